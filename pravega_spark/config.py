@@ -1,0 +1,317 @@
+"""Policies and options beside their defaults and limits; units are the last word of a name."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pravega_spark.errors import InvalidConfiguration
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+MAX_EVENT_BYTES = 8 * MIB
+MAX_ATOMIC_WRITE_BYTES = 2 * (MAX_EVENT_BYTES + 8)
+MAX_TAGS = 128
+MAX_TAG_LENGTH = 256
+MAX_SEGMENTS = 10_000
+
+WRITER_BUFFER_BYTES = 64 * MIB
+WRITER_BATCH_BYTES = 32 * MIB
+WRITER_BATCH_EVENTS = 262_144
+MAX_NOTE_LENGTH = 64 * KIB
+
+CHUNK_BYTES = 64 * MIB
+"""Most bytes of payload in one chunk; larger batches become several chunks of one commit."""
+CHUNK_EVENTS = 1_000_000
+ROW_GROUP_EVENTS = 131_072
+ROW_GROUP_BYTES = 16 * MIB
+COMPRESSION = "zstd"
+
+STATE_FILE_COMMITS = 256
+"""A light state file is written about every so many commits."""
+CHECKPOINT_COMMITS = 1_024
+"""The first checkpoint; later ones at geometrically growing distances."""
+CHECKPOINT_GROWTH = 8
+"""A checkpoint when the commits since the last reach the number of files divided by this."""
+
+COMMIT_ATTEMPTS = 10_000
+COMMIT_DEADLINE_SECONDS = 60.0
+STALE_HEAD_SECONDS = 1_800.0
+"""After so long since the head was last seen, a commit looks whether its log was cleaned."""
+CLEANUP_WAIT_SECONDS = 3_600.0
+"""Elapsed time between the commit of a clean-up mark and the first deletion below it."""
+
+POLL_LOCAL_SECONDS = (0.001, 0.050)
+POLL_REMOTE_SECONDS = (0.250, 2.0)
+"""First and longest pause between two looks for new commits while following a tail."""
+
+DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
+
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
+_DURATION_UNITS_MS = {
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1_000),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60_000),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
+    **dict.fromkeys(("d", "day", "days"), 86_400_000),
+    **dict.fromkeys(("w", "week", "weeks"), 604_800_000),
+}
+_SIZE_UNITS = {
+    "": 1, "b": 1, "byte": 1, "bytes": 1,
+    "k": KIB, "kb": KIB, "kib": KIB, "m": MIB, "mb": MIB, "mib": MIB,
+    "g": GIB, "gb": GIB, "gib": GIB, "t": GIB * KIB, "tb": GIB * KIB, "tib": GIB * KIB,
+}  # fmt: skip
+
+
+def parse_duration_ms(what: str, value: str | float) -> int:
+    """Read ``"90 s"``, ``"1 hour"``, ``"7d"`` or a number of seconds as milliseconds."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        number, unit = float(value), "s"
+    else:
+        match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+        if match is None or match[2].lower() not in _DURATION_UNITS_MS:
+            raise InvalidConfiguration(
+                f"{what} {value!r} is no duration: write '90 s', '5 minutes', '1 hour' or '7 days'."
+            )
+        number, unit = float(match[1]), match[2].lower()
+    if number < 0:
+        raise InvalidConfiguration(f"{what} must not be negative, got {value!r}.")
+    return round(number * _DURATION_UNITS_MS[unit])
+
+
+def parse_size_bytes(what: str, value: str | int) -> int:
+    """Read ``"256m"``, ``"1 GB"`` (binary multiples) or a number of bytes."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        number, unit = float(value), ""
+    else:
+        match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+        if match is None or match[2].lower() not in _SIZE_UNITS:
+            raise InvalidConfiguration(
+                f"{what} {value!r} is no size: write '256m', '10 GB' or a number of bytes."
+            )
+        number, unit = float(match[1]), match[2].lower()
+    if number < 0:
+        raise InvalidConfiguration(f"{what} must not be negative, got {value!r}.")
+    return int(number * _SIZE_UNITS[unit])
+
+
+def _positive(what: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        raise InvalidConfiguration(f"{what} must be a whole number above 0, got {value!r}.")
+    return value
+
+
+class ScalingType(enum.Enum):
+    """What the number of segments follows."""
+
+    FIXED = "fixed"
+    EVENT_RATE = "event_rate"
+    DATA_RATE = "data_rate"
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingPolicy:
+    """How many segments a stream has: fixed, or following the rate of its events or bytes."""
+
+    type: ScalingType
+    minimum: int
+    target: int = 0
+    factor: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the numbers (SEMANTICS of Pravega: all above 0)."""
+        _positive("the number of segments", self.minimum)
+        if self.minimum > MAX_SEGMENTS:
+            raise InvalidConfiguration(
+                f"a stream has at most {MAX_SEGMENTS} segments, got {self.minimum}."
+            )
+        if self.type is not ScalingType.FIXED:
+            _positive("the target rate", self.target)
+            _positive("the split factor", self.factor)
+
+    @classmethod
+    def fixed(cls, segments: int) -> ScalingPolicy:
+        """Keep ``segments`` segments, always."""
+        return cls(ScalingType.FIXED, segments)
+
+    @classmethod
+    def by_event_rate(cls, target: int, factor: int = 2, minimum: int = 1) -> ScalingPolicy:
+        """Aim at ``target`` events a second in each segment; split into at most ``factor``."""
+        return cls(ScalingType.EVENT_RATE, minimum, target, factor)
+
+    @classmethod
+    def by_data_rate(cls, target: int, factor: int = 2, minimum: int = 1) -> ScalingPolicy:
+        """Aim at ``target`` KiB a second in each segment; split into at most ``factor``."""
+        return cls(ScalingType.DATA_RATE, minimum, target, factor)
+
+    def to_json(self) -> dict[str, Any]:
+        """Encode as JSON values."""
+        record: dict[str, Any] = {"type": self.type.value, "minimum": self.minimum}
+        if self.type is not ScalingType.FIXED:
+            record |= {"target": self.target, "factor": self.factor}
+        return record
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> ScalingPolicy:
+        """Decode what :meth:`to_json` wrote."""
+        return cls(
+            ScalingType(record["type"]),
+            record["minimum"],
+            record.get("target", 0),
+            record.get("factor", 0),
+        )
+
+
+class RetentionType(enum.Enum):
+    """What decides how much of a stream is kept."""
+
+    TIME = "time"
+    SIZE = "size"
+    CONSUMPTION = "consumption"
+
+
+class LimitUnit(enum.Enum):
+    """The unit of a retention policy's limits."""
+
+    NONE = "none"
+    TIME_MS = "time_ms"
+    SIZE_BYTES = "size_bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPolicy:
+    """What a stream keeps: at least ``minimum``, at most ``maximum`` (None: no limit)."""
+
+    type: RetentionType
+    unit: LimitUnit
+    minimum: int = 0
+    maximum: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check that the limits are in order."""
+        if self.minimum < 0:
+            raise InvalidConfiguration(f"the minimum to keep is negative: {self.minimum}.")
+        if self.maximum is not None and self.maximum < max(1, self.minimum):
+            raise InvalidConfiguration(
+                f"the maximum to keep ({self.maximum}) is below the minimum ({self.minimum}) or 0."
+            )
+
+    @classmethod
+    def by_time(
+        cls, minimum: str | float, maximum: str | float | None = None
+    ) -> RetentionPolicy:
+        """Keep what is younger than ``minimum``; ``maximum`` beats slow subscribers."""
+        return cls(RetentionType.TIME, LimitUnit.TIME_MS, *_times(minimum, maximum))
+
+    @classmethod
+    def by_size(cls, minimum: str | int, maximum: str | int | None = None) -> RetentionPolicy:
+        """Keep at least the newest ``minimum`` bytes; ``maximum`` beats slow subscribers."""
+        return cls(RetentionType.SIZE, LimitUnit.SIZE_BYTES, *_sizes(minimum, maximum))
+
+    @classmethod
+    def by_consumption(
+        cls,
+        minimum: str | float | None = None,
+        maximum: str | float | None = None,
+    ) -> RetentionPolicy:
+        """Keep what subscribers have not consumed, within limits of one unit (time or size)."""
+        given = {"minimum": minimum, "maximum": maximum}
+        units = {name: _unit_of(name, value) for name, value in given.items() if value is not None}
+        if len(set(units.values())) > 1:
+            raise InvalidConfiguration(
+                f"the limits mix units: minimum {minimum!r} is a {units['minimum'].value} and "
+                f"maximum {maximum!r} a {units['maximum'].value}; use one unit for both."
+            )
+        if not units:
+            return cls(RetentionType.CONSUMPTION, LimitUnit.NONE)
+        unit = next(iter(units.values()))
+        reader = _times if unit is LimitUnit.TIME_MS else _sizes
+        return cls(RetentionType.CONSUMPTION, unit, *reader(minimum or 0, maximum))  # type: ignore[arg-type]
+
+    def to_json(self) -> dict[str, Any]:
+        """Encode as JSON values."""
+        record: dict[str, Any] = {"type": self.type.value, "unit": self.unit.value}
+        record |= {"minimum": self.minimum, "maximum": self.maximum}
+        return record
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> RetentionPolicy:
+        """Decode what :meth:`to_json` wrote."""
+        return cls(
+            RetentionType(record["type"]),
+            LimitUnit(record["unit"]),
+            record["minimum"],
+            record["maximum"],
+        )
+
+
+def _times(minimum: str | float, maximum: str | float | None) -> tuple[int, int | None]:
+    low = parse_duration_ms("the minimum to keep", minimum)
+    return low, None if maximum is None else parse_duration_ms("the maximum to keep", maximum)
+
+
+def _sizes(minimum: str | int, maximum: str | int | None) -> tuple[int, int | None]:
+    low = parse_size_bytes("the minimum to keep", minimum)
+    return low, None if maximum is None else parse_size_bytes("the maximum to keep", maximum)
+
+
+def _unit_of(name: str, value: str | float) -> LimitUnit:
+    if isinstance(value, str):
+        match = _DURATION.fullmatch(value)
+        unit = match[2].lower() if match else ""
+        if unit in _DURATION_UNITS_MS and unit != "m":
+            return LimitUnit.TIME_MS
+        if unit in _SIZE_UNITS and unit != "m" and unit:
+            return LimitUnit.SIZE_BYTES
+    raise InvalidConfiguration(
+        f"the {name} {value!r} names no clear unit: write '1 hour', '7 days', '10 GB' or '500 MB'."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StreamConfiguration:
+    """What a stream is created with; tags do not take part in equality, as in Pravega."""
+
+    scaling: ScalingPolicy = field(default_factory=lambda: ScalingPolicy.fixed(1))
+    retention: RetentionPolicy | None = None
+    tags: frozenset[str] = field(default=frozenset(), compare=False)
+
+    def __post_init__(self) -> None:
+        """Check and freeze the tags: at most 128 of at most 256 characters."""
+        object.__setattr__(self, "tags", check_tags(self.tags))
+
+    def to_json(self) -> dict[str, Any]:
+        """Encode as JSON values."""
+        return {
+            "scaling": self.scaling.to_json(),
+            "retention": self.retention.to_json() if self.retention else None,
+            "tags": sorted(self.tags),
+        }
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> StreamConfiguration:
+        """Decode what :meth:`to_json` wrote."""
+        retention = record["retention"]
+        return cls(
+            ScalingPolicy.from_json(record["scaling"]),
+            RetentionPolicy.from_json(retention) if retention else None,
+            frozenset(record["tags"]),
+        )
+
+
+def check_tags(tags: Iterable[str]) -> frozenset[str]:
+    """Return the tags as a set if they are within the limits."""
+    if isinstance(tags, str):
+        raise InvalidConfiguration(f"tags are a set of texts, got the text {tags!r}.")
+    found = frozenset(tags)
+    if len(found) > MAX_TAGS:
+        raise InvalidConfiguration(f"a stream has at most {MAX_TAGS} tags, got {len(found)}.")
+    for tag in found:
+        if not isinstance(tag, str) or not 0 < len(tag) <= MAX_TAG_LENGTH:
+            raise InvalidConfiguration(
+                f"a tag is a text of 1 to {MAX_TAG_LENGTH} characters, got {tag!r}."
+            )
+    return found

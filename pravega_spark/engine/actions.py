@@ -1,0 +1,251 @@
+"""Delta log actions: what one commit says, to bytes and back.
+
+In a commit's file the small lines come first and the file actions last, so who needs state only
+stops at the first file action.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pravega_spark.errors import CorruptLog
+
+ENGINE = "pravega_spark/0.1.0"
+STREAM_FEATURE = "pravega-stream"
+KNOWN_FEATURES = frozenset({"domainMetadata", "inCommitTimestamp", STREAM_FEATURE})
+PROTOCOL: dict[str, Any] = {
+    "minReaderVersion": 1,
+    "minWriterVersion": 7,
+    "writerFeatures": sorted(KNOWN_FEATURES),
+}
+TABLE_PROPERTIES = {
+    "delta.enableInCommitTimestamps": "true",
+    # We clean our logs ourselves: a foreign maintenance job must find nothing to do.
+    "delta.logRetentionDuration": "interval 36500 days",
+    "delta.enableExpiredLogCleanup": "false",
+    "delta.checkpointInterval": "1000000000",
+}
+
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+def to_json(value: Any) -> str:
+    """Encode compactly; one encoder for every persisted JSON text."""
+    return _encode(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """A live data file: path relative to the table, partition values, statistics, tags."""
+
+    path: str
+    partition: Mapping[str, str]
+    size: int
+    modified_ms: int
+    stats: str | None = None
+    tags: Mapping[str, str] | None = None
+    data_change: bool = True
+
+    def to_action(self) -> dict[str, Any]:
+        """Return the Delta ``add`` action."""
+        for name, value in self.partition.items():
+            assert value != "", f"partition value {name} is empty, which Delta reads as null"
+        add: dict[str, Any] = {
+            "path": self.path,
+            "partitionValues": dict(self.partition),
+            "size": self.size,
+            "modificationTime": self.modified_ms,
+            "dataChange": self.data_change,
+        }
+        if self.stats is not None:
+            add["stats"] = self.stats
+        if self.tags:
+            add["tags"] = dict(self.tags)
+        return {"add": add}
+
+    @classmethod
+    def from_action(cls, add: Mapping[str, Any]) -> Add:
+        """Read a Delta ``add`` action."""
+        return cls(
+            add["path"],
+            add["partitionValues"],
+            add["size"],
+            add["modificationTime"],
+            add.get("stats"),
+            add.get("tags"),
+            add["dataChange"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """A data file that is live no more from this version on."""
+
+    path: str
+    deleted_ms: int
+    partition: Mapping[str, str] = field(default_factory=dict)
+    size: int = 0
+    data_change: bool = True
+
+    def to_action(self) -> dict[str, Any]:
+        """Return the Delta ``remove`` action, with what readers of changes need."""
+        remove = {
+            "path": self.path,
+            "deletionTimestamp": self.deleted_ms,
+            "dataChange": self.data_change,
+            "extendedFileMetadata": True,
+            "partitionValues": dict(self.partition),
+            "size": self.size,
+        }
+        return {"remove": remove}
+
+    @classmethod
+    def of(cls, add: Add, deleted_ms: int, *, data_change: bool = True) -> Remove:
+        """Remove what ``add`` added."""
+        return cls(add.path, deleted_ms, add.partition, add.size, data_change)
+
+
+@dataclass(slots=True)
+class Body:
+    """What one commit is to say; version, token and time are given when it is sent."""
+
+    operation: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    domains: Mapping[str, str | None] = field(default_factory=dict)
+    adds: Sequence[Add] = ()
+    removes: Sequence[Remove] = ()
+    protocol: Mapping[str, Any] | None = None
+    metadata: Mapping[str, Any] | None = None
+
+    def encode(self, token: str, timestamp_ms: int) -> bytes:
+        """Return the bytes of the commit file."""
+        info = {
+            "inCommitTimestamp": timestamp_ms,
+            "timestamp": timestamp_ms,
+            "operation": self.operation,
+            # Delta's history shows both as maps of text to text.
+            "operationParameters": {k: to_json(v) for k, v in self.parameters.items()},
+            "operationMetrics": {k: str(v) for k, v in self.metrics.items()},
+            "isBlindAppend": False,
+            "engineInfo": ENGINE,
+            "txnId": token,
+        }
+        lines: list[dict[str, Any]] = [{"commitInfo": info}]
+        if self.protocol is not None:
+            lines.append({"protocol": dict(self.protocol)})
+        if self.metadata is not None:
+            lines.append({"metaData": dict(self.metadata)})
+        for name, value in self.domains.items():
+            removed = value is None
+            record = {"domain": name, "configuration": value or "", "removed": removed}
+            lines.append({"domainMetadata": record})
+        lines.extend(add.to_action() for add in self.adds)
+        lines.extend(remove.to_action() for remove in self.removes)
+        return ("\n".join(map(_encode, lines)) + "\n").encode()
+
+    def committed(self, version: int, token: str, timestamp_ms: int) -> Commit:
+        """Return what reading the commit back would give, without reading it."""
+        return Commit(
+            version,
+            token,
+            timestamp_ms,
+            self.operation,
+            {},
+            self.domains,
+            self.protocol,
+            self.metadata,
+            tuple(self.adds),
+            tuple(remove.path for remove in self.removes),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit as read back from the log. ``adds`` and ``removes`` are empty in the light form."""
+
+    version: int
+    token: str
+    timestamp_ms: int
+    operation: str
+    info: Mapping[str, Any]
+    domains: Mapping[str, str | None]
+    protocol: Mapping[str, Any] | None = None
+    metadata: Mapping[str, Any] | None = None
+    adds: tuple[Add, ...] = ()
+    removes: tuple[str, ...] = ()
+
+
+def parse_commit(version: int, data: bytes, where: str, *, light: bool = False) -> Commit:
+    """Read a commit file of ours; raise CorruptLog for what is torn or not a commit of ours."""
+    if not data.endswith(b"\n"):
+        raise CorruptLog(f"{where}: version {version} of the log is torn or empty; restore it.")
+    info: Mapping[str, Any] | None = None
+    domains: dict[str, str | None] = {}
+    protocol = metadata = None
+    adds: list[Add] = []
+    removes: list[str] = []
+    try:
+        for line in data.splitlines():
+            if light and line.startswith((b'{"add"', b'{"remove"')):
+                break
+            action = json.loads(line)
+            ((kind, value),) = action.items()
+            if kind == "add":
+                adds.append(Add.from_action(value))
+            elif kind == "remove":
+                removes.append(value["path"])
+            elif kind == "domainMetadata":
+                domains[value["domain"]] = None if value["removed"] else value["configuration"]
+            elif kind == "commitInfo":
+                info = value
+            elif kind == "protocol":
+                protocol = value
+            elif kind == "metaData":
+                metadata = value
+        if info is None:
+            raise KeyError("commitInfo")
+        if not str(info.get("engineInfo", "")).startswith("pravega_spark/"):
+            raise CorruptLog(
+                f"{where}: version {version} was written by {info.get('engineInfo')!r}, not by "
+                "pravega_spark; other writers must not change a stream: restore the log."
+            )
+        return Commit(
+            version,
+            info["txnId"],
+            info["inCommitTimestamp"],
+            info["operation"],
+            info,
+            domains,
+            protocol,
+            metadata,
+            tuple(adds),
+            tuple(removes),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, CorruptLog):
+            raise
+        raise CorruptLog(
+            f"{where}: version {version} of the log cannot be read ({error!r}); restore it."
+        ) from error
+
+
+def new_table(schema: Mapping[str, Any], partitions: Iterable[str], table_id: str, name: str,
+              created_ms: int, properties: Mapping[str, str] | None = None) -> dict[str, Any]:  # fmt: skip
+    """Return the ``metaData`` action of a new table with columns {name: Delta type}."""
+    fields = [
+        {"name": column, "type": kind, "nullable": True, "metadata": {}}
+        for column, kind in schema.items()
+    ]
+    return {
+        "id": table_id,
+        "name": name,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": to_json({"type": "struct", "fields": fields}),
+        "partitionColumns": list(partitions),
+        "configuration": {**TABLE_PROPERTIES, **(properties or {})},
+        "createdTime": created_ms,
+    }

@@ -1,0 +1,262 @@
+"""The one way events enter the log: staged chunks get their places, and their writer its number,
+in one commit.
+
+A chunk's offset is chosen here, from the snapshot that the commit is made on; a lost race costs
+new JSON and never a rewrite of data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pravega_spark.engine.actions import Add, Body
+from pravega_spark.engine.chunk import StagedChunk
+from pravega_spark.engine.crashpoints import crash_point
+from pravega_spark.engine.files import OFFSET_COLUMN, SEGMENT_COLUMN
+from pravega_spark.engine.records import (
+    SEGMENT_PREFIX,
+    WRITER_PREFIX,
+    SegmentRecord,
+    StreamState,
+    WriterRecord,
+)
+from pravega_spark.engine.reroute import reroute
+from pravega_spark.engine.snapshot import Snapshot
+from pravega_spark.engine.stream import Stream, StreamView
+from pravega_spark.engine.writers import is_anonymous, opened_at
+from pravega_spark.errors import (
+    CommitUnknown,
+    NoSuchStream,
+    IllegalState,
+    OutOfOrder,
+    StagedTooLate,
+    StreamSealed,
+    WriterFenced,
+)
+from pravega_spark.model import segment_text
+
+
+class SegmentSealed(IllegalState):
+    """A segment was sealed by a scale after events were routed to it: route them anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Succession:
+    """A batch of a writer: accepted only if ``previous`` is the last number the log has of it."""
+
+    writer_id: str
+    session: int
+    previous: int
+    last: int
+    note: str | None = None
+
+    def check(self, known: WriterRecord | None, view: StreamView) -> bool:
+        """Return True if the batch is to be appended, False if the log has it already."""
+        if known is None:
+            self._check_unknown(view)
+            return True
+        if known.session != self.session:
+            raise WriterFenced(
+                f"writer {self.writer_id!r} of stream {view.stream}: session {self.session} was "
+                f"fenced by session {known.session}; this writer must stop."
+            )
+        if self.last <= known.last and self.previous < self.last:
+            return False
+        if self.previous != known.last:
+            raise OutOfOrder(
+                f"writer {self.writer_id!r} of stream {view.stream}: a batch of the events "
+                f"{self.previous + 1} to {self.last} does not follow the log's last, {known.last}; "
+                "reopen the writer and go on after its last_event_number."
+            )
+        return True
+
+    def _check_unknown(self, view: StreamView) -> None:
+        expected = is_anonymous(self.writer_id) and self.previous == 0
+        if not expected or opened_at(self.writer_id) < view.snapshot.horizon:
+            raise CommitUnknown(
+                f"writer {self.writer_id!r} of stream {view.stream}: the log holds nothing of it, "
+                "so whether earlier batches landed cannot be told; open a new writer."
+            )
+
+    def record(self, known: WriterRecord | None, version: int) -> WriterRecord:
+        """Return what the log holds of the writer after this batch."""
+        return _succeed(known, self.writer_id, self.session, self.last, version, self.note)
+
+
+@dataclass(frozen=True, slots=True)
+class Monotone:
+    """A numbered batch of a query or application: at or below the stored number it is skipped."""
+
+    writer_id: str
+    number: int
+    note: str | None = None
+
+    def check(self, known: WriterRecord | None, view: StreamView) -> bool:
+        """Return True if the batch is to be appended, False if it is a repetition."""
+        return known is None or self.number > known.last
+
+    def record(self, known: WriterRecord | None, version: int) -> WriterRecord:
+        """Return what the log holds of the writer after this batch."""
+        return _succeed(known, self.writer_id, 0, self.number, version, self.note)
+
+
+def _succeed(
+    known: WriterRecord | None, writer_id: str, session: int, last: int, version: int, note: str | None
+) -> WriterRecord:
+    """Return the record with a new last number; a batch without a note leaves the last note."""
+    if note is None and known is not None:
+        return replace(known, session=session, last=last, version=version)
+    return WriterRecord(writer_id, session, last, version, note, last if note is not None else 0)
+
+
+Identity = Succession | Monotone
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """A batch is in the log: ``places`` has (segment id, base offset, rows) for each chunk.
+
+    A duplicate has no places: the log holds the batch since an earlier commit.
+    """
+
+    version: int
+    duplicate: bool
+    places: tuple[tuple[int, int, int], ...] = ()
+
+
+def append(
+    stream: Stream,
+    life: int,
+    staging_version: int,
+    staged: Sequence[StagedChunk],
+    identity: Identity | None = None,
+    *,
+    operation: str = "APPEND",
+    parameters: Mapping[str, object] | None = None,
+    follow_scale: bool = True,
+) -> Appended:
+    """Commit staged chunks, all or none; chunks enter each segment in the given order.
+
+    ``staging_version`` is the version whose folder holds them. Chunks of a segment that was
+    sealed since they were staged go to its successors inside this commit; without
+    ``follow_scale`` SegmentSealed tells the caller, who still has the events, to route them anew.
+    Raises StreamSealed, NoSuchStream, StaleIdentity, StagedTooLate, WriterFenced, OutOfOrder or
+    CommitUnknown.
+    """
+    outcome: list[Appended] = []
+
+    def decide(snapshot: Snapshot | None) -> Body | None:
+        outcome.clear()
+        if snapshot is None:
+            raise NoSuchStream(f"stream {stream.name} does not exist under {stream.root_url}.")
+        view = StreamView(snapshot)
+        view.check_life(life)
+        known = view.writer(identity.writer_id) if identity else None
+        if identity is not None and not identity.check(known, view):
+            outcome.append(Appended(snapshot.version, duplicate=True))
+            return None
+        _check_open(view, staging_version)
+        if not follow_scale:
+            _check_segments(view, staged)
+        chunks = reroute(stream, view, staging_version, staged)
+        body = place(view, chunks, stream.runtime.now_ms())
+        body.operation = operation
+        body.parameters = {**(parameters or {})}
+        if identity is not None:
+            record = identity.record(known, snapshot.version + 1)
+            body.domains = {**body.domains, f"{WRITER_PREFIX}{identity.writer_id}": record.encode()}
+            body.parameters = {**body.parameters, "writer": identity.writer_id}
+        outcome.append(Appended(snapshot.version + 1, duplicate=False, places=_places(body.adds)))
+        return body
+
+    crash_point("append.staged")
+    snapshot = stream.log.commit(decide)
+    (appended,) = outcome
+    return appended if appended.duplicate else replace(appended, version=snapshot.version)
+
+
+def _check_segments(view: StreamView, staged: Sequence[StagedChunk]) -> None:
+    for chunk in staged:
+        if view.segment(chunk.segment_id).is_sealed:
+            raise SegmentSealed(
+                f"stream {view.stream}: segment {segment_text(chunk.segment_id)} was sealed by a "
+                "scale; route its events anew."
+            )
+
+
+def _check_open(view: StreamView, staging_version: int) -> None:
+    if view.record.state is not StreamState.ACTIVE:
+        raise sealed_error(view)
+    if staging_version < view.snapshot.horizon:
+        raise StagedTooLate(
+            f"stream {view.stream}: data staged at version {staging_version} cannot be committed "
+            f"since the horizon is at version {view.snapshot.horizon}; write it again."
+        )
+
+
+def sealed_error(view: StreamView) -> StreamSealed:
+    """Return the error that a write to a sealed stream raises."""
+    return StreamSealed(
+        f"stream {view.stream} was sealed (seen at version {view.version}); no event can be "
+        "written any more."
+    )
+
+
+def place(view: StreamView, chunks: Sequence[StagedChunk], now_ms: int) -> Body:
+    """Return the commit that puts the chunks at the ends of their open segments, in order."""
+    segments: dict[int, SegmentRecord] = {}
+    adds: list[Add] = []
+    rows: dict[int, int] = {}
+    for chunk in chunks:
+        record = segments.get(chunk.segment_id) or view.segment(chunk.segment_id)
+        assert not record.is_sealed, f"chunk {chunk.path} is placed in a sealed segment"
+        assert chunk.rows > 0, f"chunk {chunk.path} is empty"
+        adds.append(
+            Add(
+                chunk.path,
+                {
+                    SEGMENT_COLUMN: str(chunk.segment_id),
+                    OFFSET_COLUMN: str(record.next_offset),
+                },
+                chunk.size,
+                now_ms,
+                chunk.stats(),
+                {
+                    "rows": str(chunk.rows),
+                    "bytes": str(chunk.event_bytes),
+                    "baseBytes": str(record.size_bytes),
+                    "minTimestamp": str(chunk.min_timestamp_us),
+                    "maxTimestamp": str(chunk.max_timestamp_us),
+                },
+            )
+        )
+        segments[chunk.segment_id] = replace(
+            record,
+            next_offset=record.next_offset + chunk.rows,
+            size_bytes=record.size_bytes + chunk.event_bytes,
+        )
+        rows[chunk.segment_id] = rows.get(chunk.segment_id, 0) + chunk.rows
+    metrics = {
+        "numOutputRows": sum(rows.values()),
+        "numOutputBytes": sum(chunk.event_bytes for chunk in chunks),
+        "numFiles": len(adds),
+        "rowsBySegment": ",".join(f"{segment_text(s)}={n}" for s, n in sorted(rows.items())),
+        "bytesBySegment": ",".join(
+            f"{segment_text(s)}={record.size_bytes - view.segment(s).size_bytes}"
+            for s, record in sorted(segments.items())
+        ),
+    }
+    domains = {f"{SEGMENT_PREFIX}{s}": record.encode() for s, record in segments.items()}
+    return Body("APPEND", metrics=metrics, domains=domains, adds=adds)
+
+
+def _places(adds: Sequence[Add]) -> tuple[tuple[int, int, int], ...]:
+    return tuple(
+        (
+            int(add.partition[SEGMENT_COLUMN]),
+            int(add.partition[OFFSET_COLUMN]),
+            int((add.tags or {})["rows"]),
+        )
+        for add in adds
+    )

@@ -1,0 +1,139 @@
+"""A writer's batches into the log: route, stage, commit, and say where each event is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pravega_spark.engine.append import Appended, SegmentSealed, Succession, append, sealed_error
+from pravega_spark.engine.chunk import StagedChunk, encode_events, stage
+from pravega_spark.engine.pending import Pending, ranks
+from pravega_spark.engine.records import StreamState
+from pravega_spark.engine.routing import Router, group
+from pravega_spark.engine.stream import Stream, StreamView
+from pravega_spark.engine.writers import anonymous_id, is_anonymous, open_session
+from pravega_spark.errors import StagedTooLate
+from pravega_spark.model import EventPointer
+from pravega_spark.names import check_name
+
+_RESTAGE_VERSIONS = 1_024
+"""A folder of staged chunks is left for a newer one after so many versions of the log."""
+
+
+class Routed(NamedTuple):
+    """Which of the segments each event of a batch goes to."""
+
+    segment_ids: tuple[int, ...]
+    places: np.ndarray[Any, Any]
+
+
+class BatchCommitter:
+    """One writer's identity in the log; used by one thread at a time."""
+
+    def __init__(self, stream: Stream, writer_id: str | None) -> None:
+        """Open the writer: OPEN is a commit for an id of the user's own."""
+        self._stream = stream
+        view = stream.view()
+        if view.record.state is not StreamState.ACTIVE:
+            raise sealed_error(view)
+        self._life = view.life
+        self._session = self.last = self.note_number = 0
+        self.note: str | None = None
+        if writer_id is None:
+            self.writer_id = anonymous_id(view.version, stream.runtime.token())
+        else:
+            self.writer_id = check_name("writer", writer_id)
+            record = open_session(stream, view.life, writer_id)
+            self._session, self.last = record.session, record.last
+            self.note, self.note_number = record.note, record.note_number
+        self._staging_version = stream.view(refresh=False).version
+        self._router: tuple[int, Router] | None = None
+        self._keyless = 0
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether the id is not the user's own."""
+        return is_anonymous(self.writer_id)
+
+    def commit(self, batch: Pending) -> None:
+        """Commit a batch; on return it is durable and visible. Its borders never change."""
+        count = len(batch.events)
+        identity = Succession(
+            self.writer_id, self._session, self.last, self.last + count, batch.note
+        )
+        events = encode_events(batch.keys, batch.times_us, batch.events) if count else None
+        while True:
+            view = self._stream.view(refresh=False)
+            view.check_life(self._life)
+            routed = self._route(view, events, batch)
+            staged = self._stage(events, routed)
+            try:
+                appended = append(
+                    self._stream,
+                    self._life,
+                    self._staging_version,
+                    staged,
+                    identity,
+                    follow_scale=False,
+                )
+                break
+            except SegmentSealed:
+                self._router = None
+            except StagedTooLate:
+                self._staging_version = self._stream.view().version
+        self.last += count
+        if batch.note is not None:
+            self.note, self.note_number = batch.note, self.last
+        batch.place(self._pointers(routed, appended))
+        if appended.version - self._staging_version > _RESTAGE_VERSIONS:
+            self._staging_version = appended.version
+
+    def _route(self, view: StreamView, events: pa.Table | None, batch: Pending) -> Routed:
+        if self._router is None or self._router[0] != view.record.active_epoch:
+            self._router = (view.record.active_epoch, Router(view.active.segments))
+        router = self._router[1]
+        if events is None:
+            return Routed(router.segment_ids, np.empty(0, np.uint8))
+        if len(batch.keys) == 1 and batch.keys[0] is not None:
+            return Routed((router.segment_of(batch.keys[0]),), np.zeros(1, np.uint8))
+        places = router.places(events.column("routing_key"), start=self._keyless)
+        self._keyless += events.column("routing_key").null_count
+        for first, size in batch.groups:
+            places[first : first + size] = places[first]
+        return Routed(router.segment_ids, places)
+
+    def _stage(self, events: pa.Table | None, routed: Routed) -> list[StagedChunk]:
+        if events is None:
+            return []
+        name = self._stream.runtime.token()
+        return [
+            chunk
+            for segment_id, part in group(events, routed.places, routed.segment_ids)
+            for chunk in stage(
+                self._stream.store,
+                self._stream.path,
+                self._staging_version,
+                segment_id,
+                part,
+                name=f"{name}-{segment_id}",
+            )
+        ]
+
+    def _pointers(self, routed: Routed, appended: Appended) -> Callable[[int], EventPointer]:
+        """Return the function from an event's index to its pointer; computed when first asked."""
+        bases: dict[int, int] = {}
+        for segment_id, base, _ in appended.places:
+            bases.setdefault(segment_id, base)
+        name, life = self._stream.name, self._life
+        cache: list[np.ndarray[Any, Any]] = []
+
+        def pointer(index: int) -> EventPointer:
+            if not cache:
+                cache.append(ranks(routed.places))
+            segment_id = routed.segment_ids[routed.places[index]]
+            return EventPointer(name, life, segment_id, bases[segment_id] + int(cache[0][index]))
+
+        return pointer

@@ -1,0 +1,204 @@
+"""A stream's life as commits of its log: create, update, seal, delete, and create again.
+
+A log is never deleted. DELETED is a commit that removes all files and all domains but the
+stream's own; creating the name again is the next commit of the same log, with the next life.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pravega_spark.config import StreamConfiguration
+from pravega_spark.engine.actions import PROTOCOL, Body, Remove, new_table, to_json
+from pravega_spark.engine.cleanup import sweep_files
+from pravega_spark.engine.crashpoints import crash_point
+from pravega_spark.engine.epochs import first_epoch
+from pravega_spark.engine.files import OFFSET_COLUMN, SEGMENT_COLUMN
+from pravega_spark.engine.records import (
+    EPOCH_PREFIX,
+    SEGMENT_PREFIX,
+    STREAM_DOMAIN,
+    SegmentRecord,
+    StreamRecord,
+    StreamState,
+    encode_epoch,
+)
+from pravega_spark.engine.snapshot import LOG_DOMAIN, Snapshot
+from pravega_spark.engine.stream import EVENT_COLUMNS, Stream, StreamView
+from pravega_spark.errors import NoSuchStream, StreamNotSealed, StreamSealed
+
+
+def current_view(stream: Stream) -> StreamView | None:
+    """Return the newest view whatever the state, DELETED too, or None if there is no log."""
+    snapshot = stream.log.refresh(settle=True)
+    return None if snapshot is None else StreamView(snapshot)
+
+
+def next_life(stream: Stream) -> int | None:
+    """Return the life that a creation would begin now, or None if the stream exists."""
+    view = current_view(stream)
+    if view is None:
+        return 1
+    return view.life + 1 if view.record.state is StreamState.DELETED else None
+
+
+def create(stream: Stream, life: int, configuration: StreamConfiguration) -> bool:
+    """Begin a life of the stream; False if that life, or a later one, has begun already."""
+    created: list[bool] = []
+
+    def decide(snapshot: Snapshot | None) -> Body | None:
+        before = None if snapshot is None else StreamView(snapshot).record
+        begun = 0 if before is None else before.life
+        if begun >= life:
+            created[:] = [False]
+            return None
+        created[:] = [True]
+        return _creation(stream, snapshot, before, configuration)
+
+    stream.log.commit(decide)
+    return created[0]
+
+
+def _creation(
+    stream: Stream,
+    snapshot: Snapshot | None,
+    before: StreamRecord | None,
+    configuration: StreamConfiguration,
+) -> Body:
+    now_ms = stream.runtime.now_ms()
+    number = 0 if before is None else before.active_epoch + 1
+    first = 0 if before is None else before.next_segment_number
+    count = configuration.scaling.minimum
+    epoch = first_epoch(count, first, number, now_ms)
+    record = StreamRecord(
+        stream.name,
+        stream.runtime.token() if before is None else before.stream_id,
+        1 if before is None else before.life + 1,
+        StreamState.ACTIVE,
+        configuration,
+        active_epoch=number,
+        oldest_epoch=number,
+        next_segment_number=first + count,
+        head={segment_id: 0 for segment_id in epoch.segment_ids},
+        created_ms=now_ms,
+    )
+    domains: dict[str, str | None] = {
+        STREAM_DOMAIN: record.encode(),
+        f"{EPOCH_PREFIX}{number}": encode_epoch(epoch),
+    }
+    for segment_id in epoch.segment_ids:
+        domains[f"{SEGMENT_PREFIX}{segment_id}"] = SegmentRecord(segment_id).encode()
+    body = Body(
+        "CREATE STREAM",
+        parameters={
+            "stream": stream.name,
+            "life": record.life,
+            "segments": count,
+            "configuration": configuration.to_json(),
+        },
+        domains=domains,
+    )
+    if snapshot is None:
+        partitions = [SEGMENT_COLUMN, OFFSET_COLUMN]
+        body.protocol = PROTOCOL
+        body.metadata = new_table(
+            EVENT_COLUMNS, partitions, record.stream_id, stream.name, now_ms
+        )
+    return body
+
+
+def _existing(stream: Stream, snapshot: Snapshot | None) -> StreamView:
+    if snapshot is None:
+        raise NoSuchStream(f"stream {stream.name} does not exist under {stream.root_url}.")
+    view = StreamView(snapshot)
+    view.check_exists()
+    return view
+
+
+def update(stream: Stream, configuration: StreamConfiguration) -> bool:
+    """Replace the configuration; False if it is already so, StreamSealed on a sealed stream."""
+    changed: list[bool] = []
+
+    def decide(snapshot: Snapshot | None) -> Body | None:
+        view = _existing(stream, snapshot)
+        if view.record.state is not StreamState.ACTIVE:
+            raise StreamSealed(f"stream {stream.name} is sealed; it cannot be updated any more.")
+        old = view.record.configuration
+        same = old == configuration and old.tags == configuration.tags
+        changed[:] = [not same]
+        if same:
+            return None
+        record = replace(view.record, configuration=configuration)
+        return Body(
+            "UPDATE STREAM",
+            parameters={"configuration": configuration.to_json()},
+            domains={STREAM_DOMAIN: record.encode()},
+        )
+
+    stream.log.commit(decide)
+    return changed[0]
+
+
+def seal(stream: Stream) -> bool:
+    """Stop all writes for ever, in one commit; False if the stream was sealed already."""
+    changed: list[bool] = []
+
+    def decide(snapshot: Snapshot | None) -> Body | None:
+        view = _existing(stream, snapshot)
+        changed[:] = [view.record.state is not StreamState.SEALED]
+        if not changed[0]:
+            return None
+        now_ms = stream.runtime.now_ms()
+        record = replace(view.record, state=StreamState.SEALED, sealed_ms=now_ms)
+        domains: dict[str, str | None] = {STREAM_DOMAIN: record.encode()}
+        for segment_id in view.active.segment_ids:
+            sealed = replace(view.segment(segment_id), sealed_epoch=view.active.number)
+            domains[f"{SEGMENT_PREFIX}{segment_id}"] = sealed.encode()
+        return Body("SEAL STREAM", parameters={"stream": stream.name}, domains=domains)
+
+    stream.log.commit(decide)
+    return changed[0]
+
+
+def delete(stream: Stream) -> int | None:
+    """End the life of a sealed stream and delete its data; return that life, None if none was."""
+    ended: list[int | None] = []
+
+    def decide(snapshot: Snapshot | None) -> Body | None:
+        ended[:] = [None]
+        if snapshot is None:
+            return None
+        view = StreamView(snapshot)
+        if view.record.state is StreamState.DELETED:
+            return None
+        if view.record.state is not StreamState.SEALED:
+            raise StreamNotSealed(
+                f"stream {stream.name} is {view.record.state.value}: only a sealed stream can be "
+                "deleted; seal it first."
+            )
+        ended[:] = [view.life]
+        return _deletion(stream, view)
+
+    if stream.log.snapshot is None and stream.log.refresh() is None:
+        return None
+    stream.log.commit(decide)
+    crash_point("delete.committed")
+    sweep_files(stream.log)
+    return ended[0]
+
+
+def _deletion(stream: Stream, view: StreamView) -> Body:
+    now_ms = stream.runtime.now_ms()
+    version = view.version + 1
+    record = replace(view.record, state=StreamState.DELETED, head={})
+    domains: dict[str, str | None] = {name: None for name in view.snapshot.domains}
+    domains[STREAM_DOMAIN] = record.encode()
+    domains[LOG_DOMAIN] = to_json({"horizon": version, "cleanup": version})
+    with stream.log.files() as files:
+        removes = [Remove.of(add, now_ms) for add in files.all()]
+    return Body(
+        "DELETE STREAM",
+        parameters={"stream": stream.name, "life": view.life},
+        domains=domains,
+        removes=removes,
+    )

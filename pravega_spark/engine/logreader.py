@@ -1,0 +1,173 @@
+"""Reading a table's log: from the newest light state file forward, and layers of files back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from pravega_spark.engine.actions import Commit, parse_commit
+from pravega_spark.engine.checkpoint import (
+    Checkpoint,
+    checkpoint_key,
+    decode_checkpoint,
+    digest_key,
+)
+from pravega_spark.engine.files import Layer, RecentLayer
+from pravega_spark.engine.snapshot import Snapshot, first_snapshot, guard
+from pravega_spark.engine.statefile import StateFile, decode_state, state_key, state_version
+from pravega_spark.engine.store import Store
+from pravega_spark.errors import CorruptLog
+
+_PAGE = 256
+
+
+class LogReader:
+    """What is stored of one table's log, read and verified; it keeps no state but the place."""
+
+    def __init__(self, store: Store, path: str) -> None:
+        """Read the log of the table at ``path`` (a key of the store)."""
+        self.store = store
+        self.path = path
+        self.folder = f"{path}/_delta_log"
+        self.where = f"{store.url.rstrip('/')}/{path}"
+
+    def key(self, version: int) -> str:
+        """Return the key of a version's commit."""
+        return f"{self.folder}/{version:020d}.json"
+
+    @property
+    def hint_key(self) -> str:
+        """The key of the pointer to the newest state file and checkpoint: a hint."""
+        return f"{self.path}/_pravega/latest.json"
+
+    def commit(self, version: int, *, light: bool) -> Commit | None:
+        """Return the commit of a version, or None if there is none."""
+        try:
+            data = self.store.get(self.key(version))
+        except FileNotFoundError:
+            return None
+        return parse_commit(version, data, self.where, light=light)
+
+    def forward(self, after: int, *, light: bool) -> Iterator[Commit]:
+        """Yield the commits that follow a version: one call when there is none."""
+        version = after + 1
+        while (found := self.commit(version, light=light)) is not None:
+            yield found
+            version += 1
+            if not self.store.is_local:
+                break
+        else:
+            return
+        last = self._last_listed(version - 1)
+        for commit in self.span(version - 1, last, light=light):
+            yield commit
+            version = commit.version + 1
+        yield from self.forward(version - 1, light=light)
+
+    def span(self, after: int, last: int, *, light: bool = False) -> Iterator[Commit]:
+        """Yield the commits of (after, last]; raise CorruptLog if one is missing."""
+        for first in range(after + 1, last + 1, _PAGE):
+            versions = range(first, min(first + _PAGE, last + 1))
+            found = self.store.get_many([self.key(version) for version in versions])
+            for version, data in zip(versions, found, strict=True):
+                if data is None:
+                    raise CorruptLog(
+                        f"{self.where}: version {version} of the log is missing although version "
+                        f"{last} exists; restore it from a copy."
+                    )
+                yield parse_commit(version, data, self.where, light=light)
+
+    def _last_listed(self, after: int) -> int:
+        entries = self.store.list(self.folder, after=self.key(after))
+        versions = [v for v in (state_version(entry.key) for entry in entries) if v > after]
+        return max(versions, default=after)
+
+    def hint(self) -> tuple[int, int]:
+        """Return (version of the newest state file, of the newest checkpoint); -1 unknown."""
+        try:
+            record = json.loads(self.store.get(self.hint_key))
+            return int(record["state"]), int(record["checkpoint"])
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return -1, -1
+
+    def state(self, version: int) -> StateFile | None:
+        """Return the state file of a version if it is sound and its commit is the log's."""
+        if version < 0:
+            return None
+        found, commit = self.store.get_many([state_key(self.path, version), self.key(version)])
+        if found is None or commit is None:
+            return None
+        state = decode_state(version, found)
+        if state is None:
+            return None
+        token = parse_commit(version, commit, self.where, light=True).token
+        return state if token == state.snapshot.token else None
+
+    def checkpoint(self, version: int) -> Checkpoint | None:
+        """Return the checkpoint of a version if it is ours, whole and of this log."""
+        if version < 0:
+            return None
+        keys = [checkpoint_key(self.path, version), digest_key(self.path, version)]
+        data, digest = self.store.get_many(keys)
+        return None if data is None or digest is None else decode_checkpoint(version, data, digest)
+
+    def open(self) -> tuple[Snapshot, int] | None:
+        """Return (a snapshot, the version below which a layer of files stands), or None: no log.
+
+        The snapshot may be behind the head: go on with :meth:`forward`.
+        """
+        state = self.state(self.hint()[0])
+        if state is not None:
+            return guard(state.snapshot, self.where), state.snapshot.version
+        versions = sorted(
+            (state_version(e.key) for e in self.store.list(self.folder)), reverse=True
+        )
+        versions = [version for version in versions if version >= 0]
+        if not versions:
+            return None
+        return self._open_slowly()
+
+    def _open_slowly(self) -> tuple[Snapshot, int]:
+        """Open without the hint: the newest sound state file, else a checkpoint, else all."""
+        keys = [entry.key for entry in self.store.list(f"{self.path}/_pravega/state")]
+        for version in sorted((state_version(key) for key in keys), reverse=True):
+            state = self.state(version)
+            if state is not None:
+                return guard(state.snapshot, self.where), version
+        for version in self._checkpoints():
+            checkpoint = self.checkpoint(version)
+            if checkpoint is not None:
+                return guard(checkpoint.snapshot(), self.where), version
+        first = self.commit(0, light=True)
+        if first is None:
+            raise CorruptLog(f"{self.where}: the log has no version 0; restore it from a copy.")
+        snapshot = first_snapshot(first, self.where)
+        if snapshot.version < self._last_listed(0) and self.commit(1, light=True) is None:
+            raise CorruptLog(
+                f"{self.where}: the log was cleaned and none of its state files or checkpoints "
+                "is sound; restore one from a copy."
+            )
+        return snapshot, -1
+
+    def _checkpoints(self) -> list[int]:
+        keys = [entry.key for entry in self.store.list(f"{self.path}/_pravega/checkpoint")]
+        return sorted((state_version(key) for key in keys), reverse=True)
+
+    def layer(self, version: int) -> Layer:
+        """Return the layer of files that ends at a version: of a state file or a checkpoint."""
+        checkpoint = self.checkpoint(version)
+        if checkpoint is not None:
+            return checkpoint.layer()
+        state = self.state(version)
+        if state is not None:
+            return state.layer()
+        return self._replay(version)
+
+    def _replay(self, version: int) -> RecentLayer:
+        """Build the layer that ends at ``version`` from commits, from the next older base on."""
+        checkpoints = [v for v in self._checkpoints() if v < version]
+        base = next((v for v in checkpoints if self.checkpoint(v) is not None), -1)
+        layer = RecentLayer(base)
+        for commit in self.span(base, version):
+            layer.apply(commit)
+        return layer

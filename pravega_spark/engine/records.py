@@ -1,0 +1,184 @@
+"""The stream's state as typed records: JSON values of the log's domain metadata.
+
+| domain | record |
+| --- | --- |
+| ``pravega.stream`` | StreamRecord: identity with life, state, configuration, epochs, head |
+| ``pravega.epoch.<n>`` | model.Epoch: segments with key ranges |
+| ``pravega.segment.<id>`` | SegmentRecord: next offset, bytes, sealed or not |
+| ``pravega.writer.<id>`` | WriterRecord: session, last number, note |
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+from pravega_spark.config import StreamConfiguration
+from pravega_spark.engine.actions import to_json
+from pravega_spark.errors import CorruptLog
+from pravega_spark.model import Epoch, KeyRange, Segment
+
+STREAM_DOMAIN = "pravega.stream"
+EPOCH_PREFIX = "pravega.epoch."
+SEGMENT_PREFIX = "pravega.segment."
+WRITER_PREFIX = "pravega.writer."
+FORMAT = 1
+
+
+class StreamState(enum.Enum):
+    """Where a stream is in its life."""
+
+    ACTIVE = "ACTIVE"
+    SEALING = "SEALING"
+    SEALED = "SEALED"
+    DELETED = "DELETED"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRecord:
+    """What a commit must know of the stream as a whole.
+
+    ``life`` counts the creations of the name, from 1; ``stream_id`` is one for all lives.
+    ``head`` holds the offsets of the head cut. ``next_segment_number`` never goes back.
+    """
+
+    stream: str
+    stream_id: str
+    life: int
+    state: StreamState
+    configuration: StreamConfiguration
+    active_epoch: int
+    oldest_epoch: int
+    next_segment_number: int
+    head: Mapping[int, int]
+    created_ms: int
+    sealed_ms: int | None = None
+
+    def encode(self) -> str:
+        """Return the JSON text."""
+        return to_json(
+            {
+                "format": FORMAT,
+                "stream": self.stream,
+                "id": self.stream_id,
+                "life": self.life,
+                "state": self.state.value,
+                "configuration": self.configuration.to_json(),
+                "activeEpoch": self.active_epoch,
+                "oldestEpoch": self.oldest_epoch,
+                "nextSegmentNumber": self.next_segment_number,
+                "head": {str(s): o for s, o in sorted(self.head.items())},
+                "created": self.created_ms,
+                "sealed": self.sealed_ms,
+            }
+        )
+
+
+@lru_cache(maxsize=1024)
+def decode_stream(text: str) -> StreamRecord:
+    """Read what ``StreamRecord.encode`` wrote."""
+    record = _load("pravega.stream", text)
+    return StreamRecord(
+        record["stream"],
+        record["id"],
+        record["life"],
+        StreamState(record["state"]),
+        StreamConfiguration.from_json(record["configuration"]),
+        record["activeEpoch"],
+        record["oldestEpoch"],
+        record["nextSegmentNumber"],
+        MappingProxyType({int(s): o for s, o in record["head"].items()}),
+        record["created"],
+        record["sealed"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRecord:
+    """Length of a segment in events, cumulative bytes, and the epoch that sealed it (or None).
+
+    A segment sealed by a scale names the epoch its successors live in; one sealed with its
+    stream names the epoch it is itself a part of, so it has none.
+    """
+
+    segment_id: int
+    next_offset: int = 0
+    size_bytes: int = 0
+    sealed_epoch: int | None = None
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the segment can take no more events."""
+        return self.sealed_epoch is not None
+
+    def encode(self) -> str:
+        """Return the JSON text."""
+        return to_json([self.next_offset, self.size_bytes, self.sealed_epoch])
+
+
+@lru_cache(maxsize=8192)
+def decode_segment(segment_id: int, text: str) -> SegmentRecord:
+    """Read what ``SegmentRecord.encode`` wrote."""
+    next_offset, size_bytes, sealed_epoch = json.loads(text)
+    return SegmentRecord(segment_id, next_offset, size_bytes, sealed_epoch)
+
+
+def encode_epoch(epoch: Epoch) -> str:
+    """Return the JSON text of an epoch."""
+    cells = [[s.segment_id, s.key_range.low, s.key_range.high] for s in epoch.segments]
+    record = {"reference": epoch.reference, "created": epoch.created_ms, "segments": cells}
+    return to_json({**record, "splits": epoch.splits, "merges": epoch.merges})
+
+
+@lru_cache(maxsize=4096)
+def decode_epoch(number: int, text: str) -> Epoch:
+    """Read what :func:`encode_epoch` wrote; its tiling is asserted."""
+    record = json.loads(text)
+    segments = tuple(Segment(s, KeyRange(low, high)) for s, low, high in record["segments"])
+    return Epoch(
+        number,
+        record["reference"],
+        record["created"],
+        segments,
+        record["splits"],
+        record["merges"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WriterRecord:
+    """How far the log has a writer: session, last event number, and the user's last note.
+
+    ``note_number`` is the writer's last event number when the note was given.
+    """
+
+    writer_id: str
+    session: int
+    last: int
+    version: int
+    note: str | None = None
+    note_number: int = 0
+
+    def encode(self) -> str:
+        """Return the JSON text."""
+        return to_json([self.session, self.last, self.version, self.note, self.note_number])
+
+
+def decode_writer(writer_id: str, text: str) -> WriterRecord:
+    """Read what ``WriterRecord.encode`` wrote."""
+    return WriterRecord(writer_id, *json.loads(text))
+
+
+def _load(domain: str, text: str) -> Any:
+    record = json.loads(text)
+    if record["format"] != FORMAT:
+        raise CorruptLog(
+            f"domain {domain} has format {record['format']}, which this version of pravega_spark "
+            f"does not know (it knows {FORMAT}); upgrade the package."
+        )
+    return record

@@ -1,0 +1,107 @@
+"""Light state files: a table's state in one small object, and the files added since the last.
+
+| line | holds |
+| --- | --- |
+| 1 | format, version, token and time of that version's commit, ``since``, digest of the rest |
+| 2 | protocol, metadata, all domains |
+| 3.. | ``{"add": ...}`` and ``{"remove": path}``: the net of the versions in (since, version] |
+
+Who appends reads lines 1 and 2 and the commits since. Who reads the tail takes the file lines
+too, and walks back by ``since`` as far as needed; the oldest in the chain stands on a checkpoint
+of its ``since`` version, or begins at version 0 (``since`` -1). A file whose digest or token does
+not match is not used: it costs time, never data.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import immutables
+import xxhash
+
+from pravega_spark.engine.actions import Add, to_json
+from pravega_spark.engine.files import RecentLayer
+from pravega_spark.engine.snapshot import Snapshot
+
+FORMAT = 1
+
+
+def state_key(path: str, version: int) -> str:
+    """Return the key of the state file of a version."""
+    return f"{path}/_pravega/state/{version:020d}.json"
+
+
+def state_version(key: str) -> int:
+    """Return the version that a state file's key names; -1 for another key."""
+    stem = key.rsplit("/", 1)[-1].removesuffix(".json")
+    return int(stem) if len(stem) == 20 and stem.isdecimal() else -1
+
+
+@dataclass(frozen=True, slots=True)
+class StateFile:
+    """A verified state file; the file lines are parsed when they are asked for."""
+
+    snapshot: Snapshot
+    since: int
+    lines: tuple[bytes, ...]
+
+    def layer(self) -> RecentLayer:
+        """Return the files of (since, version] as a layer."""
+        layer = RecentLayer(self.since)
+        for line in self.lines:
+            ((kind, value),) = json.loads(line).items()
+            if kind == "add":
+                layer.add(Add.from_action(value))
+            else:
+                layer.removed.add(value)
+        return layer
+
+
+def encode_state(snapshot: Snapshot, layer: RecentLayer) -> bytes:
+    """Return the bytes of the state file of a snapshot."""
+    state = {
+        "protocol": dict(snapshot.protocol),
+        "metaData": dict(snapshot.metadata),
+        "domains": dict(sorted(snapshot.domains.items())),
+    }
+    lines = [to_json(state)]
+    lines.extend(to_json(add.to_action()) for add in layer.all())
+    lines.extend(to_json({"remove": path}) for path in sorted(layer.removed))
+    rest = ("\n".join(lines) + "\n").encode()
+    header = {
+        "format": FORMAT,
+        "version": snapshot.version,
+        "token": snapshot.token,
+        "timestamp": snapshot.timestamp_ms,
+        "since": layer.older,
+        "digest": xxhash.xxh3_128_hexdigest(rest),
+    }
+    return to_json(header).encode() + b"\n" + rest
+
+
+def decode_state(version: int, data: bytes) -> StateFile | None:
+    """Return the state file if its digest holds, else None."""
+    first, _, rest = data.partition(b"\n")
+    try:
+        header = json.loads(first)
+        sound = (
+            header["format"] == FORMAT
+            and header["version"] == version
+            and header["digest"] == xxhash.xxh3_128_hexdigest(rest)
+        )
+        if not sound:
+            return None
+        lines = rest.splitlines()
+        state = json.loads(lines[0])
+        snapshot = Snapshot(
+            version,
+            header["timestamp"],
+            header["token"],
+            state["protocol"],
+            state["metaData"],
+            immutables.Map(state["domains"]),
+        )
+        return StateFile(snapshot, header["since"], tuple(lines[1:]))
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+        return None

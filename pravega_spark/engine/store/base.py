@@ -1,0 +1,102 @@
+"""The one seam to storage: what an engine needs of a file system or an object store.
+
+Keys are relative to the store's root, ``/``-separated, never empty, without ``.`` or ``..``.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import pyarrow as pa
+
+
+class Put(enum.Enum):
+    """What became of a ``put_if_absent``."""
+
+    CREATED = "created"
+    """The object did not exist and now holds the bytes, durably."""
+    EXISTS = "exists"
+    """An object of that key exists; it may be our own from a lost answer: read it to know."""
+    UNKNOWN = "unknown"
+    """Neither yes nor no: the bytes may be there, may never be, or may still arrive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One listed object."""
+
+    key: str
+    size: int
+    modified_ms: int
+
+
+@runtime_checkable
+class Store(Protocol):
+    """Storage under one root. Thread-safe, and cheap to create from ``url`` in any process.
+
+    Errors: ``FileNotFoundError`` for a missing key on ``get``/``open``; ``StoreFull``,
+    ``StoreReadOnly`` and ``StoreError`` of :mod:`pravega_spark.errors` for what the storage
+    refuses. A lost race of ``put_if_absent`` is an answer, never an error.
+    """
+
+    @property
+    def url(self) -> str:
+        """The root as a URL from which ``open_store`` makes an equal store elsewhere."""
+        ...
+
+    @property
+    def is_local(self) -> bool:
+        """Whether a call costs microseconds (disk, memory) and polling may be frequent."""
+        ...
+
+    def get(self, key: str) -> bytes:
+        """Return the whole object. Raise FileNotFoundError if absent."""
+        ...
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        """Return the objects in order, None for each absent; in parallel where it pays."""
+        ...
+
+    def exists(self, key: str) -> bool:
+        """Tell whether the object exists now (never from a cache)."""
+        ...
+
+    def put_if_absent(self, key: str, data: bytes) -> Put:
+        """Create the object with exactly these bytes, durably, unless one exists."""
+        ...
+
+    def put(self, key: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
+        """Create or overwrite the object, visible whole or not at all.
+
+        ``durable=False`` may skip the fsyncs: for hints that carry a digest.
+        """
+        ...
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete the objects; absent ones are no error."""
+        ...
+
+    def folders(self, prefix: str) -> list[str]:
+        """Return the names of the folders directly below ``prefix`` ("" is the root), sorted."""
+        ...
+
+    def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:
+        """Return the objects directly or deeper below the folder ``prefix``, sorted by key.
+
+        ``after`` leaves out keys that sort at or before it. A missing folder is empty.
+        """
+        ...
+
+    def open(self, key: str) -> pa.NativeFile:
+        """Open the object for random reads (Parquet). Raise FileNotFoundError if absent."""
+        ...
+
+    def settle(self, prefix: str) -> None:
+        """Make what is visible in the folder durable before it is shown to others.
+
+        Local disks fsync the folder; object stores have nothing to do.
+        """
+        ...

@@ -1,0 +1,215 @@
+"""Any other file system of fsspec as a store, trusted only after the probe."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+
+from pravega_spark.engine.store.base import Entry, Put
+from pravega_spark.engine.store.keys import check_key, check_prefix, is_visible
+from pravega_spark.engine.store.shared import shared
+from pravega_spark.errors import InvalidInput, StoreError, StoreReadOnly, StoreRefused
+
+_UNABLE = (NotImplementedError, TypeError, ValueError)
+"""What a driver raises that does not know ``mode="create"``."""
+
+_ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError, FileExistsError)
+"""What a driver raises for reading what is no file; the last for a key below a file."""
+
+
+class GenericStore:
+    """A store on Google Cloud Storage, Azure and what else fsspec offers: ``mode="create"``.
+
+    Nothing is known of such a driver's failures, so what is not plainly "exists" or "denied" is
+    UNKNOWN, and nothing is known of its exclusive create: probe the root before use.
+    """
+
+    is_local = False
+
+    def __init__(self, url: str, options: dict[str, Any], *, fs: Any = None):
+        """Take a URL and the options of its fsspec driver; ``fs`` is the driver, if at hand."""
+        self._given = fs
+        self._url = url.rstrip("/")
+        self._options = options
+        self._drivers: dict[int, tuple[Any, str]] = {}
+        self._connection()  # a missing driver is known now
+
+    @property
+    def url(self) -> str:
+        """The root's URL."""
+        return self._url
+
+    def __repr__(self) -> str:
+        """Show the root, and no option: some are secret."""
+        return f"GenericStore({self.url!r})"
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Pickle as URL and options."""
+        return shared, (GenericStore, self._url, self._options)
+
+    def _connection(self) -> tuple[Any, str]:
+        """Return the driver of this process and the root's path in it, ending in a slash."""
+        process = os.getpid()
+        found = self._drivers.get(process)
+        if found is None:
+            try:
+                options = {"use_listings_cache": False, **self._options}
+                fs, root = fsspec.url_to_fs(self._url, skip_instance_cache=True, **options)
+            except ImportError as error:
+                raise StoreRefused(f"{self._url}: its driver is missing: {error}") from error
+            except _UNABLE as error:
+                raise InvalidInput(f"{self._url} cannot be opened: {error}.") from error
+            found = self._drivers.setdefault(process, (self._given or fs, root.rstrip("/") + "/"))
+        return found
+
+    def _at(self, key: str) -> tuple[Any, str]:
+        fs, root = self._connection()
+        return fs, root + check_key(key)
+
+    def get(self, key: str) -> bytes:
+        """Return the whole object."""
+        fs, path = self._at(key)
+        try:
+            data: bytes = fs.cat_file(path)
+        except Exception as error:
+            raise self._read_error(error, key) from error
+        return data
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        """Return the objects in order, None for each absent; in parallel if the driver can."""
+        if not keys:
+            return []
+        paths = [self._at(key)[1] for key in keys]
+        fs = self._connection()[0]
+        found: list[bytes | None] = []
+        answers = fs.cat_ranges(paths, None, None, on_error="return")
+        for key, answer in zip(keys, answers, strict=True):
+            if isinstance(answer, FileNotFoundError):
+                found.append(None)
+            elif isinstance(answer, Exception):
+                raise self._read_error(answer, key) from answer
+            else:
+                found.append(bytes(answer))
+        return found
+
+    def exists(self, key: str) -> bool:
+        """Tell whether the object exists now."""
+        fs, path = self._at(key)
+        try:
+            fs.invalidate_cache()
+            return bool(fs.isfile(path))
+        except Exception as error:
+            raise self._read_error(error, key) from error
+
+    def put_if_absent(self, key: str, data: bytes) -> Put:
+        """Create the object unless it exists; UNKNOWN if no clear answer came."""
+        fs, path = self._at(key)
+        try:
+            fs.pipe_file(path, data, mode="create")
+        except FileExistsError:
+            return Put.EXISTS
+        except PermissionError as error:
+            raise self._denied(error, key) from error
+        except _UNABLE as error:
+            raise StoreRefused(
+                f"{self.url}: its driver {type(fs).__name__} has no exclusive create ({error})."
+            ) from error
+        except Exception:  # drivers raise their SDK's own classes
+            return Put.UNKNOWN
+        return Put.CREATED
+
+    def put(self, key: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
+        """Create or overwrite the object."""
+        fs, path = self._at(key)
+        try:
+            fs.pipe_file(path, bytes(data))
+        except PermissionError as error:
+            raise self._denied(error, key) from error
+        except Exception as error:
+            raise StoreError(f"{self.url}/{key} could not be written: {error}.") from error
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete the objects one by one."""
+        for key in keys:
+            fs, path = self._at(key)
+            try:
+                fs.rm_file(path)
+            except FileNotFoundError:
+                continue
+            except PermissionError as error:
+                raise self._denied(error, key) from error
+            except Exception as error:
+                raise StoreError(f"{self.url}/{key} could not be deleted: {error}.") from error
+
+    def folders(self, prefix: str) -> list[str]:
+        """Return the names of the folders directly below ``prefix``."""
+        fs, root = self._connection()
+        try:
+            fs.invalidate_cache()
+            items = fs.ls((root + check_prefix(prefix)).rstrip("/"), detail=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except Exception as error:
+            raise self._read_error(error, prefix) from error
+        found = {_name(item) for item in items if item["type"] == "directory"}
+        return sorted(found - {""})
+
+    def open(self, key: str) -> pa.NativeFile:
+        """Open the object for random reads."""
+        fs, path = self._at(key)
+        try:
+            return pa.PythonFile(fs.open(path, "rb"), mode="r")
+        except Exception as error:
+            raise self._read_error(error, key) from error
+
+    def settle(self, prefix: str) -> None:
+        """Do nothing: an object that can be read is taken as durable."""
+
+    def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:
+        """Return the objects below the folder ``prefix``."""
+        fs, root = self._connection()
+        try:
+            fs.invalidate_cache()
+            items = fs.find((root + check_prefix(prefix)).rstrip("/"), detail=True)
+        except FileNotFoundError:
+            return []
+        except Exception as error:
+            raise self._read_error(error, prefix) from error
+        found = []
+        for path, item in items.items():
+            key = path[len(root) :]
+            if is_visible(key) and (after is None or key > after):
+                found.append(Entry(key, int(item["size"] or 0), _modified_ms(item)))
+        return sorted(found, key=lambda entry: entry.key)
+
+    def _read_error(self, error: Exception, key: str) -> OSError:
+        if isinstance(error, _ABSENT):
+            return FileNotFoundError(f"{self.url}/{key} does not exist.")
+        return StoreError(f"{self.url}/{key} cannot be read: {type(error).__name__}: {error}.")
+
+    def _denied(self, error: Exception, key: str) -> StoreReadOnly:
+        return StoreReadOnly(f"{self.url}/{key}: {error}. Check the credentials and their rights.")
+
+
+def _name(item: Mapping[str, Any]) -> str:
+    name: str = item["name"]
+    return name.rstrip("/").rpartition("/")[2]
+
+
+def _modified_ms(item: Mapping[str, Any]) -> int:
+    """Return the time of the last change: drivers name it and write it each in their own way."""
+    names = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
+    for name in names:
+        value = item.get(name)
+        if isinstance(value, str):
+            value = datetime.datetime.fromisoformat(value.replace("Z", "+00:00"))
+        if isinstance(value, datetime.datetime):
+            value = value.timestamp()
+        if isinstance(value, (int, float)):
+            return round(value * 1_000)
+    return 0

@@ -1,0 +1,273 @@
+"""A folder of a POSIX file system as a store: whole files, exclusive names, durable answers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from pravega_spark.engine.store.base import Entry, Put
+from pravega_spark.engine.store.keys import check_key, check_prefix, is_visible
+from pravega_spark.engine.store.local_files import (
+    StagedFile,
+    UnclearOutcome,
+    refusal,
+    supports_nameless,
+    sync_folder,
+)
+from pravega_spark.engine.store.shared import shared
+from pravega_spark.errors import StoreError, StoreRefused
+
+_PUBLISH_ATTEMPTS = 10
+"""How often a put makes its folder again when deletions prune it at the same moment."""
+_ANCHORED_FOLDERS = 4_096
+"""How many folders are remembered as durably reachable before the memory starts anew."""
+_ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+
+
+class LocalStore:
+    """A store on a local disk or any mounted file system with hard links.
+
+    A file gets its final name by ``link(2)``, which fails if the name is taken and shows the
+    content whole. What is acknowledged was fsynced, its folder and the folder's ancestors too.
+    After an fsync of a folder failed, the kernel may call its lost entries clean, so this store
+    refuses that folder from then on: open the root in a new process, or repair the disk.
+    """
+
+    is_local = True
+
+    def __init__(self, path: str):
+        """Take an absolute path; the folder need not exist, and nothing is created yet."""
+        self._root = path
+        self._base = self._root if self._root.endswith("/") else self._root + "/"
+        top = self._root
+        while not os.path.isdir(top):
+            if os.path.lexists(top):
+                raise StoreRefused(f"{top} is a file, not a folder: give another root than {path}.")
+            top = os.path.dirname(top)
+        self._top = top
+        self._anchored = {top}
+        self._failed: set[str] = set()
+        self._nameless = hasattr(os, "O_TMPFILE")
+
+    @property
+    def url(self) -> str:
+        """The root as a ``file://`` URL."""
+        return f"file://{self._root}"
+
+    def __repr__(self) -> str:
+        """Show the root."""
+        return f"LocalStore({self.url!r})"
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Pickle as the path."""
+        return shared, (LocalStore, self._root)
+
+    def get(self, key: str) -> bytes:
+        """Return the whole file."""
+        path = self._base + check_key(key)
+        try:
+            with open(path, "rb", buffering=0) as file:
+                return file.readall()
+        except _ABSENT:
+            raise FileNotFoundError(f"{path} does not exist.") from None
+        except OSError as error:
+            raise StoreError(f"{path} cannot be read: {error.strerror}.") from error
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        """Return the files in order, None for each absent."""
+        found: list[bytes | None] = []
+        for key in keys:
+            try:
+                found.append(self.get(key))
+            except FileNotFoundError:
+                found.append(None)
+        return found
+
+    def exists(self, key: str) -> bool:
+        """Tell whether the file exists now."""
+        return os.path.isfile(self._base + check_key(key))
+
+    def put_if_absent(self, key: str, data: bytes) -> Put:
+        """Create the file unless it exists; UNKNOWN if the disk failed to say."""
+        path = self._base + check_key(key)
+        if os.path.isfile(path):  # spares the loser of a race the fsync
+            return Put.EXISTS
+        try:
+            created = self._publish(path, data, replace=False, durable=True)
+        except UnclearOutcome:
+            return Put.UNKNOWN
+        if not created and os.path.isdir(path):
+            raise StoreError(f"{path} is a folder: no object of that key can be created.")
+        return Put.CREATED if created else Put.EXISTS
+
+    def put(self, key: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
+        """Create or replace the file by one rename."""
+        path = self._base + check_key(key)
+        try:
+            self._publish(path, data, replace=True, durable=durable)
+        except UnclearOutcome as error:
+            raise StoreError(
+                f"{path} may not be durable: {error}. Check the disk, then write it again."
+            ) from error
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete the files, and the folders that this leaves empty, as object stores do."""
+        folders = set()
+        for key in keys:
+            path = self._base + check_key(key)
+            try:
+                os.unlink(path)
+            except _ABSENT:
+                continue
+            except OSError as error:
+                raise refusal(error, path) from error
+            folders.add(os.path.dirname(path))
+        for folder in folders:
+            self._prune(folder)
+
+    def folders(self, prefix: str) -> list[str]:
+        """Return the names of the folders directly below ``prefix``."""
+        try:
+            with os.scandir(self._base + check_prefix(prefix)) as items:
+                return sorted(item.name for item in items if item.is_dir())
+        except _ABSENT:
+            return []
+        except OSError as error:
+            raise StoreError(f"{self._base}{prefix} cannot be listed: {error.strerror}.") from error
+
+    def open(self, key: str) -> pa.NativeFile:
+        """Open the file for random reads; not mapped, so that a damaged disk is no SIGBUS."""
+        path = self._base + check_key(key)
+        try:
+            return pa.OSFile(path, "r")
+        except OSError as error:
+            if isinstance(error, _ABSENT) or not os.path.isfile(path):
+                raise FileNotFoundError(f"{path} does not exist.") from None
+            raise StoreError(f"{path} cannot be read: {error}.") from error
+
+    def settle(self, prefix: str) -> None:
+        """Write the folder's entries, and its own entry in each ancestor, onto the disk."""
+        folder = (self._base + check_prefix(prefix)).rstrip("/")
+        try:
+            self._sync(folder)
+        except _ABSENT:
+            return  # nothing is visible in it
+        except UnclearOutcome as error:
+            raise StoreError(
+                f"{folder} cannot be made durable: {error}. Check the disk, then open the root in "
+                "a new process."
+            ) from error
+        except OSError as error:
+            raise refusal(error, folder) from error
+
+    def _publish(self, path: str, data: bytes | pa.Buffer, *, replace: bool, durable: bool) -> bool:
+        """Name a new file ``path``; tell whether it was named, which only a taken name prevents."""
+        folder = path[: path.rindex("/")]
+        for attempt in range(_PUBLISH_ATTEMPTS):
+            nameless = self._nameless and attempt < 2
+            try:
+                return self._publish_once(folder, path, data, replace, durable, nameless)
+            except FileNotFoundError:
+                self._make_folder(folder)  # on the first put, or when a deletion pruned it
+            except OSError as error:
+                if not nameless or supports_nameless(error):
+                    raise refusal(error, path) from error
+                self._nameless = False
+        raise StoreError(
+            f"{path}: its folder vanished {_PUBLISH_ATTEMPTS} times while it was written."
+        )
+
+    def _publish_once(
+        self,
+        folder: str,
+        path: str,
+        data: bytes | pa.Buffer,
+        replace: bool,
+        durable: bool,
+        nameless: bool,
+    ) -> bool:
+        staged = StagedFile(folder, data, durable=durable, nameless=nameless)
+        try:
+            if not staged.link(path):
+                if not replace:
+                    return False
+                staged.replace(path)
+        finally:
+            staged.discard()
+        if durable:
+            try:
+                self._sync(folder)
+            except OSError as error:  # the name is given, so this is no refusal any more
+                raise UnclearOutcome(f"fsync of {folder}: {error}") from error
+        return True
+
+    def _prune(self, folder: str) -> None:
+        with contextlib.suppress(OSError):  # not empty, or pruned by another
+            while folder != self._root:
+                os.rmdir(folder)
+                folder = os.path.dirname(folder)
+
+    def _make_folder(self, folder: str) -> None:
+        missing = folder
+        while not os.path.isdir(missing) and missing != "/":
+            self._anchored.discard(missing)
+            missing = os.path.dirname(missing)
+        if len(missing) < len(self._top):  # the root itself was deleted since it was opened
+            self._top = missing
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError as error:
+            raise refusal(error, folder) from error
+
+    def _sync(self, folder: str) -> None:
+        """Fsync the folder and, the first time, each ancestor that holds the way to it."""
+        if folder in self._failed:
+            raise UnclearOutcome(f"an earlier fsync of {folder} failed")
+        try:
+            sync_folder(folder)
+            while folder not in self._anchored and len(folder) > len(self._top):
+                parent = os.path.dirname(folder)
+                sync_folder(parent)
+                if len(self._anchored) >= _ANCHORED_FOLDERS:
+                    self._anchored = {self._top}
+                self._anchored.add(folder)
+                folder = parent
+        except UnclearOutcome:
+            self._failed.add(folder)
+            raise
+
+    def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:
+        """Return the files below the folder ``prefix``; others than asked for cost no call."""
+        found: list[Entry] = []
+        waiting = [check_prefix(prefix)]
+        while waiting:
+            folder = waiting.pop()
+            try:
+                waiting += _list_folder(self._base, folder, after, found)
+            except _ABSENT:
+                continue
+            except OSError as error:
+                raise StoreError(f"{self._base}{folder}: {error.strerror}.") from error
+        found.sort(key=lambda entry: entry.key)
+        return found
+
+
+def _list_folder(base: str, folder: str, after: str | None, found: list[Entry]) -> list[str]:
+    """Add the files in one folder to ``found``; return its folders that may hold more."""
+    inside = []
+    with os.scandir(base + folder) as items:
+        for item in items:
+            key = folder + item.name
+            if item.is_dir():
+                key += "/"
+                if after is None or key > after or after.startswith(key):
+                    inside.append(key)
+            elif is_visible(key) and (after is None or key > after):
+                with contextlib.suppress(FileNotFoundError):  # deleted since it was listed
+                    status = item.stat()
+                    found.append(Entry(key, status.st_size, status.st_mtime_ns // 1_000_000))
+    return inside

@@ -1,0 +1,180 @@
+"""A file that appears whole or not at all, on POSIX: the system calls, and what failures mean."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+
+import pyarrow as pa
+
+from pravega_spark.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+_NO_LINKS = frozenset(
+    {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK}
+)
+# What opening or linking a nameless file answers where it is not supported (NFS, no /proc).
+_NAMELESS_UNSUPPORTED = _NO_LINKS | {errno.EISDIR, errno.EINVAL, errno.EACCES, errno.ELOOP}
+_O_TMPFILE = getattr(os, "O_TMPFILE", 0)
+
+
+class _HiddenNames:
+    """Names that no other process and no other call uses, also after a fork."""
+
+    def __init__(self) -> None:
+        self._counter = itertools.count()
+        self._renew()
+        os.register_at_fork(after_in_child=self._renew)
+
+    def _renew(self) -> None:
+        self._process = f"{os.getpid()}-{os.urandom(8).hex()}"
+
+    def __next__(self) -> str:
+        return f".{self._process}-{next(self._counter)}.tmp"
+
+
+_hidden_names = _HiddenNames()
+
+
+class UnclearOutcome(Exception):
+    """A system call failed in a way that tells neither that it had its effect nor that not."""
+
+
+class LinkRefused(OSError):
+    """The file system has no hard links, so no exclusive create of a whole file."""
+
+
+class StagedFile:
+    """A written file without its final name: nameless (O_TMPFILE), else under a hidden name.
+
+    Nameless files are a fifth faster and leave nothing behind when the process dies.
+    """
+
+    def __init__(self, folder: str, data: bytes | pa.Buffer, *, durable: bool, nameless: bool):
+        """Write ``data`` into a new file in ``folder``; with ``durable`` onto the disk."""
+        self._folder = folder
+        self._hidden_path: str | None = None
+        if nameless:
+            self._descriptor = os.open(folder, os.O_WRONLY | _O_TMPFILE | os.O_CLOEXEC, 0o666)
+        else:
+            self._hidden_path = self._new_hidden_path()
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            self._descriptor = os.open(self._hidden_path, flags, 0o666)
+        try:
+            self._write(data, durable)
+        except BaseException:
+            self.discard()
+            raise
+
+    def _new_hidden_path(self) -> str:
+        return f"{self._folder}/{next(_hidden_names)}"
+
+    def _write(self, data: bytes | pa.Buffer, durable: bool) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self._descriptor, rest) :]
+        if durable:
+            _sync(self._descriptor)
+        if self._hidden_path is not None:  # NFS tells of a failed write as late as here
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+    def link(self, path: str) -> bool:
+        """Give the file its name unless the name is taken; tell whether it was given."""
+        try:
+            self._link(path)
+        except FileExistsError:
+            # A network file system may have linked, lost the answer, and tried again.
+            return self._was_linked()
+        except OSError as error:
+            if self._was_linked():
+                return True
+            if error.errno in _NO_LINKS:
+                raise LinkRefused(error.errno, error.strerror) from error
+            if error.errno in (errno.EIO, errno.ETIMEDOUT, errno.ESTALE):
+                raise UnclearOutcome(f"link to {path}: {error}") from error
+            raise
+        return True
+
+    def replace(self, path: str) -> None:
+        """Give the file its name, taking it from the file that has it."""
+        if self._hidden_path is None:
+            hidden_path = self._new_hidden_path()
+            self._link(hidden_path)
+            self._hidden_path = hidden_path
+        os.rename(self._hidden_path, path)
+        self._hidden_path = None
+
+    def _link(self, path: str) -> None:
+        if self._hidden_path is not None:
+            os.link(self._hidden_path, path)
+        else:
+            source = f"/proc/self/fd/{self._descriptor}"
+            # A folder descriptor, though not needed for this path, makes Python call linkat(2).
+            os.link(source, path, src_dir_fd=self._descriptor, follow_symlinks=True)
+
+    def _was_linked(self) -> bool:
+        if self._hidden_path is None:
+            return os.fstat(self._descriptor).st_nlink == 1
+        try:
+            return os.stat(self._hidden_path).st_nlink == 2
+        except OSError:
+            return False
+
+    def discard(self) -> None:
+        """Drop what is left of the staged file; a name it was given stays."""
+        if self._hidden_path is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self._hidden_path)
+            self._hidden_path = None
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def supports_nameless(error: OSError) -> bool:
+    """Tell whether nameless files may work although one failed with ``error``."""
+    return error.errno not in _NAMELESS_UNSUPPORTED
+
+
+def sync_folder(folder: str) -> None:
+    """Write the folder's entries onto the disk. Raise UnclearOutcome if the disk failed."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        raise UnclearOutcome(f"fsync of {folder}: {error}") from error
+    finally:
+        os.close(descriptor)
+
+
+def _sync(descriptor: int) -> None:
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno in _FULL:  # NFS and delayed allocation: known before the name is given
+            raise
+        raise UnclearOutcome(f"fsync: {error}") from error
+
+
+def refusal(error: OSError, path: str) -> StoreError:
+    """Return what the failed system call on ``path`` means to the caller."""
+    reason = error.strerror or str(error)
+    if isinstance(error, LinkRefused):
+        return StoreRefused(
+            f"{path}: its file system has no hard links ({reason}), so two writers could not be "
+            "kept apart. Use a POSIX file system such as ext4, xfs or NFS, or an object store."
+        )
+    if error.errno in _FULL:
+        return StoreFull(f"{path}: {reason}; nothing was committed. Free some space and try again.")
+    if error.errno in _READ_ONLY:
+        return StoreReadOnly(
+            f"{path}: {reason}. Give this user the right to write there, or use another root."
+        )
+    if error.errno in (errno.ENOTDIR, errno.EISDIR):
+        return StoreError(f"{path}: {reason}. A folder and a file are in each other's place.")
+    return StoreError(f"{path}: {reason}.")

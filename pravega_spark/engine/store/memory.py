@@ -1,0 +1,112 @@
+"""A store in this process's memory: for tests, simulations and short examples."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from pravega_spark.engine.store.base import Entry, Put
+from pravega_spark.engine.store.keys import check_key, check_prefix
+
+_NAMED: weakref.WeakValueDictionary[str, MemoryStore] = weakref.WeakValueDictionary()
+_private = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Object:
+    data: bytes
+    modified_ms: int
+
+
+class MemoryStore:
+    """A dict with the semantics of an object store; deterministic, and gone with the process.
+
+    The default clock is the number of writes so far, so the same calls give the same listing.
+    Every change is one operation of a dict, so threads need no lock.
+    """
+
+    is_local = True
+
+    def __init__(self, name: str | None = None, *, clock_ms: Callable[[], int] | None = None):
+        """Make an empty store; ``name`` None gives it a private one of its own."""
+        self._name = f"private-{next(_private)}" if name is None else name
+        self._objects: dict[str, _Object] = {}
+        self._clock_ms = clock_ms or itertools.count(1).__next__
+        _NAMED[self._name] = self
+
+    @classmethod
+    def named(cls, name: str) -> MemoryStore:
+        """Return this process's store of that name, made if there is none."""
+        store = _NAMED.get(name)
+        return cls(name) if store is None else store
+
+    @property
+    def url(self) -> str:
+        """The URL that means this store within this process, and an empty one elsewhere."""
+        return f"memory://{self._name}"
+
+    def __repr__(self) -> str:
+        """Show the name."""
+        return f"MemoryStore({self.url!r})"
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Pickle as the name."""
+        return MemoryStore.named, (self._name,)
+
+    def get(self, key: str) -> bytes:
+        """Return the object."""
+        found = self._objects.get(check_key(key))
+        if found is None:
+            raise FileNotFoundError(f"{self.url}/{key} does not exist.")
+        return found.data
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        """Return the objects in order, None for each absent."""
+        found = [self._objects.get(check_key(key)) for key in keys]
+        return [None if entry is None else entry.data for entry in found]
+
+    def exists(self, key: str) -> bool:
+        """Tell whether the object exists."""
+        return check_key(key) in self._objects
+
+    def put_if_absent(self, key: str, data: bytes) -> Put:
+        """Create the object unless it exists."""
+        made = _Object(bytes(data), self._clock_ms())
+        kept = self._objects.setdefault(check_key(key), made)
+        return Put.CREATED if kept is made else Put.EXISTS
+
+    def put(self, key: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
+        """Create or replace the object."""
+        self._objects[check_key(key)] = _Object(bytes(data), self._clock_ms())
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete the objects."""
+        for key in keys:
+            self._objects.pop(check_key(key), None)
+
+    def folders(self, prefix: str) -> list[str]:
+        """Return the names of the folders directly below ``prefix``."""
+        folder = check_prefix(prefix)
+        below = (key[len(folder) :] for key in self._objects.copy() if key.startswith(folder))
+        return sorted({rest[: rest.index("/")] for rest in below if "/" in rest})
+
+    def open(self, key: str) -> pa.NativeFile:
+        """Open the object for random reads."""
+        return pa.BufferReader(self.get(key))
+
+    def settle(self, prefix: str) -> None:
+        """Do nothing: what is visible stays as long as the process."""
+
+    def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:
+        """Return the objects below the folder ``prefix``."""
+        folder = check_prefix(prefix)
+        return [
+            Entry(key, len(entry.data), entry.modified_ms)
+            for key, entry in sorted(self._objects.copy().items())
+            if key.startswith(folder) and (after is None or key > after)
+        ]

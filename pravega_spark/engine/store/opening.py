@@ -1,0 +1,99 @@
+"""From a URL to a store: which back end serves it, and one store per root and process."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pravega_spark.engine.store.base import Store
+from pravega_spark.engine.store.shared import shared
+from pravega_spark.errors import InvalidInput, StoreRefused
+
+_SCHEME = re.compile(r"([^/]*?):/")
+_S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
+_HADOOP_SCHEMES = frozenset({"hdfs", "viewfs"})
+
+
+def open_store(url: str | os.PathLike[str], **storage_options: Any) -> Store:
+    """Return the store whose root is ``url``; the same object for the same call in a process.
+
+    A path or ``file://`` is a local disk, ``s3://`` (and ``s3a://``) S3 or a look-alike,
+    ``memory://name`` this process's memory; any other URL that fsspec knows is usable if
+    :func:`~pravega_spark.engine.store.probe.probe` accepts it. ``storage_options`` go to s3fs
+    or fsspec; for S3 the usual ``AWS_*`` variables serve where an option is not given.
+
+    Raises InvalidInput for a URL nobody knows and StoreRefused for storage that cannot hold
+    streams or whose driver is not installed. Nothing is read or written yet.
+    """
+    return _open(os.fspath(url), storage_options)
+
+
+def _open(address: str, options: dict[str, Any]) -> Store:
+    if not address or "\0" in address:
+        raise InvalidInput(
+            f"{address!r} is no root: give a path or a URL such as s3://bucket/root."
+        )
+    match = _SCHEME.match(address)
+    scheme = match[1].lower() if match else "file"
+    rest = address[match.end() :] if match else address
+    if scheme == "file":
+        return _open_local(address, "/" + rest.lstrip("/") if match else rest, options)
+    if not rest.startswith("/"):
+        raise InvalidInput(f"{address!r} is no URL: write {scheme}:// with two slashes.")
+    rest = rest[1:].rstrip("/")
+    if scheme in _S3_SCHEMES:
+        return _open_s3(f"s3://{rest}", options)
+    if scheme == "memory":
+        return _open_memory(address, rest, options)
+    if scheme in _HADOOP_SCHEMES:
+        raise StoreRefused(
+            f"{address} cannot hold streams: pyarrow offers no exclusive create on HDFS, and its "
+            "rename replaces what exists. Use a local disk, S3, or another object store with "
+            "conditional writes."
+        )
+    return _open_generic(scheme, f"{scheme}://{rest}", options)
+
+
+def _open_local(address: str, path: str, options: dict[str, Any]) -> Store:
+    from pravega_spark.engine.store.local import LocalStore
+
+    _refuse_options(address, options)
+    return shared(LocalStore, os.path.abspath(os.path.expanduser(path)))
+
+
+def _open_memory(address: str, name: str, options: dict[str, Any]) -> Store:
+    from pravega_spark.engine.store.memory import MemoryStore
+
+    _refuse_options(address, options)
+    return shared(MemoryStore.named, name)
+
+
+def _open_s3(address: str, options: dict[str, Any]) -> Store:
+    try:
+        from pravega_spark.engine.store.s3 import S3Store
+    except ImportError as error:
+        raise StoreRefused(
+            f"{address} needs s3fs ({error}): pip install 'pravega-spark[s3]'."
+        ) from error
+    return shared(S3Store, address, options)
+
+
+def _open_generic(scheme: str, address: str, options: dict[str, Any]) -> Store:
+    from fsspec.registry import known_implementations, registry
+
+    known = {*known_implementations, *registry}
+    if scheme not in known:
+        raise InvalidInput(
+            f"{address!r}: nothing known has the scheme {scheme!r}. Use a path, file://, s3://, "
+            f"memory://, or one of fsspec's: {', '.join(sorted(known))}."
+        )
+    from pravega_spark.engine.store.generic import GenericStore
+
+    return shared(GenericStore, address, options)
+
+
+def _refuse_options(address: str, options: Mapping[str, Any]) -> None:
+    if options:
+        raise InvalidInput(f"{address} takes no storage options, got {', '.join(sorted(options))}.")

@@ -1,0 +1,126 @@
+"""The proof, once for each root, that its storage keeps two creators of one name apart."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from pravega_spark.engine.store.base import Put, Store
+from pravega_spark.errors import StoreError, StoreRefused
+
+MARKER_KEY = "_pravega_spark.json"
+"""Object at the root of a store: its content says that the probe was passed."""
+MARKER_FORMAT = 1
+
+_RACERS = 8
+_RACES = 2
+_START_SECONDS = 60.0
+_WAY_ON = "Use a local POSIX disk, S3, or another store whose conditional writes are exclusive."
+
+
+def ensure_probed(store: Store, *, now_ms: int) -> None:
+    """Probe the root unless its marker says it was; then leave the marker. One read if it is there.
+
+    ``now_ms`` goes into the marker. Raises StoreRefused for a root that fails the probe or was
+    marked by a version of this package that this one does not know, and what the store raises.
+    """
+    if _marked(store):
+        return
+    probe(store)
+    marker = {"format": MARKER_FORMAT, "probed_ms": now_ms, "racers": _RACERS, "races": _RACES}
+    store.put_if_absent(MARKER_KEY, json.dumps(marker, sort_keys=True).encode())
+    # Lost races and lost answers are alike: what counts is the marker that is there. None after
+    # a lost request is no harm: the next one to open the root probes it again.
+    _marked(store)
+
+
+def _marked(store: Store) -> bool:
+    try:
+        content = store.get(MARKER_KEY)
+    except FileNotFoundError:
+        return False
+    try:
+        marker = json.loads(content)
+        found = marker["format"]
+    except (ValueError, TypeError, KeyError):
+        raise StoreRefused(
+            f"{store.url}/{MARKER_KEY} is not a marker of pravega_spark: {content[:80]!r}. Restore "
+            "it, or delete it to have the root probed again."
+        ) from None
+    if found != MARKER_FORMAT:
+        raise StoreRefused(
+            f"{store.url} has format {found!r}, this version knows {MARKER_FORMAT}: "
+            "use the version of pravega_spark that wrote it, or a newer one."
+        )
+    return True
+
+
+def probe(store: Store, *, token: str | None = None) -> None:
+    """Prove exclusive create: one winner of every race, its bytes kept, and seen at once.
+
+    ``token`` names the folder of this probe; by default it is random. Raises StoreRefused if the
+    store fails, StoreReadOnly and the like if it cannot be written at all.
+    """
+    folder = f"_probe/{token or os.urandom(8).hex()}"
+    keys = [f"{folder}/{number:02d}" for number in range(_RACES + 1)]
+    try:
+        _second_create_is_told(store, keys[0])
+        _races_have_one_winner(store, keys[1:])
+        listed = [entry.key for entry in store.list(folder)]
+        if listed != keys:
+            raise _failed(store, f"after {keys} were created a listing shows {listed}")
+    finally:
+        # One who may create but not delete can still hold streams; the sweeper will tell.
+        with contextlib.suppress(StoreError):
+            store.delete(keys)
+
+
+def _second_create_is_told(store: Store, key: str) -> None:
+    first, second = b"first", b"second, which must not replace it"
+    if store.put_if_absent(key, first) is Put.UNKNOWN and not store.exists(key):
+        raise _failed(store, f"the create of {key} had no effect and no answer")
+    answer = store.put_if_absent(key, second)
+    if answer is Put.CREATED:
+        raise _failed(store, f"{key} could be created twice")
+    content = _read(store, key)
+    if content != first:
+        raise _failed(store, f"{key} was created as {first!r} and then held {content!r}")
+
+
+def _races_have_one_winner(store: Store, keys: list[str]) -> None:
+    creators = [(key, number) for number in range(_RACERS) for key in keys]
+    start = threading.Barrier(len(creators), timeout=_START_SECONDS)
+
+    def create(creator: tuple[str, int]) -> Put:
+        key, number = creator
+        start.wait()
+        return store.put_if_absent(key, _content(number))
+
+    with ThreadPoolExecutor(len(creators), thread_name_prefix="probe") as pool:
+        answers = dict(zip(creators, pool.map(create, creators), strict=True))
+    for key in keys:
+        winners = [n for n in range(_RACERS) if answers[key, n] is Put.CREATED]
+        if len(winners) > 1:
+            raise _failed(store, f"{len(winners)} of {_RACERS} creators of {key} won at once")
+        content = _read(store, key)
+        # Without a CREATED the winner's answer was lost on the way, which is no fault of the store.
+        if content not in [_content(number) for number in winners or range(_RACERS)]:
+            raise _failed(store, f"{key} does not hold what its creator wrote: {content[:80]!r}")
+
+
+def _content(number: int) -> bytes:
+    return b"%04d" % number * 1_024
+
+
+def _read(store: Store, key: str) -> bytes:
+    try:
+        return store.get(key)
+    except FileNotFoundError:
+        raise _failed(store, f"{key} was created and then could not be read") from None
+
+
+def _failed(store: Store, what: str) -> StoreRefused:
+    return StoreRefused(f"{store.url} cannot hold streams: {what}. {_WAY_ON}")

@@ -1,0 +1,240 @@
+"""A prefix of an S3 bucket, or of a look-alike's, as a store."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import s3fs
+from fsspec.asyn import sync
+
+from pravega_spark.engine.store.base import Entry, Put
+from pravega_spark.engine.store.keys import check_key, check_prefix, is_visible
+from pravega_spark.engine.store.s3_errors import (
+    Meaning,
+    delete_refusal,
+    is_missing,
+    meaning_of,
+    refusal,
+)
+from pravega_spark.engine.store.s3_file import open_object
+from pravega_spark.engine.store.shared import shared
+from pravega_spark.errors import InvalidInput, StoreRefused
+
+_CONNECTIONS = 32
+_CONFLICT_ATTEMPTS = 8
+_CONFLICT_PAUSE_SECONDS = 0.05
+_DELETE_BATCH = 1_000
+"""Most keys that one DeleteObjects request may name."""
+
+
+class S3Store:
+    """A store on S3: ``If-None-Match: *`` keeps two creators of one key apart.
+
+    The connection is made at the first call and anew in a forked child. Listings and ``exists``
+    are always asked of the server.
+    """
+
+    is_local = False
+
+    def __init__(
+        self,
+        url: str,
+        options: dict[str, Any],
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+    ):
+        """Take ``s3://bucket/folder`` and options for ``s3fs.S3FileSystem``. Asks nothing yet."""
+        bucket, _, folder = url.partition("://")[2].partition("/")
+        if not bucket:
+            raise InvalidInput(f"{url!r} names no bucket: write s3://bucket/folder.")
+        self._bucket = bucket
+        self._base = check_prefix(folder.strip("/"))
+        self._options = options
+        self._sleep = sleep
+        self._connections: dict[int, s3fs.S3FileSystem] = {}
+
+    @property
+    def url(self) -> str:
+        """The root as an ``s3://`` URL."""
+        return f"s3://{self._bucket}/{self._base}".rstrip("/")
+
+    def __repr__(self) -> str:
+        """Show the root, and no option: some are secret."""
+        return f"S3Store({self.url!r})"
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Pickle as URL and explicit options; what came from the environment is left there."""
+        return shared, (S3Store, self.url, self._options)
+
+    @property
+    def _fs(self) -> s3fs.S3FileSystem:
+        process = os.getpid()
+        fs = self._connections.get(process)
+        if fs is None:
+            # The entry of a parent process stays: its finalizer would wait for a loop that the
+            # fork did not copy.
+            fs = self._connections.setdefault(process, self._connect())
+        return fs
+
+    def _connect(self) -> s3fs.S3FileSystem:
+        options = {"use_listings_cache": False, **self._options}
+        options["config_kwargs"] = {
+            "max_pool_connections": _CONNECTIONS,
+            **self._options.get("config_kwargs", {}),
+        }
+        try:
+            return s3fs.S3FileSystem(**options, skip_instance_cache=True)
+        except TypeError as error:
+            raise InvalidInput(f"{self.url}: a storage option is not known: {error}.") from error
+
+    def get(self, key: str) -> bytes:
+        """Return the whole object, in one request."""
+        path = self._path(key)
+        try:
+            # More than one at a time would first ask for the size.
+            data: bytes = self._fs.cat_file(path, max_concurrency=1)
+        except Exception as error:
+            raise self._read_error(error, key) from error
+        return data
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        """Return the objects in order, None for each absent; all are asked for at once."""
+        if not keys:
+            return []
+        paths = [self._path(key) for key in keys]
+        found: list[bytes | None] = []
+        answers = self._fs.cat_ranges(paths, None, None, on_error="return", max_concurrency=1)
+        for key, answer in zip(keys, answers, strict=True):
+            if isinstance(answer, BaseException):
+                if not is_missing(answer):
+                    raise self._read_error(answer, key) from answer
+                found.append(None)
+            else:
+                found.append(answer)
+        return found
+
+    def exists(self, key: str) -> bool:
+        """Tell whether the object exists now."""
+        try:
+            self._fs.call_s3("head_object", Bucket=self._bucket, Key=self._base + check_key(key))
+        except Exception as error:
+            if is_missing(error):
+                return False
+            raise self._read_error(error, key) from error
+        return True
+
+    def put_if_absent(self, key: str, data: bytes) -> Put:
+        """Create the object unless it exists; UNKNOWN if no clear answer came."""
+        name = self._base + check_key(key)
+        for attempt in range(_CONFLICT_ATTEMPTS):
+            if attempt:
+                self._sleep(_CONFLICT_PAUSE_SECONDS * 2 ** (attempt - 1))
+            try:
+                sync(self._fs.loop, _create, self._fs, self._bucket, name, data)
+                return Put.CREATED
+            except Exception as error:
+                meaning = meaning_of(error)
+                if meaning is None or isinstance(error, StoreRefused):
+                    raise
+                if meaning is Meaning.EXISTS:
+                    return Put.EXISTS
+                if meaning is Meaning.REFUSED and attempt == 0:
+                    raise refusal(error, f"{self.url}/{key}", "create") from error
+                if meaning is not Meaning.CONFLICT:
+                    return Put.UNKNOWN
+        return Put.UNKNOWN
+
+    def put(self, key: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
+        """Create or overwrite the object; in parts above 100 MiB, visible at the last."""
+        path = self._path(key)
+        content = data if isinstance(data, bytes) else data.to_pybytes()
+        try:
+            self._fs.pipe_file(path, content)
+        except Exception as error:
+            raise refusal(error, f"{self.url}/{key}", "put") from error
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete the objects, up to 1,000 in a request."""
+        names = [self._base + check_key(key) for key in keys]
+        for start in range(0, len(names), _DELETE_BATCH):
+            batch = [{"Key": name} for name in names[start : start + _DELETE_BATCH]]
+            try:
+                answer = self._fs.call_s3(
+                    "delete_objects", Bucket=self._bucket, Delete={"Objects": batch, "Quiet": True}
+                )
+            except Exception as error:
+                raise refusal(error, self.url, "delete") from error
+            for failed in answer.get("Errors", ()):
+                if failed.get("Code") != "NoSuchKey":
+                    raise delete_refusal(failed, self.url)
+
+    def folders(self, prefix: str) -> list[str]:
+        """Return the names of the folders directly below ``prefix``."""
+        start = len(self._base + check_prefix(prefix))
+        names: set[str] = set()
+        for page in self._pages(prefix, Delimiter="/"):
+            names.update(item["Prefix"][start:-1] for item in page.get("CommonPrefixes", ()))
+        return sorted(names - {""})
+
+    def open(self, key: str) -> pa.NativeFile:
+        """Open the object: a small one is read whole by one request, a large one by ranges."""
+        try:
+            return open_object(self._fs, self._bucket, self._base + check_key(key))
+        except Exception as error:
+            raise self._read_error(error, key) from error
+
+    def settle(self, prefix: str) -> None:
+        """Do nothing: an object that can be read is durable."""
+
+    def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:
+        """Return the objects below ``prefix``; the server skips those up to ``after``."""
+        skipped = {} if after is None else {"StartAfter": self._base + after}
+        found: list[Entry] = []
+        for page in self._pages(prefix, **skipped):
+            for item in page.get("Contents", ()):
+                key = item["Key"][len(self._base) :]
+                # Some look-alikes start elsewhere or sort folders apart, so look again.
+                if is_visible(key) and (after is None or key > after):
+                    modified_ms = round(item["LastModified"].timestamp() * 1_000)
+                    found.append(Entry(key, item["Size"], modified_ms))
+        found.sort(key=lambda entry: entry.key)
+        return found
+
+    def _pages(self, prefix: str, **arguments: Any) -> Iterable[dict[str, Any]]:
+        arguments["Prefix"] = self._base + check_prefix(prefix)
+        while True:
+            try:
+                page = self._fs.call_s3("list_objects_v2", Bucket=self._bucket, **arguments)
+            except Exception as error:
+                raise refusal(error, f"{self.url}/{prefix}", "list") from error
+            yield page
+            if not page.get("IsTruncated"):
+                return
+            arguments["ContinuationToken"] = page["NextContinuationToken"]
+
+    def _path(self, key: str) -> str:
+        return f"{self._bucket}/{self._base}{check_key(key)}"
+
+    def _read_error(self, error: BaseException, key: str) -> OSError:
+        if is_missing(error):
+            return FileNotFoundError(f"{self.url}/{key} does not exist.")
+        return refusal(error, f"{self.url}/{key}", "read")
+
+
+async def _create(fs: s3fs.S3FileSystem, bucket: str, name: str, data: bytes) -> None:
+    """Send one conditional PUT.
+
+    Not ``fs.pipe_file(mode="create")``: that drops a condition that an old botocore does not know
+    and so overwrites, and it repeats without telling, so a refusal could hide a success.
+    """
+    await fs.set_session()
+    client = await fs.get_s3(bucket)
+    known = client.meta.service_model.operation_model("PutObject").input_shape.members
+    if "IfNoneMatch" not in known:
+        raise StoreRefused("botocore is too old for conditional writes: pip install -U s3fs.")
+    extra = {name: value for name, value in fs.s3_additional_kwargs.items() if name in known}
+    await client.put_object(Bucket=bucket, Key=name, Body=data, IfNoneMatch="*", **extra)

@@ -1,0 +1,162 @@
+"""What an S3 failure means, decided by HTTP status and error code wherever they are hidden.
+
+Servers and s3fs disagree on the exception: a 412 comes as FileExistsError from AWS and as a bare
+OSError from look-alikes. The botocore ClientError in the chain of causes has the facts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from botocore.exceptions import (  # type: ignore[import-untyped]
+    BotoCoreError,
+    ClientError,
+    DataNotFoundError,
+    NoCredentialsError,
+    NoRegionError,
+    ParamValidationError,
+    PartialCredentialsError,
+    ProfileNotFound,
+)
+
+from pravega_spark.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused
+
+_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, ProfileNotFound, NoRegionError)
+_CALLER = (ParamValidationError, DataNotFoundError)
+_DENIED = frozenset(
+    {
+        "AccessDenied",
+        "AccountProblem",
+        "AllAccessDisabled",
+        "ExpiredToken",
+        "InvalidAccessKeyId",
+        "InvalidToken",
+        "MethodNotAllowed",
+        "RequestTimeTooSkewed",
+        "SignatureDoesNotMatch",
+        "TokenRefreshRequired",
+    }
+)
+_FULL = frozenset(
+    {"InsufficientStorage", "QuotaExceeded", "StorageFull", "XMinioAdminBucketQuotaExceeded",
+     "XMinioStorageFull"}
+)  # fmt: skip
+_CONFLICTS = frozenset({"ConditionalRequestConflict", "OperationAborted"})
+_TIMEOUTS = frozenset({"RequestTimeout", "RequestTimeoutException"})
+
+
+class Meaning(enum.Enum):
+    """What a failed conditional create tells about the object."""
+
+    EXISTS = "exists"
+    CONFLICT = "conflict"
+    """Another request for the same key was in flight: send it again."""
+    REFUSED = "refused"
+    """Nothing was done."""
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the server answered."""
+
+    status: int
+    code: str
+    message: str
+    retries: int
+
+
+def answer_of(error: BaseException) -> Answer | None:
+    """Return the server's answer found in ``error`` or its causes, None if there was none."""
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        if isinstance(link, ClientError):
+            metadata = link.response.get("ResponseMetadata", {})
+            described = link.response.get("Error", {})
+            code = str(described.get("Code", ""))
+            status = metadata.get("HTTPStatusCode") or (int(code) if code.isdigit() else 0)
+            retries = metadata.get("RetryAttempts", 0)
+            return Answer(int(status), code, str(described.get("Message", "")), int(retries))
+        link = link.__cause__ or link.__context__
+    return None
+
+
+def meaning_of(error: BaseException) -> Meaning | None:
+    """Return what the failed conditional create means; None for a fault of our own."""
+    answer = answer_of(error)
+    if answer is None:
+        if isinstance(error, FileExistsError):
+            return Meaning.EXISTS
+        if isinstance(error, _CREDENTIALS):
+            return Meaning.REFUSED
+        if isinstance(error, _CALLER):
+            return None
+        network = (BotoCoreError, OSError, EOFError, asyncio.TimeoutError)
+        return Meaning.UNKNOWN if isinstance(error, network) else None
+    if answer.status == 412 or answer.code == "PreconditionFailed":
+        return Meaning.EXISTS
+    if answer.status == 409 or answer.code in _CONFLICTS:
+        return Meaning.CONFLICT
+    if answer.code in _FULL or answer.status in (501, 507):
+        return _refused(answer)
+    if 400 <= answer.status < 500 and answer.status not in (408, 429):
+        return Meaning.UNKNOWN if answer.code in _TIMEOUTS else _refused(answer)
+    return Meaning.UNKNOWN
+
+
+def _refused(answer: Answer) -> Meaning:
+    # An earlier attempt of the same call may have been applied before this one was refused.
+    return Meaning.REFUSED if answer.retries == 0 else Meaning.UNKNOWN
+
+
+def is_missing(error: BaseException) -> bool:
+    """Tell whether the error says that there is no such object (the bucket being there)."""
+    answer = answer_of(error)
+    if answer is None:
+        return isinstance(error, FileNotFoundError)
+    return answer.status == 404 and answer.code != "NoSuchBucket"
+
+
+def is_empty_range(error: BaseException) -> bool:
+    """Tell whether a range was asked of an object that has no bytes there."""
+    answer = answer_of(error)
+    return answer is not None and (answer.status == 416 or answer.code == "InvalidRange")
+
+
+def refusal(error: BaseException, url: str, operation: str) -> StoreError:
+    """Return the error to raise when ``operation`` on ``url`` failed."""
+    answer = answer_of(error)
+    if isinstance(error, _CREDENTIALS):
+        return StoreReadOnly(
+            f"{url}: {operation} needs credentials ({error}). Set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, or pass key= and secret=."
+        )
+    if answer is None:
+        return StoreError(
+            f"{url}: {operation} got no answer ({type(error).__name__}: {error}). Check endpoint "
+            "and network, then try again."
+        )
+    said = f"{operation} was answered {answer.status} {answer.code}: {answer.message}".rstrip(": .")
+    if answer.code == "NoSuchBucket":
+        return StoreError(f"{url}: the bucket does not exist. Create it, or name another.")
+    if answer.code in _FULL or answer.status == 507:
+        return StoreFull(f"{url}: {said}. Free some space or raise the quota, then try again.")
+    if answer.status == 501:
+        return StoreRefused(f"{url}: {said}. The server lacks conditional writes: use another.")
+    if answer.code in _DENIED or answer.status in (401, 403):
+        return StoreReadOnly(f"{url}: {said}. Check the credentials and the bucket's policy.")
+    return StoreError(f"{url}: {said}.")
+
+
+def delete_refusal(failed: Mapping[str, str], url: str) -> StoreError:
+    """Return the error to raise for one entry of ``Errors`` in the answer to DeleteObjects."""
+    code = failed.get("Code", "")
+    said = f"{url}/{failed.get('Key')}: delete was answered {code} {failed.get('Message', '')}"
+    if code in _DENIED:
+        return StoreReadOnly(f"{said}. Check the bucket's policy.")
+    return StoreError(f"{said}.")

@@ -1,0 +1,32 @@
+"""One store for each root and process, also for those that arrive pickled."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+_Store = TypeVar("_Store")
+_STORES: dict[Any, Any] = {}
+
+
+def shared(make: Callable[..., _Store], *arguments: Any) -> _Store:
+    """Return this process's ``make(*arguments)``, made by the first call.
+
+    A connection does not survive a fork, so a child's first call makes a store of its own. So does
+    a change of the ``AWS_*`` variables, from which S3 takes what the options leave open.
+    """
+    environment = sorted(item for item in os.environ.items() if item[0].startswith("AWS_"))
+    identity = (os.getpid(), make, _frozen(arguments), tuple(environment))
+    store: _Store | None = _STORES.get(identity)
+    # Of two threads that make one at once the first wins; making a store costs next to nothing.
+    return _STORES.setdefault(identity, make(*arguments)) if store is None else store
+
+
+def _frozen(value: Any) -> Any:
+    """Return ``value`` with its dicts and lists as tuples, to be part of a dict's key."""
+    if isinstance(value, Mapping):
+        return tuple(sorted((str(key), _frozen(item)) for key, item in value.items()))
+    if isinstance(value, (list, tuple)):
+        return tuple(_frozen(item) for item in value)
+    return f"{type(value).__name__} {value!r}"

@@ -1,0 +1,291 @@
+"""One open stream: its log, immutable typed views of it, and its chunks by offset."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from functools import cached_property
+
+from pravega_spark.engine import chunk as chunks
+from pravega_spark.engine import hygiene
+from pravega_spark.engine.actions import Add
+from pravega_spark.engine.chunk import ChunkRef
+from pravega_spark.engine.files import OFFSET_COLUMN, SEGMENT_COLUMN
+from pravega_spark.engine.log import Log
+from pravega_spark.engine.records import (
+    EPOCH_PREFIX,
+    SEGMENT_PREFIX,
+    STREAM_DOMAIN,
+    WRITER_PREFIX,
+    SegmentRecord,
+    StreamRecord,
+    StreamState,
+    WriterRecord,
+    decode_epoch,
+    decode_segment,
+    decode_stream,
+    decode_writer,
+)
+from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.snapshot import Snapshot
+from pravega_spark.engine.store import Store, open_store
+from pravega_spark.errors import (
+    CorruptLog,
+    DataLoss,
+    InvalidInput,
+    NoSuchSegment,
+    NoSuchStream,
+    StaleIdentity,
+    TruncatedData,
+)
+from pravega_spark.model import END, Epoch, SegmentRange, StreamCut, segment_text
+from pravega_spark.names import split_stream
+
+EVENT_COLUMNS: Mapping[str, str] = {
+    SEGMENT_COLUMN: "long",
+    OFFSET_COLUMN: "long",
+    "offset_delta": "integer",
+    "routing_key": "string",
+    "timestamp": "timestamp",
+    "event": "binary",
+}
+
+
+def events_path(name: str) -> str:
+    """Return the key of a stream's table of events."""
+    return f"{name}/events"
+
+
+class StreamView:
+    """A stream at one version: immutable, and cheap to make from a snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        """Read the stream's record; the rest is read when it is asked for."""
+        text = snapshot.domains.get(STREAM_DOMAIN)
+        if text is None:
+            raise CorruptLog(f"version {snapshot.version} of the log holds no {STREAM_DOMAIN}.")
+        self.snapshot = snapshot
+        self.record: StreamRecord = decode_stream(text)
+
+    @property
+    def stream(self) -> str:
+        """The stream's name, ``scope/stream``."""
+        return self.record.stream
+
+    @property
+    def life(self) -> int:
+        """Which creation of the name this is, from 1."""
+        return self.record.life
+
+    @property
+    def version(self) -> int:
+        """The log version."""
+        return self.snapshot.version
+
+    @property
+    def timestamp_ms(self) -> int:
+        """The time of the version's commit."""
+        return self.snapshot.timestamp_ms
+
+    @property
+    def oldest_epoch(self) -> int:
+        """The oldest epoch whose record is kept in the log's state."""
+        return self.record.oldest_epoch
+
+    @cached_property
+    def active(self) -> Epoch:
+        """The active epoch."""
+        return self.epoch(self.record.active_epoch)
+
+    def epoch(self, number: int) -> Epoch:
+        """Return an epoch that is kept; raise InvalidInput for any other number."""
+        text = self.snapshot.domains.get(f"{EPOCH_PREFIX}{number}")
+        if text is None:
+            raise InvalidInput(
+                f"stream {self.stream} keeps the epochs {self.oldest_epoch} to "
+                f"{self.record.active_epoch}; epoch {number} is not one of them."
+            )
+        return decode_epoch(number, text)
+
+    def has_segment(self, segment_id: int) -> bool:
+        """Tell whether the segment's record is kept."""
+        return f"{SEGMENT_PREFIX}{segment_id}" in self.snapshot.domains
+
+    def segment(self, segment_id: int) -> SegmentRecord:
+        """Return a segment's record; raise NoSuchSegment if there is none."""
+        text = self.snapshot.domains.get(f"{SEGMENT_PREFIX}{segment_id}")
+        if text is None:
+            raise NoSuchSegment(
+                f"stream {self.stream} has no segment {segment_text(segment_id)}; its active ones "
+                f"are {', '.join(map(str, self.active.segments))}."
+            )
+        return decode_segment(segment_id, text)
+
+    def writer(self, writer_id: str) -> WriterRecord | None:
+        """Return how far the log has a writer, or None if it does not know it."""
+        text = self.snapshot.domains.get(f"{WRITER_PREFIX}{writer_id}")
+        return None if text is None else decode_writer(writer_id, text)
+
+    @cached_property
+    def head(self) -> StreamCut:
+        """The first place that can be read."""
+        return StreamCut(self.stream, self.life, self.record.head)
+
+    @cached_property
+    def tail(self) -> StreamCut:
+        """The place after the last event: the active segments at their next offsets."""
+        sealed = self.record.state is StreamState.SEALED
+        cells = {s: END if sealed else self.segment(s).next_offset for s in self.active.segment_ids}
+        return StreamCut(self.stream, self.life, cells)
+
+    def check_life(self, life: int) -> None:
+        """Raise StaleIdentity or NoSuchStream unless this is that life of the stream."""
+        self.check_exists()
+        if life != self.life:
+            raise StaleIdentity(
+                f"stream {self.stream} was deleted and created again: it is in life {self.life}, "
+                f"and what is used here belongs to life {life}. Open it anew."
+            )
+
+    def check_exists(self) -> None:
+        """Raise NoSuchStream if the stream was deleted."""
+        if self.record.state is StreamState.DELETED:
+            raise NoSuchStream(
+                f"stream {self.stream} does not exist: it was deleted at version {self.version} of "
+                "its log. Create it first."
+            )
+
+
+class Stream:
+    """An open stream of one process: thread-safe; a forked child must open its own."""
+
+    def __init__(self, store: Store, name: str, runtime: Runtime = SYSTEM) -> None:
+        """Name the stream; nothing is read until it is needed."""
+        split_stream(name)
+        self.name = name
+        self.store = store
+        self.path = events_path(name)
+        self.runtime = runtime
+        self.log = Log(store, self.path, runtime)
+        self.log.maintain = hygiene.in_background
+
+    @property
+    def root_url(self) -> str:
+        """The root, from which another process can open the same stream."""
+        return self.store.url
+
+    def view(self, refresh: bool = True) -> StreamView:
+        """Return the newest view (one storage call if nothing is new), or the last known one.
+
+        Raises NoSuchStream if the stream does not exist.
+        """
+        snapshot = self.log.snapshot
+        if refresh or snapshot is None:
+            snapshot = self.log.refresh(settle=True)
+        if snapshot is None:
+            raise NoSuchStream(f"stream {self.name} does not exist under {self.root_url}.")
+        view = StreamView(snapshot)
+        view.check_exists()
+        return view
+
+    def chunks(self, rng: SegmentRange, view: StreamView | None = None) -> list[ChunkRef]:
+        """Return the chunks that cover exactly the range, in offset order.
+
+        Raises TruncatedData for a range that begins below the head, DataLoss for events that
+        the log does not have.
+        """
+        if rng.start >= rng.end:
+            return []
+        view = view or self.view(refresh=False)
+        with self.log.files() as files:
+            found = files.find(rng.segment_id, rng.start, rng.end)
+        refs = [chunk_ref(add) for add in found]
+        at = rng.start
+        for ref in refs:
+            if ref.base_offset > at:
+                break
+            at = ref.end
+        if at >= rng.end:
+            return refs
+        raise self._missing(rng, at, view)
+
+    def _missing(self, rng: SegmentRange, at: int, view: StreamView) -> Exception:
+        head = view.record.head.get(rng.segment_id)
+        truncated = not view.has_segment(rng.segment_id) or (head is not None and at < head)
+        if truncated:
+            return TruncatedData(
+                f"{rng} was truncated up to the head {view.head}; go on at the head."
+            )
+        return DataLoss(
+            f"{rng} cannot be read: the log of version {view.version} has no chunk with offset "
+            f"{at}; the segment's next offset is {view.segment(rng.segment_id).next_offset}."
+        )
+
+    def offset_at_time(
+        self, segment_id: int, timestamp_us: int, view: StreamView | None = None
+    ) -> int:
+        """Return the first offset whose timestamp is at or after a time, in us since 1970.
+
+        The segment's next offset if there is none yet. Timestamps are the writers': they need
+        not rise, and the first event in log order that is late enough counts, as in Kafka.
+        """
+        view = view or self.view(refresh=False)
+        end = view.segment(segment_id).next_offset
+        start = max(0, view.record.head.get(segment_id, 0))
+        for ref in self.chunks(SegmentRange(self.name, view.life, segment_id, start, end), view):
+            if ref.max_timestamp_us < timestamp_us:
+                continue
+            offset = chunks.first_at_or_after(self.store, self.path, ref, timestamp_us)
+            if offset is not None:
+                return max(offset, start)
+        return end
+
+    def bytes_at(self, segment_id: int, offset: int, view: StreamView | None = None) -> int:
+        """Return the cumulative bytes of the segment's events before ``offset``, exactly."""
+        view = view or self.view(refresh=False)
+        record = view.segment(segment_id)
+        if offset >= record.next_offset:
+            return record.size_bytes
+        rng = SegmentRange(self.name, view.life, segment_id, offset, offset + 1)
+        (ref,) = self.chunks(rng, view)
+        return chunks.bytes_before(self.store, self.path, ref, offset)
+
+
+def chunk_ref(add: Add) -> ChunkRef:
+    """Return a file of the log as a chunk."""
+    tags = add.tags or {}
+    return ChunkRef(
+        add.path,
+        int(add.partition[SEGMENT_COLUMN]),
+        int(add.partition[OFFSET_COLUMN]),
+        int(tags["rows"]),
+        add.size,
+        int(tags["bytes"]),
+        int(tags["baseBytes"]),
+        int(tags["minTimestamp"]),
+        int(tags["maxTimestamp"]),
+    )
+
+
+_open: dict[tuple[int, str, str], Stream] = {}
+_open_lock = threading.Lock()
+_OPEN_LIMIT = 1_024
+
+
+def open_stream(root: str | Store, name: str) -> Stream:
+    """Return this process's stream of that root and name; it need not exist yet.
+
+    Streams are cached by process, so that a worker of Spark keeps its snapshot between tasks.
+    """
+    store = open_store(root) if isinstance(root, str) else root
+    if store.is_local and store.url.startswith("memory:"):
+        return Stream(store, name)
+    key = (os.getpid(), store.url, name)
+    with _open_lock:
+        stream = _open.get(key)
+        if stream is None or stream.store is not store:
+            if len(_open) >= _OPEN_LIMIT:
+                _open.pop(next(iter(_open)))
+            stream = _open[key] = Stream(store, name)
+        return stream

@@ -1,0 +1,56 @@
+"""Writer ids and sessions: opening a writer of the user's own is a commit that fences older ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pravega_spark.engine.actions import Body
+from pravega_spark.engine.records import WRITER_PREFIX, StreamState, WriterRecord
+from pravega_spark.engine.snapshot import Snapshot
+from pravega_spark.engine.stream import Stream, StreamView
+from pravega_spark.errors import NoSuchStream, StreamSealed
+
+_MARK = "_"
+
+
+def anonymous_id(version: int, token: str) -> str:
+    """Return an id for a writer without one of its own; it carries the version of its opening."""
+    return f"{_MARK}{version}.{token}"
+
+
+def is_anonymous(writer_id: str) -> bool:
+    """Tell whether the id was made by :func:`anonymous_id`; users' names have no ``_``."""
+    return writer_id.startswith(_MARK)
+
+
+def opened_at(writer_id: str) -> int:
+    """Return the version at which an anonymous writer was opened."""
+    return int(writer_id.removeprefix(_MARK).partition(".")[0])
+
+
+def open_session(stream: Stream, life: int, writer_id: str) -> WriterRecord:
+    """Commit OPEN: raise the session of a writer id and return what the log holds of it.
+
+    From then on batches of older sessions raise WriterFenced. Also settles any commit of an
+    older session whose answer was lost.
+    """
+    opened: list[WriterRecord] = []
+
+    def decide(snapshot: Snapshot | None) -> Body | None:
+        if snapshot is None:
+            raise NoSuchStream(f"stream {stream.name} does not exist under {stream.root_url}.")
+        view = StreamView(snapshot)
+        view.check_life(life)
+        if view.record.state is not StreamState.ACTIVE:
+            raise StreamSealed(f"stream {stream.name} is sealed; no writer can be opened on it.")
+        known = view.writer(writer_id) or WriterRecord(writer_id, 0, 0, snapshot.version)
+        record = replace(known, session=known.session + 1, version=snapshot.version + 1)
+        opened[:] = [record]
+        return Body(
+            "OPEN WRITER",
+            parameters={"writer": writer_id, "session": record.session},
+            domains={f"{WRITER_PREFIX}{writer_id}": record.encode()},
+        )
+
+    stream.log.commit(decide)
+    return opened[0]

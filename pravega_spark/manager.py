@@ -1,0 +1,291 @@
+"""StreamManager: scopes and streams under one root, and the way to their writers and readers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pravega_spark.config import StreamConfiguration
+from pravega_spark.engine import cuts, lifecycle
+from pravega_spark.engine.crashpoints import crash_point
+from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.scopes import ACTIVE, DELETED, Scope, row_configuration
+from pravega_spark.engine.store import open_store
+from pravega_spark.engine.store.probe import ensure_probed
+from pravega_spark.engine.stream import Stream, StreamView, open_stream
+from pravega_spark.errors import NoSuchScope, NoSuchStream
+from pravega_spark.model import (
+    Event,
+    EventPointer,
+    Segment,
+    SegmentRange,
+    StreamCut,
+    StreamInfo,
+)
+from pravega_spark.names import check_scope, split_stream
+from pravega_spark.reader import EventReader
+from pravega_spark.writer import EventStreamWriter, Serializer
+
+Deserializer = Callable[[bytes], Any]
+
+
+class StreamManager:
+    """Scopes and streams under one root: a folder, or a URL such as ``s3://bucket/streams``.
+
+    Cheap to create, thread-safe and picklable. A stream is named by one text, ``scope/stream``.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        storage_options: dict[str, Any] | None = None,
+        runtime: Runtime = SYSTEM,
+    ) -> None:
+        """Name the root; nothing is read or written yet."""
+        self._options = storage_options or {}
+        self._store = open_store(root, **self._options)
+        self._runtime = runtime
+
+    @property
+    def root(self) -> str:
+        """The root as a URL."""
+        return self._store.url
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by root and options."""
+        return _manager, (self.root, self._options)
+
+    # Scopes
+
+    def create_scope(self, scope: str) -> bool:
+        """Create a scope; False if it exists. The first one on a new root probes the storage.
+
+        Raises InvalidName, and StoreRefused for storage that cannot hold streams.
+        """
+        check_scope(scope)
+        ensure_probed(self._store, now_ms=self._runtime.now_ms())
+        return self._scope(scope).create()
+
+    def scope_exists(self, scope: str) -> bool:
+        """Tell whether the scope exists."""
+        return self._scope(scope).state() != DELETED
+
+    def list_scopes(self) -> list[str]:
+        """Return the names of the scopes, sorted."""
+        folders = [name for name in self._store.folders("") if not name.startswith(("_", "."))]
+        return [name for name in folders if self._scope(name).state() == ACTIVE]
+
+    def delete_scope(self, scope: str, *, recursive: bool = False) -> bool:
+        """Delete an empty scope; False if there is none. ``recursive`` deletes its streams first.
+
+        Raises ScopeNotEmpty. A recursive deletion first refuses new streams, then seals and
+        deletes every stream; a repeated call finishes one that was interrupted.
+        """
+        found = self._scope(scope)
+        if found.state() == DELETED:
+            return False
+        if recursive:
+            found.fence()
+            for name in found.rows():
+                stream = f"{scope}/{name}"
+                try:
+                    self.seal_stream(stream)
+                except NoSuchStream:
+                    pass
+                self.delete_stream(stream)
+        return found.delete()
+
+    # Streams
+
+    def create_stream(self, stream: str, configuration: StreamConfiguration | None = None) -> bool:
+        """Create a stream; False if it exists. Concurrent creators converge on one stream.
+
+        Raises InvalidName, NoSuchScope.
+        """
+        scope, name = split_stream(stream)
+        configuration = configuration or StreamConfiguration()
+        opened = self._stream(stream)
+        life = lifecycle.next_life(opened)
+        if life is None:
+            if self._scope(scope).state() == DELETED:
+                raise NoSuchScope(f"scope {scope} does not exist; create it first.")
+            return False
+        self._scope(scope).put_row(name, life, configuration)
+        crash_point("create.row")
+        return lifecycle.create(opened, life, configuration)
+
+    def stream_exists(self, stream: str) -> bool:
+        """Tell whether the stream exists (sealed ones do)."""
+        try:
+            self._view(stream)
+        except NoSuchStream:
+            return False
+        return True
+
+    def list_streams(self, scope: str, *, tag: str | None = None) -> list[str]:
+        """Return the names ``scope/stream`` of a scope's streams, sorted; with a tag, those."""
+        rows = self._scope(scope).rows()
+        return [
+            f"{scope}/{name}"
+            for name, row in sorted(rows.items())
+            if tag is None or tag in row["tags"]
+        ]
+
+    def update_stream(self, stream: str, configuration: StreamConfiguration) -> bool:
+        """Replace the stream's configuration and tags; False if they are so already.
+
+        Raises NoSuchStream, StreamSealed.
+        """
+        scope, name = split_stream(stream)
+        view = self._view(stream)
+        changed = lifecycle.update(self._stream(stream), configuration)
+        self._scope(scope).put_row(name, view.life, configuration)
+        return changed
+
+    def seal_stream(self, stream: str) -> bool:
+        """Stop all writes to the stream for ever; False if it is sealed already."""
+        self._view(stream)
+        return lifecycle.seal(self._stream(stream))
+
+    def delete_stream(self, stream: str) -> bool:
+        """Delete a sealed stream with its data; False if there is none. Raises StreamNotSealed."""
+        scope, name = split_stream(stream)
+        opened = self._stream(stream)
+        ended = lifecycle.delete(opened)
+        crash_point("delete.row")
+        view = lifecycle.current_view(opened)
+        found = self._scope(scope)
+        if found.state() != DELETED:
+            found.drop_row(name, 1 if view is None else view.life)
+        return ended is not None
+
+    def stream_info(self, stream: str) -> StreamInfo:
+        """Return the stream's configuration, layout, head and tail, at its newest version."""
+        view = self._view(stream)
+        record = view.record
+        head_bytes = sum(
+            self._stream(stream).bytes_at(segment_id, max(0, offset), view)
+            for segment_id, offset in view.head
+        )
+        return StreamInfo(
+            stream,
+            view.life,
+            record.state.value,
+            view.version,
+            record.configuration,
+            record.active_epoch,
+            view.active.segments,
+            view.head,
+            view.tail,
+            cuts.distance_events(view, view.head, view.tail),
+            _total_bytes(view) - head_bytes,
+            record.created_ms,
+        )
+
+    def tags(self, stream: str) -> frozenset[str]:
+        """Return the stream's tags."""
+        return self._view(stream).record.configuration.tags
+
+    def head(self, stream: str) -> StreamCut:
+        """Return the cut of the first events that can be read."""
+        return self._view(stream).head
+
+    def tail(self, stream: str) -> StreamCut:
+        """Return the cut after the last events."""
+        return self._view(stream).tail
+
+    def segments(self, stream: str, *, time_ms: int | None = None) -> tuple[Segment, ...]:
+        """Return the segments that are active now, or were at a time (ms since 1970)."""
+        from pravega_spark.engine import epochs
+
+        view = self._view(stream)
+        return view.active.segments if time_ms is None else epochs.segments_at(view, time_ms)
+
+    # Writing and reading
+
+    def create_writer(
+        self, stream: str, writer_id: str | None = None, *, serializer: Serializer | None = None
+    ) -> EventStreamWriter:
+        """Open a writer; with an id of your own it continues exactly where that id stopped.
+
+        Raises NoSuchStream, StreamSealed, InvalidName.
+        """
+        self._view(stream)
+        return EventStreamWriter(self._stream(stream), writer_id, serializer=serializer)
+
+    def create_reader(
+        self, stream: str, *, deserializer: Deserializer | None = None
+    ) -> EventReader:
+        """Return a reader of the stream without a group: ranges, batches, tail following."""
+        self._view(stream)
+        return EventReader(self._stream(stream), deserializer=deserializer)
+
+    def read(
+        self,
+        stream: str,
+        start: StreamCut = StreamCut.EARLIEST,
+        end: StreamCut = StreamCut.LATEST,
+        *,
+        deserializer: Deserializer | None = None,
+    ) -> Iterator[Event]:
+        """Yield the events between two cuts, each segment in order, predecessors first."""
+        return self.create_reader(stream, deserializer=deserializer).events(start, end)
+
+    def follow(
+        self,
+        stream: str,
+        start: StreamCut = StreamCut.LATEST,
+        *,
+        deserializer: Deserializer | None = None,
+        timeout: float | None = None,
+    ) -> Iterator[Event]:
+        """Yield events from a cut on for ever, or until none came for ``timeout`` seconds."""
+        return self.create_reader(stream, deserializer=deserializer).follow(start, timeout=timeout)
+
+    def fetch_event(
+        self, pointer: EventPointer, *, deserializer: Deserializer | None = None
+    ) -> Event:
+        """Return the event that a pointer names. Raises NoSuchEvent, StaleIdentity."""
+        return self.create_reader(pointer.stream, deserializer=deserializer).fetch(pointer)
+
+    def segment_ranges(
+        self, stream: str, start: StreamCut = StreamCut.EARLIEST, end: StreamCut = StreamCut.LATEST
+    ) -> list[SegmentRange]:
+        """Return the ranges of every segment between two cuts: work for any number of processes."""
+        return self.create_reader(stream).ranges(start, end)
+
+    def _scope(self, scope: str) -> Scope:
+        return Scope(self._store, scope, self._runtime)
+
+    def _stream(self, stream: str) -> Stream:
+        split_stream(stream)
+        if self._runtime is not SYSTEM:
+            return Stream(self._store, stream, self._runtime)
+        return open_stream(self._store, stream)
+
+    def _view(self, stream: str) -> StreamView:
+        """Return the newest view; finish a creation that a dead process left half made."""
+        opened = self._stream(stream)
+        try:
+            return opened.view()
+        except NoSuchStream:
+            scope, name = split_stream(stream)
+            row = self._scope(scope).rows().get(name)
+            life = lifecycle.next_life(opened)
+            if row is None or life is None or row["life"] != life:
+                raise
+            lifecycle.create(opened, life, row_configuration(row))
+            return opened.view()
+
+
+def _total_bytes(view: StreamView) -> int:
+    from pravega_spark.engine.records import SEGMENT_PREFIX
+
+    names = view.snapshot.names(SEGMENT_PREFIX)
+    return sum(view.segment(int(name.removeprefix(SEGMENT_PREFIX))).size_bytes for name in names)
+
+
+def _manager(root: str, options: dict[str, Any]) -> StreamManager:
+    return StreamManager(root, storage_options=options)

@@ -1,0 +1,323 @@
+"""Frozen values of the stream model: segments, epochs, cuts, positions, events. No I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from types import MappingProxyType
+from typing import Any, ClassVar, Final
+
+from pravega_spark.config import StreamConfiguration
+from pravega_spark.errors import InvalidInput, InvalidStreamCut
+from pravega_spark.names import split_stream
+
+END: Final = -1
+"""Mark of a cut: the segment is sealed and was read to its end."""
+NOT_REACHED: Final = -2
+"""Mark of a cut: the segment lies after the cut, since a predecessor is not read to its end."""
+
+_MARK_TEXT: Final = {END: "end", NOT_REACHED: "future"}
+_MARK_OF: Final = {text: mark for mark, text in _MARK_TEXT.items()}
+_UTC_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def make_segment_id(number: int, epoch: int) -> int:
+    """Return the 64-bit id: creation epoch in the high half, number in the low half."""
+    if not (0 <= number < 1 << 31 and 0 <= epoch < 1 << 31):
+        raise InvalidInput(f"segment number {number} and epoch {epoch} must be in [0, 2^31).")
+    return epoch << 32 | number
+
+
+def segment_number(segment_id: int) -> int:
+    """Return the number of a segment id."""
+    return segment_id & 0xFFFFFFFF
+
+
+def segment_epoch(segment_id: int) -> int:
+    """Return the creation epoch of a segment id."""
+    return segment_id >> 32
+
+
+def segment_text(segment_id: int) -> str:
+    """Return the id as people write it: ``number#epoch``."""
+    return f"{segment_number(segment_id)}#{segment_epoch(segment_id)}"
+
+
+def parse_segment(text: str) -> int:
+    """Read ``number#epoch``; raise InvalidInput if it is not that."""
+    match = re.fullmatch(r"(\d{1,10})#(\d{1,10})", text)
+    if match is None:
+        raise InvalidInput(f"a segment is written number#epoch, such as 3#1; got {text!r}.")
+    return make_segment_id(int(match[1]), int(match[2]))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class KeyRange:
+    """A half-open part ``[low, high)`` of the key space [0, 1)."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        """Refuse what is not a part of [0, 1)."""
+        if not 0.0 <= self.low < self.high <= 1.0:
+            raise InvalidInput(f"key range [{self.low}, {self.high}) is not a part of [0, 1).")
+
+    def overlaps(self, other: KeyRange) -> bool:
+        """Tell whether the two share any position."""
+        return self.low < other.high and other.low < self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A segment of an epoch: its id and the keys it takes."""
+
+    segment_id: int
+    key_range: KeyRange
+
+    @property
+    def number(self) -> int:
+        """The number, unique in the stream but for duplicates by rolling transactions."""
+        return segment_number(self.segment_id)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that created it."""
+        return segment_epoch(self.segment_id)
+
+    def __str__(self) -> str:
+        """Name it as people do."""
+        return segment_text(self.segment_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """One layout of the key space: segments, sorted by range, that tile [0, 1) once."""
+
+    number: int
+    reference: int
+    created_ms: int
+    segments: tuple[Segment, ...]
+    splits: int = 0
+    merges: int = 0
+
+    def __post_init__(self) -> None:
+        """Assert the tiling, before it is written and after it is read."""
+        at = 0.0
+        for segment in self.segments:
+            assert segment.key_range.low == at, f"epoch {self.number} has a gap at {at}"
+            at = segment.key_range.high
+        assert at == 1.0, f"epoch {self.number} ends at {at}, not at 1.0"
+
+    def segment(self, segment_id: int) -> Segment | None:
+        """Return the segment of that id if this epoch has it."""
+        return next((s for s in self.segments if s.segment_id == segment_id), None)
+
+    def overlapping(self, key_range: KeyRange) -> tuple[Segment, ...]:
+        """Return the segments that share keys with the range, in range order."""
+        return tuple(s for s in self.segments if s.key_range.overlaps(key_range))
+
+    @property
+    def segment_ids(self) -> tuple[int, ...]:
+        """The ids in range order."""
+        return tuple(s.segment_id for s in self.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCut:
+    """A consistent place in a stream: for each segment the offset of the next event to read.
+
+    ``positions`` maps segment ids to offsets in events, or to a mark: ``END`` (sealed and read
+    to its end) or ``NOT_REACHED`` (a predecessor is not finished). ``life`` numbers the
+    creations of the stream's name: a cut of an earlier life is refused.
+    ``StreamCut.EARLIEST`` and ``StreamCut.LATEST`` are resolved when they are used.
+    The text form is canonical: equal cuts have equal texts, and ``parse`` takes it back.
+    """
+
+    stream: str
+    life: int
+    positions: Mapping[int, int] = field(default_factory=dict)
+
+    EARLIEST: ClassVar[StreamCut]
+    LATEST: ClassVar[StreamCut]
+
+    def __post_init__(self) -> None:
+        """Sort and freeze the positions."""
+        ordered = dict(sorted(self.positions.items()))
+        for segment_id, offset in ordered.items():
+            if offset < NOT_REACHED:
+                raise InvalidStreamCut(
+                    f"cut of {self.stream}: segment {segment_text(segment_id)} has the offset "
+                    f"{offset}; offsets count events from 0."
+                )
+        object.__setattr__(self, "positions", MappingProxyType(ordered))
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the cut names real positions, not earliest or latest."""
+        return bool(self.stream)
+
+    def __hash__(self) -> int:
+        """Hash by value."""
+        return hash((self.stream, self.life, tuple(self.positions.items())))
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """Iterate over (segment id, offset or mark) in the order of ids."""
+        return iter(self.positions.items())
+
+    def __str__(self) -> str:
+        """Return the canonical text, such as ``nyc/flights@1:0#0=120,1#0=end,2#1=future``."""
+        if not self.is_bound:
+            return "latest" if self.life < 0 else "earliest"
+        cells = (f"{segment_text(s)}={_MARK_TEXT.get(o, o)}" for s, o in self)
+        return f"{self.stream}@{self.life}:{','.join(cells)}"
+
+    @classmethod
+    def parse(cls, text: str) -> StreamCut:
+        """Read the text that ``str`` gives; raise InvalidStreamCut if it is not one."""
+        if text in ("earliest", "latest"):
+            return cls.EARLIEST if text == "earliest" else cls.LATEST
+        match = re.fullmatch(r"([^@]+)@(\d+):(.*)", text)
+        if match is None:
+            raise InvalidStreamCut(
+                f"{text!r} is no stream cut: it reads scope/stream@life:number#epoch=offset,..., "
+                "or 'earliest' or 'latest'."
+            )
+        split_stream(match[1])
+        positions: dict[int, int] = {}
+        for cell in filter(None, match[3].split(",")):
+            segment, _, value = cell.partition("=")
+            if value not in _MARK_OF and not value.isdecimal():
+                raise InvalidStreamCut(
+                    f"{cell!r} in the cut of {match[1]} has no offset: write a number, 'end' or "
+                    "'future'."
+                )
+            segment_id = parse_segment(segment)
+            if segment_id in positions:
+                raise InvalidStreamCut(f"the cut of {match[1]} names segment {segment} twice.")
+            positions[segment_id] = _MARK_OF[value] if value in _MARK_OF else int(value)
+        return cls(match[1], int(match[2]), positions)
+
+    def to_json(self) -> dict[str, int | str]:
+        """Return ``{"0#0": 120, "1#0": "end"}``, in the order of ids."""
+        return {segment_text(s): _MARK_TEXT.get(o, o) for s, o in self}
+
+    @classmethod
+    def from_json(cls, stream: str, life: int, record: Mapping[str, int | str]) -> StreamCut:
+        """Read what :meth:`to_json` wrote."""
+        cells = {parse_segment(s): _MARK_OF.get(o, o) for s, o in record.items()}  # type: ignore[call-overload]
+        return cls(stream, life, cells)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by value (a mapping proxy does not pickle)."""
+        return StreamCut, (self.stream, self.life, dict(self.positions))
+
+
+StreamCut.EARLIEST = StreamCut("", 0)
+StreamCut.LATEST = StreamCut("", -1)
+
+
+@dataclass(frozen=True, slots=True)
+class EventPointer:
+    """Where one event is, for ever: stream, life, segment and offset."""
+
+    stream: str
+    life: int
+    segment_id: int
+    offset: int
+
+    @property
+    def segment(self) -> str:
+        """The segment as people write it."""
+        return segment_text(self.segment_id)
+
+    def __str__(self) -> str:
+        """Return the canonical text, such as ``nyc/flights@1:0#0=120``."""
+        return f"{self.stream}@{self.life}:{self.segment}={self.offset}"
+
+    @classmethod
+    def parse(cls, text: str) -> EventPointer:
+        """Read the text that ``str`` gives."""
+        match = re.fullmatch(r"([^@]+)@(\d+):(\d+#\d+)=(\d+)", text)
+        if match is None:
+            raise InvalidInput(f"{text!r} is no event pointer: scope/stream@life:0#0=120.")
+        split_stream(match[1])
+        return cls(match[1], int(match[2]), parse_segment(match[3]), int(match[4]))
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRange:
+    """Events ``[start, end)`` of one segment: a unit of work for any process that can read."""
+
+    stream: str
+    life: int
+    segment_id: int
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        """Return the number of events."""
+        return self.end - self.start
+
+    def __str__(self) -> str:
+        """Name the range as errors do."""
+        return f"{self.stream} segment {segment_text(self.segment_id)} [{self.start}, {self.end})"
+
+
+class Event:
+    """One event as read: data, routing key, time of writing and pointer."""
+
+    __slots__ = ("_life", "_stream", "data", "offset", "routing_key", "segment_id", "timestamp_us")
+
+    def __init__(
+        self,
+        stream: str,
+        life: int,
+        segment_id: int,
+        offset: int,
+        data: Any,
+        routing_key: str | None,
+        timestamp_us: int,
+    ) -> None:
+        """Hold what a chunk's row and its place give; ``data`` is bytes, or deserialized."""
+        self._stream = stream
+        self._life = life
+        self.segment_id = segment_id
+        self.offset = offset
+        self.data = data
+        self.routing_key = routing_key
+        self.timestamp_us = timestamp_us
+
+    @property
+    def timestamp(self) -> datetime:
+        """The writer's clock when the event was written, UTC."""
+        return _UTC_EPOCH + timedelta(microseconds=self.timestamp_us)
+
+    @property
+    def pointer(self) -> EventPointer:
+        """Where the event is, for ``fetch_event``."""
+        return EventPointer(self._stream, self._life, self.segment_id, self.offset)
+
+    def __repr__(self) -> str:
+        """Show place, key and data."""
+        return f"Event({self.pointer}, key={self.routing_key!r}, data={self.data!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    """A stream at one version: configuration, layout, head and tail."""
+
+    stream: str
+    life: int
+    state: str
+    version: int
+    configuration: StreamConfiguration
+    epoch: int
+    segments: tuple[Segment, ...]
+    head: StreamCut
+    tail: StreamCut
+    events: int
+    size_bytes: int
+    created_ms: int

@@ -1,0 +1,305 @@
+"""EventStreamWriter: events in, in order for each routing key, durable when their future is done."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any
+
+from pravega_spark.config import (
+    MAX_ATOMIC_WRITE_BYTES,
+    MAX_EVENT_BYTES,
+    MAX_NOTE_LENGTH,
+    WRITER_BATCH_BYTES,
+    WRITER_BATCH_EVENTS,
+    WRITER_BUFFER_BYTES,
+)
+from pravega_spark.engine.batches import BatchCommitter
+from pravega_spark.engine.pending import Pending, WriteFuture
+from pravega_spark.engine.runtime import ProcessGuard
+from pravega_spark.engine.stream import Stream
+from pravega_spark.errors import (
+    EventTooLarge,
+    InvalidInput,
+    ObjectClosed,
+    PravegaSparkError,
+)
+
+Serializer = Callable[[Any], bytes]
+
+
+def json_serializer(event: Any) -> bytes:
+    """Encode an event as compact JSON in UTF-8."""
+    return json.dumps(event, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+class EventStreamWriter:
+    """Writes events to one stream; thread-safe.
+
+    Events with one routing key are read in the order in which they were written. What arrives
+    while a commit is in flight goes into the next one, so a lone event waits for nobody and many
+    share a commit. With a ``writer_id`` of the user's own, writing is exactly-once over restarts:
+    ``last_event_number`` and ``last_note`` tell where to go on, and an older writer of the same id
+    is fenced. Made by ``StreamManager.create_writer``.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        writer_id: str | None = None,
+        *,
+        serializer: Serializer | None = None,
+        buffer_bytes: int = WRITER_BUFFER_BYTES,
+    ) -> None:
+        """Open the writer: a commit if it has an id of the user's own, no storage call else."""
+        self._committer = BatchCommitter(stream, writer_id)
+        self._serializer = serializer
+        self._runtime = stream.runtime
+        self._name = stream.name
+        self._guard = ProcessGuard(f"the writer of {stream.name}")
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._work = threading.Condition(self._lock)
+        self._buffer_bytes = buffer_bytes
+        self._buffered = 0
+        self._open = Pending()
+        self._queue: deque[Pending] = deque()
+        self._current: Pending | None = None
+        self._failure: PravegaSparkError | None = None
+        self._closed = False
+        self._thread = threading.Thread(
+            target=self._run, name=f"pravega-writer-{stream.name}", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def writer_id(self) -> str:
+        """The id of the user's own, or the random one."""
+        return self._committer.writer_id
+
+    @property
+    def last_event_number(self) -> int:
+        """The number of the last durable event of this writer id; events count from 1."""
+        return self._committer.last
+
+    @property
+    def last_note(self) -> str | None:
+        """The text given with the last durable flush of this writer id."""
+        return self._committer.note
+
+    @property
+    def last_note_event_number(self) -> int:
+        """The number of the last event before the flush that gave ``last_note``."""
+        return self._committer.note_number
+
+    def write_event(self, event: Any, routing_key: str | None = None) -> WriteFuture:
+        """Write one event; the future's result is its EventPointer, once it is durable.
+
+        ``event`` is bytes or str (UTF-8), or anything the writer's serializer takes. Without a
+        routing key there is no order between events. Blocks while the buffer is full.
+        """
+        data = event if type(event) is bytes else self._encode(event)
+        if len(data) > MAX_EVENT_BYTES:
+            raise EventTooLarge(
+                f"an event of {len(data)} bytes for stream {self._name} is larger than "
+                f"{MAX_EVENT_BYTES} bytes (8 MiB); split it, or store it elsewhere and write a "
+                "reference."
+            )
+        if routing_key is not None and type(routing_key) is not str:
+            raise self._bad_key(routing_key)
+        with self._lock:
+            batch = self._room(len(data), 1)
+            index = batch.add(data, routing_key, self._runtime.now_us())
+            self._buffered += len(data)
+            if index == 0:
+                self._work.notify()
+        return WriteFuture(batch, index)
+
+    def write_events(self, events: Iterable[Any], routing_key: str | None = None) -> WriteFuture:
+        """Write events all or none, together in one segment; the result is their pointers."""
+        data = [event if type(event) is bytes else self._encode(event) for event in events]
+        total = sum(map(len, data))
+        if not data:
+            raise InvalidInput(f"write_events on stream {self._name} was given no event.")
+        if total > MAX_ATOMIC_WRITE_BYTES or max(map(len, data)) > MAX_EVENT_BYTES:
+            raise EventTooLarge(
+                f"{len(data)} events of {total} bytes for stream {self._name}: together at most "
+                f"{MAX_ATOMIC_WRITE_BYTES} bytes and each at most {MAX_EVENT_BYTES} are allowed; "
+                "use a transaction for more."
+            )
+        if len(data) > WRITER_BATCH_EVENTS:
+            raise EventTooLarge(
+                f"{len(data)} events for stream {self._name}: at most {WRITER_BATCH_EVENTS} can "
+                "be written together; use a transaction for more."
+            )
+        if routing_key is not None and type(routing_key) is not str:
+            raise self._bad_key(routing_key)
+        with self._lock:
+            batch = self._room(total, len(data))
+            first = batch.add_group(data, routing_key, self._runtime.now_us())
+            self._buffered += total
+            if first == 0:
+                self._work.notify()
+        return WriteFuture(batch, first, len(data))
+
+    def flush(self, note: str | None = None, timeout: float | None = None) -> None:
+        """Block until all events written before are durable; raise what made them fail.
+
+        ``note`` (such as a source position) is kept with the last of them, atomically, and is
+        what ``last_note`` gives to the next writer of this id.
+        """
+        if note is not None:
+            self._check_note(note)
+        with self._lock:
+            self._check_usable()
+            if note is not None:
+                self._open.note = note
+                self._roll()
+            if self._open.events:
+                last: Pending | None = self._open
+            else:
+                last = self._queue[-1] if self._queue else self._current
+        if last is not None:
+            last.wait(timeout)
+            if last.failure is not None:
+                raise last.failure
+
+    def close(self) -> None:
+        """Flush and stop; closing again does nothing."""
+        with self._lock:
+            if self._closed:
+                return
+        try:
+            if self._failure is None:
+                self.flush()
+        finally:
+            with self._lock:
+                self._closed = True
+                self._work.notify_all()
+                self._changed.notify_all()
+            if self._guard.pid == os.getpid():
+                self._thread.join()
+
+    def __enter__(self) -> EventStreamWriter:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Flush and close; what was written before an exception is flushed too."""
+        self.close()
+
+    def __reduce__(self) -> Any:
+        """Refuse pickling: a writer has a thread and a session."""
+        raise TypeError("an EventStreamWriter cannot be pickled; create it where it is used.")
+
+    def _encode(self, event: Any) -> bytes:
+        if self._serializer is not None:
+            data = self._serializer(event)
+            if not isinstance(data, bytes):
+                raise InvalidInput(
+                    f"the serializer of the writer of {self._name} gave "
+                    f"{type(data).__name__}, not bytes."
+                )
+            return data
+        if isinstance(event, str):
+            return event.encode()
+        if isinstance(event, (bytes, bytearray, memoryview)):
+            return bytes(event)
+        raise InvalidInput(
+            f"an event for stream {self._name} is bytes or str, not {type(event).__name__}; give "
+            "the writer a serializer, such as pravega_spark.json_serializer."
+        )
+
+    def _bad_key(self, routing_key: object) -> InvalidInput:
+        return InvalidInput(
+            f"a routing key is a str or None, not {type(routing_key).__name__}: {routing_key!r}."
+        )
+
+    def _check_note(self, note: str) -> None:
+        if self._committer.is_anonymous:
+            raise InvalidInput(
+                f"flush(note=...) on stream {self._name} needs a writer with an id of your own: "
+                "create_writer(stream, writer_id=...), since the note is kept by that id."
+            )
+        if not isinstance(note, str) or len(note) > MAX_NOTE_LENGTH:
+            raise InvalidInput(f"a note is a text of at most {MAX_NOTE_LENGTH} characters.")
+
+    def _check_usable(self) -> None:
+        if self._pid != os.getpid():
+            self._guard.check()
+        if self._failure is not None:
+            raise type(self._failure)(*self._failure.args) from self._failure
+        if self._closed:
+            raise ObjectClosed(f"the writer of stream {self._name} was closed; create a new one.")
+
+    def _room(self, size: int, count: int) -> Pending:
+        """Return the open batch with room for events of ``size`` bytes; wait while all is full."""
+        self._check_usable()
+        while self._buffered and self._buffered + size > self._buffer_bytes:
+            self._changed.wait()
+            self._check_usable()
+        batch = self._open
+        full = (
+            len(batch.events) + count > WRITER_BATCH_EVENTS
+            or batch.size_bytes + size > WRITER_BATCH_BYTES
+        )
+        if full and batch.events:
+            self._roll()
+        return self._open
+
+    def _roll(self) -> None:
+        self._queue.append(self._open)
+        self._open = Pending()
+        self._work.notify()
+
+    def _take(self) -> Pending | None:
+        """Return the next batch to commit; None when the writer was closed and all is done."""
+        with self._lock:
+            self._current = None
+            while not self._queue and not self._open.events:
+                if self._closed:
+                    return None
+                self._work.wait()
+            if self._queue:
+                self._current = self._queue.popleft()
+            else:
+                self._current, self._open = self._open, Pending()
+            return self._current
+
+    def _run(self) -> None:
+        while (batch := self._take()) is not None:
+            try:
+                self._committer.commit(batch)
+            except BaseException as error:
+                self._fail(batch, error)
+                return
+            with self._lock:
+                self._buffered -= batch.size_bytes
+                self._changed.notify_all()
+            batch.succeed()
+
+    def _fail(self, batch: Pending, error: BaseException) -> None:
+        """Fail what is pending and all that comes later: order forbids to go on behind a gap."""
+        if not isinstance(error, PravegaSparkError):
+            wrapped = PravegaSparkError(
+                f"the writer of stream {self._name} stopped: {type(error).__name__}: {error}"
+            )
+            wrapped.__cause__ = error
+            error = wrapped
+        with self._lock:
+            self._failure = error
+            pending = [batch, *self._queue, self._open]
+            self._queue.clear()
+            self._changed.notify_all()
+        for failed in pending:
+            failed.fail(error)
