@@ -200,9 +200,7 @@ class RetentionPolicy:
             )
 
     @classmethod
-    def by_time(
-        cls, minimum: str | float, maximum: str | float | None = None
-    ) -> RetentionPolicy:
+    def by_time(cls, minimum: str | float, maximum: str | float | None = None) -> RetentionPolicy:
         """Keep what is younger than ``minimum``; ``maximum`` beats slow subscribers."""
         return cls(RetentionType.TIME, LimitUnit.TIME_MS, *_times(minimum, maximum))
 

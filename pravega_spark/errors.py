@@ -14,12 +14,12 @@
     │   ├── NoSuchStream
     │   ├── NoSuchSegment
     │   └── NoSuchEvent
-    ├── IllegalState                     the object is not in a state that allows the call: stop
+    ├── IllegalState                     the object's state forbids the call: stop
     │   ├── StreamSealed
     │   ├── StreamNotSealed
     │   ├── ScopeNotEmpty
     │   └── ObjectClosed
-    ├── Reopen                           open the object anew; what it holds no longer matches the log
+    ├── Reopen                           open the object anew; it no longer matches the log
     │   ├── CommitUnknown
     │   ├── WriterFenced
     │   ├── OutOfOrder
@@ -183,4 +183,4 @@ class StoreReadOnly(StoreError):
 
 
 class ForeignTable(StoreError):
-    """A Delta table that is not ours, or carries a feature this version does not know: left alone."""
+    """A Delta table that is not ours, or has a feature this version does not know: left alone."""

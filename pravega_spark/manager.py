@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from pravega_spark.config import StreamConfiguration
-from pravega_spark.engine import cuts, lifecycle
+from pravega_spark.engine import cuts, epochs, lifecycle
 from pravega_spark.engine.crashpoints import crash_point
+from pravega_spark.engine.records import SEGMENT_PREFIX
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.scopes import ACTIVE, DELETED, Scope, row_configuration
 from pravega_spark.engine.store import open_store
@@ -90,10 +92,8 @@ class StreamManager:
             found.fence()
             for name in found.rows():
                 stream = f"{scope}/{name}"
-                try:
+                with contextlib.suppress(NoSuchStream):
                     self.seal_stream(stream)
-                except NoSuchStream:
-                    pass
                 self.delete_stream(stream)
         return found.delete()
 
@@ -198,8 +198,6 @@ class StreamManager:
 
     def segments(self, stream: str, *, time_ms: int | None = None) -> tuple[Segment, ...]:
         """Return the segments that are active now, or were at a time (ms since 1970)."""
-        from pravega_spark.engine import epochs
-
         view = self._view(stream)
         return view.active.segments if time_ms is None else epochs.segments_at(view, time_ms)
 
@@ -281,8 +279,6 @@ class StreamManager:
 
 
 def _total_bytes(view: StreamView) -> int:
-    from pravega_spark.engine.records import SEGMENT_PREFIX
-
     names = view.snapshot.names(SEGMENT_PREFIX)
     return sum(view.segment(int(name.removeprefix(SEGMENT_PREFIX))).size_bytes for name in names)
 

@@ -207,7 +207,9 @@ class StreamCut:
     @classmethod
     def from_json(cls, stream: str, life: int, record: Mapping[str, int | str]) -> StreamCut:
         """Read what :meth:`to_json` wrote."""
-        cells = {parse_segment(s): _MARK_OF.get(o, o) for s, o in record.items()}  # type: ignore[call-overload]
+        cells = {
+            parse_segment(s): _MARK_OF[o] if isinstance(o, str) else o for s, o in record.items()
+        }
         return cls(stream, life, cells)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""EventStreamWriter: events in, in order for each routing key, durable when their future is done."""
+"""EventStreamWriter: events in, in order by routing key, durable when their future is done."""
 
 from __future__ import annotations
 

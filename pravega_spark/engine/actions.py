@@ -233,8 +233,9 @@ def parse_commit(version: int, data: bytes, where: str, *, light: bool = False) 
         ) from error
 
 
-def new_table(schema: Mapping[str, Any], partitions: Iterable[str], table_id: str, name: str,
-              created_ms: int, properties: Mapping[str, str] | None = None) -> dict[str, Any]:  # fmt: skip
+def new_table(
+    schema: Mapping[str, Any], partitions: Iterable[str], table_id: str, name: str, created_ms: int
+) -> dict[str, Any]:
     """Return the ``metaData`` action of a new table with columns {name: Delta type}."""
     fields = [
         {"name": column, "type": kind, "nullable": True, "metadata": {}}
@@ -246,6 +247,6 @@ def new_table(schema: Mapping[str, Any], partitions: Iterable[str], table_id: st
         "format": {"provider": "parquet", "options": {}},
         "schemaString": to_json({"type": "struct", "fields": fields}),
         "partitionColumns": list(partitions),
-        "configuration": {**TABLE_PROPERTIES, **(properties or {})},
+        "configuration": TABLE_PROPERTIES,
         "createdTime": created_ms,
     }

@@ -1,5 +1,4 @@
-"""The one way events enter the log: staged chunks get their places, and their writer its number,
-in one commit.
+"""The one way events enter the log: staged chunks get places and their writer its number at once.
 
 A chunk's offset is chosen here, from the snapshot that the commit is made on; a lost race costs
 new JSON and never a rewrite of data.
@@ -27,8 +26,8 @@ from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.engine.writers import is_anonymous, opened_at
 from pravega_spark.errors import (
     CommitUnknown,
-    NoSuchStream,
     IllegalState,
+    NoSuchStream,
     OutOfOrder,
     StagedTooLate,
     StreamSealed,
@@ -102,7 +101,12 @@ class Monotone:
 
 
 def _succeed(
-    known: WriterRecord | None, writer_id: str, session: int, last: int, version: int, note: str | None
+    known: WriterRecord | None,
+    writer_id: str,
+    session: int,
+    last: int,
+    version: int,
+    note: str | None,
 ) -> WriterRecord:
     """Return the record with a new last number; a batch without a note leaves the last note."""
     if note is None and known is not None:

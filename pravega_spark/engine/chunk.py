@@ -393,7 +393,8 @@ def _fetched(
             group.append(ref)
         else:
             yield ref, None
-    yield from _fetch(store, table_path, group)
+    if group:
+        yield from _fetch(store, table_path, group)
 
 
 def _fetch(
@@ -479,7 +480,7 @@ def _sound(ref: ChunkRef) -> Iterator[None]:
         yield
     except (FileNotFoundError, StoreError):
         raise
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if isinstance(error, MemoryError):
             raise
         if isinstance(error, OSError) and (error.errno is not None or type(error) is not OSError):

@@ -93,7 +93,9 @@ def clean_log(log: Log, *, now_ms: int) -> int:
     wait_ms = int(CLEANUP_WAIT_SECONDS * 1000)
     if now_ms - _mark_age_base(log, snapshot) < wait_ms:
         return 0
-    versions = [state_version(e.key) for e in reader.store.list(f"{reader.path}/_pravega/checkpoint")]
+    versions = [
+        state_version(e.key) for e in reader.store.list(f"{reader.path}/_pravega/checkpoint")
+    ]
     sound = [v for v in sorted(versions, reverse=True) if reader.checkpoint(v) is not None][:2]
     if len(sound) < 2:
         return 0

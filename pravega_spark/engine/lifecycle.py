@@ -79,7 +79,7 @@ def _creation(
         active_epoch=number,
         oldest_epoch=number,
         next_segment_number=first + count,
-        head={segment_id: 0 for segment_id in epoch.segment_ids},
+        head=dict.fromkeys(epoch.segment_ids, 0),
         created_ms=now_ms,
     )
     domains: dict[str, str | None] = {
@@ -101,9 +101,7 @@ def _creation(
     if snapshot is None:
         partitions = [SEGMENT_COLUMN, OFFSET_COLUMN]
         body.protocol = PROTOCOL
-        body.metadata = new_table(
-            EVENT_COLUMNS, partitions, record.stream_id, stream.name, now_ms
-        )
+        body.metadata = new_table(EVENT_COLUMNS, partitions, record.stream_id, stream.name, now_ms)
     return body
 
 
@@ -191,7 +189,7 @@ def _deletion(stream: Stream, view: StreamView) -> Body:
     now_ms = stream.runtime.now_ms()
     version = view.version + 1
     record = replace(view.record, state=StreamState.DELETED, head={})
-    domains: dict[str, str | None] = {name: None for name in view.snapshot.domains}
+    domains: dict[str, str | None] = dict.fromkeys(view.snapshot.domains)
     domains[STREAM_DOMAIN] = record.encode()
     domains[LOG_DOMAIN] = to_json({"horizon": version, "cleanup": version})
     with stream.log.files() as files:

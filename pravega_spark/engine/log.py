@@ -46,7 +46,7 @@ class Log:
         """The state file's version below which no commit was read here."""
         self._files: FileIndex | None = None
         self._head_seen = 0.0
-        self.maintain: Callable[[Log, int], None] | None = None
+        self.maintain: Callable[[Log, int], object] | None = None
         """Called after our commit of every STATE_FILE_COMMITS-th version."""
 
     @property

@@ -21,6 +21,7 @@ from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.model import (
     END,
     NOT_REACHED,
+    Epoch,
     KeyRange,
     Segment,
     StreamCut,
@@ -225,9 +226,9 @@ def _check_borders(lineage: Lineage, cut: StreamCut, cells: Sequence[Cell]) -> N
         old, new = (left, right) if left.since <= right.since else (right, left)
         number = old.since
         while number < new.since:
-            epoch = lineage.layout.epoch(max(number, lineage.layout.oldest_epoch))
-            find = bisect_left if old is left else bisect_right
-            segment = epoch.segments[find(epoch.segments, border, key=_low) - 1]
+            segment = old.segment
+            if number > old.since or old.ended:
+                segment = _beside(lineage.layout.epoch(number), border, below=old is left)
             if segment.key_range.low < border < segment.key_range.high:
                 raise _invalid(
                     cut,
@@ -235,6 +236,12 @@ def _check_borders(lineage: Lineage, cut: StreamCut, cells: Sequence[Cell]) -> N
                     f"{old.segment}",
                 )
             number = lineage.until(segment)
+
+
+def _beside(epoch: Epoch, key: float, *, below: bool) -> Segment:
+    """Return the epoch's segment that holds the keys just below ``key``, or from it on."""
+    find = bisect_left if below else bisect_right
+    return epoch.segments[find(epoch.segments, key, key=_low) - 1]
 
 
 def _low(segment: Segment) -> float:

@@ -103,9 +103,7 @@ def split(table: pa.Table, router: Router, start: int = 0) -> list[tuple[int, pa
     return group(events, router.places(events.column("routing_key"), start=start), ids)
 
 
-def group(
-    events: pa.Table, places: NDArray[Any], ids: Sequence[int]
-) -> list[tuple[int, pa.Table]]:
+def group(events: pa.Table, places: NDArray[Any], ids: Sequence[int]) -> list[tuple[int, pa.Table]]:
     """Split events by the segment ``ids[place]`` of each, each part in the order of the table."""
     counts = np.bincount(places, minlength=len(ids))
     taken = np.flatnonzero(counts)
@@ -114,7 +112,7 @@ def group(
     # Stable on 8 or 16 bits is a radix sort; one take then beats a filter for each segment.
     ordered = events.take(pa.array(np.argsort(places, kind="stable")))
     ends = np.cumsum(counts)
-    return [(ids[i], ordered.slice(int(ends[i] - counts[i]), int(counts[i]))) for i in taken]
+    return [(ids[int(i)], ordered.slice(int(ends[i] - counts[i]), int(counts[i]))) for i in taken]
 
 
 def _encoded(

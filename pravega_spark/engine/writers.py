@@ -1,4 +1,4 @@
-"""Writer ids and sessions: opening a writer of the user's own is a commit that fences older ones."""
+"""Writer ids and sessions: opening an id of the user's own is a commit that fences older ones."""
 
 from __future__ import annotations
 

@@ -149,9 +149,10 @@ class GenericStore:
     def folders(self, prefix: str) -> list[str]:
         """Return the names of the folders directly below ``prefix``."""
         fs, root = self._connection()
+        folder = (root + check_prefix(prefix)).rstrip("/")
         try:
             fs.invalidate_cache()
-            items = fs.ls((root + check_prefix(prefix)).rstrip("/"), detail=True)
+            items = fs.ls(folder, detail=True)
         except (FileNotFoundError, NotADirectoryError):
             return []
         except Exception as error:
@@ -173,9 +174,10 @@ class GenericStore:
     def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:
         """Return the objects below the folder ``prefix``."""
         fs, root = self._connection()
+        folder = (root + check_prefix(prefix)).rstrip("/")
         try:
             fs.invalidate_cache()
-            items = fs.find((root + check_prefix(prefix)).rstrip("/"), detail=True)
+            items = fs.find(folder, detail=True)
         except FileNotFoundError:
             return []
         except Exception as error:
@@ -183,7 +185,8 @@ class GenericStore:
         found = []
         for path, item in items.items():
             key = path[len(root) :]
-            if is_visible(key) and (after is None or key > after):
+            # Some drivers find a file when asked for what is below it.
+            if path != folder and is_visible(key) and (after is None or key > after):
                 found.append(Entry(key, int(item["size"] or 0), _modified_ms(item)))
         return sorted(found, key=lambda entry: entry.key)
 

@@ -1,0 +1,69 @@
+# Every target does its own set-up. Knobs: PYTHON (to make .venv with) and ARGS (for demo, test and bench).
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench clean
+
+# The first interpreter that runs (a pyenv shim may not), is new enough, and can make an environment.
+PYTHON ?= $(shell for python in python3.12 python3.11 python3.10 python3; do \
+	$$python -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 10))' \
+	>/dev/null 2>&1 && echo $$python && break; done)
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+JAR := $(VENV)/.jar
+DELTA := io.delta:delta-spark_4.2_2.13:4.4.0
+
+# Spark is the one in .venv, and its Python workers run what the driver runs, activated or not.
+unexport SPARK_HOME
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(INSTALLED) $(JAR) ## make .venv with everything pinned, and fetch the Delta jar
+
+demo: setup ## run the demo, jobs/demo.py (ARGS="--help" for its options)
+	$(BIN)/spark-submit --packages $(DELTA) jobs/demo.py $(ARGS)
+
+test: lint ## lint, then every test (ARGS="-k name" to choose)
+	$(BIN)/pytest $(ARGS)
+
+lint: setup ## ruff, mypy, and the layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: setup ## run the benchmarks (ARGS="--help" for their options)
+	$(BIN)/python -m bench $(ARGS)
+
+clean: ## remove .venv and all that the other targets leave
+	rm -rf $(VENV) build dist out bench/out artifacts metastore_db spark-warehouse derby.log
+	rm -rf .grimp_cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@if ! $(BIN)/python -c '' 2>/dev/null; then \
+		python='$(PYTHON)'; \
+		[ -n "$$python" ] || { echo 'No Python 3.10 or newer found (with venv): install one, or name it: make PYTHON=...' >&2; exit 1; }; \
+		echo "$$python -m venv $(VENV)"; "$$python" -m venv --clear $(VENV); \
+	fi
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --build-constraint constraints.txt --editable '.[all]'
+	@touch $@
+
+# One session fetches the jar into the cache that all later ones use, so that no test waits for it.
+$(JAR): $(INSTALLED)
+	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+	major=$$("$$java" -XshowSettings:properties -version 2>&1 | sed -n 's/.*java.specification.version = //p') || true; \
+	[ "$${major%%.*}" -ge 17 ] 2>/dev/null || { echo "Spark 4.2 needs Java 17 or newer; found $${major:-none} ($$java). Install a JDK, or set JAVA_HOME." >&2; exit 1; }
+	@echo 'fetching $(DELTA)'
+	@$(BIN)/python -c 'from pyspark.sql import SparkSession; SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.jars.packages", "$(DELTA)").getOrCreate().stop()' \
+	>$(VENV)/jar.log 2>&1 || { cat $(VENV)/jar.log >&2; exit 1; }
+	@touch $@

@@ -1,0 +1,50 @@
+"""Reading a range of a segment to its end, whatever compaction does meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from pravega_spark.engine import chunk
+from pravega_spark.engine.chunk import BATCH_ROWS, ChunkRef
+from pravega_spark.engine.stream import Stream
+from pravega_spark.errors import CorruptChunk
+from pravega_spark.model import SegmentRange
+
+
+def read_range(
+    stream: Stream,
+    rng: SegmentRange,
+    refs: Sequence[ChunkRef] | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    batch_rows: int = BATCH_ROWS,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the events of ``rng`` in order; return only when its end was reached.
+
+    ``refs`` are chunks that somebody resolved earlier. One that is gone meanwhile (compacted,
+    swept) is looked up again by offset, once for each place. Raises TruncatedData, DataLoss or
+    CorruptChunk.
+    """
+    names = list(columns) if columns is not None else list(chunk.BATCH_COLUMNS)
+    wanted = names if "offset" in names else [*names, "offset"]
+    at, failed_at = rng.start, -1
+    while at < rng.end:
+        left = SegmentRange(rng.stream, rng.life, rng.segment_id, at, rng.end)
+        if refs is None:
+            refs = stream.chunks(left)
+        try:
+            for batch in chunk.read_range(
+                stream.store, stream.path, refs, left, columns=wanted, batch_rows=batch_rows
+            ):
+                at = batch.column("offset")[-1].as_py() + 1
+                yield batch if wanted is names else batch.select(names)
+        except FileNotFoundError as error:
+            if failed_at == at:
+                raise CorruptChunk(
+                    f"{left} cannot be read: the log names {error.filename or error}, which does "
+                    "not exist; restore the file from a copy."
+                ) from error
+            failed_at, refs = at, None
+            stream.view().check_life(rng.life)

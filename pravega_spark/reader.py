@@ -1,0 +1,193 @@
+"""Reading a stream without a group: between cuts, by range, by pointer, or following its tail."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from pravega_spark.config import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS
+from pravega_spark.engine import cuts, plan
+from pravega_spark.engine.chunk import events_of
+from pravega_spark.engine.reading import read_range
+from pravega_spark.engine.records import StreamState
+from pravega_spark.engine.runtime import ProcessGuard
+from pravega_spark.engine.stream import Stream, StreamView
+from pravega_spark.errors import DataLoss, InvalidStreamCut, NoSuchEvent, TruncatedData
+from pravega_spark.model import Event, EventPointer, SegmentRange, StreamCut
+
+Deserializer = Callable[[bytes], Any]
+
+
+def json_deserializer(data: bytes) -> Any:
+    """Decode an event that is JSON in UTF-8."""
+    return json.loads(data)
+
+
+class EventReader:
+    """Reads one stream without a group; one thread at a time. ``StreamManager.create_reader``."""
+
+    def __init__(self, stream: Stream, *, deserializer: Deserializer | None = None) -> None:
+        """Name the stream; ``deserializer`` makes ``Event.data`` of its bytes."""
+        self._stream = stream
+        self._deserializer = deserializer
+        self._guard = ProcessGuard(f"the reader of {stream.name}")
+        self._cut: StreamCut | None = None
+        self._ahead: dict[int, int] = {}
+
+    @property
+    def position(self) -> StreamCut | None:
+        """The cut after the last event that was handed out: where to go on; None before any."""
+        if self._cut is None or not self._ahead:
+            return self._cut
+        return StreamCut(self._cut.stream, self._cut.life, {**self._cut.positions, **self._ahead})
+
+    def events(
+        self, start: StreamCut = StreamCut.EARLIEST, end: StreamCut = StreamCut.LATEST
+    ) -> Iterator[Event]:
+        """Yield the events between two cuts: each segment in order, predecessors first.
+
+        LATEST is the tail at the time of the call. Raises InvalidStreamCut, and TruncatedData if
+        ``start`` lies below the head.
+        """
+        self._guard.check()
+        view = self._stream.view()
+        start, end = cuts.resolve(view, start), cuts.resolve(view, end)
+        if cuts.compare(view, end, start) is not cuts.Order.EQUAL_OR_AFTER:
+            raise InvalidStreamCut(f"the start {start} lies after the end {end}.")
+        return self._events(view, start, end)
+
+    def _events(self, view: StreamView, start: StreamCut, end: StreamCut) -> Iterator[Event]:
+        for rng, batch in self._rounds(view, start, end):
+            yield from self._decode(rng, batch)
+
+    def batches(
+        self, start: StreamCut = StreamCut.EARLIEST, end: StreamCut = StreamCut.LATEST
+    ) -> Iterator[tuple[SegmentRange, pa.RecordBatch]]:
+        """Yield what :meth:`events` yields as Arrow batches of one segment each, with their range.
+
+        Columns: offset int64, routing_key string, timestamp timestamp[us, UTC], event binary.
+        """
+        self._guard.check()
+        view = self._stream.view()
+        return self._rounds(view, cuts.resolve(view, start), cuts.resolve(view, end))
+
+    def _rounds(
+        self, view: StreamView, cut: StreamCut, target: StreamCut
+    ) -> Iterator[tuple[SegmentRange, pa.RecordBatch]]:
+        while True:
+            self._cut, self._ahead = cut, {}
+            step = plan.step(view, cut, target)
+            for rng in step.ranges:
+                for batch in read_range(self._stream, rng):
+                    yield rng, batch
+                    self._ahead[rng.segment_id] = batch.column("offset")[-1].as_py() + 1
+            cut = step.end
+            if step.done or not step.ranges:
+                self._cut, self._ahead = cut, {}
+                return
+
+    def follow(
+        self, start: StreamCut = StreamCut.LATEST, *, timeout: float | None = None
+    ) -> Iterator[Event]:
+        """Yield events from a cut on, waiting for new ones at the tail.
+
+        Ends when the stream was sealed and read to its end, or when nothing came for ``timeout``
+        seconds. Pauses between looks grow while nothing comes: on an object store to two
+        seconds, on a local disk to 50 ms; a look that finds nothing is one storage call.
+        """
+        self._guard.check()
+        view = self._stream.view()
+        cut = cuts.resolve(view, start)
+        return self._follow(view, cut, timeout)
+
+    def _follow(self, view: StreamView, cut: StreamCut, timeout: float | None) -> Iterator[Event]:
+        runtime = self._stream.runtime
+        local = self._stream.store.is_local
+        shortest, longest = POLL_LOCAL_SECONDS if local else POLL_REMOTE_SECONDS
+        pause, idle_since = shortest, runtime.monotonic()
+        while True:
+            before = cut
+            for rng, batch in self._rounds(view, cut, view.tail):
+                yield from self._decode(rng, batch)
+            cut = self._cut or cut
+            if cut != before:
+                pause, idle_since = shortest, runtime.monotonic()
+            else:
+                idle = runtime.monotonic() - idle_since
+                limit = math.inf if timeout is None else timeout
+                if view.record.state is StreamState.SEALED or idle >= limit:
+                    return
+            known = view
+            view = self._stream.view()
+            view.check_life(known.life)
+            if view.version == known.version:
+                runtime.sleep(pause)
+                pause = min(pause * 2, longest)
+
+    def ranges(
+        self, start: StreamCut = StreamCut.EARLIEST, end: StreamCut = StreamCut.LATEST
+    ) -> list[SegmentRange]:
+        """Return the ranges of each segment between two cuts: work for outside processes."""
+        view = self._stream.view()
+        return cuts.ranges_between(view, cuts.resolve(view, start), cuts.resolve(view, end))
+
+    def read_range(self, rng: SegmentRange) -> Iterator[Event]:
+        """Yield the events of one segment's range, in order. Raises TruncatedData, DataLoss."""
+        self._guard.check()
+        self._stream.view().check_life(rng.life)
+        for batch in read_range(self._stream, rng):
+            yield from self._decode(rng, batch)
+
+    def next_cut(self, cut: StreamCut, approx_events: int) -> StreamCut:
+        """Return a cut about so many events after ``cut``; it never jumps over a scale."""
+        view = self._stream.view()
+        return cuts.next_cut(view, cuts.resolve(view, cut), approx_events)
+
+    def distance(self, start: StreamCut, end: StreamCut) -> tuple[int, int]:
+        """Return (events, bytes) between two cuts, exactly; unaffected by truncation."""
+        view = self._stream.view()
+        start, end = cuts.resolve(view, start), cuts.resolve(view, end)
+
+        def bytes_at(segment_id: int, offset: int) -> int:
+            return self._stream.bytes_at(segment_id, offset, view)
+
+        return (
+            cuts.distance_events(view, start, end),
+            cuts.distance_bytes(view, start, end, bytes_at),
+        )
+
+    def cut_at(self, timestamp_us: int) -> StreamCut:
+        """Return the cut of the first events at or after a time, in us since 1970 (UTC)."""
+        view = self._stream.view()
+        return plan.cut_at(
+            view, lambda segment_id: self._stream.offset_at_time(segment_id, timestamp_us, view)
+        )
+
+    def fetch(self, pointer: EventPointer) -> Event:
+        """Return the event that a pointer names. Raises NoSuchEvent, StaleIdentity."""
+        self._guard.check()
+        view = self._stream.view()
+        view.check_life(pointer.life)
+        rng = SegmentRange(
+            pointer.stream, pointer.life, pointer.segment_id, pointer.offset, pointer.offset + 1
+        )
+        known = view.has_segment(pointer.segment_id)
+        if not known or pointer.offset >= view.segment(pointer.segment_id).next_offset:
+            raise NoSuchEvent(f"{pointer} names no event that the stream has.")
+        try:
+            (batch,) = read_range(self._stream, rng)
+        except (TruncatedData, DataLoss) as error:
+            raise NoSuchEvent(f"{pointer} names an event that is gone: {error}") from error
+        (event,) = self._decode(rng, batch)
+        return event
+
+    def _decode(self, rng: SegmentRange, batch: pa.RecordBatch) -> Iterator[Event]:
+        deserialize = self._deserializer
+        for event in events_of(batch, rng.stream, rng.life, rng.segment_id):
+            if deserialize is not None:
+                event.data = deserialize(event.data)
+            yield event
