@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pravega_spark.config import StreamConfiguration
-from pravega_spark.engine import cuts, epochs, lifecycle
+from pravega_spark.config import StreamConfiguration, parse_duration_ms
+from pravega_spark.engine import cuts, epochs, lifecycle, sweeping
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.records import SEGMENT_PREFIX
 from pravega_spark.engine.runtime import SYSTEM, Runtime
@@ -16,6 +16,7 @@ from pravega_spark.engine.scopes import ACTIVE, DELETED, Scope, row_configuratio
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.probe import ensure_probed
 from pravega_spark.engine.stream import Stream, StreamView, open_stream
+from pravega_spark.engine.sweeping import SweepResult
 from pravega_spark.errors import NoSuchScope, NoSuchStream
 from pravega_spark.model import (
     Event,
@@ -25,7 +26,7 @@ from pravega_spark.model import (
     StreamCut,
     StreamInfo,
 )
-from pravega_spark.names import check_scope, split_stream
+from pravega_spark.names import MAX_SCOPE_LENGTH, check_scope, is_name, split_stream
 from pravega_spark.reader import EventReader
 from pravega_spark.writer import EventStreamWriter, Serializer
 
@@ -76,7 +77,7 @@ class StreamManager:
 
     def list_scopes(self) -> list[str]:
         """Return the names of the scopes, sorted."""
-        folders = [name for name in self._store.folders("") if not name.startswith(("_", "."))]
+        folders = [name for name in self._store.folders("") if is_name(name, MAX_SCOPE_LENGTH)]
         return [name for name in folders if self._scope(name).state() == ACTIVE]
 
     def delete_scope(self, scope: str, *, recursive: bool = False) -> bool:
@@ -182,6 +183,22 @@ class StreamManager:
             cuts.distance_events(view, view.head, view.tail),
             _total_bytes(view) - head_bytes,
             record.created_ms,
+        )
+
+    def sweep_stream(
+        self, stream: str, *, grace: str | float = "1 day", retain: str | float = "30 days"
+    ) -> SweepResult:
+        """Delete what the stream needs no more; for a scheduled job, safe to repeat and to kill.
+
+        Goes: files staged longer than ``grace`` ago that no retained version holds, the log
+        entries of versions older than ``retain``, and the records of writers without an id of
+        their own. ``grace`` must be longer than any job that writes to the stream.
+        """
+        self._view(stream)
+        return sweeping.sweep(
+            self._stream(stream),
+            grace_ms=parse_duration_ms("grace", grace),
+            retain_ms=parse_duration_ms("retain", retain),
         )
 
     def tags(self, stream: str) -> frozenset[str]:

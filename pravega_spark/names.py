@@ -12,6 +12,11 @@ _ALLOWED = re.compile(r"[A-Za-z0-9.\-]+")
 _DOTS = {".", ".."}
 
 
+def is_name(name: str, limit: int = MAX_NAME_LENGTH) -> bool:
+    """Tell whether the naming rule allows ``name``."""
+    return len(name) <= limit and name not in _DOTS and _ALLOWED.fullmatch(name) is not None
+
+
 def check_name(kind: str, name: object, limit: int = MAX_NAME_LENGTH) -> str:
     """Return ``name`` if it may name a ``kind``; raise InvalidName with the rule if not.
 
@@ -20,7 +25,7 @@ def check_name(kind: str, name: object, limit: int = MAX_NAME_LENGTH) -> str:
     """
     if not isinstance(name, str):
         raise InvalidName(f"{kind} name must be a str, not {type(name).__name__}: {name!r}.")
-    if not _ALLOWED.fullmatch(name) or name in _DOTS:
+    if not is_name(name, len(name)):
         raise InvalidName(
             f"{kind} name {name!r} is not allowed: use letters, digits, '.' and '-' only."
         )

@@ -9,6 +9,7 @@ below the horizon, is the oldest retained version of the log.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pravega_spark.config import CLEANUP_WAIT_SECONDS
@@ -31,20 +32,31 @@ class Swept:
     size_bytes: int
 
 
-def raise_horizon(log: Log, horizon: int, cleanup: int | None = None) -> Snapshot:
-    """Commit a new horizon, and with it a clean-up mark; neither ever moves back."""
+def raise_horizon(
+    log: Log,
+    horizon: int,
+    cleanup: int = 0,
+    *,
+    leaving: Callable[[Snapshot], Iterable[str]] = lambda snapshot: (),
+) -> Snapshot:
+    """Commit a new horizon, and with it a clean-up mark; neither ever moves back.
+
+    ``leaving`` names the domains that the state can do without from then on.
+    """
 
     def decide(snapshot: Snapshot | None) -> Body | None:
         assert snapshot is not None
         wanted = max(snapshot.horizon, min(horizon, snapshot.version))
-        mark = max(snapshot.cleanup, min(cleanup or 0, wanted))
-        if (wanted, mark) == (snapshot.horizon, snapshot.cleanup):
+        mark = max(snapshot.cleanup, min(cleanup, wanted))
+        gone: dict[str, str | None] = dict.fromkeys(leaving(snapshot))
+        if (wanted, mark) == (snapshot.horizon, snapshot.cleanup) and not gone:
             return None
         value = to_json({"horizon": wanted, "cleanup": mark})
         return Body(
             "SWEEP",
             parameters={"horizon": wanted, "cleanup": mark},
-            domains={LOG_DOMAIN: value},
+            metrics={"numDomainsRemoved": len(gone)},
+            domains={LOG_DOMAIN: value, **gone},
         )
 
     return log.commit(decide)

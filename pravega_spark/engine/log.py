@@ -46,6 +46,8 @@ class Log:
         """The state file's version below which no commit was read here."""
         self._files: FileIndex | None = None
         self._head_seen = 0.0
+        self._settled = -1
+        """The newest version that is known to be durable."""
         self.maintain: Callable[[Log, int], object] | None = None
         """Called after our commit of every STATE_FILE_COMMITS-th version."""
 
@@ -61,11 +63,12 @@ class Log:
         """
         self._guard.check()
         with self._lock:
-            before = self._snapshot
             self._catch_up()
-            if settle and self._snapshot is not before:
+            snapshot = self._snapshot
+            if settle and snapshot is not None and snapshot.version != self._settled:
                 self.store.settle(self.reader.folder)
-            return self._snapshot
+                self._settled = snapshot.version
+            return snapshot
 
     @contextmanager
     def files(self) -> Iterator[FileIndex]:
@@ -183,6 +186,7 @@ class Log:
             self._catch_up()
             return False
         self._apply(body.committed(version, token, timestamp_ms))
+        self._settled = version
         self._head_seen = self.runtime.monotonic()
         return True
 

@@ -119,15 +119,22 @@ class LogReader:
         state = self.state(self.hint()[0])
         if state is not None:
             return guard(state.snapshot, self.where), state.snapshot.version
-        versions = sorted(
-            (state_version(e.key) for e in self.store.list(self.folder)), reverse=True
-        )
-        versions = [version for version in versions if version >= 0]
-        if not versions:
+        first = self.commit(0, light=True)
+        if first is None:
+            self._check_empty()
             return None
-        return self._open_slowly()
+        return self._open_slowly(first)
 
-    def _open_slowly(self) -> tuple[Snapshot, int]:
+    def _check_empty(self) -> None:
+        """Raise CorruptLog if there are commits although version 0 is missing."""
+        versions = [state_version(entry.key) for entry in self.store.list(self.folder)]
+        if max(versions, default=-1) >= 0:
+            raise CorruptLog(
+                f"{self.where}: version 0 of the log is missing although version {max(versions)} "
+                "exists; restore it from a copy."
+            )
+
+    def _open_slowly(self, first: Commit) -> tuple[Snapshot, int]:
         """Open without the hint: the newest sound state file, else a checkpoint, else all."""
         keys = [entry.key for entry in self.store.list(f"{self.path}/_pravega/state")]
         for version in sorted((state_version(key) for key in keys), reverse=True):
@@ -138,11 +145,8 @@ class LogReader:
             checkpoint = self.checkpoint(version)
             if checkpoint is not None:
                 return guard(checkpoint.snapshot(), self.where), version
-        first = self.commit(0, light=True)
-        if first is None:
-            raise CorruptLog(f"{self.where}: the log has no version 0; restore it from a copy.")
         snapshot = first_snapshot(first, self.where)
-        if snapshot.version < self._last_listed(0) and self.commit(1, light=True) is None:
+        if self.commit(1, light=True) is None and self._last_listed(0) > 0:
             raise CorruptLog(
                 f"{self.where}: the log was cleaned and none of its state files or checkpoints "
                 "is sound; restore one from a copy."

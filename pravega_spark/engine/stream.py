@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from pravega_spark.engine import chunk as chunks
-from pravega_spark.engine import hygiene
+from pravega_spark.engine import cuts, hygiene
 from pravega_spark.engine.actions import Add
 from pravega_spark.engine.chunk import ChunkRef
 from pravega_spark.engine.files import OFFSET_COLUMN, SEGMENT_COLUMN
@@ -39,7 +39,7 @@ from pravega_spark.errors import (
     StaleIdentity,
     TruncatedData,
 )
-from pravega_spark.model import END, Epoch, SegmentRange, StreamCut, segment_text
+from pravega_spark.model import Epoch, SegmentRange, StreamCut, segment_text
 from pravega_spark.names import split_stream
 
 EVENT_COLUMNS: Mapping[str, str] = {
@@ -135,9 +135,7 @@ class StreamView:
     @cached_property
     def tail(self) -> StreamCut:
         """The place after the last event: the active segments at their next offsets."""
-        sealed = self.record.state is StreamState.SEALED
-        cells = {s: END if sealed else self.segment(s).next_offset for s in self.active.segment_ids}
-        return StreamCut(self.stream, self.life, cells)
+        return cuts.tail(self)
 
     def check_life(self, life: int) -> None:
         """Raise StaleIdentity or NoSuchStream unless this is that life of the stream."""
@@ -279,8 +277,6 @@ def open_stream(root: str | Store, name: str) -> Stream:
     Streams are cached by process, so that a worker of Spark keeps its snapshot between tasks.
     """
     store = open_store(root) if isinstance(root, str) else root
-    if store.is_local and store.url.startswith("memory:"):
-        return Stream(store, name)
     key = (os.getpid(), store.url, name)
     with _open_lock:
         stream = _open.get(key)

@@ -167,6 +167,11 @@ class LocalStore:
     def _publish(self, path: str, data: bytes | pa.Buffer, *, replace: bool, durable: bool) -> bool:
         """Name a new file ``path``; tell whether it was named, which only a taken name prevents."""
         folder = path[: path.rindex("/")]
+        if durable and folder in self._failed:
+            raise StoreError(
+                f"{path}: an earlier fsync of its folder failed, so nothing can be promised. Check "
+                "the disk, then open the root in a new process."
+            )
         for attempt in range(_PUBLISH_ATTEMPTS):
             nameless = self._nameless and attempt < 2
             try:

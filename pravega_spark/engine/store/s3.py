@@ -87,9 +87,11 @@ class S3Store:
             **self._options.get("config_kwargs", {}),
         }
         try:
-            return s3fs.S3FileSystem(**options, skip_instance_cache=True)
-        except TypeError as error:
-            raise InvalidInput(f"{self.url}: a storage option is not known: {error}.") from error
+            fs = s3fs.S3FileSystem(**options, skip_instance_cache=True)
+            fs.connect()  # makes the client and asks nothing of the server
+        except (AttributeError, TypeError, ValueError) as error:
+            raise InvalidInput(f"{self.url}: a storage option is not right: {error}.") from error
+        return fs
 
     def get(self, key: str) -> bytes:
         """Return the whole object, in one request."""
@@ -232,9 +234,10 @@ class S3Store:
 def _start_after(after: str) -> str:
     """Return a name up to which any server may skip when asked for what sorts after ``after``.
 
-    Both are relative to the folder that is listed. S3 sorts whole keys, look-alikes on a file system sort a folder by its bare name: "a/1" before
-    "a-b". No folder whose bare name is up to the returned one holds keys after ``after``. Of a log
-    that is one digit less, so a few entries more than needed are sent.
+    Both are relative to the folder that is listed. S3 sorts whole keys; look-alikes on a file
+    system sort a folder by its bare name, "a/1" before "a-b". No folder whose bare name is up to
+    the returned one holds keys after ``after``. Of a log that is one digit less, so a few entries
+    more than needed are sent.
     """
     kept = next((i for i, character in enumerate(after) if character < "/"), len(after))
     return after[: max(0, kept - 1)]

@@ -11,7 +11,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from botocore.exceptions import (  # type: ignore[import-untyped]
+from botocore.exceptions import (
     BotoCoreError,
     ClientError,
     DataNotFoundError,

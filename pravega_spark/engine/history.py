@@ -1,0 +1,68 @@
+"""What has left a stream's log state, as rows of the Delta table ``metadata/``: for SQL and people.
+
+Append-only, partitioned by the kind of record, and never asked when a commit is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pravega_spark.engine import hygiene
+from pravega_spark.engine.actions import PROTOCOL, Add, Body, new_table, to_json
+from pravega_spark.engine.log import Log
+from pravega_spark.engine.snapshot import Snapshot
+from pravega_spark.engine.stream import Stream
+
+COLUMNS = {"record": "string", "version": "long", "name": "string", "value": "string"}
+_FILE_SCHEMA = pa.schema([("version", pa.int64()), ("name", pa.string()), ("value", pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """One record: its kind, the version of the stream's log it was last part of, name, JSON."""
+
+    record: str
+    version: int
+    name: str
+    value: str
+
+
+def append_history(stream: Stream, rows: Sequence[HistoryRow]) -> None:
+    """Append rows to the stream's ``metadata/`` table, in one commit; made if missing."""
+    if not rows:
+        return
+    log = Log(stream.store, f"{stream.name}/metadata", stream.runtime)
+    log.maintain = hygiene.in_background
+
+    def decide(snapshot: Snapshot | None) -> Body:
+        now_ms = stream.runtime.now_ms()
+        staged_at = 0 if snapshot is None else snapshot.version
+        body = Body("APPEND HISTORY", metrics={"numOutputRows": len(rows)})
+        kinds = sorted({row.record for row in rows})
+        body.adds = [
+            _stage(log, kind, [row for row in rows if row.record == kind], staged_at, now_ms)
+            for kind in kinds
+        ]
+        if snapshot is None:
+            name = f"{stream.name}/metadata"
+            body.protocol = PROTOCOL
+            body.metadata = new_table(COLUMNS, ["record"], stream.runtime.token(), name, now_ms)
+        return body
+
+    log.commit(decide)
+
+
+def _stage(log: Log, kind: str, rows: Sequence[HistoryRow], version: int, now_ms: int) -> Add:
+    columns = [[row.version for row in rows], [row.name for row in rows], [r.value for r in rows]]
+    table = pa.table([pa.array(c) for c in columns], schema=_FILE_SCHEMA)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    data = sink.getvalue()
+    path = f"data/v{version}/{kind}-{log.runtime.token()}.parquet"
+    log.store.put(f"{log.path}/{path}", data)
+    stats = to_json({"numRecords": len(rows)})
+    return Add(path, {"record": kind}, data.size, now_ms, stats, {"rows": str(len(rows))})
