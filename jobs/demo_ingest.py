@@ -1,0 +1,67 @@
+"""The demo's first query, a process of its own: the feed's files into the stream, one a batch.
+
+``demo.py`` starts it, kills it with SIGKILL and starts it again, with the same arguments. It
+needs no jar: the data source is found in the Python that runs it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+
+def event_rows(feed: DataFrame) -> DataFrame:
+    """Return routing key, time and event of a feed's rows; the event is the row as JSON."""
+    columns = [name for name in feed.columns if name != "_key"]
+    return feed.select(
+        F.col("_key").alias("routing_key"),
+        F.col("_time").alias("time"),
+        F.to_json(F.struct(*columns)).cast("binary").alias("event"),
+    )
+
+
+def ingest(
+    spark: SparkSession, *, feed: str, root: str, stream: str, checkpoint: str
+) -> StreamingQuery:
+    """Start the query: it ends when every file of the feed is in the stream."""
+    schema = spark.read.parquet(feed).schema
+    files = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(feed)
+    return (
+        event_rows(files)
+        .writeStream.format("pravega")
+        .queryName("ingest")
+        .option("root", root)
+        .option("eventTime", "time")
+        .option("createIfMissing", "false")
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start(stream)
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the query to its end; a query that fails raises."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    for option in ("--feed", "--root", "--stream", "--checkpoint"):
+        parser.add_argument(option, required=True)
+    arguments = parser.parse_args(argv)
+    spark = (
+        SparkSession.builder.master("local[1]")
+        .appName("pravega-demo-ingest")
+        .config("spark.ui.enabled", "false")
+        .config("spark.log.level", "ERROR")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    query = ingest(spark, **vars(arguments))
+    query.awaitTermination()
+    spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,76 @@
+"""Offsets of the streaming source: stream cuts with identity and origin, in one canonical form.
+
+Spark keeps an offset as text and compares texts, so one function builds them all::
+
+    {"v": 1, "streams": {"nyc/flights": {"id": "5f..", "life": 1,
+        "origin": {"0#0": 0}, "cut": {"0#0": 120}}}}
+
+``origin`` is where the query began. A source that is asked for its first offset once more, after a
+crash in the first batch, may name another place; the origin in the batch's end is the one that counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pravega_spark.errors import InvalidInput
+from pravega_spark.model import StreamCut
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOffset:
+    """How far a query has read one stream, and where in which life of it the query began."""
+
+    stream_id: str
+    origin: StreamCut
+    cut: StreamCut
+
+    @property
+    def life(self) -> int:
+        """The life of the stream's name."""
+        return self.cut.life
+
+    def begin_of(self, end: StreamOffset) -> StreamCut:
+        """Return where a batch from this offset to ``end`` begins: the end's origin may differ."""
+        same = (self.stream_id, self.life, self.origin) == (end.stream_id, end.life, end.origin)
+        return self.cut if same else end.origin
+
+
+Offsets = Mapping[str, StreamOffset]
+
+
+def encode(offsets: Offsets) -> dict[str, Any]:
+    """Return the canonical form: equal offsets have equal texts."""
+    return {
+        "v": FORMAT,
+        "streams": {
+            name: {
+                "id": offset.stream_id,
+                "life": offset.life,
+                "origin": offset.origin.to_json(),
+                "cut": offset.cut.to_json(),
+            }
+            for name, offset in sorted(offsets.items())
+        },
+    }
+
+
+def decode(record: Mapping[str, Any]) -> dict[str, StreamOffset]:
+    """Read what :func:`encode` wrote."""
+    if not isinstance(record, Mapping) or record.get("v") != FORMAT:
+        raise InvalidInput(
+            f"{record!r} is no offset of this version of pravega_spark (format {FORMAT}): the "
+            "checkpoint is of another source or of a later version."
+        )
+    return {name: _decode(name, cells) for name, cells in record["streams"].items()}
+
+
+def _decode(name: str, cells: Mapping[str, Any]) -> StreamOffset:
+    origin = StreamCut.from_json(name, cells["life"], cells["origin"])
+    return StreamOffset(
+        cells["id"], origin, StreamCut.from_json(name, cells["life"], cells["cut"])
+    )

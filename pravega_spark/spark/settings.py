@@ -1,0 +1,181 @@
+"""Checked settings of a read or a write, made from Spark's options. Picklable, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pravega_spark.config import CHUNK_EVENTS
+from pravega_spark.errors import InvalidName, InvalidOption
+from pravega_spark.model import StreamCut
+from pravega_spark.names import check_scope, split_stream
+from pravega_spark.spark import options
+from pravega_spark.spark.values import Instant, Offsets
+
+_WAY = "give .load('scope/stream'), or the option stream, subscribe or subscribePattern"
+MAX_TRIGGER_DELAY_MS = 15 * 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where reading begins or ends, as the user said it; ``option`` is for the errors' texts."""
+
+    option: str
+    value: str | Offsets | dict[str, StreamCut] | Instant
+
+    @property
+    def is_latest(self) -> bool:
+        """Whether it is the plain word ``latest``."""
+        return self.value == "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """What to read, from where to where, how much at once, and which columns."""
+
+    root: str
+    streams: tuple[str, ...] = ()
+    pattern: str | None = None
+    starting: Bound | None = None
+    ending: Bound | None = None
+    no_event_after: str = "error"
+    max_events: int | None = None
+    max_bytes: int | None = None
+    min_events: int | None = None
+    max_delay_ms: int = MAX_TRIGGER_DELAY_MS
+    min_partitions: int = 0
+    fail_on_data_loss: bool = True
+    columns: tuple[str, ...] = ()
+    column_names: str = "pravega"
+    metadata: str | None = None
+    scope: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSettings:
+    """Where to write, from which columns, and how."""
+
+    root: str
+    stream: str
+    routing_key: str | None = None
+    event_time: str | None = None
+    application: tuple[str, int] | None = None
+    create_if_missing: bool = True
+    segments: int = 1
+    compression: str = "zstd"
+    max_rows: int = CHUNK_EVENTS
+    column_names: str = "pravega"
+    checkpoint: str | None = None
+
+
+def read_settings(given: Mapping[str, str]) -> ReadSettings:
+    """Read the options of ``spark.read`` and ``spark.readStream``; raise InvalidOption."""
+    found = options.parse(options.READ, given)
+    metadata = found.get("metadata")
+    scope = found.get("scope")
+    if metadata is not None and scope is None and "stream" not in found:
+        path = _path(given)
+        if path is not None and "/" not in path:
+            scope, given = path, {k: v for k, v in given.items() if k.lower() != "path"}
+    streams = _streams(found, given, scope)
+    if not streams and "subscribePattern" not in found and metadata is None:
+        raise InvalidOption(f"which stream? {_WAY}.")
+    if "maxTriggerDelay" in found and "minOffsetsPerTrigger" not in found:
+        raise InvalidOption("option maxTriggerDelay needs minOffsetsPerTrigger.")
+    return ReadSettings(
+        root=_root(found),
+        streams=streams,
+        pattern=found.get("subscribePattern"),
+        starting=_bound(found, "starting"),
+        ending=_bound(found, "ending"),
+        no_event_after=found.get("startingOffsetsByTimestampStrategy", "error"),
+        max_events=found.get("maxOffsetsPerTrigger"),
+        max_bytes=found.get("maxBytesPerTrigger"),
+        min_events=found.get("minOffsetsPerTrigger"),
+        max_delay_ms=found.get("maxTriggerDelay", MAX_TRIGGER_DELAY_MS),
+        min_partitions=found.get("minPartitions", 0),
+        fail_on_data_loss=found.get("failOnDataLoss", True),
+        columns=found.get("columns", ()),
+        column_names=found.get("columnNames", "pravega"),
+        metadata=metadata,
+        scope=None if scope is None else check_scope(scope),
+    )
+
+
+def write_settings(given: Mapping[str, str]) -> WriteSettings:
+    """Read the options of ``frame.write`` and ``frame.writeStream``; raise InvalidOption."""
+    found = options.parse(options.WRITE, given)
+    streams = _streams(found, given, found.get("scope"))
+    if not streams:
+        raise InvalidOption(
+            "which stream? give .save('scope/stream') or .start('scope/stream'), or the option "
+            "stream."
+        )
+    if ("txnAppId" in found) != ("txnVersion" in found):
+        raise InvalidOption("options txnAppId and txnVersion go together; give both or none.")
+    application = (found["txnAppId"], found["txnVersion"]) if "txnAppId" in found else None
+    return WriteSettings(
+        root=_root(found),
+        stream=streams[0],
+        routing_key=found.get("routingKey"),
+        event_time=found.get("eventTime"),
+        application=application,
+        create_if_missing=found.get("createIfMissing", True),
+        segments=found.get("numSegments", 1),
+        compression=found.get("compression", "zstd"),
+        max_rows=min(CHUNK_EVENTS, found.get("maxRecordsPerFile", CHUNK_EVENTS)),
+        column_names=found.get("columnNames", "pravega"),
+        checkpoint=given.get("checkpointlocation"),
+    )
+
+
+def _path(given: Mapping[str, str]) -> str | None:
+    return next((v for k, v in given.items() if k.lower() == "path" and v), None)
+
+
+def _root(found: Mapping[str, Any]) -> str:
+    if "root" not in found:
+        raise InvalidOption(
+            "option root is missing: say where the streams are, such as "
+            ".option('root', 's3://bucket/streams')."
+        )
+    root = str(found["root"])
+    if root.lower().startswith("memory:"):
+        raise InvalidOption(
+            f"option root {root!r}: memory is one process's own, and Spark's tasks run in others; "
+            "use a folder or an object store."
+        )
+    return root
+
+
+def _streams(
+    found: Mapping[str, Any], given: Mapping[str, str], scope: str | None
+) -> tuple[str, ...]:
+    """Return the streams named by path, ``stream`` (with ``scope``) or ``subscribe``."""
+    path = _path(given)
+    ways = [name for name in ("stream", "subscribe", "subscribePattern") if name in found]
+    if path is not None:
+        ways.insert(0, "path")
+    if len(ways) > 1:
+        raise InvalidOption(f"the stream is named by {' and by '.join(ways)}; use one of them.")
+    named = found.get("subscribe") or tuple(filter(None, (found.get("stream"), path)))
+    full = tuple(f"{scope}/{n}" if scope is not None and "/" not in n else n for n in named)
+    for name in full:
+        _check_stream(name)
+    return tuple(sorted(full))
+
+
+def _check_stream(name: str) -> None:
+    try:
+        split_stream(name)
+    except InvalidName as error:
+        raise InvalidOption(f"{error} The storage itself is named by the option root.") from None
+
+
+def _bound(found: Mapping[str, Any], side: str) -> Bound | None:
+    """Return the strongest of the side's three options: time, then cut, then offsets."""
+    for name in (f"{side}Timestamp", f"{side}StreamCut", f"{side}Offsets"):
+        if name in found:
+            return Bound(name, found[name])
+    return None

@@ -1,0 +1,29 @@
+"""One fixture for each back end; a new one adds a parameter here and no test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pravega_spark.engine.store import Store
+from tests.contract import backends
+from tests.contract.backends import BackEnd
+
+
+@pytest.fixture(
+    params=["local", "memory", "generic", pytest.param("s3", marks=pytest.mark.s3)],
+)
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> BackEnd:
+    if request.param == "local":
+        return backends.make_local(tmp_path)
+    if request.param == "memory":
+        return backends.make_memory()
+    if request.param == "generic":
+        return backends.make_generic()
+    return backends.make_s3(request.getfixturevalue("s3"))
+
+
+@pytest.fixture
+def store(backend: BackEnd) -> Store:
+    return backend.open()

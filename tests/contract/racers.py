@@ -1,0 +1,62 @@
+"""What each contender of a race runs, in a process or a thread of its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from pravega_spark.engine.store import Put, Store
+
+RACERS = 8
+CONTENT_BYTES = 50_000
+_START_SECONDS = 60.0
+
+
+def content(racer: int) -> bytes:
+    return bytes([ord("A") + racer]) * CONTENT_BYTES
+
+
+def keys(rounds: int) -> list[str]:
+    return [f"race/{number:05d}.json" for number in range(rounds)]
+
+
+def run(store: Store, racer: int, rounds: int, start: Any) -> list[Put]:
+    answers = []
+    for key in keys(rounds):
+        start.wait()
+        answers.append(store.put_if_absent(key, content(racer)))
+    return answers
+
+
+def _run_in_process(store: Store, racer: int, rounds: int, start: Any, results: Any) -> None:
+    store.exists("race/warm-up")  # so that connecting takes no part in the race
+    results.put((racer, run(store, racer, rounds, start)))
+
+
+def race_processes(store: Store, rounds: int) -> dict[int, list[Put]]:
+    context = multiprocessing.get_context("spawn")
+    start = context.Barrier(RACERS, timeout=_START_SECONDS)
+    results: Any = context.Queue()
+    processes = [
+        context.Process(target=_run_in_process, args=(store, racer, rounds, start, results))
+        for racer in range(RACERS)
+    ]
+    for process in processes:
+        process.start()
+    answers = dict(results.get(timeout=240) for _ in processes)
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 0
+        process.close()
+    results.close()
+    results.join_thread()
+    return answers
+
+
+def race_threads(store: Store, rounds: int) -> dict[int, list[Put]]:
+    start = threading.Barrier(RACERS, timeout=_START_SECONDS)
+    with ThreadPoolExecutor(RACERS) as pool:
+        answers = pool.map(lambda racer: run(store, racer, rounds, start), range(RACERS))
+        return dict(enumerate(answers))

@@ -1,0 +1,133 @@
+"""What only disks do: fill up, refuse to be written, lose power; on real file systems."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pravega_spark.engine.store import Put, ensure_probed, open_store
+from pravega_spark.errors import StoreFull, StoreReadOnly, StoreRefused
+
+
+def _mount(folder: Path, *options: str) -> None:
+    command = ["mount", "-t", "tmpfs", *options, "none", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no right to mount: {done.stderr.strip()}")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of one MiB of its own."""
+    if shutil.which("mount") is None:
+        pytest.skip("no mount command")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    _mount(disk, "-o", "size=1m")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def _files(folder: Path) -> list[str]:
+    return sorted(name for _, _, names in os.walk(folder) for name in names)
+
+
+def test_full_disk_is_an_error_that_leaves_nothing_behind(small_disk: Path) -> None:
+    store = open_store(small_disk / "root")
+    store.put("log/1", b"kept")
+    for put in (store.put_if_absent, store.put):
+        with pytest.raises(StoreFull, match=r"log/2: No space left.*nothing was committed"):
+            put("log/2", b"x" * (2 << 20))
+        with pytest.raises(StoreFull):
+            put("log/1" if put == store.put else "log/3", b"x" * (2 << 20))
+    assert _files(small_disk) == ["1"]
+    assert store.get("log/1") == b"kept"
+    assert store.put_if_absent("log/2", b"small") is Put.CREATED
+
+
+def test_read_only_disk_can_be_read_and_says_so_when_written(small_disk: Path) -> None:
+    open_store(small_disk / "root").put("log/1", b"kept")
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    store = open_store(small_disk / "root")
+    assert store.get("log/1") == b"kept"
+    assert [entry.key for entry in store.list("")] == ["log/1"]
+    for call in (
+        lambda: store.put("log/2", b""),
+        lambda: store.put_if_absent("log/2", b""),
+        lambda: store.put_if_absent("new/folder/2", b""),
+        lambda: store.delete(["log/1"]),
+        lambda: ensure_probed(store, now_ms=1),
+    ):
+        with pytest.raises(StoreReadOnly, match="Read-only file system"):
+            call()
+    assert store.put_if_absent("log/1", b"") is Put.EXISTS
+
+
+def test_probed_root_can_be_opened_on_a_read_only_disk(small_disk: Path) -> None:
+    ensure_probed(open_store(small_disk / "root"), now_ms=1)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    ensure_probed(open_store(small_disk / "root"), now_ms=2)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
+def test_folder_without_the_right_to_write_says_so(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(StoreReadOnly, match="Permission denied"):
+            open_store(tmp_path / "root").put_if_absent("key", b"")
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_root_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(StoreRefused, match=r"file is a file, not a folder"):
+            open_store(path)
+
+
+KILLED = """
+import os, sys
+from pravega_spark.engine.store import local_files, open_store
+def die(*arguments, **options):
+    os._exit(9)
+os.link = die
+if sys.argv[2] == "named":
+    local_files._O_TMPFILE = 0
+    del os.O_TMPFILE
+open_store(sys.argv[1]).put_if_absent("log/1", b"x" * 100_000)
+"""
+
+
+@pytest.mark.parametrize("kind", ["nameless", "named"])
+def test_writer_killed_before_the_name_is_given_leaves_no_object(tmp_path: Path, kind: str) -> None:
+    store = open_store(tmp_path)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), kind], check=False)
+    assert done.returncode == 9
+    assert store.list("") == []
+    assert store.put_if_absent("log/1", b"next") is Put.CREATED
+    if kind == "nameless" and hasattr(os, "O_TMPFILE"):
+        assert _files(tmp_path) == ["1"]
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_acknowledged_create_was_fsynced_with_all_new_folders(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pravega_spark.engine.store import open_store;"
+        "open_store(sys.argv[1]).put_if_absent('a/b/c', b'x')"
+    )
+    trace = tmp_path / "trace"
+    root = tmp_path / "root"
+    traced = ["strace", "-f", "-y", "-e", "trace=fsync", "-o", str(trace)]
+    subprocess.run([*traced, sys.executable, "-c", script, str(root)], check=True)
+    synced = trace.read_text()
+    for folder in (tmp_path, root, root / "a", root / "a" / "b"):
+        assert f"<{folder}>" in synced

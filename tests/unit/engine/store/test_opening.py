@@ -1,0 +1,121 @@
+"""Which URL opens which store, and what is said of those that open none."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pravega_spark.engine.store import open_store
+from pravega_spark.engine.store.local import LocalStore
+from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.engine.store.s3 import S3Store
+from pravega_spark.errors import InvalidInput, StoreRefused
+
+
+@pytest.mark.parametrize("prefix", ["", "file:", "file://", "FILE://"])
+def test_paths_and_file_urls_are_one_local_store(tmp_path: Path, prefix: str) -> None:
+    store = open_store(f"{prefix}{tmp_path}/root/")
+    assert store is open_store(tmp_path / "root")
+    assert isinstance(store, LocalStore)
+    assert store.is_local
+    assert store.url == f"file://{tmp_path}/root"
+
+
+def test_relative_and_home_paths_become_absolute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert open_store("root") is open_store("~/root") is open_store(tmp_path / "root")
+
+
+@pytest.mark.parametrize("url", ["s3://b/r", "s3a://b/r", "s3n://b/r/", "s3://b/r//"])
+def test_s3_urls_are_one_form_and_nothing_is_connected(url: str) -> None:
+    store = open_store(url)
+    assert isinstance(store, S3Store)
+    assert store.url == "s3://b/r"
+    assert not store.is_local
+    assert store._connections == {}
+    assert open_store("s3://b").url == "s3://b"
+
+
+def test_memory_is_named_and_kept() -> None:
+    open_store("memory://opening-test").put("key", b"1")
+    assert open_store("memory://opening-test/").get("key") == b"1"
+    assert open_store("memory://opening-test/other").list("") == []
+    private = MemoryStore()
+    assert pickle.loads(pickle.dumps(private)) is private
+    assert private is not MemoryStore()
+
+
+@pytest.mark.parametrize("url", ["hdfs://namenode:8020/x", "viewfs://cluster/x", "HDFS://n/x"])
+def test_hdfs_is_refused_with_the_reason(url: str) -> None:
+    with pytest.raises(StoreRefused, match=r"no exclusive create.* rename replaces"):
+        open_store(url)
+
+
+@pytest.mark.parametrize("url", ["foo://x", "simplecache::s3://b/x", "://x", "s3fs+x://b"])
+def test_unknown_scheme_is_named_with_the_known_ones(url: str) -> None:
+    with pytest.raises(InvalidInput, match=r"scheme '.*file://, s3://.*gs"):
+        open_store(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["", "s3://", "s3:///x", "dbfs:/x", "s3:/b/x", "a\0b", "s3://b/../c"]
+)
+def test_what_is_no_root_is_invalid(url: str) -> None:
+    with pytest.raises(InvalidInput):
+        open_store(url)
+
+
+@pytest.mark.parametrize("url", ["/some/path", "memory://x"])
+def test_options_nobody_reads_are_invalid(url: str) -> None:
+    with pytest.raises(InvalidInput, match="takes no storage options, got key, secret"):
+        open_store(url, secret="s", key="k")
+
+
+@pytest.mark.parametrize(
+    "options", [{"client_kwargs": 5}, {"no_such_option": 1}, {"endpoint_url": "no url"}]
+)
+def test_wrong_s3_option_is_invalid_at_the_first_call(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match="s3://b/x: a storage option is not right"):
+        open_store("s3://b/x", **options).exists("key")
+
+
+def test_missing_driver_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *more: Any, **options: Any) -> Any:
+        if name.partition(".")[0] in ("s3fs", "gcsfs"):
+            raise ImportError(f"No module named {name!r}")
+        return real(name, *more, **options)
+
+    for name in [name for name in sys.modules if name.startswith("pravega_spark.engine.store.s3")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(StoreRefused, match=r"pip install 'pravega-spark\[s3\]'"):
+        open_store("s3://b/x")
+    with pytest.raises(StoreRefused, match="driver is missing"):
+        open_store("gs://b/x")
+
+
+def test_explicit_options_travel_with_the_store_and_stay_out_of_its_text() -> None:
+    options = {"key": "k", "secret": "hidden", "client_kwargs": {"region_name": "eu-1"}}
+    store = open_store("s3://b/options", **options)
+    assert pickle.loads(pickle.dumps(store)) is store
+    assert "hidden" not in repr(store) + str(store) + store.url
+    other = options | {"client_kwargs": {"region_name": "eu-2"}}
+    assert open_store("s3://b/options", **other) is not store
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_child_process_gets_a_store_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store("s3://b/fork")
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert open_store("s3://b/fork") is not store

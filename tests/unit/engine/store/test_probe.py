@@ -1,0 +1,144 @@
+"""The probe refuses stores that lose, tear or swap what two creators write."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from pravega_spark.engine.store import Put, ensure_probed, probe
+from pravega_spark.engine.store.fault_plans import Rule, Rules
+from pravega_spark.engine.store.faults import Fault, FaultyStore
+from pravega_spark.engine.store.generic import GenericStore
+from pravega_spark.engine.store.local import LocalStore
+from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.errors import StoreError, StoreReadOnly, StoreRefused
+
+
+class ExistsThenRename(LocalStore):
+    """How Delta Spark commits to a local disk."""
+
+    def put_if_absent(self, key: str, data: bytes) -> Put:
+        if self.exists(key):
+            return Put.EXISTS
+        self.put(key, data)
+        return Put.CREATED
+
+
+class ExclusiveButVisibleEarly(LocalStore):
+    """``open(path, "xb")``: one winner, whose bytes come later, and here never all."""
+
+    def put_if_absent(self, key: str, data: bytes) -> Put:
+        path = self._base + key
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        try:
+            with open(path, "xb") as file:
+                file.write(data[:-1])
+        except FileExistsError:
+            return Put.EXISTS
+        return Put.CREATED
+
+
+class LastWriterWins(MemoryStore):
+    """One is told that it won, and another's bytes stay."""
+
+    def put_if_absent(self, key: str, data: bytes) -> Put:
+        answer = super().put_if_absent(key, data)
+        self.put(key, data)
+        return answer
+
+
+class Forgetful(MemoryStore):
+    """Answers, and keeps nothing."""
+
+    def put_if_absent(self, key: str, data: bytes) -> Put:
+        return Put.EXISTS
+
+
+@pytest.mark.parametrize("attempt", range(5))
+def test_exists_then_rename_is_refused(tmp_path: Path, attempt: int) -> None:
+    store = ExistsThenRename(str(tmp_path))
+    with pytest.raises(StoreRefused, match=r"creators of .* won at once.* Use a local POSIX disk"):
+        probe(store)
+    assert store.list("") == []
+
+
+def test_torn_creates_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreRefused, match="and then held b'firs'"):
+        probe(ExclusiveButVisibleEarly(str(tmp_path)))
+
+
+def test_overwriting_creates_are_refused() -> None:
+    with pytest.raises(StoreRefused, match="and then held"):
+        probe(LastWriterWins())
+
+
+def test_creates_without_effect_are_refused() -> None:
+    with pytest.raises(StoreRefused, match="could not be read"):
+        probe(Forgetful())
+
+
+def _probe_often(store: GenericStore) -> None:
+    for _ in range(20):
+        probe(store)
+
+
+def test_fsspec_local_driver_is_refused(tmp_path: Path) -> None:
+    store = GenericStore(f"file://{tmp_path}/root", {}, fs=fsspec.filesystem("file"))
+    os.mkdir(tmp_path / "root")
+    with pytest.raises(StoreRefused, match="at once|does not hold"):
+        _probe_often(store)
+
+
+def test_stale_listing_is_refused() -> None:
+    store = FaultyStore(MemoryStore(), Rules(Rule(Fault.STALE_LIST, "list")))
+    with pytest.raises(StoreRefused, match="a listing shows"):
+        probe(store)
+
+
+@pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.RESEND])
+@pytest.mark.parametrize("nth", [0, 1, 2, 3, 10])
+def test_lost_answers_do_not_fail_a_good_store(fault: Fault, nth: int) -> None:
+    probe(FaultyStore(MemoryStore(), Rules(Rule(fault, "put_if_absent", nth=nth))))
+
+
+def test_lost_requests_of_some_racers_do_not_fail_a_good_store() -> None:
+    rules = [Rule(Fault.LOSE_REQUEST, "put_if_absent", nth=nth) for nth in range(4, 10)]
+    probe(FaultyStore(MemoryStore(), Rules(*rules)))
+
+
+def test_store_that_never_answers_is_refused() -> None:
+    with pytest.raises(StoreRefused, match="no effect and no answer"):
+        probe(FaultyStore(MemoryStore(), Rules(Rule(Fault.LOSE_REQUEST, "put_if_absent"))))
+
+
+def test_error_of_the_store_is_passed_on_and_no_marker_is_left() -> None:
+    inner = MemoryStore()
+    store = FaultyStore(inner, Rules(Rule(StoreReadOnly("no right"), "put_if_absent")))
+    with pytest.raises(StoreReadOnly, match="no right"):
+        ensure_probed(store, now_ms=1)
+    assert inner.list("") == []
+
+
+def test_one_who_may_not_delete_still_passes() -> None:
+    probe(FaultyStore(MemoryStore(), Rules(Rule(StoreError("may not"), "delete"))))
+
+
+def test_lost_marker_is_no_harm_and_the_next_one_probes_again() -> None:
+    inner = MemoryStore()
+    marker_lost = Rules(Rule(Fault.LOSE_REQUEST, "put_if_absent", "_pravega_spark.json"))
+    ensure_probed(FaultyStore(inner, marker_lost), now_ms=1)
+    assert inner.list("") == []
+    ensure_probed(inner, now_ms=2)
+    assert b'"probed_ms": 2' in inner.get("_pravega_spark.json")
+
+
+def test_two_who_probe_at_once_leave_one_marker() -> None:
+    inner = MemoryStore()
+    probe(inner, token="other")
+    resent = Rules(Rule(Fault.RESEND, "put_if_absent", "_pravega_spark.json"))
+    ensure_probed(FaultyStore(inner, resent), now_ms=1)
+    ensure_probed(inner, now_ms=2)
+    assert b'"probed_ms": 1' in inner.get("_pravega_spark.json")

@@ -1,0 +1,179 @@
+"""What each failure of S3 means, in every shape in which s3fs and botocore hand it over."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from typing import Any
+
+import pytest
+from botocore.exceptions import (
+    ClientError,
+    ConnectionClosedError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    ParamValidationError,
+    ReadTimeoutError,
+)
+from fsspec.exceptions import FSTimeoutError
+from s3fs.errors import translate_boto_error
+
+from pravega_spark.engine.store.s3_errors import (
+    Meaning,
+    answer_of,
+    delete_refusal,
+    is_empty_range,
+    is_missing,
+    meaning_of,
+    refusal,
+)
+from pravega_spark.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused
+
+URL = "http://s3.example"
+
+
+def client_error(status: int, code: str, retries: int = 0, **details: str) -> ClientError:
+    response: dict[str, Any] = {
+        "Error": {"Code": code, "Message": "said the server", **details},
+        "ResponseMetadata": {"HTTPStatusCode": status, "RetryAttempts": retries},
+    }
+    return ClientError(response, "PutObject")
+
+
+def shapes(error: ClientError) -> list[BaseException]:
+    """The error itself, as s3fs translates it, and deeper in the chain of causes."""
+    wrapped = OSError(errno.EIO, "outer")
+    wrapped.__cause__ = translate_boto_error(error)
+    implicit = RuntimeError("outer")
+    implicit.__context__ = error
+    return [error, translate_boto_error(error), wrapped, implicit]
+
+
+MEANINGS = [
+    (412, "PreconditionFailed", Meaning.EXISTS),
+    (412, "412", Meaning.EXISTS),
+    (0, "PreconditionFailed", Meaning.EXISTS),
+    (409, "ConditionalRequestConflict", Meaning.CONFLICT),
+    (409, "OperationAborted", Meaning.CONFLICT),
+    (409, "409", Meaning.CONFLICT),
+    (500, "InternalError", Meaning.UNKNOWN),
+    (502, "BadGateway", Meaning.UNKNOWN),
+    (503, "SlowDown", Meaning.UNKNOWN),
+    (504, "504", Meaning.UNKNOWN),
+    (429, "TooManyRequests", Meaning.UNKNOWN),
+    (408, "RequestTimeout", Meaning.UNKNOWN),
+    (400, "RequestTimeout", Meaning.UNKNOWN),
+    (400, "InvalidArgument", Meaning.REFUSED),
+    (400, "ExpiredToken", Meaning.REFUSED),
+    (401, "Unauthorized", Meaning.REFUSED),
+    (403, "AccessDenied", Meaning.REFUSED),
+    (403, "SignatureDoesNotMatch", Meaning.REFUSED),
+    (404, "NoSuchBucket", Meaning.REFUSED),
+    (501, "NotImplemented", Meaning.REFUSED),
+    (507, "XMinioStorageFull", Meaning.REFUSED),
+    (0, "", Meaning.UNKNOWN),
+]
+
+
+@pytest.mark.parametrize(("status", "code", "meaning"), MEANINGS)
+def test_answer_has_its_meaning_in_every_shape(status: int, code: str, meaning: Meaning) -> None:
+    for error in shapes(client_error(status, code)):
+        assert meaning_of(error) is meaning
+
+
+def test_precondition_with_its_condition_is_exists() -> None:
+    error = client_error(412, "PreconditionFailed", Condition="If-None-Match")
+    assert isinstance(translate_boto_error(error), FileExistsError)
+    assert all(meaning_of(shape) is Meaning.EXISTS for shape in shapes(error))
+    assert meaning_of(FileExistsError("without a cause")) is Meaning.EXISTS
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 501, 507])
+def test_refusal_of_a_repeated_request_is_unknown(status: int) -> None:
+    # The attempt before it may have been applied although its answer was lost.
+    assert meaning_of(client_error(status, "Code", retries=1)) is Meaning.UNKNOWN
+
+
+def test_existence_is_known_also_from_a_repeated_request() -> None:
+    assert meaning_of(client_error(412, "PreconditionFailed", retries=3)) is Meaning.EXISTS
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ReadTimeoutError(endpoint_url=URL),
+        EndpointConnectionError(endpoint_url=URL),
+        ConnectionClosedError(endpoint_url=URL),
+        FSTimeoutError(),
+        asyncio.TimeoutError(),
+        TimeoutError(),
+        ConnectionResetError(),
+        OSError(errno.EIO, "of unknown kind"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_no_answer_is_unknown(error: Exception) -> None:
+    assert meaning_of(error) is Meaning.UNKNOWN
+    assert answer_of(error) is None
+    assert type(refusal(error, "s3://b/k", "read")) is StoreError
+
+
+@pytest.mark.parametrize("error", [ParamValidationError(report="bad"), TypeError(), KeyError()])
+def test_fault_of_our_own_is_no_answer_of_the_store(error: Exception) -> None:
+    assert meaning_of(error) is None
+
+
+def test_missing_credentials_are_a_refusal_that_says_what_to_set() -> None:
+    assert meaning_of(NoCredentialsError()) is Meaning.REFUSED
+    error = refusal(NoCredentialsError(), "s3://b/k", "create")
+    assert isinstance(error, StoreReadOnly)
+    assert "AWS_ACCESS_KEY_ID" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (403, "AccessDenied", StoreReadOnly),
+        (400, "ExpiredToken", StoreReadOnly),
+        (507, "507", StoreFull),
+        (403, "QuotaExceeded", StoreFull),
+        (501, "NotImplemented", StoreRefused),
+        (404, "NoSuchBucket", StoreError),
+        (500, "InternalError", StoreError),
+    ],
+)
+def test_refusal_names_object_answer_and_way_on(
+    status: int, code: str, kind: type[StoreError]
+) -> None:
+    for shape in shapes(client_error(status, code)):
+        error = refusal(shape, "s3://bucket/key", "create")
+        assert type(error) is kind
+        assert str(error).startswith("s3://bucket/key: ")
+        assert code in str(error) or "bucket does not exist" in str(error)
+
+
+def test_missing_object_is_told_from_missing_bucket() -> None:
+    assert all(is_missing(shape) for shape in shapes(client_error(404, "NoSuchKey")))
+    assert all(is_missing(shape) for shape in shapes(client_error(404, "404")))
+    assert not any(is_missing(shape) for shape in shapes(client_error(404, "NoSuchBucket")))
+    assert is_missing(FileNotFoundError("as s3fs raises"))
+    assert not is_missing(OSError("another"))
+
+
+def test_range_of_an_empty_object_is_told() -> None:
+    assert is_empty_range(client_error(416, "InvalidRange"))
+    assert not is_empty_range(client_error(404, "NoSuchKey"))
+    assert not is_empty_range(OSError())
+
+
+def test_chain_of_causes_that_is_a_circle_ends() -> None:
+    first, second = OSError("first"), OSError("second")
+    first.__cause__, second.__cause__ = second, first
+    assert answer_of(first) is None
+
+
+def test_failed_deletions_name_the_key() -> None:
+    denied = delete_refusal({"Key": "a/b", "Code": "AccessDenied"}, "s3://bucket")
+    assert isinstance(denied, StoreReadOnly)
+    assert "s3://bucket/a/b" in str(denied)
+    assert type(delete_refusal({"Key": "a", "Code": "InternalError"}, "s3://b")) is StoreError
