@@ -13,10 +13,13 @@ from pravega_spark.model import SegmentRange
 
 
 def last_append(manager: StreamManager, stream: str) -> tuple[bytes, bytes]:
-    """Return the bytes of the chunk and of the commit of the last event of a stream."""
+    """Return the bytes of the chunk and of the commit of the last event of a stream.
+
+    The events are all in one segment, as those of one routing key are.
+    """
     opened = open_stream(manager.root, stream)
     view = opened.view()
-    (segment_id, end), *_ = view.tail
+    segment_id, end = max(view.tail, key=lambda place: place[1])
     (ref,) = opened.chunks(SegmentRange(stream, view.life, segment_id, end - 1, end))
     chunk = opened.store.get(f"{opened.path}/{ref.path}")
     return chunk, opened.store.get(opened.log.reader.key(view.version))

@@ -9,19 +9,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 
-def event_rows(feed: DataFrame) -> DataFrame:
-    """Return routing key, time and event of a feed's rows; the event is the row as JSON."""
-    columns = [name for name in feed.columns if name != "_key"]
-    return feed.select(
-        F.col("_key").alias("routing_key"),
-        F.col("_time").alias("time"),
-        F.to_json(F.struct(*columns)).cast("binary").alias("event"),
-    )
+def event_of(feed: DataFrame) -> Column:
+    """Return the event of a feed's row: the row as JSON, in bytes."""
+    return F.to_json(F.struct(*(name for name in feed.columns if name != "_key"))).cast("binary")
 
 
 def ingest(
@@ -31,7 +26,11 @@ def ingest(
     schema = spark.read.parquet(feed).schema
     files = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(feed)
     return (
-        event_rows(files)
+        files.select(
+            F.col("_key").alias("routing_key"),
+            F.col("_time").alias("time"),
+            event_of(files).alias("event"),
+        )
         .writeStream.format("pravega")
         .queryName("ingest")
         .option("root", root)

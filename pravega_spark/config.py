@@ -30,6 +30,9 @@ ROW_GROUP_EVENTS = 131_072
 ROW_GROUP_BYTES = 16 * MIB
 COMPRESSION = "zstd"
 
+RECENT_FILES = 4_096
+"""An open log forgets the list of its newest files, and reads it anew, after about so many."""
+
 STATE_FILE_COMMITS = 256
 """A light state file is written about every so many commits."""
 CHECKPOINT_COMMITS = 1_024

@@ -91,11 +91,12 @@ class StreamManager:
             return False
         if recursive:
             found.fence()
-            for name in found.rows():
-                stream = f"{scope}/{name}"
-                with contextlib.suppress(NoSuchStream):
-                    self.seal_stream(stream)
-                self.delete_stream(stream)
+            with contextlib.suppress(NoSuchScope):  # another finished it meanwhile
+                for name in found.rows():
+                    stream = f"{scope}/{name}"
+                    with contextlib.suppress(NoSuchStream):
+                        self.seal_stream(stream)
+                    self.delete_stream(stream)
         return found.delete()
 
     # Streams
@@ -103,7 +104,7 @@ class StreamManager:
     def create_stream(self, stream: str, configuration: StreamConfiguration | None = None) -> bool:
         """Create a stream; False if it exists. Concurrent creators converge on one stream.
 
-        Raises InvalidName, NoSuchScope.
+        True for one of them, with its configuration. Raises InvalidName, NoSuchScope.
         """
         scope, name = split_stream(stream)
         configuration = configuration or StreamConfiguration()
@@ -113,15 +114,16 @@ class StreamManager:
             if self._scope(scope).state() == DELETED:
                 raise NoSuchScope(f"scope {scope} does not exist; create it first.")
             return False
-        self._scope(scope).put_row(name, life, configuration)
+        claimed, configuration = self._scope(scope).claim(name, life, configuration)
         crash_point("create.row")
-        return lifecycle.create(opened, life, configuration)
+        lifecycle.create(opened, life, configuration)
+        return claimed
 
     def stream_exists(self, stream: str) -> bool:
         """Tell whether the stream exists (sealed ones do)."""
         try:
             self._view(stream)
-        except NoSuchStream:
+        except (NoSuchStream, NoSuchScope):
             return False
         return True
 
@@ -140,9 +142,13 @@ class StreamManager:
         Raises NoSuchStream, StreamSealed.
         """
         scope, name = split_stream(stream)
-        view = self._view(stream)
-        changed = lifecycle.update(self._stream(stream), configuration)
-        self._scope(scope).put_row(name, view.life, configuration)
+        self._view(stream)
+        opened = self._stream(stream)
+        changed = lifecycle.update(opened, configuration)
+        crash_point("update.row")
+        view = lifecycle.current_view(opened)
+        assert view is not None
+        self._scope(scope).retag(name, view.life, view.version, view.record.configuration)
         return changed
 
     def seal_stream(self, stream: str) -> bool:
@@ -153,13 +159,13 @@ class StreamManager:
     def delete_stream(self, stream: str) -> bool:
         """Delete a sealed stream with its data; False if there is none. Raises StreamNotSealed."""
         scope, name = split_stream(stream)
+        with contextlib.suppress(NoSuchStream, NoSuchScope):
+            self._view(stream)
         opened = self._stream(stream)
         ended = lifecycle.delete(opened)
         crash_point("delete.row")
-        view = lifecycle.current_view(opened)
-        found = self._scope(scope)
-        if found.state() != DELETED:
-            found.drop_row(name, 1 if view is None else view.life)
+        if ended is not None:
+            self._scope(scope).drop_row(name, ended)
         return ended is not None
 
     def stream_info(self, stream: str) -> StreamInfo:
@@ -307,7 +313,7 @@ class StreamManager:
         return open_stream(self._store, stream)
 
     def _view(self, stream: str) -> StreamView:
-        """Return the newest view; finish a creation that a dead process left half made."""
+        """Return the newest view; finish a creation or deletion that was left half made."""
         opened = self._stream(stream)
         try:
             return opened.view()
@@ -315,7 +321,10 @@ class StreamManager:
             scope, name = split_stream(stream)
             row = self._scope(scope).rows().get(name)
             life = lifecycle.next_life(opened)
-            if row is None or life is None or row["life"] != life:
+            if row is None or life is None or row["life"] > life:
+                raise
+            if row["life"] < life:  # deleted, but for the row
+                self._scope(scope).drop_row(name, row["life"])
                 raise
             lifecycle.create(opened, life, row_configuration(row))
             return opened.view()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -37,6 +38,20 @@ def json_serializer(event: Any) -> bytes:
     return json.dumps(event, separators=(",", ":"), ensure_ascii=False).encode()
 
 
+_REFUSE = -1
+"""A limit that no event is within, so that the next one meets the full check."""
+_writers: weakref.WeakSet[EventStreamWriter] = weakref.WeakSet()
+
+
+def _refuse_in_child() -> None:
+    for writer in _writers:
+        writer._forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_refuse_in_child)
+
+
 class EventStreamWriter:
     """Writes events to one stream; thread-safe.
 
@@ -58,15 +73,15 @@ class EventStreamWriter:
         """Open the writer: a commit if it has an id of the user's own, no storage call else."""
         self._committer = BatchCommitter(stream, writer_id)
         self._serializer = serializer
-        self._runtime = stream.runtime
+        self._now_us = stream.runtime.now_us
         self._name = stream.name
         self._guard = ProcessGuard(f"the writer of {stream.name}")
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._work = threading.Condition(self._lock)
+        self._make_lock()
         self._buffer_bytes = buffer_bytes
-        self._buffered = 0
+        # Bytes ever taken in, settled, and taken in before the open batch; an event that ends
+        # within the limit needs no other check, so that writing one costs a microsecond.
+        self._taken = self._settled = self._before_open = 0
+        self._limit = _REFUSE
         self._open = Pending()
         self._queue: deque[Pending] = deque()
         self._current: Pending | None = None
@@ -76,6 +91,12 @@ class EventStreamWriter:
             target=self._run, name=f"pravega-writer-{stream.name}", daemon=True
         )
         self._thread.start()
+        _writers.add(self)
+
+    def _make_lock(self) -> None:
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._work = threading.Condition(self._lock)
 
     @property
     def writer_id(self) -> str:
@@ -104,18 +125,23 @@ class EventStreamWriter:
         routing key there is no order between events. Blocks while the buffer is full.
         """
         data = event if type(event) is bytes else self._encode(event)
-        if len(data) > MAX_EVENT_BYTES:
+        size = len(data)
+        if size > MAX_EVENT_BYTES:
             raise EventTooLarge(
-                f"an event of {len(data)} bytes for stream {self._name} is larger than "
+                f"an event of {size} bytes for stream {self._name} is larger than "
                 f"{MAX_EVENT_BYTES} bytes (8 MiB); split it, or store it elsewhere and write a "
                 "reference."
             )
         if routing_key is not None and type(routing_key) is not str:
             raise self._bad_key(routing_key)
         with self._lock:
-            batch = self._room(len(data), 1)
-            index = batch.add(data, routing_key, self._runtime.now_us())
-            self._buffered += len(data)
+            batch = self._open
+            taken = self._taken + size
+            if taken > self._limit or len(batch.events) >= WRITER_BATCH_EVENTS:
+                batch = self._room(size, 1)
+                taken = self._taken + size
+            index = batch.add(data, routing_key, self._now_us())
+            self._taken = taken
             if index == 0:
                 self._work.notify()
         return WriteFuture(batch, index)
@@ -141,8 +167,8 @@ class EventStreamWriter:
             raise self._bad_key(routing_key)
         with self._lock:
             batch = self._room(total, len(data))
-            first = batch.add_group(data, routing_key, self._runtime.now_us())
-            self._buffered += total
+            first = batch.add_group(data, routing_key, self._now_us())
+            self._taken += total
             if first == 0:
                 self._work.notify()
         return WriteFuture(batch, first, len(data))
@@ -180,6 +206,7 @@ class EventStreamWriter:
         finally:
             with self._lock:
                 self._closed = True
+                self._limit = _REFUSE
                 self._work.notify_all()
                 self._changed.notify_all()
             if self._guard.pid == os.getpid():
@@ -235,32 +262,53 @@ class EventStreamWriter:
             raise InvalidInput(f"a note is a text of at most {MAX_NOTE_LENGTH} characters.")
 
     def _check_usable(self) -> None:
-        if self._pid != os.getpid():
-            self._guard.check()
+        self._guard.check()
         if self._failure is not None:
             raise type(self._failure)(*self._failure.args) from self._failure
         if self._closed:
             raise ObjectClosed(f"the writer of stream {self._name} was closed; create a new one.")
 
+    def _forked(self) -> None:
+        """In a child process: let nothing in, nor wait for a lock whose holder is not here."""
+        self._limit = _REFUSE
+        self._make_lock()
+
     def _room(self, size: int, count: int) -> Pending:
         """Return the open batch with room for events of ``size`` bytes; wait while all is full."""
         self._check_usable()
-        while self._buffered and self._buffered + size > self._buffer_bytes:
+        while self._taken > self._settled and self._full(size):
             self._changed.wait()
             self._check_usable()
         batch = self._open
         full = (
             len(batch.events) + count > WRITER_BATCH_EVENTS
-            or batch.size_bytes + size > WRITER_BATCH_BYTES
+            or self._taken - self._before_open + size > WRITER_BATCH_BYTES
         )
         if full and batch.events:
             self._roll()
         return self._open
 
+    def _full(self, size: int) -> bool:
+        return self._taken - self._settled + size > self._buffer_bytes
+
     def _roll(self) -> None:
-        self._queue.append(self._open)
-        self._open = Pending()
+        self._queue.append(self._open_anew())
         self._work.notify()
+
+    def _open_anew(self) -> Pending:
+        """Return the open batch, closed, and begin another."""
+        batch, self._open = self._open, Pending()
+        batch.size_bytes = self._taken - self._before_open
+        self._before_open = self._taken
+        self._set_limit()
+        return batch
+
+    def _set_limit(self) -> None:
+        room = self._settled + self._buffer_bytes
+        usable = not self._closed and self._failure is None
+        self._limit = (
+            min(room, self._before_open + WRITER_BATCH_BYTES) if usable else _REFUSE
+        )
 
     def _take(self) -> Pending | None:
         """Return the next batch to commit; None when the writer was closed and all is done."""
@@ -273,7 +321,7 @@ class EventStreamWriter:
             if self._queue:
                 self._current = self._queue.popleft()
             else:
-                self._current, self._open = self._open, Pending()
+                self._current = self._open_anew()
             return self._current
 
     def _run(self) -> None:
@@ -284,7 +332,8 @@ class EventStreamWriter:
                 self._fail(batch, error)
                 return
             with self._lock:
-                self._buffered -= batch.size_bytes
+                self._settled += batch.size_bytes
+                self._set_limit()
                 self._changed.notify_all()
             batch.succeed()
 
@@ -298,6 +347,7 @@ class EventStreamWriter:
             error = wrapped
         with self._lock:
             self._failure = error
+            self._limit = _REFUSE
             pending = [batch, *self._queue, self._open]
             self._queue.clear()
             self._changed.notify_all()

@@ -1,7 +1,8 @@
 """Delta log actions: what one commit says, to bytes and back.
 
 In a commit's file the small lines come first and the file actions last, so who needs state only
-stops at the first file action.
+stops at the first file action. The first line is ``commitInfo``; its last field is a digest of
+all bytes before and after it, so that a torn or changed commit is never taken for a sound one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pravega_spark.errors import CorruptLog
+import xxhash
+
+from pravega_spark.errors import CorruptLog, ForeignTable
 
 ENGINE = "pravega_spark/0.1.0"
 STREAM_FEATURE = "pravega-stream"
@@ -134,7 +137,7 @@ class Body:
             "engineInfo": ENGINE,
             "txnId": token,
         }
-        lines: list[dict[str, Any]] = [{"commitInfo": info}]
+        lines: list[dict[str, Any]] = []
         if self.protocol is not None:
             lines.append({"protocol": dict(self.protocol)})
         if self.metadata is not None:
@@ -145,7 +148,9 @@ class Body:
             lines.append({"domainMetadata": record})
         lines.extend(add.to_action() for add in self.adds)
         lines.extend(remove.to_action() for remove in self.removes)
-        return ("\n".join(map(_encode, lines)) + "\n").encode()
+        rest = "".join(f"{_encode(line)}\n" for line in lines).encode()
+        head = _encode({"commitInfo": info}).removesuffix("}}").encode()
+        return b'%b,"digest":"%b"}}\n%b' % (head, _digest(head, rest), rest)
 
     def committed(self, version: int, token: str, timestamp_ms: int) -> Commit:
         """Return what reading the commit back would give, without reading it."""
@@ -179,58 +184,84 @@ class Commit:
     removes: tuple[str, ...] = ()
 
 
+def _digest(head: bytes, rest: bytes) -> bytes:
+    whole = xxhash.xxh3_64(head)
+    whole.update(rest)
+    return whole.hexdigest().encode()
+
+
 def parse_commit(version: int, data: bytes, where: str, *, light: bool = False) -> Commit:
-    """Read a commit file of ours; raise CorruptLog for what is torn or not a commit of ours."""
+    """Read a commit file of ours.
+
+    Raises CorruptLog for what is torn, damaged or somebody else's; ForeignTable if a stranger's
+    commit is the first one.
+    """
+    first, _, rest = data.partition(b"\n")
     if not data.endswith(b"\n"):
-        raise CorruptLog(f"{where}: version {version} of the log is torn or empty; restore it.")
-    info: Mapping[str, Any] | None = None
+        raise CorruptLog(
+            f"{where}: version {version} of the log is torn or empty; restore it from a copy."
+        )
+    try:
+        info = _info(version, first, where)
+        head, mark, digest = first.rpartition(b',"digest":"')
+        if not mark or digest != _digest(head, rest) + b'"}}':
+            raise ValueError("its digest does not fit")
+        return _parse(version, info, rest, light)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptLog(
+            f"{where}: version {version} of the log is damaged ({error!r}); restore it from a copy."
+        ) from error
+
+
+def _info(version: int, line: bytes, where: str) -> Mapping[str, Any]:
+    """Return our commitInfo; refuse a well-formed commit of somebody else."""
+    action = json.loads(line)
+    info = action.get("commitInfo")
+    engine = str((info or {}).get("engineInfo"))
+    if engine.startswith("pravega_spark/"):
+        return dict(info)
+    if version == 0:
+        raise ForeignTable(
+            f"{where} is a Delta table that pravega_spark did not make; it is left alone. "
+            "Name another root, scope or stream."
+        )
+    raise CorruptLog(
+        f"{where}: version {version} was written by {engine!r}, not by pravega_spark; other "
+        "writers must not change its tables: restore the log from a copy."
+    )
+
+
+def _parse(version: int, info: Mapping[str, Any], rest: bytes, light: bool) -> Commit:
     domains: dict[str, str | None] = {}
     protocol = metadata = None
     adds: list[Add] = []
     removes: list[str] = []
-    try:
-        for line in data.splitlines():
-            if light and line.startswith((b'{"add"', b'{"remove"')):
-                break
-            action = json.loads(line)
-            ((kind, value),) = action.items()
-            if kind == "add":
-                adds.append(Add.from_action(value))
-            elif kind == "remove":
-                removes.append(value["path"])
-            elif kind == "domainMetadata":
-                domains[value["domain"]] = None if value["removed"] else value["configuration"]
-            elif kind == "commitInfo":
-                info = value
-            elif kind == "protocol":
-                protocol = value
-            elif kind == "metaData":
-                metadata = value
-        if info is None:
-            raise KeyError("commitInfo")
-        if not str(info.get("engineInfo", "")).startswith("pravega_spark/"):
-            raise CorruptLog(
-                f"{where}: version {version} was written by {info.get('engineInfo')!r}, not by "
-                "pravega_spark; other writers must not change a stream: restore the log."
-            )
-        return Commit(
-            version,
-            info["txnId"],
-            info["inCommitTimestamp"],
-            info["operation"],
-            info,
-            domains,
-            protocol,
-            metadata,
-            tuple(adds),
-            tuple(removes),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, CorruptLog):
-            raise
-        raise CorruptLog(
-            f"{where}: version {version} of the log cannot be read ({error!r}); restore it."
-        ) from error
+    for line in rest.splitlines():
+        if light and line.startswith((b'{"add"', b'{"remove"')):
+            break
+        ((kind, value),) = json.loads(line).items()
+        if kind == "add":
+            adds.append(Add.from_action(value))
+        elif kind == "remove":
+            removes.append(value["path"])
+        elif kind == "domainMetadata":
+            domains[value["domain"]] = None if value["removed"] else value["configuration"]
+        elif kind == "protocol":
+            protocol = value
+        elif kind == "metaData":
+            metadata = value
+    return Commit(
+        version,
+        info["txnId"],
+        info["inCommitTimestamp"],
+        info["operation"],
+        info,
+        domains,
+        protocol,
+        metadata,
+        tuple(adds),
+        tuple(removes),
+    )
 
 
 def new_table(

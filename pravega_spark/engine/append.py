@@ -182,7 +182,7 @@ def append(
 
 def _check_segments(view: StreamView, staged: Sequence[StagedChunk]) -> None:
     for chunk in staged:
-        if view.segment(chunk.segment_id).is_sealed:
+        if not view.has_segment(chunk.segment_id) or view.segment(chunk.segment_id).is_sealed:
             raise SegmentSealed(
                 f"stream {view.stream}: segment {segment_text(chunk.segment_id)} was sealed by a "
                 "scale; route its events anew."

@@ -9,12 +9,13 @@ it, is somebody else's or torn, and is not used by us.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import immutables
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
@@ -102,8 +103,7 @@ class CheckpointLayer:
         if not removed:
             return self._adds
         gone = pa.array(sorted(removed), pa.string())
-        keep = np.asarray(pa.compute.invert(pa.compute.is_in(self._adds.field("path"), gone)))
-        return self._adds.filter(pa.array(keep))
+        return self._adds.filter(pc.invert(pc.is_in(self._adds.field("path"), gone)))
 
 
 def _places(adds: pa.StructArray) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -180,9 +180,15 @@ def encode_digest(snapshot: Snapshot, data: bytes, actions: int) -> bytes:
         "timestamp": snapshot.timestamp_ms,
         "files": actions - 2 - len(snapshot.domains),
         "size": len(data),
-        "digest": xxhash.xxh3_128_hexdigest(data),
     }
-    return to_json(record).encode() + b"\n"
+    return to_json({**record, "digest": _digest(record, data)}).encode() + b"\n"
+
+
+def _digest(record: Mapping[str, Any], data: bytes) -> str:
+    """Return the digest of a checkpoint and of what is said about it."""
+    whole = xxhash.xxh3_128(to_json(record).encode())
+    whole.update(data)
+    return whole.hexdigest()
 
 
 class Checkpoint:
@@ -192,6 +198,11 @@ class Checkpoint:
         """Open the verified bytes."""
         self._file = pq.ParquetFile(pa.BufferReader(data))
         self._record = record
+
+    @property
+    def token(self) -> str:
+        """The token of the commit that made the version."""
+        return str(self._record["token"])
 
     def snapshot(self) -> Snapshot:
         """Return the state rows as a snapshot."""
@@ -223,11 +234,12 @@ def decode_checkpoint(version: int, data: bytes, digest: bytes) -> Checkpoint | 
     """Return the checkpoint if its digest holds, else None."""
     try:
         record = json.loads(digest)
+        written = record.pop("digest")
         sound = (
             record["version"] == version
             and record["size"] == len(data)
-            and record["digest"] == xxhash.xxh3_128_hexdigest(data)
+            and written == _digest(record, data)
         )
         return Checkpoint(data, record) if sound else None
-    except (ValueError, KeyError, TypeError, pa.ArrowException):
+    except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException):
         return None

@@ -3,11 +3,13 @@
 A staged file's folder names the log version at which it was staged (``data/v<version>/``). The
 horizon is committed first; from then on nothing staged below it can be committed, so a file below
 it that no retained version holds can be deleted whatever any clock says. The clean-up mark, at or
-below the horizon, is the oldest retained version of the log.
+below the horizon, is the oldest retained version of the log. Entries below it are deleted when it
+has stood for an hour, so it is not moved on before: else it would never be old enough.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -51,7 +53,8 @@ def raise_horizon(
         gone: dict[str, str | None] = dict.fromkeys(leaving(snapshot))
         if (wanted, mark) == (snapshot.horizon, snapshot.cleanup) and not gone:
             return None
-        value = to_json({"horizon": wanted, "cleanup": mark})
+        marked = snapshot.version + 1 if mark > snapshot.cleanup else snapshot.marked
+        value = log_record(wanted, mark, marked)
         return Body(
             "SWEEP",
             parameters={"horizon": wanted, "cleanup": mark},
@@ -62,25 +65,31 @@ def raise_horizon(
     return log.commit(decide)
 
 
+def log_record(horizon: int, cleanup: int, marked: int) -> str:
+    """Return the log's own domain: horizon, clean-up mark, and the version that set the mark."""
+    return to_json({"horizon": horizon, "cleanup": cleanup, "marked": marked})
+
+
 def sweep_files(log: Log) -> Swept:
     """Delete data files staged below the horizon that no retained version holds.
 
     Judged by a snapshot at or after the horizon's commit: what is live now, or was removed after
     the clean-up mark, is kept, and so is all that was staged at or above the horizon.
     """
-    snapshot = log.refresh()
-    if snapshot is None or snapshot.horizon == 0:
+    if log.refresh() is None:
         return Swept(0, 0)
-    needed: set[str] = set()
+    with log.files() as files:
+        snapshot = log.snapshot
+        assert snapshot is not None
+        needed = {add.path for add in files.all()} if snapshot.horizon else set()
+    if snapshot.horizon == 0:
+        return Swept(0, 0)
     for commit in log.reader.span(snapshot.cleanup, snapshot.version):
         needed.update(commit.removes)
-    with log.files() as files:
-        needed.update(add.path for add in files.all())
-    horizon = snapshot.horizon
     doomed: dict[str, int] = {}
     for entry in log.store.list(f"{log.path}/data"):
         staged = _STAGED.fullmatch(entry.key)
-        if staged is None or int(staged[1]) >= horizon:
+        if staged is None or int(staged[1]) >= snapshot.horizon:
             continue
         if entry.key.removeprefix(f"{log.path}/") not in needed:
             doomed[entry.key] = entry.size
@@ -91,47 +100,50 @@ def sweep_files(log: Log) -> Swept:
     return Swept(len(doomed), sum(doomed.values()))
 
 
-def clean_log(log: Log, *, now_ms: int) -> int:
-    """Delete commits below the clean-up mark that no base needs; return how many.
+def mark_stands(log: Log, *, now_ms: int) -> bool:
+    """Tell whether the clean-up mark has stood for CLEANUP_WAIT_SECONDS, or there is none yet.
 
-    Version 0 stays, and so do the two newest sound checkpoints and every commit since the older
-    one. Nothing is deleted until the mark's own commit is CLEANUP_WAIT_SECONDS old, by its
-    time and by the store's. Deletion goes upward: a version that exists has all its successors.
+    Both clocks must say so: ``now_ms`` against the time of the mark's commit, and the store's own
+    since somebody first looked at the mark, which is what the first call begins.
     """
     snapshot = log.refresh()
     if snapshot is None or snapshot.cleanup == 0:
+        return True
+    reader, wait_ms = log.reader, int(CLEANUP_WAIT_SECONDS * 1000)
+    commit = reader.commit(snapshot.marked, light=True)
+    if commit is None or now_ms - commit.timestamp_ms < wait_ms:
+        return False
+    folder = f"{log.path}/_pravega/mark"
+    seen, clock = f"{folder}/{snapshot.marked:020d}.json", f"{folder}/clock.json"
+    log.store.put_if_absent(seen, b"{}\n")
+    log.store.put(clock, b"{}\n", durable=False)
+    times = {entry.key: entry.modified_ms for entry in log.store.list(folder)}
+    log.store.delete(key for key in times if key not in (seen, clock))
+    return seen in times and times.get(clock, 0) - times[seen] >= wait_ms
+
+
+def clean_log(log: Log, *, now_ms: int) -> int:
+    """Delete commits below the clean-up mark that no base needs; return how many.
+
+    Version 0 stays, and so do the two newest sound checkpoints, the newest one at or below the
+    mark, and every commit since the oldest of these. Nothing is deleted until :func:`mark_stands`.
+    Deletion goes upward: a version that exists has all its successors.
+    """
+    snapshot = log.refresh()
+    if snapshot is None or snapshot.cleanup == 0 or not mark_stands(log, now_ms=now_ms):
         return 0
     reader = log.reader
-    wait_ms = int(CLEANUP_WAIT_SECONDS * 1000)
-    if now_ms - _mark_age_base(log, snapshot) < wait_ms:
-        return 0
-    versions = [
-        state_version(e.key) for e in reader.store.list(f"{reader.path}/_pravega/checkpoint")
-    ]
-    sound = [v for v in sorted(versions, reverse=True) if reader.checkpoint(v) is not None][:2]
-    if len(sound) < 2:
-        return 0
-    limit = min(sound[1], max((v for v in versions if v <= snapshot.cleanup), default=0))
+    versions = reader.listed("checkpoint")
+    sound = (version for version in versions if reader.checkpoint(version) is not None)
+    older = itertools.islice(sound, 1, None)
+    limit = next((version for version in older if version <= snapshot.cleanup), 0)
     commits = [e.key for e in reader.store.list(reader.folder) if 0 < state_version(e.key) < limit]
     for key in commits:
         crash_point("cleanup.delete")
         reader.store.delete([key])
+    states = reader.listed("state", limit)
     old = [v for v in versions if v < limit]
+    reader.store.delete(state_key(reader.path, v) for v in states)
     reader.store.delete(digest_key(reader.path, v) for v in old)
     reader.store.delete(checkpoint_key(reader.path, v) for v in old)
-    states = [state_version(e.key) for e in reader.store.list(f"{reader.path}/_pravega/state")]
-    reader.store.delete(state_key(reader.path, v) for v in states if v < limit)
     return len(commits)
-
-
-def _mark_age_base(log: Log, snapshot: Snapshot) -> int:
-    """Return the time, in ms, since when the present mark has stood in the log."""
-    newest = snapshot.timestamp_ms
-    entries = {e.key: e.modified_ms for e in log.store.list(log.reader.folder)}
-    for version in range(snapshot.version, snapshot.cleanup, -1):
-        commit = log.reader.commit(version, light=True)
-        if commit is None:
-            break
-        if LOG_DOMAIN in commit.domains:
-            return max(commit.timestamp_ms, entries.get(log.reader.key(version), newest))
-    return max(newest, entries.get(log.reader.key(snapshot.version), newest))

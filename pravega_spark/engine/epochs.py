@@ -136,6 +136,11 @@ class Lineage:
         return self._index[number]
 
 
+def segment_of(epoch: Epoch, position: float) -> Segment:
+    """Return the epoch's segment that holds a position of [0, 1), by binary search."""
+    return epoch.segments[bisect_right(epoch.segments, position, key=_low) - 1]
+
+
 def overlapping(epoch: Epoch, key_range: KeyRange) -> tuple[Segment, ...]:
     """Return the segments of the epoch that share keys with the range, by binary search."""
     first = bisect_right(epoch.segments, key_range.low, key=_low) - 1

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pravega_spark.engine.actions import Add, Commit
+from pravega_spark.errors import CorruptLog
 
 SEGMENT_COLUMN = "segment_id"
 OFFSET_COLUMN = "base_offset"
+
+_T = TypeVar("_T")
 
 
 def place_of(add: Add) -> tuple[int, int]:
@@ -72,7 +75,8 @@ class RecentLayer:
             self.remove(path)
 
     def add(self, add: Add) -> None:
-        """Note a live file."""
+        """Note a live file; its name is its own, so it is not live already."""
+        assert add.path not in self._adds, f"{add.path} is added while it is live"
         self._adds[add.path] = add
         segment_id, base = place_of(add)
         cells = self._segments.setdefault(segment_id, [])
@@ -118,21 +122,39 @@ class RecentLayer:
 class FileIndex:
     """The live files of one table as of one version. Not thread-safe: its log locks it."""
 
-    def __init__(self, recent: RecentLayer, load: Callable[[int], Layer]) -> None:
-        """Begin with the newest layer; ``load(version)`` gives the one that ends there."""
-        self._recent = recent
+    def __init__(
+        self,
+        recent: RecentLayer,
+        load: Callable[[int], Layer],
+        renew: Callable[[], RecentLayer] | None = None,
+    ) -> None:
+        """Begin with the newest layer; ``load(version)`` gives the one that ends there.
+
+        ``renew()`` gives the newest layer anew, above a layer that can be loaded, when clean-up
+        took away what this one stands on.
+        """
         self._layers: list[Layer] = [recent]
+        self._newest = recent
         self._load = load
+        self._renew = renew
+
+    @property
+    def recent(self) -> int:
+        """How many files the newest layer holds."""
+        return len(self._newest)
 
     def apply(self, commit: Commit) -> None:
         """Advance by the next commit."""
-        self._recent.apply(commit)
+        self._newest.apply(commit)
 
     def find(self, segment_id: int, start: int, end: int) -> list[Add]:
         """Return the live files that overlap [start, end) of the segment, in offset order.
 
         They may not cover it all: what is missing was truncated or never written.
         """
+        return self._standing(lambda: self._find(segment_id, start, end))
+
+    def _find(self, segment_id: int, start: int, end: int) -> list[Add]:
         found: list[Add] = []
         gone: list[set[str]] = []
         for layer in self._walk():
@@ -150,12 +172,22 @@ class FileIndex:
     def all(self) -> Iterator[Add]:
         """Yield every live file, newest layer first."""
         gone: list[set[str]] = []
-        for layer in self._walk():
+        for layer in self._standing(lambda: list(self._walk())):
             for add in layer.all():
                 if not any(add.path in paths for paths in gone):
                     yield add
             if layer.removed:
                 gone.append(layer.removed)
+
+    def _standing(self, work: Callable[[], _T]) -> _T:
+        try:
+            return work()
+        except CorruptLog:
+            if self._renew is None:
+                raise
+            self._newest = self._renew()
+            self._layers = [self._newest]
+            return work()
 
     def _walk(self) -> Iterator[Layer]:
         at = 0

@@ -73,12 +73,10 @@ def maintain(reader: LogReader, version: int, *, checkpoint: bool | None = None)
 
 def _gather(reader: LogReader, version: int) -> tuple[Snapshot, RecentLayer]:
     """Return the snapshot of a version and the files since the newest base below it."""
-    opened = reader.open()
+    opened = reader.open(below=version)
     assert opened is not None, f"{reader.where} has a version {version} but no log"
-    snapshot: Snapshot | None
-    snapshot, since = opened
-    if since < 0 or since >= version:
-        snapshot, since = None, -1
+    since = opened[1]
+    snapshot = opened[0] if since >= 0 else None
     layer = RecentLayer(since)
     for commit in reader.span(since, version):
         snapshot = (

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pravega_spark.config import StreamConfiguration
-from pravega_spark.engine.actions import PROTOCOL, Body, Remove, new_table, to_json
-from pravega_spark.engine.cleanup import sweep_files
+from pravega_spark.engine.actions import PROTOCOL, Body, Remove, new_table
+from pravega_spark.engine.cleanup import log_record, sweep_files
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.epochs import first_epoch
 from pravega_spark.engine.files import OFFSET_COLUMN, SEGMENT_COLUMN
@@ -191,7 +191,7 @@ def _deletion(stream: Stream, view: StreamView) -> Body:
     record = replace(view.record, state=StreamState.DELETED, head={})
     domains: dict[str, str | None] = dict.fromkeys(view.snapshot.domains)
     domains[STREAM_DOMAIN] = record.encode()
-    domains[LOG_DOMAIN] = to_json({"horizon": version, "cleanup": version})
+    domains[LOG_DOMAIN] = log_record(version, version, version)
     with stream.log.files() as files:
         removes = [Remove.of(add, now_ms) for add in files.all()]
     return Body(

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pravega_spark.config import (
     COMMIT_ATTEMPTS,
     COMMIT_DEADLINE_SECONDS,
+    RECENT_FILES,
     STALE_HEAD_SECONDS,
     STATE_FILE_COMMITS,
 )
@@ -24,7 +25,13 @@ from pravega_spark.engine.logreader import LogReader
 from pravega_spark.engine.runtime import SYSTEM, ProcessGuard, Runtime
 from pravega_spark.engine.snapshot import Snapshot, first_snapshot, guard
 from pravega_spark.engine.store import Put, Store
-from pravega_spark.errors import CommitUnknown, PravegaSparkError, StoreError, TooBusy
+from pravega_spark.errors import (
+    CommitUnknown,
+    CorruptLog,
+    PravegaSparkError,
+    StoreError,
+    TooBusy,
+)
 
 Decide = Callable[[Snapshot | None], Body | None]
 """Given the newest snapshot (None: no log yet), what to commit; None: nothing is left to do."""
@@ -42,10 +49,10 @@ class Log:
         self._guard = ProcessGuard(f"the log of {path}")
         self._lock = threading.RLock()
         self._snapshot: Snapshot | None = None
-        self._base = -1
-        """The state file's version below which no commit was read here."""
         self._files: FileIndex | None = None
+        self._files_limit = RECENT_FILES
         self._head_seen = 0.0
+        """A time at or before which the snapshot was last known to be the head."""
         self._settled = -1
         """The newest version that is known to be durable."""
         self.maintain: Callable[[Log, int], object] | None = None
@@ -64,49 +71,84 @@ class Log:
         self._guard.check()
         with self._lock:
             self._catch_up()
-            snapshot = self._snapshot
-            if settle and snapshot is not None and snapshot.version != self._settled:
-                self.store.settle(self.reader.folder)
-                self._settled = snapshot.version
-            return snapshot
+            if settle:
+                self._settle()
+            return self._snapshot
+
+    def _settle(self) -> None:
+        """Make what is known here durable: it may be another's whose answer is still to come."""
+        snapshot = self._snapshot
+        if snapshot is not None and snapshot.version != self._settled:
+            self.store.settle(self.reader.folder)
+            self._settled = snapshot.version
 
     @contextmanager
     def files(self) -> Iterator[FileIndex]:
         """Hold the index of live files as of ``snapshot``; needs a log."""
         self._guard.check()
         with self._lock:
-            if self._files is None:
-                self._files = self._index()
+            if self._stale():
+                self._catch_up()
+            if self._files is None or self._files.recent > self._files_limit:
+                self._files = FileIndex(self._recent(), self.reader.layer, self._recent)
+                self._files_limit = max(RECENT_FILES, 2 * self._files.recent)
             yield self._files
 
-    def _index(self) -> FileIndex:
-        assert self._snapshot is not None, "files of a table without a log"
-        recent = RecentLayer(self._base)
-        for commit in self.reader.span(self._base, self._snapshot.version):
+    def _recent(self) -> RecentLayer:
+        """Return the files of the commits since the newest base that is kept."""
+        snapshot = self._snapshot
+        assert snapshot is not None, "files of a table without a log"
+        opened = self.reader.open(below=snapshot.version + 1)
+        recent = RecentLayer(-1 if opened is None else opened[1])
+        for commit in self.reader.span(recent.older, snapshot.version):
             recent.apply(commit)
-        return FileIndex(recent, self.reader.layer)
+        return recent
 
     def _catch_up(self) -> None:
-        """Apply what follows the snapshot, or open the log."""
-        self._check_not_cleaned()
-        if self._snapshot is None:
-            opened = self.reader.open()
-            if opened is None:
-                return
-            self._snapshot, self._base = opened
-            self._files = None
-        for commit in self.reader.forward(self._snapshot.version, light=self._files is None):
-            self._apply(commit)
-        self._head_seen = self.runtime.monotonic()
+        """Apply what follows the snapshot, or open the log; anew if it was cleaned meanwhile.
+
+        Whether it was is looked up after reading, however long the process was stopped before.
+        """
+        while True:
+            asked = self.runtime.monotonic()
+            base, opened = self._snapshot, False
+            if base is None:
+                found = self.reader.open()
+                if found is None:
+                    return
+                self._snapshot = base = found[0]
+                self._files, opened = None, True
+            try:
+                light = self._files is None
+                for commit in self.reader.forward(base.version, light=light):
+                    self._apply(commit)
+            except CorruptLog:
+                if not self._cleaned(base.version, opened):
+                    raise
+            else:
+                if not self._cleaned(base.version, opened):
+                    self._head_seen = asked
+                    return
+            self._snapshot, self._files = None, None
+
+    def _cleaned(self, base: int, opened: bool) -> bool:
+        """Tell whether clean-up may have passed the version from which the log was read on.
+
+        Deletion goes upward and leaves version 0: a base above it that is still there has all
+        its successors. A log that was opened at version 0 was never cleaned.
+        """
+        if opened:
+            return base > 0 and not self.store.exists(self.reader.key(base))
+        return self._stale() and (base == 0 or not self.store.exists(self.reader.key(base)))
 
     def _apply(self, commit: Commit) -> None:
         if self._snapshot is None:
             self._snapshot = first_snapshot(commit, self.reader.where)
-            self._base = -1
         else:
-            self._snapshot = self._snapshot.apply(commit)
+            after = self._snapshot.apply(commit)
             if commit.protocol is not None:
-                guard(self._snapshot, self.reader.where)
+                guard(after, self.reader.where)
+            self._snapshot = after
         if self._files is not None:
             self._files.apply(commit)
 
@@ -114,16 +156,10 @@ class Log:
         return self.runtime.monotonic() - self._head_seen > STALE_HEAD_SECONDS
 
     def _gone(self, version: int) -> bool:
-        """Tell whether clean-up has passed the version that we took for the head."""
+        """Tell whether clean-up has passed the version that our commit was put behind."""
         if version > 0:
             return not self.store.exists(self.reader.key(version))
-        return bool(self.store.list(self.reader.folder, after=self.reader.key(version + 1)))
-
-    def _check_not_cleaned(self) -> None:
-        """After a long pause, forget a snapshot whose successors may have been cleaned away."""
-        known = self._snapshot
-        if known is not None and self._stale() and self._gone(known.version):
-            self._snapshot, self._files, self._base = None, None, -1
+        return self.reader.last_listed(version + 1) > version + 1
 
     def commit(self, decide: Decide) -> Snapshot:
         """Commit what ``decide`` says of the newest snapshot; return the snapshot afterwards.
@@ -137,11 +173,12 @@ class Log:
             if self._snapshot is None:
                 self._catch_up()
             for attempt in range(COMMIT_ATTEMPTS):
-                body = self._decide(decide)
+                known, body = self._decide(decide)
                 if body is None:
-                    assert self._snapshot is not None
-                    return self._snapshot
-                if self._send(body):
+                    assert known is not None
+                    self._settle()
+                    return known
+                if self._snapshot is known and self._send(body):
                     return self._after_commit()
                 if attempt > 2:
                     self.runtime.sleep(self.runtime.random() * min(0.001 * attempt, 0.05))
@@ -150,21 +187,22 @@ class Log:
                 "nothing was committed; try again."
             )
 
-    def _decide(self, decide: Decide) -> Body | None:
-        known = self._snapshot
-        try:
-            body = decide(known)
-        except PravegaSparkError:
-            self._catch_up()
-            if self._snapshot is known:
-                raise
-        else:
-            if body is not None:
-                return body
-            self._catch_up()
-            if self._snapshot is known:
-                return None
-        return self._decide(decide)
+    def _decide(self, decide: Decide) -> tuple[Snapshot | None, Body | None]:
+        """Return what is to be committed, and the snapshot on which that was decided."""
+        while True:
+            known = self._snapshot
+            try:
+                body = decide(known)
+            except PravegaSparkError:
+                self._catch_up()
+                if self._snapshot is known:
+                    raise
+                continue
+            if body is None:
+                self._catch_up()
+                if self._snapshot is not known:
+                    continue
+            return known, body
 
     def _send(self, body: Body) -> bool:
         """Try to make ``body`` the next version; False if another's commit is there."""
@@ -174,10 +212,10 @@ class Log:
         token = self.runtime.token()
         timestamp_ms = max(self.runtime.now_ms(), earliest)
         data = body.encode(token, timestamp_ms)
-        late = known is not None and self._stale()
+        sent = self.runtime.monotonic()
         crash_point("commit.before")
         landed = self._put(version, token, data)
-        if landed and late and self._gone(version - 1):
+        if landed and known is not None and self._stale() and self._gone(known.version):
             raise CommitUnknown(
                 f"{self.reader.where}: version {version} was written after the log before it had "
                 "been cleaned away; it does not count. Open the object anew."
@@ -187,7 +225,7 @@ class Log:
             return False
         self._apply(body.committed(version, token, timestamp_ms))
         self._settled = version
-        self._head_seen = self.runtime.monotonic()
+        self._head_seen = sent
         return True
 
     def _put(self, version: int, token: str, data: bytes) -> bool:
@@ -202,7 +240,10 @@ class Log:
                     return True
                 in_doubt = True
                 found = self.store.get(key)
-                return parse_commit(version, found, self.reader.where, light=True).token == token
+                if parse_commit(version, found, self.reader.where, light=True).token != token:
+                    return False
+                self.store.settle(self.reader.folder)  # nobody told us that it is durable
+                return True
             except FileNotFoundError:
                 pass
             except StoreError as error:

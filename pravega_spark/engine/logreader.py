@@ -58,7 +58,7 @@ class LogReader:
                 break
         else:
             return
-        last = self._last_listed(version - 1)
+        last = self.last_listed(version - 1)
         for commit in self.span(version - 1, last, light=light):
             yield commit
             version = commit.version + 1
@@ -77,7 +77,8 @@ class LogReader:
                     )
                 yield parse_commit(version, data, self.where, light=light)
 
-    def _last_listed(self, after: int) -> int:
+    def last_listed(self, after: int) -> int:
+        """Return the newest version above ``after`` that a listing shows, ``after`` if none."""
         entries = self.store.list(self.folder, after=self.key(after))
         versions = [v for v in (state_version(entry.key) for entry in entries) if v > after]
         return max(versions, default=after)
@@ -108,22 +109,30 @@ class LogReader:
         if version < 0:
             return None
         keys = [checkpoint_key(self.path, version), digest_key(self.path, version)]
-        data, digest = self.store.get_many(keys)
-        return None if data is None or digest is None else decode_checkpoint(version, data, digest)
+        data, digest, commit = self.store.get_many([*keys, self.key(version)])
+        if data is None or digest is None or commit is None:
+            return None
+        checkpoint = decode_checkpoint(version, data, digest)
+        if checkpoint is None:
+            return None
+        token = parse_commit(version, commit, self.where, light=True).token
+        return checkpoint if token == checkpoint.token else None
 
-    def open(self) -> tuple[Snapshot, int] | None:
+    def open(self, below: int | None = None) -> tuple[Snapshot, int] | None:
         """Return (a snapshot, the version below which a layer of files stands), or None: no log.
 
-        The snapshot may be behind the head: go on with :meth:`forward`.
+        The snapshot may be behind the head: go on with :meth:`forward`. With ``below`` it is of
+        an older version than that, or of version 0.
         """
-        state = self.state(self.hint()[0])
+        hinted = self.hint()[0]
+        state = None if below is not None and hinted >= below else self.state(hinted)
         if state is not None:
             return guard(state.snapshot, self.where), state.snapshot.version
         first = self.commit(0, light=True)
         if first is None:
             self._check_empty()
             return None
-        return self._open_slowly(first)
+        return self._open_slowly(first, below)
 
     def _check_empty(self) -> None:
         """Raise CorruptLog if there are commits although version 0 is missing."""
@@ -134,42 +143,48 @@ class LogReader:
                 "exists; restore it from a copy."
             )
 
-    def _open_slowly(self, first: Commit) -> tuple[Snapshot, int]:
+    def _open_slowly(self, first: Commit, below: int | None) -> tuple[Snapshot, int]:
         """Open without the hint: the newest sound state file, else a checkpoint, else all."""
-        keys = [entry.key for entry in self.store.list(f"{self.path}/_pravega/state")]
-        for version in sorted((state_version(key) for key in keys), reverse=True):
+        for version in self.listed("state", below):
             state = self.state(version)
             if state is not None:
                 return guard(state.snapshot, self.where), version
-        for version in self._checkpoints():
+        for version in self.listed("checkpoint", below):
             checkpoint = self.checkpoint(version)
             if checkpoint is not None:
                 return guard(checkpoint.snapshot(), self.where), version
         snapshot = first_snapshot(first, self.where)
-        if self.commit(1, light=True) is None and self._last_listed(0) > 0:
+        if self.commit(1, light=True) is None and self.last_listed(0) > 0:
             raise CorruptLog(
                 f"{self.where}: the log was cleaned and none of its state files or checkpoints "
                 "is sound; restore one from a copy."
             )
         return snapshot, -1
 
-    def _checkpoints(self) -> list[int]:
-        keys = [entry.key for entry in self.store.list(f"{self.path}/_pravega/checkpoint")]
-        return sorted((state_version(key) for key in keys), reverse=True)
+    def listed(self, kind: str, below: int | None = None) -> list[int]:
+        """Return the versions of which there is a ``state`` or ``checkpoint``, newest first."""
+        entries = self.store.list(f"{self.path}/_pravega/{kind}")
+        versions = sorted((state_version(entry.key) for entry in entries), reverse=True)
+        return [v for v in versions if v >= 0 and (below is None or v < below)]
 
     def layer(self, version: int) -> Layer:
-        """Return the layer of files that ends at a version: of a state file or a checkpoint."""
+        """Return the layer of files that ends at a version: of a state file or a checkpoint.
+
+        A state file that stands on something older than a checkpoint between is not used: what
+        it stands on may be cleaned away. Then the commits since that checkpoint tell the same.
+        """
         checkpoint = self.checkpoint(version)
         if checkpoint is not None:
             return checkpoint.layer()
         state = self.state(version)
-        if state is not None:
+        between = self.listed("checkpoint", version)
+        if state is not None and not any(v > state.since for v in between):
             return state.layer()
         return self._replay(version)
 
     def _replay(self, version: int) -> RecentLayer:
         """Build the layer that ends at ``version`` from commits, from the next older base on."""
-        checkpoints = [v for v in self._checkpoints() if v < version]
+        checkpoints = self.listed("checkpoint", version)
         base = next((v for v in checkpoints if self.checkpoint(v) is not None), -1)
         layer = RecentLayer(base)
         for commit in self.span(base, version):

@@ -44,6 +44,7 @@ class Pending:
         self.groups: list[tuple[int, int]] = []
         """(first, count) of atomic writes without a key, which must share a segment."""
         self.size_bytes = 0
+        """Set when the batch is closed."""
         self.note: str | None = None
         self.failure: PravegaSparkError | None = None
         self._pointers: Places | None = None
@@ -57,7 +58,6 @@ class Pending:
         self.events.append(event)
         self.keys.append(key)
         self.times_us.append(time_us)
-        self.size_bytes += len(event)
         return index
 
     def add_group(self, events: list[bytes], key: str | None, time_us: int) -> int:
@@ -66,7 +66,6 @@ class Pending:
         self.events.extend(events)
         self.keys.extend([key] * len(events))
         self.times_us.extend([time_us] * len(events))
-        self.size_bytes += sum(map(len, events))
         if key is None and len(events) > 1:
             self.groups.append((first, len(events)))
         return first

@@ -11,17 +11,16 @@ each chain. It is consistent if no segment is passed on some of its keys and not
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from pravega_spark.engine.epochs import Lineage, few, overlapping
+from pravega_spark.engine.epochs import Lineage, few, overlapping, segment_of
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.model import (
     END,
     NOT_REACHED,
-    Epoch,
     KeyRange,
     Segment,
     StreamCut,
@@ -182,6 +181,10 @@ def _cells(
                     cut, f"names segment {segment} as future and its successor {latest} as reached"
                 )
         yield _cell(lineage, keys, latest, marks[latest])
+    elif forgetful:
+        # A future segment cannot tell whether what was here ended or is forgotten.
+        for segment in overlapping(lineage.layout.epoch(lineage.layout.oldest_epoch), keys):
+            yield _cell(lineage, keys, segment, 0)
     elif future:
         # Pravega's own form of a pending merge names the future segment alone.
         first = min(future, key=lambda s: s.epoch)
@@ -190,9 +193,6 @@ def _cells(
             raise _invalid(cut, f"names segment {first} as future, but it has no predecessor")
         for segment in before:
             yield _cell(lineage, keys, segment, END)
-    elif forgetful:
-        for segment in overlapping(lineage.layout.epoch(lineage.layout.oldest_epoch), keys):
-            yield _cell(lineage, keys, segment, 0)
     else:
         raise _invalid(cut, f"leaves out the keys [{keys.low}, {keys.high})")
 
@@ -228,7 +228,7 @@ def _check_borders(lineage: Lineage, cut: StreamCut, cells: Sequence[Cell]) -> N
         while number < new.since:
             segment = old.segment
             if number > old.since or old.ended:
-                segment = _beside(lineage.layout.epoch(number), border, below=old is left)
+                segment = segment_of(lineage.layout.epoch(number), border)
             if segment.key_range.low < border < segment.key_range.high:
                 raise _invalid(
                     cut,
@@ -236,16 +236,6 @@ def _check_borders(lineage: Lineage, cut: StreamCut, cells: Sequence[Cell]) -> N
                     f"{old.segment}",
                 )
             number = lineage.until(segment)
-
-
-def _beside(epoch: Epoch, key: float, *, below: bool) -> Segment:
-    """Return the epoch's segment that holds the keys just below ``key``, or from it on."""
-    find = bisect_left if below else bisect_right
-    return epoch.segments[find(epoch.segments, key, key=_low) - 1]
-
-
-def _low(segment: Segment) -> float:
-    return segment.key_range.low
 
 
 class Frontier:

@@ -1,7 +1,7 @@
 """Staged chunks whose segments were sealed before their commit go on to the successors.
 
 A merge, or a segment made anew, takes them by metadata alone; a split re-cuts only the chunks
-concerned, by the keys in them.
+concerned, by the keys in them. So does a segment that nobody remembers: it was truncated away.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ def reroute(
     """Return the chunks with open segments only, in an order that keeps every key's order."""
     result: list[StagedChunk] = []
     for chunk in staged:
-        if not view.segment(chunk.segment_id).is_sealed:
+        kept = view.has_segment(chunk.segment_id)
+        if kept and not view.segment(chunk.segment_id).is_sealed:
             result.append(chunk)
             continue
-        targets = _open_successors(view, chunk.segment_id)
+        targets = _open_successors(view, chunk.segment_id) if kept else ()
         if len(targets) == 1:
             result.append(replace(chunk, segment_id=targets[0].segment_id))
         else:

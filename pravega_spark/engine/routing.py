@@ -112,7 +112,7 @@ def group(events: pa.Table, places: NDArray[Any], ids: Sequence[int]) -> list[tu
     if len(taken) == 1:
         return [(ids[taken[0]], events)]
     if events.nbytes > _REORDER_BYTES:
-        return [(ids[i], events.filter(pa.array(places == i))) for i in taken]
+        return [(ids[int(i)], events.filter(pa.array(places == i))) for i in taken]
     # Stable on 8 or 16 bits is a radix sort; one take then beats a filter for each segment.
     ordered = events.take(pa.array(np.argsort(places, kind="stable")))
     ends = np.cumsum(counts)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 from pravega_spark.errors import ForkedProcess
 
+_ELAPSED: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 
 class Runtime:
     """The system's clocks and randomness."""
@@ -25,8 +27,8 @@ class Runtime:
         return time.time_ns() // 1_000
 
     def monotonic(self) -> float:
-        """Return seconds of a clock that never goes back."""
-        return time.monotonic()
+        """Return seconds of a clock that never goes back, and goes on while the machine sleeps."""
+        return time.clock_gettime(_ELAPSED)
 
     def sleep(self, seconds: float) -> None:
         """Wait."""

@@ -1,7 +1,8 @@
 """Scopes: an index of the streams in each, as a state table; the streams' own logs decide.
 
-A row names the stream's life. It is written before CREATE, with the configuration, and goes
-after DELETED, so what a dead process left half made is finished by whoever comes next.
+A row names the stream's life. It is written before CREATE, with the configuration that the life
+begins with whoever creates it, and goes after DELETED: so what a dead process left half made is
+finished by whoever comes next. ``version`` is the stream's version that the row's tags are of.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pravega_spark.config import StreamConfiguration
 from pravega_spark.engine.actions import to_json
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
-from pravega_spark.engine.table import Change, StateTable, TableState
+from pravega_spark.engine.table import Change, Row, StateTable, TableState
 from pravega_spark.errors import NoSuchScope, ScopeNotEmpty
 from pravega_spark.names import check_scope
 
@@ -25,6 +26,7 @@ SCOPE_SCHEMA = pa.schema(
         ("name", pa.string()),
         ("kind", pa.string()),
         ("life", pa.int64()),
+        ("version", pa.int64()),
         ("tags", pa.list_(pa.string())),
         ("configuration", pa.string()),
     ]
@@ -106,21 +108,43 @@ class Scope:
             raise NoSuchScope(f"scope {self.name} does not exist; create it first.")
         return {name: dict(row) for name, row in state.rows.items()}
 
-    def put_row(self, name: str, life: int, configuration: StreamConfiguration) -> None:
-        """Note a stream's life before it is created, or its new tags; never an older life."""
+    def claim(
+        self, name: str, life: int, configuration: StreamConfiguration
+    ) -> tuple[bool, StreamConfiguration]:
+        """Note a stream's life before it is created: the first one's row decides.
+
+        Return whether this call wrote it, and the configuration that the life begins with.
+        Raises NoSuchScope, also for a new stream of a scope that is being deleted.
+        """
+        outcome = [(True, configuration)]
 
         def decide(state: TableState) -> Change | None:
             record = self._record(state)
             if record["state"] == DELETED:
                 raise NoSuchScope(f"scope {self.name} does not exist; create it first.")
-            if record["state"] == DELETING and name not in state.rows:
-                raise NoSuchScope(f"scope {self.name} is being deleted; it takes no new stream.")
             known = state.rows.get(name)
-            if known is not None and known["life"] > life:
+            if known is not None and known["life"] >= life:
+                outcome[:] = [(False, row_configuration(known))]
                 return None
-            row = _row(name, life, configuration)
-            if known == row:
+            if record["state"] == DELETING:
+                raise NoSuchScope(f"scope {self.name} is being deleted; it takes no new stream.")
+            outcome[:] = [(True, configuration)]
+            row = _row(name, life, -1, configuration)
+            return Change("PUT STREAM", {**state.rows, name: row}, parameters={"stream": name})
+
+        self.table.change(decide)
+        return outcome[0]
+
+    def retag(
+        self, name: str, life: int, version: int, configuration: StreamConfiguration
+    ) -> None:
+        """Show a stream's configuration as of a version; a row of a newer one stays."""
+
+        def decide(state: TableState) -> Change | None:
+            known = state.rows.get(name)
+            if known is None or known["life"] != life or known["version"] >= version:
                 return None
+            row = _row(name, life, version, configuration)
             return Change("PUT STREAM", {**state.rows, name: row}, parameters={"stream": name})
 
         self.table.change(decide)
@@ -138,16 +162,19 @@ class Scope:
         self.table.change(decide)
 
 
-def _row(name: str, life: int, configuration: StreamConfiguration) -> dict[str, Any]:
+def _row(
+    name: str, life: int, version: int, configuration: StreamConfiguration
+) -> dict[str, Any]:
     return {
         "name": name,
         "kind": "stream",
         "life": life,
+        "version": version,
         "tags": sorted(configuration.tags),
         "configuration": to_json(configuration.to_json()),
     }
 
 
-def row_configuration(row: dict[str, Any]) -> StreamConfiguration:
+def row_configuration(row: Row) -> StreamConfiguration:
     """Return the configuration that a row was written with."""
     return StreamConfiguration.from_json(json.loads(row["configuration"]))

@@ -14,7 +14,7 @@ from pravega_spark.engine.actions import KNOWN_FEATURES, STREAM_FEATURE, Commit
 from pravega_spark.errors import CorruptLog, ForeignTable
 
 LOG_DOMAIN = "pravega.log"
-"""Domain of every table of ours: ``{"horizon": version, "cleanup": version}``."""
+"""Domain of every table of ours: versions of ``horizon``, ``cleanup`` and ``marked``."""
 
 
 @lru_cache(maxsize=8192)
@@ -72,6 +72,11 @@ class Snapshot:
     def cleanup(self) -> int:
         """The oldest retained version of the log."""
         return int((self.get(LOG_DOMAIN) or {}).get("cleanup", 0))
+
+    @property
+    def marked(self) -> int:
+        """The version that set the present clean-up mark."""
+        return int((self.get(LOG_DOMAIN) or {}).get("marked", 0))
 
 
 def first_snapshot(commit: Commit, where: str) -> Snapshot:

@@ -2,7 +2,7 @@
 
 | line | holds |
 | --- | --- |
-| 1 | format, version, token and time of that version's commit, ``since``, digest of the rest |
+| 1 | format, version, token and time of that version's commit, ``since``, digest of it all |
 | 2 | protocol, metadata, all domains |
 | 3.. | ``{"add": ...}`` and ``{"remove": path}``: the net of the versions in (since, version] |
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 import immutables
 import xxhash
@@ -75,9 +76,14 @@ def encode_state(snapshot: Snapshot, layer: RecentLayer) -> bytes:
         "token": snapshot.token,
         "timestamp": snapshot.timestamp_ms,
         "since": layer.older,
-        "digest": xxhash.xxh3_128_hexdigest(rest),
     }
-    return to_json(header).encode() + b"\n" + rest
+    return to_json({**header, "digest": _digest(header, rest)}).encode() + b"\n" + rest
+
+
+def _digest(header: dict[str, Any], rest: bytes) -> str:
+    whole = xxhash.xxh3_128(to_json(header).encode())
+    whole.update(rest)
+    return whole.hexdigest()
 
 
 def decode_state(version: int, data: bytes) -> StateFile | None:
@@ -85,10 +91,11 @@ def decode_state(version: int, data: bytes) -> StateFile | None:
     first, _, rest = data.partition(b"\n")
     try:
         header = json.loads(first)
+        written = header.pop("digest")
         sound = (
             header["format"] == FORMAT
             and header["version"] == version
-            and header["digest"] == xxhash.xxh3_128_hexdigest(rest)
+            and written == _digest(header, rest)
         )
         if not sound:
             return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pravega_spark.engine.cleanup import clean_log, raise_horizon, sweep_files
+from pravega_spark.engine.cleanup import clean_log, mark_stands, raise_horizon, sweep_files
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.history import HistoryRow, append_history
 from pravega_spark.engine.hygiene import maintain
@@ -43,18 +43,20 @@ def sweep(stream: Stream, *, grace_ms: int, retain_ms: int) -> SweepResult:
     view = stream.view()
     now_ms = stream.runtime.now_ms()
     horizon = version_at(stream, now_ms - grace_ms)
-    mark = min(version_at(stream, now_ms - max(grace_ms, retain_ms)), horizon)
     snapshot = view.snapshot
+    mark, commits = snapshot.cleanup, 0
+    if mark_stands(stream.log, now_ms=now_ms):
+        if mark > 0:
+            maintain(stream.log.reader, snapshot.version, checkpoint=_needs_checkpoint(stream))
+            commits = clean_log(stream.log, now_ms=now_ms)
+        mark = min(version_at(stream, now_ms - max(grace_ms, retain_ms)), horizon)
     leaving = _leaving(snapshot, horizon)
     gain = max(horizon - snapshot.horizon, mark - snapshot.cleanup)
     if leaving or gain > _SWEEPS_OWN_COMMIT:
         append_history(stream, leaving)
         crash_point("sweep.history")
         snapshot = _raise(stream, horizon, mark, {row.name for row in leaving})
-    if snapshot.cleanup > 0:
-        maintain(stream.log.reader, snapshot.version, checkpoint=_needs_checkpoint(stream))
     swept = sweep_files(stream.log)
-    commits = clean_log(stream.log, now_ms=stream.runtime.now_ms())
     return SweepResult(
         snapshot.horizon, snapshot.cleanup, len(leaving), swept.files, swept.size_bytes, commits
     )

@@ -20,7 +20,7 @@ from pravega_spark.engine.log import Log
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.store import Store
-from pravega_spark.errors import CorruptChunk
+from pravega_spark.errors import CorruptChunk, StoreError
 
 ROWS_DOMAIN = "pravega.rows"
 
@@ -91,7 +91,10 @@ class StateTable:
             return {}
         key = f"{self.log.path}/{pointer['path']}"
         try:
-            table = pq.read_table(pa.BufferReader(self.log.store.get(key)))
+            data = self.log.store.get(key)
+            table = pq.read_table(pa.BufferReader(data))
+        except StoreError:
+            raise
         except (pa.ArrowException, OSError) as error:
             raise CorruptChunk(
                 f"{self.log.reader.where}: the rows in {pointer['path']} cannot be read; restore "

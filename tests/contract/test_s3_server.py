@@ -34,11 +34,10 @@ def proxy(s3: S3Server) -> Iterator[FaultProxy]:
 
 @pytest.fixture
 def store(s3: S3Server, proxy: FaultProxy) -> Store:
-    """A store whose requests go through the proxy; its client sends each one at most twice."""
+    """A store whose requests go through the proxy."""
     options = s3.options | {"endpoint_url": proxy.endpoint_url}
-    retries = {"retries": {"max_attempts": 1}}
     root = f"s3://{s3.bucket}/faults-{next(_roots)}"
-    store = S3Store(root, options | {"config_kwargs": retries}, sleep=lambda seconds: None)
+    store = S3Store(root, options, sleep=lambda seconds: None)
     assert not store.exists("warm-up")
     proxy.decide = lambda method, path: None
     proxy.seen.clear()

@@ -65,7 +65,11 @@ class Store(Protocol):
         ...
 
     def put_if_absent(self, key: str, data: bytes) -> Put:
-        """Create the object with exactly these bytes, durably, unless one exists."""
+        """Create the object with exactly these bytes, durably, unless one exists.
+
+        An error means that nothing was done. Who finds its own bytes after UNKNOWN or EXISTS
+        calls :meth:`settle` on their folder before it acknowledges them.
+        """
         ...
 
     def put(self, key: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
@@ -97,6 +101,7 @@ class Store(Protocol):
     def settle(self, prefix: str) -> None:
         """Make what is visible in the folder durable before it is shown to others.
 
-        Local disks fsync the folder; object stores have nothing to do.
+        Local disks fsync the folder; object stores have nothing to do. Raise StoreError if the
+        disk cannot promise it.
         """
         ...

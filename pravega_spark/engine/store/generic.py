@@ -205,14 +205,14 @@ def _name(item: Mapping[str, Any]) -> str:
 
 
 def _modified_ms(item: Mapping[str, Any]) -> int:
-    """Return the time of the last change: drivers name it and write it each in their own way."""
+    """Return the time of the last change, 0 if unknown: each driver has its own way to tell it."""
     names = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
-    for name in names:
-        value = item.get(name)
-        if isinstance(value, str):
+    value = next((item[name] for name in names if item.get(name)), 0)
+    if isinstance(value, str):
+        try:
             value = datetime.datetime.fromisoformat(value.replace("Z", "+00:00"))
-        if isinstance(value, datetime.datetime):
-            value = value.timestamp()
-        if isinstance(value, (int, float)):
-            return round(value * 1_000)
-    return 0
+        except ValueError:
+            return 0
+    if isinstance(value, datetime.datetime):
+        value = value.timestamp()
+    return round(value * 1_000) if isinstance(value, (int, float)) else 0

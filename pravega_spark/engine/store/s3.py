@@ -24,7 +24,11 @@ from pravega_spark.engine.store.s3_file import open_object
 from pravega_spark.engine.store.shared import shared
 from pravega_spark.errors import InvalidInput, StoreRefused
 
-_CONNECTIONS = 32
+_CLIENT_CONFIG: dict[str, Any] = {
+    "max_pool_connections": 32,
+    # With s3fs's limit of 15 s for an answer, a create ends as UNKNOWN within a minute.
+    "retries": {"mode": "standard", "total_max_attempts": 3},
+}
 _CONFLICT_ATTEMPTS = 8
 _CONFLICT_PAUSE_SECONDS = 0.05
 _DELETE_BATCH = 1_000
@@ -82,10 +86,7 @@ class S3Store:
 
     def _connect(self) -> s3fs.S3FileSystem:
         options = {"use_listings_cache": False, **self._options}
-        options["config_kwargs"] = {
-            "max_pool_connections": _CONNECTIONS,
-            **self._options.get("config_kwargs", {}),
-        }
+        options["config_kwargs"] = {**_CLIENT_CONFIG, **self._options.get("config_kwargs", {})}
         try:
             fs = s3fs.S3FileSystem(**options, skip_instance_cache=True)
             fs.connect()  # makes the client and asks nothing of the server
@@ -95,10 +96,10 @@ class S3Store:
 
     def get(self, key: str) -> bytes:
         """Return the whole object, in one request."""
-        path = self._path(key)
+        fs, path = self._fs, self._path(key)
         try:
             # More than one at a time would first ask for the size.
-            data: bytes = self._fs.cat_file(path, max_concurrency=1)
+            data: bytes = fs.cat_file(path, max_concurrency=1)
         except Exception as error:
             raise self._read_error(error, key) from error
         return data
@@ -121,9 +122,9 @@ class S3Store:
 
     def exists(self, key: str) -> bool:
         """Tell whether the object exists now."""
-        name = self._base + check_key(key)
+        fs, name = self._fs, self._base + check_key(key)
         try:
-            self._fs.call_s3("head_object", Bucket=self._bucket, Key=name)
+            fs.call_s3("head_object", Bucket=self._bucket, Key=name)
         except Exception as error:
             if is_missing(error):
                 return False
@@ -132,12 +133,12 @@ class S3Store:
 
     def put_if_absent(self, key: str, data: bytes) -> Put:
         """Create the object unless it exists; UNKNOWN if no clear answer came."""
-        name = self._base + check_key(key)
+        fs, name = self._fs, self._base + check_key(key)
         for attempt in range(_CONFLICT_ATTEMPTS):
             if attempt:
                 self._sleep(_CONFLICT_PAUSE_SECONDS * 2 ** (attempt - 1))
             try:
-                sync(self._fs.loop, _create, self._fs, self._bucket, name, data)
+                sync(fs.loop, _create, fs, self._bucket, name, data)
                 return Put.CREATED
             except Exception as error:
                 meaning = meaning_of(error)
@@ -153,20 +154,20 @@ class S3Store:
 
     def put(self, key: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
         """Create or overwrite the object; in parts above 100 MiB, visible at the last."""
-        path = self._path(key)
+        fs, path = self._fs, self._path(key)
         content = data if isinstance(data, bytes) else data.to_pybytes()
         try:
-            self._fs.pipe_file(path, content)
+            fs.pipe_file(path, content)
         except Exception as error:
             raise refusal(error, f"{self.url}/{key}", "put") from error
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete the objects, up to 1,000 in a request."""
-        names = [self._base + check_key(key) for key in keys]
+        fs, names = self._fs, [self._base + check_key(key) for key in keys]
         for start in range(0, len(names), _DELETE_BATCH):
             batch = [{"Key": name} for name in names[start : start + _DELETE_BATCH]]
             try:
-                answer = self._fs.call_s3(
+                answer = fs.call_s3(
                     "delete_objects", Bucket=self._bucket, Delete={"Objects": batch, "Quiet": True}
                 )
             except Exception as error:
@@ -185,9 +186,9 @@ class S3Store:
 
     def open(self, key: str) -> pa.NativeFile:
         """Open the object: a small one is read whole by one request, a large one by ranges."""
-        name = self._base + check_key(key)
+        fs, name = self._fs, self._base + check_key(key)
         try:
-            return open_object(self._fs, self._bucket, name)
+            return open_object(fs, self._bucket, name)
         except Exception as error:
             raise self._read_error(error, key) from error
 
@@ -211,10 +212,11 @@ class S3Store:
         return found
 
     def _pages(self, prefix: str, **arguments: Any) -> Iterable[dict[str, Any]]:
+        fs = self._fs
         arguments["Prefix"] = self._base + check_prefix(prefix)
         while True:
             try:
-                page = self._fs.call_s3("list_objects_v2", Bucket=self._bucket, **arguments)
+                page = fs.call_s3("list_objects_v2", Bucket=self._bucket, **arguments)
             except Exception as error:
                 raise refusal(error, f"{self.url}/{prefix}", "list") from error
             yield page

@@ -289,6 +289,7 @@ def test_ranges_between_are_what_was_read_between(data: st.DataObject) -> None:
         assert seen >= {s for s, mark in (*start, *end) if mark >= 0}
         assert seen >= {r.segment_id for r in ranges}
         assert not seen & {s for s, mark in end if mark == NOT_REACHED}
+        assert not seen & (a.ended - start.positions.keys())
 
 
 def test_bytes_of_whole_segments_come_from_their_records() -> None:

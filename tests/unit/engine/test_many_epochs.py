@@ -81,7 +81,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     StreamManager(folder).create_scope("a")
     lifecycle.create(stream, 1, StreamConfiguration())
     snapshot = stream.log.commit(_once(_history))
-    hygiene.maintain(stream.log.reader, snapshot.version, checkpoint=True)
+    hygiene.maintain(stream.log.reader, snapshot.version, checkpoint=False)
     return folder
 
 

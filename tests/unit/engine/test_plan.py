@@ -276,6 +276,14 @@ def test_a_cut_beyond_the_target_stays() -> None:
         assert step == plan.Step((), cut_of("2#1=2"), True)
 
 
+def test_a_cut_beyond_the_target_takes_its_canonical_form() -> None:
+    stream = half_merged()
+    stream.scale([parse_segment("2#1")], [(0.0, 1.0)])
+    for target in ("0#0=3,1#0=3", "0#0=10,1#0=20"):
+        step = plan.step(stream, cut_of("2#1=5"), cut_of(target))
+        assert step == plan.Step((), cut_of("3#2=0"), True)
+
+
 def test_a_sealed_stream_is_read_to_end_marks() -> None:
     stream = half_merged()
     stream.seal()

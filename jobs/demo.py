@@ -1,0 +1,132 @@
+"""A year of real flights through one stream, with one query killed on the way; then the proof.
+
+    spark-submit --packages io.delta:delta-spark_4.2_2.13:4.4.0 jobs/demo.py
+
+One query replays the flights, in the order in which they left, into a stream with the carrier as
+routing key. A second one reads the stream meanwhile, joins the weather, and keeps the departure
+delays by carrier and hour in a Delta table. In the middle the first one, a process of its own, is
+killed with SIGKILL and started again. At the end every event is looked for in the stream, and the
+table is computed again without it. The last line of the output is one JSON object; the exit
+status is 0 if all checks held, 1 if not, and 2 for input that cannot be used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from demo_console import out_console, progress_bars, user_stderr
+from demo_flights import airlines, load_flights
+from demo_input import Dataset, InputError, load_file
+from demo_picture import draw
+from demo_place import WORK, Place, prepare
+from demo_replay import ReplayFailed
+from demo_report import PICTURE, Run, print_report, summary
+from demo_run import run
+from pravega_spark.errors import IllegalState, InvalidInput, StoreError
+
+FLIGHTS_STREAM = "nyc/flights"
+OWN_STREAM = "demo/events"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demo; return its exit status."""
+    started = time.monotonic()
+    arguments = parse(argv)
+    stderr = user_stderr()
+    try:
+        dataset = load(arguments)
+        place = prepare(arguments.root, arguments.stream, arguments.segments)
+    except (InputError, InvalidInput, IllegalState, StoreError) as error:
+        print(f"demo: {error}", file=stderr)
+        return 2
+    console = out_console()
+    announce(console, dataset, place)
+    try:
+        with progress_bars(stderr, dataset.events) as on_sample:
+            done = run(dataset, place, on_sample, started=started)
+    except ReplayFailed as error:
+        print(f"demo: {error}", file=stderr)
+        return 1
+    picture(done)
+    print_report(console, done)
+    print(summary(done), flush=True)
+    return 0 if done.held else 1
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line; a fault in it exits with 2."""
+    parser = argparse.ArgumentParser(prog="demo", description=(__doc__ or "").splitlines()[0])
+    own = parser.add_argument_group("input of your own, instead of the flights")
+    own.add_argument("--input", type=Path, metavar="FILE", help="a CSV or Parquet file")
+    own.add_argument("--key", metavar="COLUMN", help="its routing key")
+    own.add_argument("--time", metavar="COLUMN", help="its time: rows are replayed in its order")
+    parser.add_argument(
+        "--root",
+        help="folder or URL, such as s3://bucket/streams, for the stream; nothing there is "
+        f"removed (default: {WORK}/streams, which each run makes anew)",
+    )
+    parser.add_argument(
+        "--stream", help=f"scope/stream (default: {FLIGHTS_STREAM}, or {OWN_STREAM} with --input)"
+    )
+    parser.add_argument("--segments", type=positive, default=4, help="default: 4")
+    parser.add_argument("--limit", type=positive, metavar="N", help="the first N events in time")
+    arguments = parser.parse_args(argv)
+    if arguments.input is None and (arguments.key or arguments.time):
+        parser.error("--key and --time name columns of --input, which is missing")
+    if arguments.input is not None and not (arguments.key and arguments.time):
+        parser.error("--input needs --key and --time, the columns to route and to order by")
+    if arguments.stream is None:
+        arguments.stream = FLIGHTS_STREAM if arguments.input is None else OWN_STREAM
+    return arguments
+
+
+def positive(text: str) -> int:
+    """Read a whole number above 0."""
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+def load(arguments: argparse.Namespace) -> Dataset:
+    """Read the input."""
+    if arguments.input is None:
+        return load_flights(arguments.limit)
+    return load_file(
+        arguments.input, key=arguments.key, time_column=arguments.time, limit=arguments.limit
+    )
+
+
+def announce(console: Console, dataset: Dataset, place: Place) -> None:
+    """Say what will be done, and where."""
+    console.print(
+        f"{dataset.events:,} events of {dataset.source}, in the order of time, into "
+        f"{place.stream}: {place.segments} segments, routing key {dataset.key}.\n"
+        f"The stream is in {place.root}; the rest goes to {place.work}, emptied first.",
+        soft_wrap=True,
+    )
+
+
+def picture(done: Run) -> None:
+    """Draw throughput, lag and what the table says."""
+    dataset, place = done.dataset, done.place
+    flights = dataset.weather is not None
+    draw(
+        Path(place.path(PICTURE)),
+        title=f"{dataset.events:,} {'flights' if flights else 'events'} through one stream",
+        subtitle=f"{dataset.source}: {place.segments} segments, {dataset.keys:,} routing keys "
+        f"({dataset.key})",
+        story=done.story,
+        table=done.table,
+        names=airlines() if flights else {},
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""Where a run of the demo leaves what: the stream in its root, all else in one folder."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from demo_input import InputError
+from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
+from pravega_spark.names import split_stream
+
+WORK = Path("out", "demo")
+"""Below the current folder; emptied by every run."""
+MARK = ".made-by-the-demo"
+
+
+@dataclass(frozen=True)
+class Place:
+    """The stream of one run and its folder; both are there, and empty."""
+
+    root: str
+    stream: str
+    segments: int
+    work: Path
+
+    def path(self, name: str) -> str:
+        """Return the path of a file or folder in the demo's own folder."""
+        return str(self.work / name)
+
+
+def prepare(root: str | None, stream: str, segments: int) -> Place:
+    """Empty the demo's folder and create the stream; a root of the user's own is kept as it is.
+
+    Raises InputError if that would remove or change something that is not the demo's own, and
+    what StreamManager raises for a root, name or number that it cannot use.
+    """
+    scope, _ = split_stream(stream)
+    configuration = StreamConfiguration(
+        scaling=ScalingPolicy.fixed(segments), tags=frozenset({"demo"})
+    )
+    work = WORK.resolve()
+    if work.exists() and any(work.iterdir()) and not (work / MARK).exists():
+        raise InputError(f"{work} was not made by the demo, so it is not emptied: move it away.")
+    if root is not None:
+        _check_root(root, stream, work)
+    if work.exists():
+        shutil.rmtree(work)
+    work.mkdir(parents=True)
+    (work / MARK).touch()
+    manager = StreamManager(work / "streams" if root is None else root)
+    manager.create_scope(scope)
+    if not manager.create_stream(stream, configuration):
+        raise InputError(_exists(root, stream))
+    return Place(manager.root, stream, segments, work)
+
+
+def _check_root(root: str, stream: str, work: Path) -> None:
+    if root.startswith("memory:"):
+        raise InputError(f"--root {root} is seen by one process alone, and the demo has several.")
+    if "://" not in root and Path(root).resolve().is_relative_to(work):
+        raise InputError(f"--root {root} lies in {work}, which the demo empties: name another.")
+    if StreamManager(root).stream_exists(stream):
+        raise InputError(_exists(root, stream))
+
+
+def _exists(root: str | None, stream: str) -> str:
+    return (
+        f"stream {stream} exists in {root} already, and the demo leaves it alone: name another "
+        "with --stream, or another --root."
+    )

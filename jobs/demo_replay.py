@@ -1,0 +1,207 @@
+"""The replay: the ingest process is started, killed in the middle, started again, and watched."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from pathlib import Path
+from typing import IO
+
+KILL_FROM = 0.4
+"""From this part of the events on, the ingest is killed at the worst moment that is seen."""
+KILL_LATEST = 0.6
+"""If none was seen until here, it is killed at any moment."""
+WATCH_SECONDS = 0.01
+SAMPLE_SECONDS = 0.25
+STALLED_SECONDS = 300.0
+LOG_LINES = 15
+
+Counter = Callable[[], int]
+OnSample = Callable[[int, int], None]
+
+
+class ReplayFailed(Exception):
+    """A query of the demo ended or stalled by itself."""
+
+
+class Ingest:
+    """The ingest query as a process group of its own, which can be killed as a whole."""
+
+    def __init__(self, command: Sequence[str], *, checkpoint: Path, log: Path) -> None:
+        """Name the command, the query's checkpoint and the file for what the process says."""
+        self._command = command
+        self._checkpoint = checkpoint
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the process, free of the Spark that runs this one."""
+        gateway = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
+        environment = {name: text for name, text in os.environ.items() if name not in gateway}
+        with self._log.open("ab") as log:
+            self._process = self._spawn(environment, log)
+
+    def kill(self) -> None:
+        """Send SIGKILL to the process and all that it started, and wait for its end."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self) -> None:
+        """Kill the process if it runs."""
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+
+    @property
+    def pid(self) -> int:
+        """The id of the process and of its group."""
+        assert self._process is not None
+        return self._process.pid
+
+    def ended(self) -> bool:
+        """Tell whether the process has ended, well; raise ReplayFailed if it failed."""
+        assert self._process is not None
+        status = self._process.poll()
+        if status:
+            lines = self._log.read_text(errors="replace").splitlines()[-LOG_LINES:]
+            raise ReplayFailed(
+                "\n".join([f"the ingest ended with status {status}; {self._log} ends:", *lines])
+            )
+        return status == 0
+
+    def finished_batches(self) -> int:
+        """Return how many micro-batches the query's checkpoint knows to be finished."""
+        return _next_batch(self._checkpoint / "commits")
+
+    def planned_batches(self) -> int:
+        """Return how many micro-batches the query's checkpoint knows to be planned."""
+        return _next_batch(self._checkpoint / "offsets")
+
+    def _spawn(self, environment: dict[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self._command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+@dataclass
+class Story:
+    """What happened in a replay; times are seconds since its start."""
+
+    samples: list[tuple[float, int, int]] = field(default_factory=list)
+    """(seconds, events written, events read) all along."""
+    killed_at: float | None = None
+    killed_pid: int | None = None
+    killed_batch: int | None = None
+    killed_durable: bool = False
+    """Whether the batch that was in flight was in the stream already: it must not come twice."""
+    ingested_at: float = 0.0
+    read_at: float = 0.0
+
+    @property
+    def resumed_at(self) -> float | None:
+        """When the first event after the kill was in the stream."""
+        if self.killed_at is None:
+            return None
+        before = max(written for at, written, _ in self.samples if at <= self.killed_at)
+        return next((at for at, written, _ in self.samples if written > before), None)
+
+
+class Replay:
+    """Runs the ingest, kills it once, and samples what was written and read until all is."""
+
+    def __init__(
+        self,
+        ingest: Ingest,
+        batch_rows: Sequence[int],
+        *,
+        written: Counter,
+        read: Counter,
+        on_sample: OnSample = lambda written, read: None,
+    ) -> None:
+        """Name the ingest, the rows of its batches, and where to see what was done."""
+        self._ingest = ingest
+        self._rows_until = [0, *accumulate(batch_rows)]
+        self._written = written
+        self._read = read
+        self._on_sample = on_sample
+        self._started = time.monotonic()
+        self.story = Story()
+
+    def run(self) -> None:
+        """Replay the feed; return when the ingest has ended well. Raises ReplayFailed."""
+        self._ingest.start()
+        while not self._ingest.ended():
+            written = self._sample()
+            if self.story.killed_at is None and self._is_time_to_kill(written):
+                self._kill()
+                self._ingest.start()
+            time.sleep(WATCH_SECONDS)
+        self._sample(force=True)
+        self.story.ingested_at = self._now()
+
+    def wait(self, done: Callable[[], bool]) -> None:
+        """Go on sampling until the reading query is done, too. Raises ReplayFailed."""
+        while not done():
+            self._sample()
+            time.sleep(SAMPLE_SECONDS / 2)
+        self._sample(force=True)
+        self.story.read_at = self._now()
+
+    def _now(self) -> float:
+        return time.monotonic() - self._started
+
+    def _sample(self, *, force: bool = False) -> int:
+        """Note what was done, four times a second; return the events written."""
+        now, written = self._now(), self._written()
+        samples = self.story.samples
+        if force or not samples or now - samples[-1][0] >= SAMPLE_SECONDS:
+            samples.append((now, written, self._read()))
+            self._on_sample(*samples[-1][1:])
+            self._check_progress()
+        return written
+
+    def _check_progress(self) -> None:
+        now, written, read = self.story.samples[-1]
+        for at, before_written, before_read in reversed(self.story.samples):
+            if (before_written, before_read) != (written, read):
+                return
+            if now - at > STALLED_SECONDS:
+                raise ReplayFailed(f"nothing was written or read for {STALLED_SECONDS:.0f} s.")
+
+    def _is_time_to_kill(self, written: int) -> bool:
+        """Tell whether a batch is in the stream that Spark's checkpoint does not know as done."""
+        total = self._rows_until[-1]
+        if written < KILL_FROM * total:
+            return False
+        return self._is_ahead(written) or written >= KILL_LATEST * total
+
+    def _is_ahead(self, written: int) -> bool:
+        return written > self._rows_until[self._ingest.finished_batches()]
+
+    def _kill(self) -> None:
+        story = self.story
+        self._sample(force=True)
+        story.killed_pid = self._ingest.pid
+        self._ingest.kill()
+        story.killed_at = self._now()
+        finished = self._ingest.finished_batches()
+        story.killed_batch = finished if self._ingest.planned_batches() > finished else None
+        story.killed_durable = self._is_ahead(self._written())
+
+
+def _next_batch(folder: Path) -> int:
+    """Return the number after the last in a batch log of Spark's, which may not be there yet."""
+    try:
+        return max((int(name) + 1 for name in os.listdir(folder) if name.isdecimal()), default=0)
+    except FileNotFoundError:
+        return 0

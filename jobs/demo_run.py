@@ -1,0 +1,166 @@
+"""The demo's course: the feed, two queries and a kill, the checks, the picture."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.query import StreamingQuery
+
+import demo_ingest
+import pravega_spark
+from demo_checks import Finding, every_event_once, every_key_in_order, same_table
+from demo_delays import closing_event, expected_delays, start_delays
+from demo_input import Dataset, write_feed
+from demo_place import Place
+from demo_replay import Ingest, OnSample, Replay, ReplayFailed
+from demo_report import INGEST_LOG, TABLE, Run
+from pravega_spark import StreamManager
+
+CLOSING_EVENTS = 1
+SHUFFLE_PARTITIONS = 2
+
+
+class Reading(StreamingQueryListener):
+    """What the reading query has done, told by Spark batch by batch."""
+
+    def __init__(self) -> None:
+        """Begin with nothing read."""
+        self.query: StreamingQuery | None = None
+        self.events = 0
+        self.batches = 0
+        self.watermark = ""
+
+    def onQueryProgress(self, event: Any) -> None:
+        """Count a finished batch."""
+        progress = event.progress
+        if self.query is None or progress.id != self.query.id:
+            return
+        self.events += progress.numInputRows
+        self.batches += progress.numInputRows > 0
+        self.watermark = progress.eventTime.get("watermark", "")
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Do nothing."""
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Do nothing."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Do nothing: :meth:`has_passed` sees it."""
+
+    def count(self) -> int:
+        """Return the events read; raise ReplayFailed if the query has ended."""
+        if self.query is not None and not self.query.isActive:
+            raise ReplayFailed(f"the reading query ended: {self.query.exception()}")
+        return self.events
+
+    def has_passed(self, hour: datetime) -> bool:
+        """Tell whether a batch whose watermark was at or after the hour is finished."""
+        return self.watermark >= f"{hour:%Y-%m-%dT%H:%M:%S.000Z}"
+
+
+def run(dataset: Dataset, place: Place, on_sample: OnSample, *, started: float) -> Run:
+    """Run the demo from the feed to the picture. Raises ReplayFailed."""
+    feed = place.path("feed")
+    batch_rows = write_feed(dataset, Path(feed))
+    spark = make_session()
+    manager = StreamManager(place.root)
+    reading = Reading()
+    spark.streams.addListener(reading)
+    ingest = Ingest(
+        [sys.executable, demo_ingest.__file__, "--feed", feed, "--root", place.root]
+        + ["--stream", place.stream, "--checkpoint", place.path("checkpoints/ingest")],
+        checkpoint=Path(place.path("checkpoints/ingest")),
+        log=Path(place.path(INGEST_LOG)),
+    )
+    replay = Replay(
+        ingest,
+        batch_rows,
+        written=lambda: manager.stream_info(place.stream).events,
+        read=reading.count,
+        on_sample=on_sample,
+    )
+    try:
+        reading.query = start_delays(
+            spark,
+            root=place.root,
+            stream=place.stream,
+            weather=dataset.weather,
+            table=place.path(TABLE),
+            checkpoint=place.path("checkpoints/delays"),
+        )
+        replay.run()
+        with manager.create_writer(place.stream) as writer:
+            writer.write_event(closing_event(dataset))
+        replay.wait(lambda: reading.has_passed(dataset.last_hour))
+    finally:
+        ingest.stop()
+        if reading.query is not None:
+            reading.query.stop()
+    table = read_table(spark, place.path(TABLE))
+    findings = check(spark, dataset, place, feed, table)
+    spark.stop()
+    return Run(
+        dataset, place, batch_rows, reading.batches, replay.story, findings, table,
+        time.monotonic() - started,
+    )  # fmt: skip
+
+
+def make_session() -> SparkSession:
+    """Return a session with Delta and the data source ``pravega``, quiet, in UTC."""
+    spark = pravega_spark.session(
+        SparkSession.builder.appName("pravega-demo"),
+        **{
+            "spark.log.level": "ERROR",
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.shuffle.partitions": SHUFFLE_PARTITIONS,
+            "spark.databricks.delta.snapshotPartitions": 1,
+        },
+    )
+    assert isinstance(spark, SparkSession)
+    return spark
+
+
+def check(
+    spark: SparkSession, dataset: Dataset, place: Place, feed: str, table: pa.Table
+) -> Sequence[Finding]:
+    """Compare what the stream and the table hold with the source."""
+    rows = spark.read.parquet(feed)
+    digest = F.xxhash64(demo_ingest.event_of(rows)).alias("digest")
+    source = rows.select(F.col("_row").alias("row"), F.col("_key").alias("key"), digest).toArrow()
+    fields = F.from_json(F.col("event").cast("string"), "_row BIGINT, _sequence BIGINT")
+    stream = (
+        spark.read.format("pravega")
+        .option("root", place.root)
+        .load(place.stream)
+        .select(
+            "segment_id",
+            "offset",
+            F.col("routing_key").alias("key"),
+            fields["_row"].alias("row"),
+            fields["_sequence"].alias("sequence"),
+            F.xxhash64("event").alias("digest"),
+        )
+        .toArrow()
+    )
+    return (
+        every_event_once(source, stream, closing=CLOSING_EVENTS),
+        every_key_in_order(stream),
+        same_table("aggregate_matches", table, expected_delays(dataset)),
+    )
+
+
+def read_table(spark: SparkSession, path: str) -> pa.Table:
+    """Return the Delta table that the reading query wrote."""
+    return spark.read.format("delta").load(path).toArrow()

@@ -1,0 +1,19 @@
+"""Spark: the data source ``pravega`` and :func:`session`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pravega_spark.spark.session import session
+
+__all__ = ["session"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for, so that ``import pravega_spark.spark`` needs no Spark."""
+    if name == "session":
+        from pravega_spark.spark.session import session
+
+        return session
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,119 @@
+"""Where a read of one stream begins and ends: the user's options as cuts of a stream's view."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pravega_spark.engine import chunk, cuts, plan
+from pravega_spark.engine.stream import Stream, StreamView
+from pravega_spark.errors import InvalidOption
+from pravega_spark.model import SegmentRange, StreamCut
+from pravega_spark.spark.settings import Bound
+from pravega_spark.spark.values import EARLIEST_OFFSET, LATEST_OFFSET, Instant
+
+
+def resolve(bound: Bound, stream: Stream, view: StreamView) -> StreamCut:
+    """Return the cut that a bound means for a stream, checked against its layout.
+
+    Raises InvalidOption if the bound says nothing of this stream, InvalidStreamCut if it says
+    what is no place in it.
+    """
+    value = bound.value
+    if isinstance(value, Instant):
+        return TimeSearch(stream, value.resolve()).cut(view)
+    if isinstance(value, str):
+        return view.head if value == "earliest" else view.tail
+    found = value.get(view.stream)
+    if found is None:
+        raise InvalidOption(
+            f"option {bound.option} names {', '.join(sorted(value))}, and the query reads "
+            f"{view.stream} too: say where each stream begins or ends, or leave the option out."
+        )
+    if isinstance(found, StreamCut):
+        return cuts.resolve(view, found)
+    positions = {s: _offset(view, s, offset) for s, offset in found.items()}
+    return cuts.resolve(view, StreamCut(view.stream, view.life, positions))
+
+
+def _offset(view: StreamView, segment_id: int, offset: int) -> int:
+    if offset == LATEST_OFFSET:
+        return view.segment(segment_id).next_offset
+    if offset == EARLIEST_OFFSET:
+        return max(0, view.head.positions.get(segment_id, 0))
+    return offset
+
+
+def starting(
+    bound: Bound | None, default: str, no_event_after: str, stream: Stream, view: StreamView
+) -> StreamCut:
+    """Return the cut where a read begins; ``no_event_after`` is Kafka's ByTimestampStrategy."""
+    bound = bound or Bound("startingOffsets", default)
+    if isinstance(bound.value, Instant):
+        search = TimeSearch(stream, bound.value.resolve())
+        found = search.cut(view)
+        if not search.found and no_event_after == "error":
+            raise InvalidOption(
+                f"stream {view.stream} has no event at or after {bound.option}; give an earlier "
+                "time, or set startingOffsetsByTimestampStrategy to latest to begin at the tail."
+            )
+        return found
+    return resolve(bound, stream, view)
+
+
+@dataclass(slots=True)
+class TimeSearch:
+    """Looks for the first events at or after a time; asked again, it looks at what is new only."""
+
+    stream: Stream
+    timestamp_us: int
+    found: dict[int, int] = field(default_factory=dict)
+    """By segment, the offset of the first event that is late enough."""
+    _searched: dict[int, int] = field(default_factory=dict)
+
+    def cut(self, view: StreamView) -> StreamCut:
+        """Return the cut before the events at or after the time; the tail where there are none."""
+        return plan.cut_at(view, lambda segment_id: self._offset(segment_id, view))
+
+    def _offset(self, segment_id: int, view: StreamView) -> int:
+        known = self.found.get(segment_id)
+        if known is not None:
+            return known
+        end = view.segment(segment_id).next_offset
+        head = max(0, view.head.positions.get(segment_id, 0))
+        start = max(head, self._searched.get(segment_id, 0))
+        rng = SegmentRange(view.stream, view.life, segment_id, start, end)
+        for ref in self.stream.chunks(rng, view):
+            offset = chunk.first_at_or_after(
+                self.stream.store, self.stream.path, ref, self.timestamp_us
+            )
+            if offset is not None:
+                return self.found.setdefault(segment_id, max(start, offset))
+        self._searched[segment_id] = end
+        return end
+
+
+@dataclass(slots=True)
+class Target:
+    """How far a streaming query may read one stream: its tail, or the user's end before it."""
+
+    stream: Stream
+    bound: Bound | None
+    _fixed: StreamCut | None = None
+    _search: TimeSearch | None = None
+
+    def at(self, view: StreamView) -> StreamCut:
+        """Return the furthest cut as of a view.
+
+        A cut or offsets are resolved once, at the first view of this run; a time is looked up
+        again until events at or after it have come.
+        """
+        if self.bound is None or self.bound.is_latest:
+            return view.tail
+        if isinstance(self.bound.value, Instant):
+            if self._search is None:
+                self._search = TimeSearch(self.stream, self.bound.value.resolve())
+            return self._search.cut(view)
+        if self._fixed is None or self._fixed.life != view.life:
+            self._fixed = resolve(self.bound, self.stream, view)
+        return self._fixed
+

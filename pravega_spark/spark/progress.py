@@ -1,0 +1,264 @@
+"""How far a streaming query may go next: discovery of streams, their tails, and rate limits.
+
+Lives in the one process that Spark keeps for a query's source; nothing of it is pickled.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from pravega_spark.engine import cuts, plan
+from pravega_spark.engine.stream import Stream, StreamView, open_stream
+from pravega_spark.errors import NoSuchStream, StaleIdentity, TruncatedData
+from pravega_spark.manager import StreamManager
+from pravega_spark.model import SegmentRange, StreamCut
+from pravega_spark.spark.bounds import Target, starting
+from pravega_spark.spark.offsets import StreamOffset
+from pravega_spark.spark.settings import ReadSettings
+
+logger = logging.getLogger(__name__)
+
+TAIL_SECONDS = 1.0
+"""On remote storage the tail is looked up at most this often; a local look costs microseconds."""
+DISCOVERY_SECONDS = 10.0
+"""With subscribePattern, new streams are looked for at most this often."""
+
+Places = dict[str, StreamOffset]
+
+
+@dataclass(slots=True)
+class _Known:
+    """An open stream and its view of a moment ago."""
+
+    stream: Stream
+    target: Target
+    view: StreamView | None = None
+    seen: float = 0.0
+
+
+@dataclass(slots=True)
+class Progress:
+    """The state of one run of a streaming query, between the calls of Spark."""
+
+    settings: ReadSettings
+    clock: Callable[[], float] = time.monotonic
+    _known: dict[str, _Known] = field(default_factory=dict)
+    _names: tuple[str, ...] = ()
+    _named: float | None = None
+    _initial: Places | None = None
+    _frozen: dict[str, StreamCut] | None = None
+    _triggered: float | None = None
+    _idle: tuple[Places, tuple[int, ...]] | None = None
+
+    # What there is
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the streams that the query reads, as of now."""
+        if self.settings.pattern is None:
+            return self.settings.streams
+        now = self.clock()
+        if self._named is None or now - self._named >= DISCOVERY_SECONDS:
+            self._names = tuple(matching(self.settings.root, self.settings.pattern))
+            self._named = now
+        return self._names
+
+    def known(self, name: str, *, refresh: bool = True) -> tuple[_Known, StreamView]:
+        """Return an open stream and its view; refreshed, on remote storage not too often."""
+        known = self._known.get(name)
+        if known is None:
+            stream = open_stream(self.settings.root, name)
+            known = self._known[name] = _Known(stream, Target(stream, self.settings.ending))
+        now = self.clock()
+        old = known.stream.store.is_local or now - known.seen >= TAIL_SECONDS
+        if known.view is None or (refresh and old):
+            known.view, known.seen = known.stream.view(), now
+        return known, known.view
+
+    # Where the query begins
+
+    def initial(self) -> Places:
+        """Return where the query begins; the same however often it is asked for in one run."""
+        if self._initial is None:
+            self._initial = {name: self._begin(name) for name in self.names()}
+        return self._initial
+
+    def _begin(self, name: str) -> StreamOffset:
+        known, view = self.known(name)
+        cut = starting(
+            self.settings.starting, "latest", self.settings.no_event_after, known.stream, view
+        )
+        return StreamOffset(view.record.stream_id, cut, cut)
+
+    # How far it may go
+
+    def freeze(self) -> None:
+        """Fix the end for Trigger.AvailableNow: what is there now, and nothing later."""
+        self._named = None
+        self._frozen = {}
+        for name in self.names():
+            known, view = self.known(name)
+            self._frozen[name] = known.target.at(view)
+
+    def tail(self) -> Places:
+        """Return the newest place of every stream, of what is known here."""
+        found = {}
+        for name in self.names():
+            known = self._known.get(name)
+            if known is not None and known.view is not None:
+                cut = known.view.tail
+                found[name] = StreamOffset(known.view.record.stream_id, cut, cut)
+        return found
+
+    def next(self, start: Places, *, limited: bool) -> Places:
+        """Return the end of the next micro-batch from ``start``: one round of each stream.
+
+        ``limited`` is False where Spark wants all there is. ``start`` itself where nothing is
+        to be read.
+        """
+        views = {name: self.known(name)[1] for name in self._readable(start)}
+        state = (start, tuple(view.version for view in views.values()))
+        if state == self._idle:
+            return start
+        steps, here = {}, dict(start)
+        for name, view in views.items():
+            here[name] = self._here(name, view, start.get(name))
+            steps[name] = plan.step(view, here[name].cut, self._end(name, view))
+        if limited and self._delayed({n: sum(map(len, s.ranges)) for n, s in steps.items()}):
+            return start
+        limits = self._limits(steps) if limited else {}
+        for name, step in steps.items():
+            if name in limits:
+                step = self._limited(name, views[name], here[name].cut, limits[name])
+            here[name] = replace(here[name], cut=step.end)
+        self._idle = state if here == start else None
+        return here
+
+    def _readable(self, start: Places) -> list[str]:
+        """Return the streams to look at: those of now, and of the start what still exists."""
+        names = self.names() if self._frozen is None else tuple(self._frozen)
+        found = []
+        for name in sorted({*names, *start} if self.settings.pattern is None else names):
+            try:
+                self.known(name)
+            except NoSuchStream as error:
+                if self.settings.fail_on_data_loss:
+                    raise
+                logger.warning("failOnDataLoss=false: stream %s is skipped: %s", name, error)
+                continue
+            found.append(name)
+        return found
+
+    def _here(self, name: str, view: StreamView, start: StreamOffset | None) -> StreamOffset:
+        """Return where to go on in a stream; a new one begins at its head."""
+        if start is None:
+            return StreamOffset(view.record.stream_id, view.head, view.head)
+        if (start.stream_id, start.life) == (view.record.stream_id, view.life):
+            return self._unharmed(view, start)
+        error = StaleIdentity(
+            f"stream {name} was deleted and created again: the query has read life {start.life} up "
+            f"to {start.cut}, and now it is in life {view.life}. Start a query with a new "
+            "checkpoint, or set failOnDataLoss to false to go on at its head."
+        )
+        if self.settings.fail_on_data_loss:
+            raise error
+        logger.warning("failOnDataLoss=false: %s", error)
+        return StreamOffset(view.record.stream_id, view.head, view.head)
+
+    def _unharmed(self, view: StreamView, start: StreamOffset) -> StreamOffset:
+        """Return the start, brought up to the head if that is allowed."""
+        if self.settings.fail_on_data_loss:
+            return start
+        clipped, lost = cuts.clip_to_head(view, start.cut)
+        if not lost:
+            return start
+        report_lost(view, lost)
+        return replace(start, cut=clipped)
+
+    def _end(self, name: str, view: StreamView) -> StreamCut:
+        if self._frozen is None:
+            return self._known[name].target.at(view)
+        # A stream that came back in a later life has nothing below the frozen end.
+        frozen = self._frozen.get(name)
+        return frozen if frozen is not None and frozen.life == view.life else view.head
+
+    # Limits
+
+    def _delayed(self, backlog: Mapping[str, int]) -> bool:
+        """Tell whether to wait for minOffsetsPerTrigger events, as Kafka's source does."""
+        least = self.settings.min_events
+        if least is None or self._frozen is not None:
+            return False
+        now = self.clock()
+        since = None if self._triggered is None else now - self._triggered
+        early = since is not None and since * 1_000 < self.settings.max_delay_ms
+        if early and sum(backlog.values()) < least:
+            return True
+        self._triggered = now
+        return False
+
+    def _limits(self, steps: Mapping[str, plan.Step]) -> dict[str, tuple[int | None, int | None]]:
+        """Return each stream's share of the limits in events and bytes, by backlog."""
+        events, size = self.settings.max_events, self.settings.max_bytes
+        if events is None and size is None:
+            return {}
+        backlog = {name: sum(map(len, step.ranges)) for name, step in steps.items()}
+        backlog = {name: count for name, count in backlog.items() if count}
+        most = plan.share(backlog, events) if events is not None else {}
+        total = sum(backlog.values())
+        return {
+            name: (most.get(name), None if size is None else max(1, size * count // total))
+            for name, count in backlog.items()
+        }
+
+    def _limited(
+        self, name: str, view: StreamView, here: StreamCut, limit: tuple[int | None, int | None]
+    ) -> plan.Step:
+        stream = self._known[name].stream
+        return plan.step(
+            view,
+            here,
+            self._end(name, view),
+            max_events=limit[0],
+            max_bytes=limit[1],
+            events_within=lambda s, start, size: events_within(stream, view, s, start, size),
+        )
+
+
+def matching(root: str, pattern: str) -> list[str]:
+    """Return the streams under a root whose whole name matches."""
+    manager = StreamManager(root)
+    wanted = re.compile(pattern)
+    found = (name for scope in manager.list_scopes() for name in manager.list_streams(scope))
+    return sorted(name for name in found if wanted.fullmatch(name))
+
+
+def events_within(
+    stream: Stream, view: StreamView, segment_id: int, start: int, most_bytes: int
+) -> int:
+    """Return the offset up to which about so many bytes suffice; inside a chunk, in proportion."""
+    end = view.segment(segment_id).next_offset
+    window, left, at = 65_536, most_bytes, start
+    while at < end:
+        until = min(end, at + window)
+        rng = SegmentRange(view.stream, view.life, segment_id, at, until)
+        for ref in stream.chunks(rng, view):
+            rows = ref.end - at
+            size = ref.event_bytes * rows // ref.rows
+            if size > left:
+                return at + rows * left // size
+            left, at = left - size, ref.end
+        window *= 4
+    return end
+
+
+def report_lost(view: StreamView, lost: tuple[SegmentRange, ...]) -> None:
+    """Log what failOnDataLoss=false skips."""
+    error = TruncatedData(f"{', '.join(map(str, lost))} was truncated up to {view.head}")
+    logger.warning(
+        "failOnDataLoss=false: at least %d events are skipped: %s", sum(map(len, lost)), error
+    )
+

@@ -1,0 +1,99 @@
+"""The data source ``pravega`` of Spark: streams as batch and streaming frames, and back.
+
+Light to import: Spark imports it in every session, and in several processes for each query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from pravega_spark.errors import InvalidOption
+from pravega_spark.spark.settings import ReadSettings, read_settings, write_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+
+
+class PravegaDataSource(DataSource):
+    """Streams under a root as frames.
+
+    Examples::
+
+        spark.read.format("pravega").option("root", root).load("nyc/flights")
+        spark.readStream.format("pravega").option("root", root).load("nyc/flights")
+        frame.write.format("pravega").mode("append").option("root", root).save("nyc/flights")
+        frame.writeStream.format("pravega").option("root", root)
+             .option("checkpointLocation", folder).start("nyc/flights")
+
+    ``pravega_spark.spark.options`` has the table of all options.
+    """
+
+    options: Mapping[str, str]  # type: ignore[assignment]
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for ``format()``."""
+        return "pravega"
+
+    def _read_settings(self) -> ReadSettings:
+        return read_settings(dict(self.options.items()))
+
+    def schema(self) -> StructType:
+        """Return the columns that a read has."""
+        settings = self._read_settings()
+        if settings.metadata is not None:
+            from pravega_spark.spark.metadata import SCHEMAS
+
+            return SCHEMAS[settings.metadata]
+        from pravega_spark.spark.rows import schema_of
+
+        return schema_of(settings.column_names, settings.columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the batch reader."""
+        settings = self._read_settings()
+        if settings.metadata is not None:
+            from pravega_spark.spark.metadata import MetadataReader
+
+            return MetadataReader(settings, schema)
+        from pravega_spark.spark.batch import PravegaBatchReader
+        from pravega_spark.spark.rows import check_schema
+
+        check_schema(settings.column_names, schema)
+        return PravegaBatchReader(settings, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the streaming reader."""
+        settings = self._read_settings()
+        if settings.metadata is not None:
+            raise InvalidOption(
+                f"option metadata={settings.metadata} is for spark.read; readStream reads events."
+            )
+        from pravega_spark.spark.rows import check_schema
+        from pravega_spark.spark.streaming import PravegaStreamReader
+
+        check_schema(settings.column_names, schema)
+        return PravegaStreamReader(settings, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the batch writer."""
+        from pravega_spark.spark.sink import PravegaBatchWriter, check_mode
+
+        check_mode(overwrite)
+        return PravegaBatchWriter(write_settings(dict(self.options.items())), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Return the streaming writer."""
+        from pravega_spark.spark.sink import PravegaStreamWriter, check_mode
+
+        check_mode(overwrite)
+        return PravegaStreamWriter(write_settings(dict(self.options.items())), schema)

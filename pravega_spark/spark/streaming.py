@@ -1,0 +1,145 @@
+"""The streaming source: micro-batches between stream cuts, in order for every routing key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from pravega_spark.engine import cuts
+from pravega_spark.engine.chunk import ChunkRef
+from pravega_spark.engine.epochs import Lineage
+from pravega_spark.engine.stream import Stream, StreamView
+from pravega_spark.errors import TruncatedData
+from pravega_spark.model import SegmentRange, StreamCut
+from pravega_spark.spark.offsets import StreamOffset, decode, encode
+from pravega_spark.spark.partitions import EventPartition, by_key, counts, read_events
+from pravega_spark.spark.progress import Progress, report_lost
+from pravega_spark.spark.rows import projection
+from pravega_spark.spark.settings import ReadSettings
+
+
+class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches on the driver and reads them in tasks.
+
+    What it knows of a run lives in the driver's copy alone: the copies in tasks only read.
+    """
+
+    def __init__(self, settings: ReadSettings, schema: StructType) -> None:
+        """Take the settings and the schema that Spark wants."""
+        self.settings = settings
+        self._schema_json = schema.json()
+        self._progress: Progress | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the run's state behind."""
+        return {**self.__dict__, "_progress": None}
+
+    @property
+    def progress(self) -> Progress:
+        """The run's state, made when it is first needed."""
+        if self._progress is None:
+            self._progress = Progress(self.settings)
+        return self._progress
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return where the query begins. Spark asks again after a crash in the first batch."""
+        return encode(self.progress.initial())
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the strongest of the limits; the others are combined with it in latestOffset."""
+        settings = self.settings
+        if settings.max_events is not None:
+            return ReadMaxRows(settings.max_events)
+        if settings.max_bytes is not None:
+            return ReadMaxBytes(settings.max_bytes)
+        if settings.min_events is not None:
+            return ReadMinRows(settings.min_events)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return the end of the next micro-batch; ``start`` where there is nothing to read."""
+        begin = decode(start)
+        end = self.progress.next(begin, limited=not isinstance(limit, ReadAllAvailable))
+        return start if end == begin else encode(end)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix the end of the run."""
+        self.progress.freeze()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return the tails, for the query's progress."""
+        tail = self.progress.tail()
+        return encode(tail) if tail else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Return the micro-batch as ranges of segments, with the chunks that hold them."""
+        begin, until = decode(start), decode(end)
+        found: list[tuple[StreamView, SegmentRange, list[ChunkRef]]] = []
+        for name, offset in until.items():
+            before = begin.get(name)
+            cut = offset.origin if before is None else before.begin_of(offset)
+            found += self._ranges(name, cut, offset)
+        shares = counts([rng for _, rng, _ in found], self.settings.min_partitions)
+        planned: list[InputPartition] = []
+        for (view, rng, refs), count in zip(found, shares, strict=True):
+            key_range = Lineage(view).find(rng.segment_id).key_range
+            planned += by_key(rng, refs, count, key_range)
+        return planned
+
+    def _ranges(
+        self, name: str, begin: StreamCut, offset: StreamOffset
+    ) -> list[tuple[StreamView, SegmentRange, list[ChunkRef]]]:
+        if begin == offset.cut:
+            return []
+        known, view = self.progress.known(name, refresh=False)
+        view.check_life(offset.life)
+        end = offset.cut
+        if not self.settings.fail_on_data_loss:
+            begin, lost = cuts.clip_to_head(view, begin)
+            end, _ = cuts.clip_to_head(view, end)
+            if lost:
+                report_lost(view, lost)
+        if cuts.equal_or_after(view, begin, end):
+            return []
+        ranges = cuts.ranges_between(view, begin, end)
+        return [(view, rng, _chunks(known.stream, rng, view)) for rng in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a partition's events as Arrow batches; runs in a task."""
+        if not isinstance(partition, EventPartition):
+            return iter(())
+        rng = partition.rng
+        rows = projection(
+            self.settings.column_names, self._schema_json, rng.stream, rng.segment_id
+        )
+        return read_events(
+            self.settings.root, partition, rows, fail_on_data_loss=self.settings.fail_on_data_loss
+        )
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: positions are in Spark's checkpoint."""
+
+    def stop(self) -> None:
+        """Do nothing: nothing is held open."""
+
+
+def _chunks(stream: Stream, rng: SegmentRange, view: StreamView) -> list[ChunkRef]:
+    try:
+        return stream.chunks(rng, view)
+    except TruncatedData as error:
+        raise TruncatedData(
+            f"{error} Events that the query has still to read are gone. Set failOnDataLoss to "
+            "false to go on at the head, or start again with a new checkpoint."
+        ) from None

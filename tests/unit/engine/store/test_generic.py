@@ -1,0 +1,94 @@
+"""What the store over any fsspec driver makes of the driver's answers and failures."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from pravega_spark.engine.store import Put
+from pravega_spark.engine.store.generic import GenericStore, _modified_ms
+from pravega_spark.errors import StoreError, StoreReadOnly, StoreRefused
+
+
+class Driver(MemoryFileSystem):
+    """Fails every call with ``error``."""
+
+    error: Exception
+
+    def _fail(self, *arguments: Any, **options: Any) -> Any:
+        raise self.error
+
+    pipe_file = cat_file = rm_file = isfile = ls = find = open = _fail
+
+
+def failing(error: Exception) -> GenericStore:
+    driver = Driver(skip_instance_cache=True)
+    driver.error = error
+    return GenericStore("memory://generic-unit", {}, fs=driver)
+
+
+@pytest.mark.parametrize(
+    ("error", "answer"),
+    [
+        (FileExistsError("there"), Put.EXISTS),
+        (TimeoutError(), Put.UNKNOWN),
+        (OSError(5, "of unknown kind"), Put.UNKNOWN),
+        (RuntimeError("of an SDK"), Put.UNKNOWN),
+    ],
+)
+def test_failed_create_has_an_answer(error: Exception, answer: Put) -> None:
+    assert failing(error).put_if_absent("key", b"") is answer
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (PermissionError("denied"), StoreReadOnly),
+        (TypeError("unexpected keyword 'mode'"), StoreRefused),
+        (NotImplementedError(), StoreRefused),
+        (ValueError("mode"), StoreRefused),
+    ],
+)
+def test_driver_that_cannot_or_may_not_create_is_an_error(
+    error: Exception, kind: type[StoreError]
+) -> None:
+    with pytest.raises(kind, match="memory://generic-unit"):
+        failing(error).put_if_absent("key", b"")
+
+
+def test_other_calls_fail_as_the_store_s_own_errors() -> None:
+    store = failing(RuntimeError("of an SDK"))
+    for call in (
+        lambda: store.get("key"),
+        lambda: store.exists("key"),
+        lambda: store.put("key", b""),
+        lambda: store.delete(["key"]),
+        lambda: store.folders(""),
+        lambda: store.list(""),
+        lambda: store.open("key"),
+        lambda: store.get_many(["key"]),
+    ):
+        with pytest.raises(StoreError, match="of an SDK"):
+            call()
+    denied = failing(PermissionError("denied"))
+    for write in (lambda: denied.put("key", b""), lambda: denied.delete(["key"])):
+        with pytest.raises(StoreReadOnly, match="denied"):
+            write()
+
+
+@pytest.mark.parametrize(
+    ("item", "modified_ms"),
+    [
+        ({"mtime": 1.5}, 1_500),
+        ({"updated": "1970-01-01T00:00:02Z"}, 2_000),
+        ({"LastModified": datetime.datetime.fromtimestamp(3, datetime.timezone.utc)}, 3_000),
+        ({"updated": "yesterday"}, 0),
+        ({"mtime": None, "created": 4}, 4_000),
+        ({}, 0),
+    ],
+)
+def test_time_of_change_is_read_in_every_form(item: dict[str, Any], modified_ms: int) -> None:
+    assert _modified_ms(item) == modified_ms
