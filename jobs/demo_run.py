@@ -42,7 +42,7 @@ class Reading(StreamingQueryListener):
     def onQueryProgress(self, event: Any) -> None:
         """Count a finished batch."""
         progress = event.progress
-        if self.query is None or progress.id != self.query.id:
+        if self.query is None or str(progress.id) != self.query.id:
             return
         self.events += progress.numInputRows
         self.batches += progress.numInputRows > 0

@@ -1,13 +1,23 @@
-"""Steps of a stream's story that the public API does not offer yet, made on the engine."""
+"""What tests of the engine share: a clock of their own, small tables, and streams to break."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import itertools
+import random
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
-from pravega_spark.engine import epochs
-from pravega_spark.engine.actions import Body
-from pravega_spark.engine.logreader import LogReader
+import pyarrow as pa
+
+from pravega_spark.config import CLEANUP_WAIT_SECONDS, ScalingPolicy, StreamConfiguration
+from pravega_spark.engine import crashpoints, epochs, lifecycle
+from pravega_spark.engine.actions import PROTOCOL, Add, Body, Remove, new_table
+from pravega_spark.engine.append import Appended, Identity, append
+from pravega_spark.engine.chunk import StagedChunk, encode_events, read_range, stage
+from pravega_spark.engine.cleanup import clean_log, mark_stands, raise_horizon
+from pravega_spark.engine.hygiene import maintain
+from pravega_spark.engine.log import Log
 from pravega_spark.engine.records import (
     EPOCH_PREFIX,
     SEGMENT_PREFIX,
@@ -15,46 +25,244 @@ from pravega_spark.engine.records import (
     SegmentRecord,
     encode_epoch,
 )
-from pravega_spark.engine.snapshot import Snapshot, first_snapshot
+from pravega_spark.engine.routing import Router, split
+from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.snapshot import Snapshot
+from pravega_spark.engine.store import Put, Store
+from pravega_spark.engine.store.fault_plans import Rules
+from pravega_spark.engine.store.faults import FaultyStore, Plan
+from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import Stream, StreamView
-from pravega_spark.model import Epoch, KeyRange
+from pravega_spark.model import KeyRange, SegmentRange
+
+NOW_MS = 1_700_000_000_000
+_tokens = itertools.count(1)
 
 
-def scale(stream: Stream, seal: Collection[int], ranges: Sequence[KeyRange]) -> Epoch:
-    """Replace the segments ``seal`` by new ones of ``ranges``, in one commit."""
-    made: list[Epoch] = []
+class FakeRuntime(Runtime):
+    """Clocks that stand still until somebody sleeps, and randomness from a seed."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.wall_ms = NOW_MS
+        self.elapsed = 1_000.0
+        self._random = random.Random(seed)
+
+    def now_ms(self) -> int:
+        return int(self.wall_ms)
+
+    def now_us(self) -> int:
+        return int(self.wall_ms * 1_000)
+
+    def monotonic(self) -> float:
+        return self.elapsed
+
+    def sleep(self, seconds: float) -> None:
+        self.elapsed += seconds
+        self.wall_ms += seconds * 1_000
+
+    def token(self) -> str:
+        return f"token{next(_tokens):08d}"
+
+    def random(self) -> float:
+        return self._random.random()
+
+
+class Spy(FaultyStore):
+    """A store that remembers its calls and fails by rules that a test adds."""
+
+    def __init__(self, inner: Store | None = None, *, rules: Rules | None = None) -> None:
+        self.rules = rules or Rules()
+        self.calls: list[tuple[str, str]] = []
+        self.sent: list[tuple[str, bytes]] = []
+        self.hook: Callable[[str, str], None] | None = None
+        super().__init__(inner or MemoryStore(), self._plan)
+
+    def _plan(self, operation: str, key: str) -> Any:
+        self.calls.append((operation, key))
+        if self.hook is not None:
+            self.hook(operation, key)
+        return self.rules(operation, key)
+
+    def put_if_absent(self, key: str, data: bytes) -> Put:
+        self.sent.append((key, data))
+        return super().put_if_absent(key, data)
+
+    def count(self, operation: str, part: str = "") -> int:
+        return sum(op == operation and part in key for op, key in self.calls)
+
+
+def memory(runtime: FakeRuntime) -> MemoryStore:
+    return MemoryStore(clock_ms=runtime.now_ms)
+
+
+def faulty(inner: Store, plan: Plan) -> FaultyStore:
+    return FaultyStore(inner, plan)
+
+
+class at_crash_point:  # noqa: N801  reads as a statement
+    """Run something once, when the process is at a crash point."""
+
+    def __init__(self, name: str, action: Callable[[], object]) -> None:
+        self.name, self.action, self.hits = name, action, 0
+
+    def __enter__(self) -> at_crash_point:
+        crashpoints.register(self.name, self._hit)
+        return self
+
+    def _hit(self) -> None:
+        self.hits += 1
+        if self.hits == 1:
+            self.action()
+
+    def __exit__(self, *_: object) -> None:
+        crashpoints.register(self.name, None)
+
+
+# ------------------------------------------------------------------------------- a small table
+
+
+def table_log(store: Store, runtime: Runtime | None = None, path: str = "s/t/events") -> Log:
+    """A log of a table with nothing in it; made unless it exists."""
+    log = Log(store, path, runtime or FakeRuntime())
+
+    def decide(snapshot: Snapshot | None) -> Body | None:
+        if snapshot is not None:
+            return None
+        table = new_table({"a": "long"}, [], "id", path, NOW_MS)
+        return Body("CREATE", protocol=PROTOCOL, metadata=table)
+
+    log.commit(decide)
+    return log
+
+
+def event_add(path: str, segment: int, base: int, rows: int, *, change: bool = True) -> Add:
+    partition = {"segment_id": str(segment), "base_offset": str(base)}
+    return Add(path, partition, 10, NOW_MS, None, {"rows": str(rows)}, change)
+
+
+def put(log: Log, value: str | None, adds: Sequence[Add] = (), removes: Sequence[str] = ()) -> int:
+    """Commit a value of the domain ``test`` and files; return the version."""
+    gone = [Remove(path, NOW_MS) for path in removes]
+
+    def decide(snapshot: Snapshot | None) -> Body:
+        return Body("TEST", domains={"test": value}, adds=adds, removes=gone)
+
+    return log.commit(decide).version
+
+
+def clean(log: Log, runtime: FakeRuntime, mark: int) -> int:
+    """Move the mark, wait as long as it takes, and delete what is below; two checkpoints first."""
+    head = log.refresh()
+    assert head is not None
+    maintain(log.reader, mark, checkpoint=True)
+    maintain(log.reader, head.version, checkpoint=True)
+    raise_horizon(log, head.version, mark)
+    mark_stands(log, now_ms=runtime.now_ms() + 10**12)
+    runtime.sleep(CLEANUP_WAIT_SECONDS + 1)
+    return clean_log(log, now_ms=runtime.now_ms())
+
+
+def versions(log: Log) -> list[int]:
+    """The versions whose commits are stored."""
+    names = [entry.key.rsplit("/", 1)[-1] for entry in log.store.list(log.reader.folder)]
+    return [int(name[:20]) for name in names if name.endswith(".json") and name[0] != "_"]
+
+
+# ----------------------------------------------------------------------------------- streams
+
+
+def make_stream(
+    store: Store | None = None, runtime: Runtime | None = None, segments: int = 1, name: str = "s/t"
+) -> Stream:
+    """A stream that exists, without background work."""
+    stream = Stream(store or MemoryStore(), name, runtime or FakeRuntime())
+    stream.log.maintain = None
+    lifecycle.create(stream, 1, StreamConfiguration(ScalingPolicy.fixed(segments)))
+    return stream
+
+
+def again(stream: Stream, store: Store | None = None) -> Stream:
+    """The same stream as another process would open it."""
+    opened = Stream(store or stream.store, stream.name, stream.runtime)
+    opened.log.maintain = None
+    return opened
+
+
+def staged(
+    stream: Stream, events: Sequence[tuple[str | None, bytes]], version: int | None = None
+) -> list[StagedChunk]:
+    """Chunks of the events, by the newest view known."""
+    view = stream.view(refresh=False)
+    keys, data = [key for key, _ in events], [event for _, event in events]
+    table = encode_events(keys, [stream.runtime.now_us()] * len(events), data)
+    at = view.version if version is None else version
+    return [
+        chunk
+        for segment, part in split(table, Router(view.active.segments))
+        for chunk in stage(
+            stream.store, stream.path, at, segment, part, name=f"{stream.runtime.token()}-{segment}"
+        )
+    ]
+
+
+def write(
+    stream: Stream,
+    events: Sequence[tuple[str | None, bytes]],
+    identity: Identity | None = None,
+    **options: Any,
+) -> Appended:
+    """Append events in one commit."""
+    view = stream.view()
+    return append(stream, view.life, view.version, staged(stream, events), identity, **options)
+
+
+def scale(stream: Stream, seal: Iterable[int], ranges: Iterable[tuple[float, float]]) -> StreamView:
+    """Replace segments by others, in one commit."""
+    doomed, new = list(seal), [KeyRange(*r) for r in ranges]
 
     def decide(snapshot: Snapshot | None) -> Body:
         assert snapshot is not None
         view = StreamView(snapshot)
         record = view.record
-        number = record.next_segment_number
-        epoch = epochs.scale(view, seal, ranges, stream.runtime.now_ms(), number)
-        made[:] = [epoch]
-        after = replace(
-            record, active_epoch=epoch.number, next_segment_number=number + len(ranges)
+        epoch = epochs.scale(
+            view, doomed, new, stream.runtime.now_ms(), record.next_segment_number
         )
-        domains = {
-            STREAM_DOMAIN: after.encode(),
-            f"{EPOCH_PREFIX}{epoch.number}": encode_epoch(epoch),
-        }
-        for segment_id in seal:
+        domains: dict[str, str | None] = {f"{EPOCH_PREFIX}{epoch.number}": encode_epoch(epoch)}
+        for segment_id in epoch.segment_ids:
+            if not view.has_segment(segment_id):
+                domains[f"{SEGMENT_PREFIX}{segment_id}"] = SegmentRecord(segment_id).encode()
+        for segment_id in doomed:
             sealed = replace(view.segment(segment_id), sealed_epoch=epoch.number)
             domains[f"{SEGMENT_PREFIX}{segment_id}"] = sealed.encode()
-        for segment_id in set(epoch.segment_ids) - set(view.active.segment_ids):
-            domains[f"{SEGMENT_PREFIX}{segment_id}"] = SegmentRecord(segment_id).encode()
-        parameters = {"epoch": epoch.number, "sealed": sorted(seal)}
-        return Body("SCALE", parameters=parameters, domains=domains)
+        after = replace(
+            record,
+            active_epoch=epoch.number,
+            next_segment_number=record.next_segment_number + len(new),
+        )
+        domains[STREAM_DOMAIN] = after.encode()
+        return Body("SCALE", domains=domains)
 
     stream.log.commit(decide)
-    return made[0]
+    return stream.view()
 
 
-def snapshots(reader: LogReader, last: int) -> Iterator[Snapshot]:
-    """Yield the snapshot of each version from 0 to ``last``; needs a log without gaps."""
-    snapshot: Snapshot | None = None
-    for commit in reader.span(-1, last):
-        snapshot = (
-            first_snapshot(commit, reader.where) if snapshot is None else snapshot.apply(commit)
-        )
-        yield snapshot
+def events_of(stream: Stream, segment_id: int) -> list[tuple[str | None, bytes]]:
+    """All events of a segment, in order, through its chunks."""
+    view = stream.view()
+    head = max(0, view.record.head.get(segment_id, 0))
+    end = view.segment(segment_id).next_offset
+    rng = SegmentRange(stream.name, view.life, segment_id, head, end)
+    batches = list(read_range(stream.store, stream.path, stream.chunks(rng, view), rng))
+    if not batches:
+        return []
+    rows = pa.Table.from_batches(batches)
+    return list(
+        zip(rows.column("routing_key").to_pylist(), rows.column("event").to_pylist(), strict=True)
+    )
+
+
+def all_events(stream: Stream) -> list[tuple[str | None, bytes]]:
+    """All events, segment after segment in the order of creation."""
+    names = stream.view().snapshot.names(SEGMENT_PREFIX)
+    ids = sorted(int(name.removeprefix(SEGMENT_PREFIX)) for name in names)
+    return [event for segment_id in ids for event in events_of(stream, segment_id)]

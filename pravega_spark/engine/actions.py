@@ -28,6 +28,8 @@ TABLE_PROPERTIES = {
     "delta.enableInCommitTimestamps": "true",
     # We clean our logs ourselves: a foreign maintenance job must find nothing to do.
     "delta.logRetentionDuration": "interval 36500 days",
+    # And we keep the files of every retained version: Delta Spark does not travel back further.
+    "delta.deletedFileRetentionDuration": "interval 36500 days",
     "delta.enableExpiredLogCleanup": "false",
     "delta.checkpointInterval": "1000000000",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pravega_spark import StreamCut
 from pravega_spark.engine.records import StreamState
-from pravega_spark.engine.snapshot import Snapshot
+from pravega_spark.engine.snapshot import Snapshot, first_snapshot
 from pravega_spark.engine.stream import StreamView
 from tests.openness.story import STREAM, Row, Story
 
@@ -39,6 +40,15 @@ def ours(story: Story, snapshot: Snapshot) -> Counter[Row]:
         ]
         rows.update((rng.segment_id, *row) for row in zip(*map(_values, columns), strict=True))
     return rows
+
+
+def snapshots(story: Story, after: Snapshot | None = None) -> Iterator[Snapshot]:
+    """Yield the snapshot of each version, in order, from the first or the one after ``after``."""
+    snapshot = after
+    start = -1 if after is None else after.version
+    for commit in story.stream.log.reader.span(start, story.version):
+        snapshot = snapshot.apply(commit) if snapshot else first_snapshot(commit, story.table)
+        yield snapshot
 
 
 def spark_frame(spark: SparkSession, table: str, **options: Any) -> DataFrame:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from pravega_spark import (
     EventStreamWriter,
-    KeyRange,
     ScalingPolicy,
     StreamConfiguration,
     StreamManager,
@@ -155,11 +154,7 @@ def tell(root: Path) -> Story:
     scale(
         story.stream,
         [first.segment_id, third.segment_id, fourth.segment_id],
-        [
-            KeyRange(low, middle),
-            KeyRange(middle, high),
-            KeyRange(third.key_range.low, fourth.key_range.high),
-        ],
+        [(low, middle), (middle, high), (third.key_range.low, fourth.key_range.high)],
     )
     story.did("SCALE")
     clock.set(START_US - 3_600_000_000)  # a clock that was set back: commit times go on rising

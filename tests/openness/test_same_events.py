@@ -6,14 +6,13 @@ import pytest
 
 from tests.openness import engines
 from tests.openness.story import Story
-from tests.support import snapshots
 from pyspark.sql import SparkSession
 
 
 def test_all(story: Story, spark: SparkSession) -> None:
     import time
     print(story.operations, story.checkpoints)
-    for snapshot in snapshots(story.stream.log.reader, story.version):
+    for snapshot in engines.snapshots(story):
         v = snapshot.version
         t=[time.time()]
         a = engines.ours(story, snapshot); t.append(time.time())

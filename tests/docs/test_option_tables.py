@@ -1,0 +1,37 @@
+"""The option tables of docs/spark.md are those of the code.
+
+``PRAVEGA_SPARK_WRITE_DOCS=1 pytest tests/docs`` writes them anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from pravega_spark.spark import options
+
+PAGE = Path(__file__).parents[2] / "docs/spark.md"
+
+
+def _table(rows: Iterable[options.Option]) -> str:
+    lines = ["| option | default | meaning |", "| --- | --- | --- |"]
+    for row in rows:
+        names = " ".join(f"`{name}`" for name in (row.name, *row.aliases))
+        lines.append(f"| {names} | {row.default} | {row.meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(("title", "rows"), [("read", options.READ), ("write", options.WRITE)])
+def test_option_table_is_the_code_s(title: str, rows: tuple[options.Option, ...]) -> None:
+    pattern = re.compile(rf"(<!-- {title} options: [^\n]*-->\n)(.*?)(<!-- end -->)", re.DOTALL)
+    text = PAGE.read_text()
+    if os.environ.get("PRAVEGA_SPARK_WRITE_DOCS"):
+        text = pattern.sub(lambda found: found[1] + _table(rows) + found[3], text)
+        PAGE.write_text(text)
+    found = pattern.search(text)
+    assert found is not None
+    assert found[2] == _table(rows)
