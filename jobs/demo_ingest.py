@@ -13,6 +13,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a JVM that ends within a minute, what the optimizing compiler costs is never earned."""
+
 
 def event_of(feed: DataFrame) -> Column:
     """Return the event of a feed's row: the row as JSON, in bytes."""
@@ -51,7 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     spark = (
         SparkSession.builder.master("local[1]")
         .appName("pravega-demo-ingest")
+        .config("spark.driver.extraJavaOptions", SHORT_LIVED)
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()

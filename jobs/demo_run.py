@@ -121,6 +121,7 @@ def make_session() -> SparkSession:
         SparkSession.builder.appName("pravega-demo"),
         **{
             "spark.log.level": "ERROR",
+            "spark.driver.extraJavaOptions": demo_ingest.SHORT_LIVED,
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.session.timeZone": "UTC",

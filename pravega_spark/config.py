@@ -21,6 +21,7 @@ MAX_SEGMENTS = 10_000
 WRITER_BUFFER_BYTES = 64 * MIB
 WRITER_BATCH_BYTES = 32 * MIB
 WRITER_BATCH_EVENTS = 262_144
+WRITER_QUEUE_BATCHES = 16
 MAX_NOTE_LENGTH = 64 * KIB
 
 CHUNK_BYTES = 64 * MIB
@@ -49,7 +50,9 @@ CLEANUP_WAIT_SECONDS = 3_600.0
 
 POLL_LOCAL_SECONDS = (0.001, 0.050)
 POLL_REMOTE_SECONDS = (0.250, 2.0)
-"""First and longest pause between two looks for new commits while following a tail."""
+"""Shortest and longest pause between two looks for new commits while following a tail."""
+POLL_IDLE_SHARE = 0.125
+"""In between, the pause is this part of the time since the last news: so late it is at most."""
 
 DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 

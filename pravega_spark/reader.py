@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pravega_spark.config import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS
+from pravega_spark.config import POLL_IDLE_SHARE, POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS
 from pravega_spark.engine import cuts, plan
 from pravega_spark.engine.chunk import events_of
 from pravega_spark.engine.reading import read_range
@@ -96,8 +96,9 @@ class EventReader:
         """Yield events from a cut on, waiting for new ones at the tail.
 
         Ends when the stream was sealed and read to its end, or when nothing came for ``timeout``
-        seconds. Pauses between looks grow while nothing comes: on an object store to two
-        seconds, on a local disk to 50 ms; a look that finds nothing is one storage call.
+        seconds. Pauses between looks are a part of the time since the last news: on an object
+        store up to two seconds, on a local disk up to 50 ms; a look that finds nothing is one
+        storage call.
         """
         self._guard.check()
         view = self._stream.view()
@@ -106,27 +107,38 @@ class EventReader:
 
     def _follow(self, view: StreamView, cut: StreamCut, timeout: float | None) -> Iterator[Event]:
         runtime = self._stream.runtime
-        local = self._stream.store.is_local
-        shortest, longest = POLL_LOCAL_SECONDS if local else POLL_REMOTE_SECONDS
-        pause, idle_since = shortest, runtime.monotonic()
+        news_at = runtime.monotonic()
         while True:
             before = cut
             for rng, batch in self._rounds(view, cut, view.tail):
                 yield from self._decode(rng, batch)
             cut = self._cut or cut
             if cut != before:
-                pause, idle_since = shortest, runtime.monotonic()
-            else:
-                idle = runtime.monotonic() - idle_since
-                limit = math.inf if timeout is None else timeout
-                if view.record.state is StreamState.SEALED or idle >= limit:
-                    return
-            known = view
+                news_at = runtime.monotonic()
+            elif view.record.state is StreamState.SEALED:
+                return
+            newer = self._await_news(view, news_at, timeout)
+            if newer is None:
+                return
+            view = newer
+
+    def _await_news(
+        self, known: StreamView, news_at: float, timeout: float | None
+    ) -> StreamView | None:
+        """Return the next version's view; None if there is none before the timeout."""
+        runtime = self._stream.runtime
+        local = self._stream.store.is_local
+        shortest, longest = POLL_LOCAL_SECONDS if local else POLL_REMOTE_SECONDS
+        while True:
             view = self._stream.view()
             view.check_life(known.life)
-            if view.version == known.version:
-                runtime.sleep(pause)
-                pause = min(pause * 2, longest)
+            if view.version != known.version:
+                return view
+            idle = runtime.monotonic() - news_at
+            if timeout is not None and idle >= timeout:
+                return None
+            pause = min(longest, max(shortest, idle * POLL_IDLE_SHARE))
+            runtime.sleep(pause if timeout is None else min(pause, timeout - idle))
 
     def ranges(
         self, start: StreamCut = StreamCut.EARLIEST, end: StreamCut = StreamCut.LATEST

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -18,6 +19,7 @@ from pravega_spark.config import (
     WRITER_BATCH_BYTES,
     WRITER_BATCH_EVENTS,
     WRITER_BUFFER_BYTES,
+    WRITER_QUEUE_BATCHES,
 )
 from pravega_spark.engine.batches import BatchCommitter
 from pravega_spark.engine.pending import Pending, WriteFuture
@@ -25,6 +27,7 @@ from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream import Stream
 from pravega_spark.errors import (
     EventTooLarge,
+    IllegalState,
     InvalidInput,
     ObjectClosed,
     PravegaSparkError,
@@ -44,7 +47,7 @@ _writers: weakref.WeakSet[EventStreamWriter] = weakref.WeakSet()
 
 
 def _refuse_in_child() -> None:
-    for writer in _writers:
+    for writer in list(_writers):
         writer._forked()
 
 
@@ -86,6 +89,9 @@ class EventStreamWriter:
         self._queue: deque[Pending] = deque()
         self._current: Pending | None = None
         self._failure: PravegaSparkError | None = None
+        self._failed: list[Pending] = []
+        self._told = False
+        """Whether a call of this writer, not a future, has told somebody of the failure."""
         self._closed = False
         self._thread = threading.Thread(
             target=self._run, name=f"pravega-writer-{stream.name}", daemon=True
@@ -124,7 +130,8 @@ class EventStreamWriter:
         ``event`` is bytes or str (UTF-8), or anything the writer's serializer takes. Without a
         routing key there is no order between events. Blocks while the buffer is full.
         """
-        data = event if type(event) is bytes else self._encode(event)
+        plain = type(event) is bytes and self._serializer is None
+        data: bytes = event if plain else self._encode(event)
         size = len(data)
         if size > MAX_EVENT_BYTES:
             raise EventTooLarge(
@@ -132,8 +139,8 @@ class EventStreamWriter:
                 f"{MAX_EVENT_BYTES} bytes (8 MiB); split it, or store it elsewhere and write a "
                 "reference."
             )
-        if routing_key is not None and type(routing_key) is not str:
-            raise self._bad_key(routing_key)
+        if routing_key is not None and not (type(routing_key) is str and routing_key.isascii()):
+            self._check_key(routing_key)
         with self._lock:
             batch = self._open
             taken = self._taken + size
@@ -148,7 +155,7 @@ class EventStreamWriter:
 
     def write_events(self, events: Iterable[Any], routing_key: str | None = None) -> WriteFuture:
         """Write events all or none, together in one segment; the result is their pointers."""
-        data = [event if type(event) is bytes else self._encode(event) for event in events]
+        data = [self._encode(event) for event in events]
         total = sum(map(len, data))
         if not data:
             raise InvalidInput(f"write_events on stream {self._name} was given no event.")
@@ -163,8 +170,8 @@ class EventStreamWriter:
                 f"{len(data)} events for stream {self._name}: at most {WRITER_BATCH_EVENTS} can "
                 "be written together; use a transaction for more."
             )
-        if routing_key is not None and type(routing_key) is not str:
-            raise self._bad_key(routing_key)
+        if routing_key is not None and not (type(routing_key) is str and routing_key.isascii()):
+            self._check_key(routing_key)
         with self._lock:
             batch = self._room(total, len(data))
             first = batch.add_group(data, routing_key, self._now_us())
@@ -181,6 +188,11 @@ class EventStreamWriter:
         """
         if note is not None:
             self._check_note(note)
+        if threading.current_thread() is self._thread:
+            raise IllegalState(
+                f"flush was called on the writer of stream {self._name} from a callback of one of "
+                "its futures, which it would wait for: flush elsewhere."
+            )
         with self._lock:
             self._check_usable()
             if note is not None:
@@ -193,10 +205,11 @@ class EventStreamWriter:
         if last is not None:
             last.wait(timeout)
             if last.failure is not None:
+                self._told = True
                 raise last.failure
 
     def close(self) -> None:
-        """Flush and stop; closing again does nothing."""
+        """Flush and stop; raise a failure that nobody was told of. Again: nothing."""
         with self._lock:
             if self._closed:
                 return
@@ -209,8 +222,11 @@ class EventStreamWriter:
                 self._limit = _REFUSE
                 self._work.notify_all()
                 self._changed.notify_all()
-            if self._guard.pid == os.getpid():
+            here = self._guard.pid == os.getpid()
+            if here and threading.current_thread() is not self._thread:
                 self._thread.join()
+        if self._failure is not None and not self._told and not any(b.told for b in self._failed):
+            self._raise_failure()
 
     def __enter__(self) -> EventStreamWriter:
         """Return itself."""
@@ -222,8 +238,15 @@ class EventStreamWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Flush and close; what was written before an exception is flushed too."""
-        self.close()
+        """Flush and close; what was written before an exception is flushed too.
+
+        An exception of the body goes on, whatever the writer has to say besides.
+        """
+        if kind is None:
+            self.close()
+        else:
+            with contextlib.suppress(PravegaSparkError):
+                self.close()
 
     def __reduce__(self) -> Any:
         """Refuse pickling: a writer has a thread and a session."""
@@ -239,7 +262,7 @@ class EventStreamWriter:
                 )
             return data
         if isinstance(event, str):
-            return event.encode()
+            return self._utf8("an event", event)
         if isinstance(event, (bytes, bytearray, memoryview)):
             return bytes(event)
         raise InvalidInput(
@@ -247,10 +270,22 @@ class EventStreamWriter:
             "the writer a serializer, such as pravega_spark.json_serializer."
         )
 
-    def _bad_key(self, routing_key: object) -> InvalidInput:
-        return InvalidInput(
-            f"a routing key is a str or None, not {type(routing_key).__name__}: {routing_key!r}."
-        )
+    def _check_key(self, routing_key: object) -> None:
+        if type(routing_key) is not str:
+            raise InvalidInput(
+                f"a routing key is a str or None, not {type(routing_key).__name__}: "
+                f"{routing_key!r}."
+            )
+        self._utf8("a routing key", routing_key)
+
+    def _utf8(self, what: str, text: str) -> bytes:
+        try:
+            return text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidInput(
+                f"{what} for stream {self._name} has no UTF-8 form: {error}; replace the lone "
+                "surrogates in it."
+            ) from None
 
     def _check_note(self, note: str) -> None:
         if self._committer.is_anonymous:
@@ -264,19 +299,27 @@ class EventStreamWriter:
     def _check_usable(self) -> None:
         self._guard.check()
         if self._failure is not None:
-            raise type(self._failure)(*self._failure.args) from self._failure
+            self._raise_failure()
         if self._closed:
             raise ObjectClosed(f"the writer of stream {self._name} was closed; create a new one.")
 
+    def _raise_failure(self) -> None:
+        assert self._failure is not None
+        self._told = True
+        raise type(self._failure)(*self._failure.args) from self._failure
+
     def _forked(self) -> None:
-        """In a child process: let nothing in, nor wait for a lock whose holder is not here."""
+        """In a child process: let nothing in, nor wait for one that is not here."""
         self._limit = _REFUSE
         self._make_lock()
+        for batch in (self._current, *self._queue, self._open):
+            if batch is not None and not batch.is_done():
+                batch.abandon(self._guard.error())
 
     def _room(self, size: int, count: int) -> Pending:
         """Return the open batch with room for events of ``size`` bytes; wait while all is full."""
         self._check_usable()
-        while self._taken > self._settled and self._full(size):
+        while self._full(size) and threading.current_thread() is not self._thread:
             self._changed.wait()
             self._check_usable()
         batch = self._open
@@ -289,7 +332,9 @@ class EventStreamWriter:
         return self._open
 
     def _full(self, size: int) -> bool:
-        return self._taken - self._settled + size > self._buffer_bytes
+        pending = self._taken - self._settled
+        too_many = len(self._queue) >= WRITER_QUEUE_BATCHES  # of events that have no bytes
+        return too_many or (pending > 0 and pending + size > self._buffer_bytes)
 
     def _roll(self) -> None:
         self._queue.append(self._open_anew())
@@ -306,9 +351,7 @@ class EventStreamWriter:
     def _set_limit(self) -> None:
         room = self._settled + self._buffer_bytes
         usable = not self._closed and self._failure is None
-        self._limit = (
-            min(room, self._before_open + WRITER_BATCH_BYTES) if usable else _REFUSE
-        )
+        self._limit = min(room, self._before_open + WRITER_BATCH_BYTES) if usable else _REFUSE
 
     def _take(self) -> Pending | None:
         """Return the next batch to commit; None when the writer was closed and all is done."""
@@ -348,7 +391,7 @@ class EventStreamWriter:
         with self._lock:
             self._failure = error
             self._limit = _REFUSE
-            pending = [batch, *self._queue, self._open]
+            pending = self._failed = [batch, *self._queue, self._open]
             self._queue.clear()
             self._changed.notify_all()
         for failed in pending:

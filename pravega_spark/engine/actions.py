@@ -199,10 +199,6 @@ def parse_commit(version: int, data: bytes, where: str, *, light: bool = False) 
     commit is the first one.
     """
     first, _, rest = data.partition(b"\n")
-    if not data.endswith(b"\n"):
-        raise CorruptLog(
-            f"{where}: version {version} of the log is torn or empty; restore it from a copy."
-        )
     try:
         info = _info(version, first, where)
         head, mark, digest = first.rpartition(b',"digest":"')
@@ -211,7 +207,8 @@ def parse_commit(version: int, data: bytes, where: str, *, light: bool = False) 
         return _parse(version, info, rest, light)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptLog(
-            f"{where}: version {version} of the log is damaged ({error!r}); restore it from a copy."
+            f"{where}: version {version} of the log is torn or damaged ({error!r}); restore it "
+            "from a copy."
         ) from error
 
 

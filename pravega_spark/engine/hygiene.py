@@ -57,6 +57,8 @@ def maintain(reader: LogReader, version: int, *, checkpoint: bool | None = None)
     hint_state, hint_checkpoint = reader.hint()
     if hint_state >= version and not checkpoint:
         return
+    if checkpoint and reader.checkpoint(version) is not None:
+        return
     snapshot, layer = _gather(reader, version)
     if version - layer.older < len(snapshot.domains) // 8 and not checkpoint:
         return

@@ -127,6 +127,8 @@ class Log:
                     raise
             else:
                 if not self._cleaned(base.version, opened):
+                    if opened and self._snapshot is not None:
+                        self.reader.check_end(self._snapshot.version)
                     self._head_seen = asked
                     return
             self._snapshot, self._files = None, None

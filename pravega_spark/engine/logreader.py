@@ -71,11 +71,20 @@ class LogReader:
             found = self.store.get_many([self.key(version) for version in versions])
             for version, data in zip(versions, found, strict=True):
                 if data is None:
-                    raise CorruptLog(
-                        f"{self.where}: version {version} of the log is missing although version "
-                        f"{last} exists; restore it from a copy."
-                    )
+                    raise self._missing(version, last)
                 yield parse_commit(version, data, self.where, light=light)
+
+    def check_end(self, version: int) -> None:
+        """Raise CorruptLog if the log goes on behind a gap after the version that looks last."""
+        behind = version + 2
+        if self.store.exists(self.key(behind)) and not self.store.exists(self.key(behind - 1)):
+            raise self._missing(behind - 1, behind)
+
+    def _missing(self, version: int, last: int) -> CorruptLog:
+        return CorruptLog(
+            f"{self.where}: version {version} of the log is missing although version {last} "
+            "exists; restore it from a copy."
+        )
 
     def last_listed(self, after: int) -> int:
         """Return the newest version above ``after`` that a listing shows, ``after`` if none."""
@@ -138,10 +147,7 @@ class LogReader:
         """Raise CorruptLog if there are commits although version 0 is missing."""
         versions = [state_version(entry.key) for entry in self.store.list(self.folder)]
         if max(versions, default=-1) >= 0:
-            raise CorruptLog(
-                f"{self.where}: version 0 of the log is missing although version {max(versions)} "
-                "exists; restore it from a copy."
-            )
+            raise self._missing(0, max(versions))
 
     def _open_slowly(self, first: Commit, below: int | None) -> tuple[Snapshot, int]:
         """Open without the hint: the newest sound state file, else a checkpoint, else all."""

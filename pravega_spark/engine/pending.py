@@ -6,6 +6,7 @@ the number of its event.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -15,6 +16,8 @@ import numpy as np
 
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.model import EventPointer
+
+logger = logging.getLogger(__name__)
 
 Places = Callable[[int], EventPointer]
 
@@ -34,6 +37,7 @@ class Pending:
         "note",
         "size_bytes",
         "times_us",
+        "told",
     )
 
     def __init__(self) -> None:
@@ -47,6 +51,8 @@ class Pending:
         """Set when the batch is closed."""
         self.note: str | None = None
         self.failure: PravegaSparkError | None = None
+        self.told = False
+        """Whether a future has told somebody of the failure."""
         self._pointers: Places | None = None
         self._done = threading.Event()
         self._lock = threading.Lock()
@@ -88,7 +94,13 @@ class Pending:
             self._done.set()
             callbacks, self._callbacks = self._callbacks, []
         for callback, future in callbacks:
-            callback(future)
+            _call(callback, future)
+
+    def abandon(self, error: PravegaSparkError) -> None:
+        """Fail every future in a forked child, where no lock of the parent's can be trusted."""
+        self._lock, self._done = threading.Lock(), threading.Event()
+        self._callbacks = []
+        self.fail(error)
 
     def wait(self, timeout: float | None) -> None:
         """Block until the batch is settled; raise TimeoutError after ``timeout`` seconds."""
@@ -110,7 +122,15 @@ class Pending:
             if not self._done.is_set():
                 self._callbacks.append((callback, future))
                 return
+        _call(callback, future)
+
+
+def _call(callback: Callable[[Any], object], future: WriteFuture) -> None:
+    """Call; an error is logged and stops nobody, as concurrent.futures has it."""
+    try:
         callback(future)
+    except Exception:
+        logger.exception("a callback of %r failed", future)
 
 
 class WriteFuture:
@@ -126,9 +146,9 @@ class WriteFuture:
 
     def result(self, timeout: float | None = None) -> Any:
         """Return the EventPointer (a tuple of them for ``write_events``) once durable."""
-        self._batch.wait(timeout)
-        if self._batch.failure is not None:
-            raise self._batch.failure
+        failure = self.exception(timeout)
+        if failure is not None:
+            raise failure
         if self._count is None:
             return self._batch.pointer(self._index)
         return tuple(self._batch.pointer(self._index + i) for i in range(self._count))
@@ -136,6 +156,7 @@ class WriteFuture:
     def exception(self, timeout: float | None = None) -> PravegaSparkError | None:
         """Return why the write failed, or None, once it is settled."""
         self._batch.wait(timeout)
+        self._batch.told = True
         return self._batch.failure
 
     def done(self) -> bool:

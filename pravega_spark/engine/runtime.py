@@ -56,7 +56,11 @@ class ProcessGuard:
     def check(self) -> None:
         """Raise ForkedProcess in any process but the one that made the object."""
         if self.pid != os.getpid():
-            raise ForkedProcess(
-                f"{self.what} was made in process {self.pid} before it forked; its threads and "
-                "connections do not survive that: create it in the child process."
-            )
+            raise self.error()
+
+    def error(self) -> ForkedProcess:
+        """Return the error that a child process gets."""
+        return ForkedProcess(
+            f"{self.what} was made in process {self.pid} before it forked; its threads and "
+            "connections do not survive that: create it in the child process."
+        )

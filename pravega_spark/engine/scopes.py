@@ -135,9 +135,7 @@ class Scope:
         self.table.change(decide)
         return outcome[0]
 
-    def retag(
-        self, name: str, life: int, version: int, configuration: StreamConfiguration
-    ) -> None:
+    def retag(self, name: str, life: int, version: int, configuration: StreamConfiguration) -> None:
         """Show a stream's configuration as of a version; a row of a newer one stays."""
 
         def decide(state: TableState) -> Change | None:
@@ -162,9 +160,7 @@ class Scope:
         self.table.change(decide)
 
 
-def _row(
-    name: str, life: int, version: int, configuration: StreamConfiguration
-) -> dict[str, Any]:
+def _row(name: str, life: int, version: int, configuration: StreamConfiguration) -> dict[str, Any]:
     return {
         "name": name,
         "kind": "stream",

@@ -116,4 +116,3 @@ class Target:
         if self._fixed is None or self._fixed.life != view.life:
             self._fixed = resolve(self.bound, self.stream, view)
         return self._fixed
-

@@ -6,7 +6,7 @@ Spark keeps an offset as text and compares texts, so one function builds them al
         "origin": {"0#0": 0}, "cut": {"0#0": 120}}}}
 
 ``origin`` is where the query began. A source that is asked for its first offset once more, after a
-crash in the first batch, may name another place; the origin in the batch's end is the one that counts.
+crash in the first batch, may name another place: the origin in the batch's end is what counts.
 """
 
 from __future__ import annotations
@@ -71,6 +71,4 @@ def decode(record: Mapping[str, Any]) -> dict[str, StreamOffset]:
 
 def _decode(name: str, cells: Mapping[str, Any]) -> StreamOffset:
     origin = StreamCut.from_json(name, cells["life"], cells["origin"])
-    return StreamOffset(
-        cells["id"], origin, StreamCut.from_json(name, cells["life"], cells["cut"])
-    )
+    return StreamOffset(cells["id"], origin, StreamCut.from_json(name, cells["life"], cells["cut"]))

@@ -30,7 +30,9 @@ class Option:
 
 
 _TARGET = (
-    Option("root", values.any_text, "-", "Where the streams are: a folder or a URL.", ("location",)),
+    Option(
+        "root", values.any_text, "-", "Where the streams are: a folder or a URL.", ("location",)
+    ),
     Option("scope", values.any_text, "-", "The scope, where `stream` is a bare name."),
     Option("stream", values.any_text, "-", "The stream, `scope/stream`; also the path of load()."),
 )
@@ -159,10 +161,24 @@ WRITE = (
 
 _SPARK_KEYS = frozenset({"path", "paths", "queryname", "checkpointlocation", "__paths__"})
 _LATER = frozenset(
-    """readergroup consumerid readergroupmode transaction transactiontimeout schema scalingpolicy
-    retention badrecords maxfilespertrigger pushfilters default_scale_factor
-    default_segment_target_rate_events_per_sec default_segment_target_rate_bytes_per_sec
-    default_retention_duration_milliseconds default_retention_size_bytes""".split()
+    {
+        "badrecords",
+        "consumerid",
+        "default_retention_duration_milliseconds",
+        "default_retention_size_bytes",
+        "default_scale_factor",
+        "default_segment_target_rate_bytes_per_sec",
+        "default_segment_target_rate_events_per_sec",
+        "maxfilespertrigger",
+        "pushfilters",
+        "readergroup",
+        "readergroupmode",
+        "retention",
+        "scalingpolicy",
+        "schema",
+        "transaction",
+        "transactiontimeout",
+    }
 )
 _IGNORED = {
     "controller": "there is no server to connect to",
@@ -214,11 +230,3 @@ def _check_foreign(key: str, by_key: Mapping[str, Option]) -> None:
     hint = f"did you mean {by_key[near[0]].name}?" if near else f"known are {names}."
     raise InvalidOption(f"unknown option {key!r} of format 'pravega': {hint}")
 
-
-def markdown(table: Iterable[Option]) -> str:
-    """Return the table of options as the documentation shows it."""
-    lines = ["| option | default | meaning |", "| --- | --- | --- |"]
-    for option in table:
-        aliases = "".join(f", `{alias}`" for alias in option.aliases)
-        lines.append(f"| `{option.name}`{aliases} | {option.default} | {option.meaning} |")
-    return "\n".join(lines)

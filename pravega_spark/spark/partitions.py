@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -88,14 +89,12 @@ def by_offset(
                 size = 0
             size += ref.size
         borders.append(rng.end)
-    return [_piece(rng, refs, a, b) for a, b in zip(borders, borders[1:], strict=False) if a < b]
+    return [_piece(rng, refs, a, b) for a, b in pairwise(borders) if a < b]
 
 
 def _piece(rng: SegmentRange, refs: Sequence[ChunkRef], start: int, end: int) -> EventPartition:
     inside = [ref for ref in refs if ref.base_offset < end and ref.end > start]
-    return EventPartition(
-        SegmentRange(rng.stream, rng.life, rng.segment_id, start, end), inside
-    )
+    return EventPartition(SegmentRange(rng.stream, rng.life, rng.segment_id, start, end), inside)
 
 
 def by_key(
@@ -163,11 +162,11 @@ class _Reading:
 
     def _rest(self, end: int | None = None) -> SegmentRange:
         rng = self._rng
-        return SegmentRange(rng.stream, rng.life, rng.segment_id, self._at, rng.end if end is None else end)
+        return SegmentRange(
+            rng.stream, rng.life, rng.segment_id, self._at, rng.end if end is None else end
+        )
 
-    def _range(
-        self, refs: Sequence[ChunkRef], end: int | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    def _range(self, refs: Sequence[ChunkRef], end: int | None = None) -> Iterator[pa.RecordBatch]:
         found = chunk.read_range(
             self._store,
             self._path,
@@ -202,8 +201,11 @@ class _Reading:
             try:
                 yield from self._range([ref], end)
             except FileNotFoundError:
-                missing = f"{self._rest(end)} is lost: {ref} is named by the log, and its file is gone"
-                self._lose(end, DataLoss(f"{missing}; restore it from a copy."))
+                error = DataLoss(
+                    f"{self._rest(end)} is lost: the log names {ref}, whose file is gone; restore "
+                    "it from a copy."
+                )
+                self._lose(end, error)
 
     def _lose(self, end: int, error: Exception) -> None:
         if self._strict:

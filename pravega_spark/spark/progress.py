@@ -130,9 +130,9 @@ class Progress:
         if limited and self._delayed({n: sum(map(len, s.ranges)) for n, s in steps.items()}):
             return start
         limits = self._limits(steps) if limited else {}
+        for name, limit in limits.items():
+            steps[name] = self._limited(name, views[name], here[name].cut, limit)
         for name, step in steps.items():
-            if name in limits:
-                step = self._limited(name, views[name], here[name].cut, limits[name])
             here[name] = replace(here[name], cut=step.end)
         self._idle = state if here == start else None
         return here
@@ -207,11 +207,11 @@ class Progress:
             return {}
         backlog = {name: sum(map(len, step.ranges)) for name, step in steps.items()}
         backlog = {name: count for name, count in backlog.items() if count}
-        most = plan.share(backlog, events) if events is not None else {}
         total = sum(backlog.values())
+        parts = {} if events is None else plan.share(dict(enumerate(backlog.values())), events)
         return {
-            name: (most.get(name), None if size is None else max(1, size * count // total))
-            for name, count in backlog.items()
+            name: (parts.get(i), None if size is None else max(1, size * count // total))
+            for i, (name, count) in enumerate(backlog.items())
         }
 
     def _limited(
@@ -261,4 +261,3 @@ def report_lost(view: StreamView, lost: tuple[SegmentRange, ...]) -> None:
     logger.warning(
         "failOnDataLoss=false: at least %d events are skipped: %s", sum(map(len, lost)), error
     )
-

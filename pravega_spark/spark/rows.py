@@ -1,8 +1,9 @@
-"""The columns of a read, under our names or Kafka's, and batches of events in exactly their types."""
+"""The columns of a read, under our names or Kafka's, and batches in exactly their types."""
 
 from __future__ import annotations
 
 import functools
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,9 +95,9 @@ class Projection:
         self.arrow = to_arrow_schema(schema, timezone="UTC")
         known = {column.name: column.source for column in columns_of(names)}
         self._sources = [known[field.name] for field in schema.fields]
-        self.columns = tuple(
-            dict.fromkeys(s for s in self._sources if not s.startswith("="))
-        ) or ("offset",)
+        self.columns = tuple(dict.fromkeys(s for s in self._sources if not s.startswith("="))) or (
+            "offset",
+        )
         scope, _, name = stream.partition("/")
         self._constants: dict[str, Any] = {
             "=scope": scope,
@@ -134,6 +135,4 @@ def _repeated(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
 @functools.lru_cache(maxsize=256)
 def projection(names: str, schema_json: str, stream: str, segment_id: int) -> Projection:
     """Return this process's projection for a schema and segment."""
-    import json
-
     return Projection(names, StructType.fromJson(json.loads(schema_json)), stream, segment_id)

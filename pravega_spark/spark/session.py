@@ -6,6 +6,7 @@ import logging
 import os
 import shlex
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +114,7 @@ def _submitted() -> dict[str, str]:
     """Return the settings of ``PYSPARK_SUBMIT_ARGS``."""
     words = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
     found = {}
-    for flag, value in zip(words, words[1:], strict=False):
+    for flag, value in pairwise(words):
         if flag in ("--conf", "-c") and "=" in value:
             key, _, setting = value.partition("=")
             found[key] = setting
@@ -165,7 +166,7 @@ def _join(builder: Any) -> SparkSession:
 
 
 def _has_class(jvm: Any, name: str) -> bool:
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
     try:
         jvm.org.apache.spark.util.Utils.classForName(name, False, False)

@@ -205,9 +205,7 @@ def commit_staged(
     staging = staged[0].staging
     assert all(message.staging == staging for message in staged), "tasks of different plans"
     stream = open_stream(staging.root, staging.stream)
-    return append(
-        stream, staging.life, staging.version, chunks, identity, parameters=parameters
-    )
+    return append(stream, staging.life, staging.version, chunks, identity, parameters=parameters)
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:

@@ -230,4 +230,3 @@ def _cast(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
         raise InvalidInput(
             f"column {name} ({array.type}) cannot be written as {kind}: {error}"
         ) from error
-

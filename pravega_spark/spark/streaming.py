@@ -121,9 +121,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(partition, EventPartition):
             return iter(())
         rng = partition.rng
-        rows = projection(
-            self.settings.column_names, self._schema_json, rng.stream, rng.segment_id
-        )
+        rows = projection(self.settings.column_names, self._schema_json, rng.stream, rng.segment_id)
         return read_events(
             self.settings.root, partition, rows, fail_on_data_loss=self.settings.fail_on_data_loss
         )

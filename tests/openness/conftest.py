@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from pyspark.sql import SparkSession
 
@@ -22,13 +20,13 @@ _SETTINGS = {
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark() -> SparkSession:
     """A session with Delta of its own settings, in the JVM that runs already if one does."""
     made = session(**_LAUNCH).newSession()
     made.sparkContext.setLogLevel("OFF")
     for key, value in _SETTINGS.items():
         made.conf.set(key, value)
-    yield made
+    return made
 
 
 @pytest.fixture(scope="session")

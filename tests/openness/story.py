@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import xxhash
+
 from pravega_spark import (
     EventStreamWriter,
     ScalingPolicy,
@@ -18,6 +20,7 @@ from pravega_spark import (
 )
 from pravega_spark.config import MAX_EVENT_BYTES
 from pravega_spark.engine import hygiene
+from pravega_spark.engine.chunk import encode_events, stage
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.stream import Stream
 from tests.support import scale
@@ -61,6 +64,10 @@ class Story:
         return f"{self.root}/{STREAM}/events"
 
     @property
+    def scope_table(self) -> str:
+        return f"{self.root}/{SCOPE}/_scope"
+
+    @property
     def stream(self) -> Stream:
         return Stream(self.manager._store, STREAM, self.clock)
 
@@ -94,7 +101,10 @@ class Story:
         self.did("APPEND", name, placed)
 
     def write(
-        self, writer: EventStreamWriter, name: str | None, events: Sequence[tuple[bytes, str | None]]
+        self,
+        writer: EventStreamWriter,
+        name: str | None,
+        events: Sequence[tuple[bytes, str | None]],
     ) -> None:
         futures = [writer.write_event(event, key) for event, key in events]
         writer.flush()
@@ -118,12 +128,12 @@ KEYS: Sequence[str | None] = [
     "",
     "Zürich ⇄ 東京",
     "🛫" * 50,
-    "nul\0 and \"quotes\", %25 / back\\slash",
+    'nul\0 and "quotes", %25 / back\\slash',
     None,
 ]
 
 
-def tell(root: Path) -> Story:
+def tell(root: Path, *, sealed: bool = True) -> Story:
     """Create the stream, write, scale, write, seal."""
     clock = Clock()
     manager = StreamManager(root, runtime=clock)
@@ -132,6 +142,7 @@ def tell(root: Path) -> Story:
     configuration = StreamConfiguration(ScalingPolicy.fixed(4), tags={"flights", "été"})
     assert manager.create_stream(STREAM, configuration)
     story.did("CREATE STREAM")
+    assert manager.create_stream("nyc/other")  # so that the scope's table replaced its rows
 
     with manager.create_writer(STREAM, writer_id="ingest") as ingest:
         story.did("OPEN WRITER", "ingest")
@@ -167,8 +178,12 @@ def tell(root: Path) -> Story:
     story.keep_house(checkpoint=False)
     with manager.create_writer(STREAM) as guest:
         story.write(guest, "guest", [(f"third {n}".encode(), f"key-{n}") for n in range(100)])
-    assert manager.seal_stream(STREAM)
-    story.did("SEAL STREAM")
+    view = story.stream.view()
+    events = encode_events([None], [START_US], [b"never committed"])
+    stage(story.stream.store, story.stream.path, view.version, 0, events, name="left-behind")
+    if sealed:
+        assert manager.seal_stream(STREAM)
+        story.did("SEAL STREAM")
     return story
 
 
@@ -195,5 +210,15 @@ def move(story: Story, root: Path) -> Story:
     shutil.copytree(story.root, root)
     clock = Clock(story.clock.now_us())
     manager = StreamManager(root, runtime=clock)
-    return Story(root, manager, clock, list(story.operations), dict(story.rows),
-                 list(story.checkpoints))
+    return Story(
+        root, manager, clock, list(story.operations), dict(story.rows), list(story.checkpoints)
+    )
+
+
+def digests(root: Path) -> dict[str, str]:
+    """Return the digest of every file below a folder, by its path."""
+    return {
+        str(path.relative_to(root)): xxhash.xxh3_128_hexdigest(path.read_bytes())
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }

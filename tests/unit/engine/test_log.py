@@ -524,9 +524,12 @@ def test_files_listed_before_a_clean_up_are_found_after_it() -> None:
     opened.refresh()
     with opened.files() as files:
         files.find(0, 4, 5)  # the newest layer only; the older ones are loaded when needed
+    with at_crash_point("cleanup.delete", opened.refresh):  # it follows all the time
         others_clean(runtime, log)
+
+    with opened.files() as files:
         assert [add.path for add in files.find(0, 0, 5)] == [f"f{n}" for n in range(1, 6)]
-        assert len(list(files.all())) == 5
+        assert len(list(files.all())) == 11
 
 
 def test_list_of_newest_files_is_read_anew_when_it_has_grown(
@@ -561,6 +564,7 @@ def test_commits_of_others_are_durable_before_they_are_shown() -> None:
     spy = Spy()
     log, other = table_log(spy), table_log(spy)
     put(other, "a")
+    spy.calls.clear()
     log.refresh()
     assert spy.count("settle") == 0
     log.refresh(settle=True)

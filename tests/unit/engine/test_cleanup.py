@@ -1,0 +1,308 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pravega_spark.config import CLEANUP_WAIT_SECONDS
+from pravega_spark.engine.append import append
+from pravega_spark.engine.cleanup import clean_log, mark_stands, raise_horizon, sweep_files
+from pravega_spark.engine.hygiene import maintain
+from pravega_spark.engine.log import Log
+from pravega_spark.engine.snapshot import Snapshot
+from pravega_spark.engine.store.fault_plans import Rule
+from pravega_spark.engine.store.faults import Fault
+from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.errors import StagedTooLate, StoreError
+from tests.support import (
+    FakeRuntime,
+    Spy,
+    again,
+    all_events,
+    at_crash_point,
+    clean,
+    event_add,
+    make_stream,
+    memory,
+    put,
+    staged,
+    table_log,
+    versions,
+    write,
+)
+
+
+def filled(commits: int, checkpoints: tuple[int, ...] = ()) -> tuple[FakeRuntime, Spy, Log]:
+    runtime = FakeRuntime()
+    store = Spy(memory(runtime))
+    log = table_log(store, runtime)
+    for n in range(1, commits + 1):
+        put(log, str(n), [event_add(f"f{n}", 0, n - 1, 1)])
+        if n in checkpoints:
+            maintain(log.reader, n, checkpoint=True)
+    return runtime, store, log
+
+
+def wait(runtime: FakeRuntime, log: Log) -> None:
+    assert not mark_stands(log, now_ms=runtime.now_ms() + 10**10)
+    runtime.sleep(CLEANUP_WAIT_SECONDS + 1)
+
+
+def head(log: Log) -> Snapshot:
+    snapshot = log.refresh()
+    assert snapshot is not None
+    return snapshot
+
+
+# ------------------------------------------------------------------------------------ the marks
+
+
+def test_horizon_and_mark_never_go_back_and_never_pass_the_head() -> None:
+    _, _, log = filled(6)
+    raise_horizon(log, 4, 2)
+    for horizon, mark in ((3, 1), (4, 2), (0, 0)):
+        before = head(log).version
+        raise_horizon(log, horizon, mark)
+        assert head(log).version == before
+    assert (head(log).horizon, head(log).cleanup) == (4, 2)
+
+    raise_horizon(log, 1_000, 500)
+    assert (head(log).horizon, head(log).cleanup) == (7, 7)
+    assert head(log).marked == 8
+
+
+def test_mark_never_passes_the_horizon() -> None:
+    _, _, log = filled(6)
+    raise_horizon(log, 3, 5)
+    assert (head(log).horizon, head(log).cleanup) == (3, 3)
+
+
+def test_chunks_staged_below_the_horizon_are_committed_never_again() -> None:
+    stream = make_stream()
+    late = staged(stream, [("k", b"late")])
+    for _ in range(3):
+        write(stream, [("k", b"x")])
+    raise_horizon(stream.log, 1)
+    other = again(stream)  # it staged before the horizon moved and does not know yet
+
+    for opened in (stream, other):
+        with pytest.raises(StagedTooLate, match=r"staged at version 0 .*horizon is at version 1"):
+            append(opened, 1, 0, late)
+    assert len(all_events(stream)) == 3
+
+
+# ------------------------------------------------------------------------------------- clean-up
+
+
+def test_nothing_is_deleted_before_the_mark_has_stood_an_hour_by_both_clocks() -> None:
+    runtime, _, log = filled(9, (3, 6, 9))
+    raise_horizon(log, 9, 6)
+    far = runtime.now_ms() + 10**10
+    assert clean_log(log, now_ms=far) == 0  # our clock is wrong; the store's says it is too early
+    runtime.sleep(CLEANUP_WAIT_SECONDS - 1)
+    assert clean_log(log, now_ms=far) == 0
+    runtime.sleep(2)
+    assert clean_log(log, now_ms=runtime.now_ms() - 10_000) == 0  # ours says it is too early
+    assert clean_log(log, now_ms=runtime.now_ms()) == 5
+    assert versions(log) == [0, 6, 7, 8, 9, 10]
+
+
+def test_a_new_mark_has_to_stand_an_hour_of_its_own() -> None:
+    runtime, _, log = filled(9, (3, 6, 9))
+    raise_horizon(log, 9, 3)
+    wait(runtime, log)
+    raise_horizon(log, 9, 6)
+    assert clean_log(log, now_ms=runtime.now_ms() + 10**10) == 0
+    runtime.sleep(CLEANUP_WAIT_SECONDS + 1)
+    assert clean_log(log, now_ms=runtime.now_ms()) == 5
+
+
+def test_raised_horizon_does_not_make_the_mark_younger() -> None:
+    runtime, _, log = filled(9, (3, 6, 9))
+    raise_horizon(log, 7, 6)
+    wait(runtime, log)
+    raise_horizon(log, 9)
+    assert clean_log(log, now_ms=runtime.now_ms()) == 5
+
+
+def test_version_0_and_all_since_the_older_of_two_sound_checkpoints_stay() -> None:
+    runtime, store, log = filled(12, (3, 6, 9, 12))
+    store.put(f"{log.path}/_delta_log/{12:020d}.checkpoint.parquet", b"torn")
+    raise_horizon(log, 12, 12)
+    wait(runtime, log)
+
+    assert clean_log(log, now_ms=runtime.now_ms()) == 5
+    assert versions(log) == [0, *range(6, 14)]
+    assert log.reader.listed("checkpoint") == [12, 9, 6]
+    assert log.reader.listed("state") == [12, 9, 6]
+    assert Log(store, log.path, runtime).refresh() == head(log)
+
+
+def test_every_retained_version_has_a_sound_checkpoint_to_stand_on() -> None:
+    runtime, store, log = filled(12, (3, 6, 9, 12))
+    store.put(f"{log.path}/_delta_log/{6:020d}.checkpoint.parquet", b"torn")
+    raise_horizon(log, 12, 7)  # version 7 is retained; checkpoint 6 is of no use to it
+    wait(runtime, log)
+
+    assert clean_log(log, now_ms=runtime.now_ms()) == 2
+    assert versions(log)[:2] == [0, 3]
+
+
+@pytest.mark.parametrize("checkpoints", [(), (6,), (9, 12)])
+def test_nothing_is_deleted_without_two_checkpoints_and_one_below_the_mark(
+    checkpoints: tuple[int, ...],
+) -> None:
+    runtime, _, log = filled(12, checkpoints)
+    raise_horizon(log, 12, 8)
+    wait(runtime, log)
+    assert clean_log(log, now_ms=runtime.now_ms()) == 0
+    assert versions(log) == list(range(14))
+
+
+def test_log_without_a_mark_is_never_cleaned() -> None:
+    runtime, _, log = filled(12, (3, 6, 9))
+    runtime.sleep(10 * CLEANUP_WAIT_SECONDS)
+    assert clean_log(log, now_ms=runtime.now_ms()) == 0
+    assert clean_log(Log(MemoryStore(), "none"), now_ms=runtime.now_ms()) == 0
+
+
+def test_deletion_goes_upward_and_a_clean_up_that_died_is_finished_by_the_next() -> None:
+    runtime, store, log = filled(12, (3, 6, 9, 12))
+    raise_horizon(log, 12, 9)
+    wait(runtime, log)
+    store.calls.clear()
+    store.rules.add(Rule(StoreError("died"), "delete", "*/_delta_log/*", nth=4))
+    with pytest.raises(StoreError, match="died"):
+        clean_log(log, now_ms=runtime.now_ms())
+    assert versions(log) == [0, *range(4, 14)]
+    with log.files() as files:
+        assert len(list(files.all())) == 12
+    fresh = Log(store, log.path, runtime)
+    assert fresh.refresh() == head(log)
+    with fresh.files() as files:
+        assert len(list(files.all())) == 12
+
+    assert clean_log(fresh, now_ms=runtime.now_ms()) == 5
+    deleted = [key for op, key in store.calls if op == "delete" and "_delta_log/" in key]
+    commits = [key for key in deleted if "checkpoint" not in key]
+    assert commits == sorted(commits)
+    assert versions(log) == [0, *range(9, 14)]
+
+
+def test_two_cleaners_at_once_do_no_harm() -> None:
+    runtime, store, log = filled(12, (3, 6, 9, 12))
+    raise_horizon(log, 12, 9)
+    wait(runtime, log)
+    other = Log(store, log.path, runtime)
+    with at_crash_point("cleanup.delete", lambda: clean_log(other, now_ms=runtime.now_ms())):
+        clean_log(log, now_ms=runtime.now_ms())
+    assert versions(log) == [0, *range(9, 14)]
+
+
+# ---------------------------------------------------------------------------------------- sweep
+
+
+def files_of(log: Log) -> list[str]:
+    return sorted(e.key.removeprefix(f"{log.path}/") for e in log.store.list(f"{log.path}/data"))
+
+
+def test_sweep_deletes_exactly_what_no_retained_version_needs() -> None:
+    stream = make_stream()
+    log = stream.log
+    for n in range(4):
+        write(stream, [("k", b"%d" % n)])
+    orphan_old = staged(stream, [("k", b"never")], version=2)[0].path
+    orphan_new = staged(stream, [("k", b"never")], version=5)[0].path
+    in_transaction = f"{log.path}/data/t-0001/x.parquet"
+    log.store.put(in_transaction, b"x")
+    paths = [add.path for add in log.reader.span(0, 4) for add in add.adds]
+    put(log, "removes", removes=paths[:1])  # version 5: below the mark
+    put(log, "more")
+    put(log, "removes", removes=paths[1:2])  # version 7: above the mark
+    raise_horizon(log, 5, 5)
+
+    swept = sweep_files(log)
+
+    assert swept.files == 2
+    gone = {paths[0], orphan_old}
+    assert set(files_of(log)) == {*paths, orphan_new, "data/t-0001/x.parquet"} - gone
+    assert sweep_files(log).files == 0
+
+
+def test_sweep_without_a_horizon_deletes_nothing() -> None:
+    stream = make_stream()
+    staged(stream, [("k", b"never")])
+    assert sweep_files(stream.log).files == 0
+    assert len(files_of(stream.log)) == 1
+    assert sweep_files(Log(MemoryStore(), "none")).files == 0
+
+
+def test_sweep_and_append_at_once_never_lose_a_committed_file() -> None:
+    stream = make_stream()
+    for _ in range(3):
+        write(stream, [("k", b"x")])
+    late = staged(stream, [("k", b"late")])
+    other = again(stream)
+    with at_crash_point("sweep.delete", lambda: append(other, 1, 3, late)):
+        staged(stream, [("k", b"never")], version=0)
+        raise_horizon(stream.log, 3)
+        assert sweep_files(stream.log).files == 1
+    assert len(all_events(again(stream))) == 4
+
+
+def test_file_removed_while_a_sweep_looks_is_kept_for_the_versions_that_need_it() -> None:
+    runtime = FakeRuntime()
+    store = Spy(memory(runtime))
+    stream = make_stream(store, runtime)
+    for n in range(4):
+        write(stream, [("k", b"%d" % n)])
+    raise_horizon(stream.log, 4)
+    path = next(iter(stream.log.reader.span(0, 1))).adds[0].path
+
+    def remove(operation: str, key: str) -> None:
+        # another thread of this process commits between two steps of the sweep
+        if operation == "get_many" and key == stream.log.reader.key(1):
+            store.hook = None
+            put(stream.log, "removed", removes=[path])
+
+    store.hook = remove
+    sweep_files(stream.log)
+    assert path in files_of(stream.log)
+
+
+def test_sweep_that_dies_is_finished_by_the_next() -> None:
+    store = Spy()
+    stream = make_stream(store)
+    for n in range(3):
+        staged(stream, [("k", b"%d" % n)])
+        write(stream, [("k", b"%d" % n)])
+    raise_horizon(stream.log, 3)
+    store.rules.add(Rule(Fault.LOSE_REQUEST, "delete", nth=1))
+    with pytest.raises(StoreError):
+        sweep_files(stream.log)
+    assert sweep_files(again(stream).log).files == 3
+    assert len(all_events(stream)) == 3
+
+
+def test_any_order_of_appends_sweeps_and_clean_ups_keeps_every_event() -> None:
+    source = random.Random(7)
+    runtime = FakeRuntime()
+    stream = make_stream(memory(runtime), runtime)
+    written = 0
+    for _ in range(120):
+        action = source.choice(["append", "append", "stage", "sweep", "clean", "open"])
+        version = stream.view().version
+        if action == "append":
+            write(stream, [("k", b"%d" % written)])
+            written += 1
+        elif action == "stage":
+            staged(stream, [("k", b"never")])
+        elif action == "sweep":
+            raise_horizon(stream.log, version - source.randrange(5))
+            sweep_files(stream.log)
+        elif action == "clean":
+            clean(stream.log, runtime, max(stream.view().snapshot.cleanup, version - 7, 0))
+        else:
+            stream = again(stream)
+    assert [event for _, event in all_events(stream)] == [b"%d" % n for n in range(written)]
+    assert all_events(again(stream)) == all_events(stream)

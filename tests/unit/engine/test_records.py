@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pravega_spark.config import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.engine import epochs
+from pravega_spark.engine.records import (
+    SegmentRecord,
+    StreamRecord,
+    StreamState,
+    WriterRecord,
+    decode_epoch,
+    decode_segment,
+    decode_stream,
+    decode_writer,
+    encode_epoch,
+)
+from pravega_spark.errors import CorruptLog
+
+COUNTS = st.integers(0, 2**62)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=9)
+CONFIGURATIONS = st.builds(
+    StreamConfiguration,
+    st.sampled_from([ScalingPolicy.fixed(3), ScalingPolicy.by_event_rate(5, 2, 1)]),
+    st.none() | st.just(RetentionPolicy.by_time("1 hour", "2 days")),
+    st.frozensets(TEXT, max_size=3),
+)
+STREAMS = st.builds(
+    StreamRecord, st.just("s/t"), TEXT, COUNTS, st.sampled_from(StreamState), CONFIGURATIONS,
+    COUNTS, COUNTS, COUNTS, st.dictionaries(COUNTS, COUNTS, max_size=3), COUNTS,
+    st.none() | COUNTS,
+)  # fmt: skip
+
+
+@given(STREAMS)
+def test_stream_record_reads_back_as_it_was_written(record: StreamRecord) -> None:
+    read = decode_stream(record.encode())
+    assert read == record
+    assert read.configuration.tags == record.configuration.tags
+
+
+@given(st.builds(SegmentRecord, COUNTS, COUNTS, COUNTS, st.none() | COUNTS))
+def test_segment_record_reads_back_as_it_was_written(record: SegmentRecord) -> None:
+    read = decode_segment(record.segment_id, record.encode())
+    assert read == record
+    assert read.is_sealed is (record.sealed_epoch is not None)
+
+
+@given(st.builds(WriterRecord, TEXT, COUNTS, COUNTS, COUNTS, st.none() | TEXT, COUNTS))
+def test_writer_record_reads_back_as_it_was_written(record: WriterRecord) -> None:
+    assert decode_writer(record.writer_id, record.encode()) == record
+
+
+@given(st.integers(1, 40), st.integers(0, 1000), st.integers(0, 1000), COUNTS)
+def test_epoch_reads_back_as_it_was_written(count: int, first: int, number: int, ms: int) -> None:
+    epoch = epochs.first_epoch(count, first, number, ms)
+    assert decode_epoch(number, encode_epoch(epoch)) == epoch
+
+
+def test_epoch_that_does_not_tile_the_key_space_is_never_read() -> None:
+    text = encode_epoch(epochs.first_epoch(4, 0, 0, 1)).replace("0.25", "0.26", 1)
+    with pytest.raises(AssertionError, match="gap"):
+        decode_epoch(0, text)
+
+
+def test_record_of_a_newer_format_says_to_upgrade() -> None:
+    record = StreamRecord("s/t", "id", 1, StreamState.ACTIVE, StreamConfiguration(), 0, 0, 1, {}, 0)
+    newer = record.encode().replace('"format":1', '"format":2')
+    with pytest.raises(CorruptLog, match=r"format 2.*knows 1.*upgrade"):
+        decode_stream(newer)

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from pravega_spark.engine.store import Store
+from pravega_spark.engine.store.fault_plans import Rule
+from pravega_spark.engine.store.faults import Fault
+from pravega_spark.engine.store.local import LocalStore
+from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.engine.table import Change, Rows, StateTable, TableState
+from pravega_spark.errors import CorruptChunk, InvalidInput, StoreError
+from tests.support import FakeRuntime, Spy
+
+SCHEMA = pa.schema([("name", pa.string()), ("count", pa.int64()), ("tags", pa.list_(pa.string()))])
+
+
+def table(store: Store) -> StateTable:
+    made = StateTable(store, "s/_scope", SCHEMA, "name", FakeRuntime())
+    made.log.maintain = None
+    return made
+
+
+def row(name: str, count: int) -> dict[str, Any]:
+    return {"name": name, "count": count, "tags": ["x"]}
+
+
+def raise_count(name: str) -> Any:
+    def decide(state: TableState) -> Change:
+        count = state.rows[name]["count"] if name in state.rows else 0
+        return Change("COUNT", {**state.rows, name: row(name, count + 1)}, {"d": str(count)})
+
+    return decide
+
+
+def counts(rows: Rows) -> dict[str, int]:
+    return {name: row["count"] for name, row in rows.items()}
+
+
+def test_rows_and_domains_change_together_and_read_back_elsewhere() -> None:
+    store = MemoryStore()
+    first = table(store)
+    assert first.read() == TableState(-1)
+    first.change(raise_count("a"))
+    state = first.change(raise_count("b"))
+
+    read = table(store).read()
+    assert (read.version, counts(read.rows)) == (1, {"a": 1, "b": 1}) == (1, counts(state.rows))
+    assert read.snapshot is not None
+    assert read.snapshot.domains["d"] == "0"
+
+
+def test_unchanged_state_is_one_call_and_reads_no_rows_again() -> None:
+    store = Spy()
+    made = table(store)
+    made.change(raise_count("a"))
+    store.calls.clear()
+    made.read()
+    assert [operation for operation, _ in store.calls] == ["get"]
+
+
+def test_change_of_domains_alone_keeps_the_rows_file() -> None:
+    store = MemoryStore()
+    made = table(store)
+    made.change(raise_count("a"))
+    made.change(lambda state: Change("MARK", state.rows, {"d": "9"}))
+    assert len(store.list("s/_scope/data")) == 1
+    assert counts(table(store).read().rows) == {"a": 1}
+
+
+def test_table_without_rows_is_read_as_empty() -> None:
+    store = MemoryStore()
+    made = table(store)
+    made.change(raise_count("a"))
+    made.change(lambda state: Change("CLEAR", {}))
+    assert table(store).read().rows == {}
+    made.change(raise_count("b"))
+    assert counts(table(store).read().rows) == {"b": 1}
+
+
+def test_changes_of_many_threads_are_all_there() -> None:
+    store = MemoryStore()
+    tables = [table(store) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda t=t: [t.change(raise_count("a")) for _ in range(10)])
+        for t in tables
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counts(table(store).read().rows) == {"a": 40}
+
+
+def test_lost_answer_is_not_a_second_change() -> None:
+    store = Spy()
+    made = table(store)
+    made.change(raise_count("a"))
+    store.rules.add(Rule(Fault.LOSE_ANSWER, "put_if_absent", nth=1))
+    assert counts(made.change(raise_count("a")).rows) == {"a": 2}
+
+
+def test_error_of_the_decision_changes_nothing() -> None:
+    store = MemoryStore()
+    made = table(store)
+    made.change(raise_count("a"))
+
+    def refuse(state: TableState) -> Change:
+        raise InvalidInput("no")
+
+    with pytest.raises(InvalidInput, match="no"):
+        made.change(refuse)
+    assert made.read().version == 0
+
+
+def test_any_delta_reader_sees_exactly_the_newest_rows(tmp_path: Path) -> None:
+    made = table(LocalStore(str(tmp_path)))
+    for _ in range(3):
+        made.change(raise_count("a"))
+    made.change(raise_count("b"))
+    for version, wanted in ((0, {"a": 1}), (2, {"a": 3}), (3, {"a": 3, "b": 1})):
+        delta = deltalake.DeltaTable(str(tmp_path / "s" / "_scope"), version=version)
+        rows = delta.to_pyarrow_table().to_pylist()
+        assert {row["name"]: row["count"] for row in rows} == wanted
+
+
+@pytest.mark.parametrize("damage", ["torn", "gone"])
+def test_damaged_rows_are_an_error_that_names_the_file(damage: str) -> None:
+    store = MemoryStore()
+    table(store).change(raise_count("a"))
+    (entry,) = store.list("s/_scope/data")
+    if damage == "gone":
+        store.delete([entry.key])
+    else:
+        store.put(entry.key, store.get(entry.key)[:20])
+    with pytest.raises(CorruptChunk, match=r"s/_scope: the rows in data/v0/.*restore"):
+        table(store).read()
+
+
+def test_storage_that_refuses_to_read_rows_is_not_called_damage() -> None:
+    store = Spy()
+    table(store).change(raise_count("a"))
+    store.rules.add(Rule(StoreError("down"), "get", "*/data/*"))
+    with pytest.raises(StoreError, match="down"):
+        table(store).read()

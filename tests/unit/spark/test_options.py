@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+from pravega_spark.errors import InvalidOption
+from pravega_spark.model import StreamCut, make_segment_id
+from pravega_spark.spark import options, values
+from pravega_spark.spark.settings import Bound, read_settings, write_settings
+
+ROOT = {"root": "/data/streams"}
+
+
+def read(**given: str) -> object:
+    return read_settings({**ROOT, "path": "nyc/flights", **given})
+
+
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [
+        ("startingofset", "startingOffsets"),
+        ("maxOffsetPerTrigger", "maxOffsetsPerTrigger"),
+        ("start_streamcut", "startingStreamCut"),
+        ("failOnDataloss2", "failOnDataLoss"),
+    ],
+)
+def test_unknown_option_names_the_nearest_known_one(key: str, nearest: str) -> None:
+    with pytest.raises(InvalidOption, match=f"unknown option '{key}'.*did you mean {nearest}"):
+        read(**{key: "1"})
+
+
+def test_unlike_anything_known_lists_the_known_options() -> None:
+    with pytest.raises(InvalidOption, match=r"known are .*endingOffsets.*subscribe"):
+        read(zzzz="1")
+
+
+@pytest.mark.parametrize("key", ["readerGroup", "transaction", "badRecords", "maxFilesPerTrigger"])
+def test_option_of_a_later_version_is_refused_as_such(key: str) -> None:
+    with pytest.raises(InvalidOption, match=f"{key} is not available in this version"):
+        read(**{key: "x"})
+
+
+def test_option_of_the_other_side_is_refused_as_such() -> None:
+    with pytest.raises(InvalidOption, match="numSegments is for writing only"):
+        read(numSegments="3")
+    with pytest.raises(InvalidOption, match="minPartitions is for reading only"):
+        write_settings({**ROOT, "path": "a/b", "minPartitions": "3"})
+
+
+def test_sparks_own_keys_pass_and_the_old_connectors_are_ignored_aloud(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        found = write_settings(
+            {
+                **ROOT,
+                "path": "a/b",
+                "queryname": "q",
+                "checkpointlocation": "/c",
+                "controller": "tcp://localhost:9090",
+                "exactly_once": "true",
+            }
+        )
+    assert found.checkpoint == "/c"
+    assert "controller is ignored: there is no server" in caplog.text
+    assert "exactly_once is ignored" in caplog.text
+
+
+def test_keys_match_in_any_case_and_aliases_mean_the_same() -> None:
+    found = read_settings(
+        {
+            "LOCATION": "/r",
+            "STREAM": "a/b",
+            "maxrowspertrigger": "5",
+            "approx_bytes_per_trigger": "1k",
+            "start_stream_cut": "earliest",
+        }
+    )
+    assert (found.root, found.streams, found.max_events, found.max_bytes) == ("/r", ("a/b",), 5, 1024)
+    assert found.starting == Bound("startingStreamCut", "earliest")
+
+
+def test_two_names_of_one_option_must_agree() -> None:
+    assert read(maxOffsetsPerTrigger="5", maxRowsPerTrigger="5").max_events == 5  # type: ignore[attr-defined]
+    with pytest.raises(InvalidOption, match="maxOffsetsPerTrigger is given twice"):
+        read(maxOffsetsPerTrigger="5", maxRowsPerTrigger="6")
+
+
+def test_empty_text_counts_as_not_set() -> None:
+    assert read(maxOffsetsPerTrigger="", columns=" ") == read()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "which stream"),
+        ({"stream": "flights"}, "named 'scope/stream'.*root"),
+        ({"stream": "a/b", "path": "a/b"}, "by path and by stream"),
+        ({"subscribe": "a/b", "subscribePattern": ".*"}, "by subscribe and by subscribePattern"),
+        ({"subscribePattern": "("}, "no regular expression"),
+        ({"stream": "a/b", "maxTriggerDelay": "1m"}, "needs minOffsetsPerTrigger"),
+        ({"stream": "a/b", "maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger.*above 0.*'0'"),
+        ({"stream": "a/b", "maxBytesPerTrigger": "much"}, "maxBytesPerTrigger.*'much' is no size"),
+        ({"stream": "a/b", "failOnDataLoss": "ja"}, "failOnDataLoss must be true or false"),
+        ({"stream": "a/b", "columns": "a,a"}, "columns is a list"),
+        ({"stream": "a/b", "metadata": "Lag"}, "one of Streams, StreamInfo, Segments; got 'Lag'"),
+        ({"stream": "a/b", "startingTimestamp": "soon"}, "'soon' is no time"),
+        ({"stream": "a/b", "startingOffsets": "{"}, "startingOffsets is 'earliest'"),
+        ({"stream": "a/b", "startingOffsets": '{"a/b": {"0#0": "x"}}'}, "'x' is no offset"),
+        ({"stream": "a/b", "startingStreamCut": "x"}, "is no stream cut"),
+        ({"stream": "a/b", "startingStreamCut": "a/b@1:0#0=1;a/b@1:0#0=2"}, "one cut for each"),
+    ],
+)
+def test_bad_values_are_refused_with_the_name_and_the_way_on(
+    given: dict[str, str], message: str
+) -> None:
+    with pytest.raises(InvalidOption, match=message):
+        read_settings({**ROOT, **given})
+
+
+def test_root_is_needed_and_memory_is_refused() -> None:
+    with pytest.raises(InvalidOption, match="option root is missing"):
+        read_settings({"path": "a/b"})
+    with pytest.raises(InvalidOption, match="memory is one process's own"):
+        read_settings({"root": "memory://x", "path": "a/b"})
+
+
+def test_scope_and_bare_stream_names_make_a_full_name() -> None:
+    assert read_settings({**ROOT, "scope": "nyc", "stream": "f"}).streams == ("nyc/f",)
+    assert read_settings({**ROOT, "scope": "nyc", "subscribe": "b, a"}).streams == ("nyc/a", "nyc/b")
+
+
+def test_metadata_needs_no_stream_and_takes_a_scope_as_path() -> None:
+    found = read_settings({**ROOT, "metadata": "streams"})
+    assert (found.metadata, found.streams, found.scope) == ("Streams", (), None)
+    assert read_settings({**ROOT, "metadata": "Streams", "path": "nyc"}).scope == "nyc"
+    assert read_settings({**ROOT, "metadata": "Segments", "path": "a/b"}).streams == ("a/b",)
+
+
+def test_time_beats_cut_beats_offsets() -> None:
+    given = {"startingOffsets": "earliest", "startingStreamCut": "latest"}
+    assert read(**given).starting.option == "startingStreamCut"  # type: ignore[attr-defined]
+    found = read(**given, startingTimestamp="0").starting  # type: ignore[attr-defined]
+    assert found == Bound("startingTimestamp", values.Instant(0))
+
+
+def test_json_offsets_name_segments_as_people_or_as_the_column_does() -> None:
+    text = json.dumps({"a/b": {"0#0": 5, "1#2": -1, str(make_segment_id(2, 2)): -2}})
+    assert values.offsets("startingOffsets", text) == {
+        "a/b": {0: 5, make_segment_id(1, 2): -1, make_segment_id(2, 2): -2}
+    }
+
+
+def test_several_cuts_are_separated_by_semicolons() -> None:
+    one, two = StreamCut("a/b", 1, {0: 5}), StreamCut("a/c", 2, {0: -1, 1: 3})
+    assert values.cuts("startingStreamCut", f"{one}; {two}") == {"a/b": one, "a/c": two}
+
+
+@pytest.mark.parametrize(
+    ("text", "us"),
+    [
+        ("1767225600123", 1767225600123000),
+        ("2026-01-01", 1767225600000000),
+        ("2026-01-01T00:00:00.123456Z", 1767225600123456),
+        ("2026-01-01 02:00:00+02:00", 1767225600000000),
+    ],
+)
+def test_times_are_read_in_every_form(text: str, us: int) -> None:
+    assert values.instant("startingTimestamp", text).resolve() == us
+
+
+def test_relative_time_is_before_the_moment_it_is_asked_for() -> None:
+    now = values.Instant(back_ms=0).resolve()
+    assert abs(now - values.instant("t", "-1h").resolve() - 3_600_000_000) < 60_000_000
+
+
+def test_write_options_and_their_defaults() -> None:
+    found = write_settings({**ROOT, "path": "a/b"})
+    assert (found.create_if_missing, found.segments, found.compression) == (True, 1, "zstd")
+    found = write_settings(
+        {
+            **ROOT,
+            "path": "a/b",
+            "routingKey": "k",
+            "eventTime": "t",
+            "txnAppId": "app",
+            "txnVersion": "0",
+            "allow_create_stream": "false",
+            "default_num_segments": "4",
+            "maxRecordsPerFile": "10",
+        }
+    )
+    assert (found.routing_key, found.event_time, found.application) == ("k", "t", ("app", 0))
+    assert (found.create_if_missing, found.segments, found.max_rows) == (False, 4, 10)
+
+
+def test_txn_options_go_together() -> None:
+    with pytest.raises(InvalidOption, match="txnAppId and txnVersion go together"):
+        write_settings({**ROOT, "path": "a/b", "txnAppId": "x"})
+
+
+def test_every_option_has_its_own_name_and_a_meaning() -> None:
+    for table in (options.READ, options.WRITE):
+        keys = [key.lower() for option in table for key in (option.name, *option.aliases)]
+        assert len(keys) == len(set(keys))
+        assert all(option.meaning.endswith(".") for option in table)

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from pravega_spark.config import DELTA_PACKAGE
+from pravega_spark.spark import session as module
+from pravega_spark.spark.session import CATALOG, DELTA_CATALOG, DELTA_EXTENSION, EXTENSIONS, PACKAGES
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_HOME", "SPARK_REMOTE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_bare_settings_get_delta() -> None:
+    wanted = module._wanted({})
+    assert wanted[PACKAGES] == DELTA_PACKAGE
+    assert (wanted[EXTENSIONS], wanted[CATALOG]) == (DELTA_EXTENSION, DELTA_CATALOG)
+
+
+def test_what_the_user_set_stays_and_packages_are_added_to() -> None:
+    wanted = module._wanted(
+        {
+            PACKAGES: "org.example:x:1, org.example:y:2",
+            EXTENSIONS: "org.example.Extension",
+            CATALOG: "org.example.Catalog",
+            "spark.sql.execution.arrow.pyspark.enabled": "false",
+        }
+    )
+    assert wanted[PACKAGES] == f"org.example:x:1,org.example:y:2,{DELTA_PACKAGE}"
+    assert wanted[EXTENSIONS] == f"org.example.Extension,{DELTA_EXTENSION}"
+    assert CATALOG not in wanted
+    assert "spark.sql.execution.arrow.pyspark.enabled" not in wanted
+
+
+def test_another_delta_version_of_the_user_is_not_joined_by_ours() -> None:
+    theirs = "io.delta:delta-spark_4.2_2.13:4.4.1"
+    assert module._wanted({PACKAGES: theirs})[PACKAGES] == theirs
+    assert PACKAGES not in module._wanted({"spark.jars": "/jars/delta-spark_4.2_2.13-4.4.0.jar"})
+
+
+def test_defaults_file_counts_as_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.joinpath("spark-defaults.conf").write_text(
+        "# a comment\n\nspark.jars.packages  org.example:x:1\nspark.sql.extensions=a.B\nodd\n"
+    )
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert module._defaults_file() == {PACKAGES: "org.example:x:1", EXTENSIONS: "a.B"}
+
+
+def test_submit_arguments_count_as_set_and_get_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(
+        "PYSPARK_SUBMIT_ARGS",
+        "--packages org.example:x:1 --conf spark.a='b c' --jars /j.jar pyspark-shell",
+    )
+    found = module._submitted()
+    assert found == {PACKAGES: "org.example:x:1", "spark.a": "b c", "spark.jars": "/j.jar"}
+    module._add_submitted_package()
+    import os
+
+    words = shlex.split(os.environ["PYSPARK_SUBMIT_ARGS"])
+    assert words[1] == f"org.example:x:1,{DELTA_PACKAGE}"
+    assert words[-1] == "pyspark-shell"
+
+
+class _Builder:
+    """Stands in for SparkSession.builder."""
+
+    def __init__(self, **options: str) -> None:
+        self._options: dict[str, str] = options
+
+    def config(self, key: str, value: str) -> _Builder:
+        self._options[key] = value
+        return self
+
+    def getOrCreate(self) -> dict[str, str]:  # noqa: N802
+        return self._options
+
+
+def test_databricks_and_remote_servers_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"spark.a": "b"}
+    assert module.session(_Builder(**{"spark.remote": "sc://host"}), **given) == {
+        "spark.remote": "sc://host",
+        **given,
+    }
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.0")
+    assert module.session(_Builder(), **given) == given

@@ -1,0 +1,284 @@
+"""The writers as Spark's processes use them, without Spark."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType, _parse_datatype_json_string
+
+from pravega_spark.engine.stream import open_stream
+from pravega_spark.errors import (
+    DataLoss,
+    InvalidInput,
+    InvalidOption,
+    NoSuchScope,
+    NoSuchStream,
+    StreamSealed,
+)
+from pravega_spark.manager import StreamManager
+from pravega_spark.spark import staging as staging_module
+from pravega_spark.spark.sink import PravegaBatchWriter, PravegaStreamWriter, Staged
+from pravega_spark.spark.source import PravegaDataSource
+from tests.support import scale
+
+TEXT = {"routing_key": "string", "event": "string"}
+
+
+def schema(**columns: str) -> StructType:
+    fields = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in columns.items()]
+    import json
+
+    found = _parse_datatype_json_string(json.dumps({"type": "struct", "fields": fields}))
+    assert isinstance(found, StructType)
+    return found
+
+
+def source(root: Path, **options: str) -> PravegaDataSource:
+    return PravegaDataSource({"root": str(root), "path": "s/a", **options})
+
+
+def batch_writer(root: Path, columns: dict[str, str] | None = None, **options: str) -> Any:
+    writer = source(root, **options).writer(schema(**(columns or TEXT)), False)
+    assert isinstance(writer, PravegaBatchWriter)
+    return pickle.loads(pickle.dumps(writer))
+
+
+def stream_writer(root: Path, **options: str) -> Any:
+    """The writer as tasks have it: only that one is pickled."""
+    writer = source(root, **options).streamWriter(schema(**TEXT), False)
+    assert isinstance(writer, PravegaStreamWriter)
+    return pickle.loads(pickle.dumps(writer))
+
+
+def rows(first: int, last: int, keys: int = 5) -> pa.RecordBatch:
+    return pa.record_batch(
+        [
+            pa.array([f"k{i % keys}" for i in range(first, last)]),
+            pa.array([str(i) for i in range(first, last)]),
+        ],
+        names=["routing_key", "event"],
+    )
+
+
+def read(root: Path, name: str = "s/a") -> list[int]:
+    return [int(event.data) for event in StreamManager(root).read(name)]
+
+
+def version(root: Path) -> int:
+    return open_stream(str(root), "s/a").view().version
+
+
+def test_batch_is_one_commit_in_the_order_of_the_partitions(tmp_path: Path) -> None:
+    writer = batch_writer(tmp_path)
+    before = version(tmp_path)
+    messages = [writer.write(iter([rows(10 * p, 10 * p + 10)])) for p in range(4)]
+    assert read(tmp_path) == [], "nothing is visible before the commit"
+    writer.commit(pickle.loads(pickle.dumps(messages)))
+    assert read(tmp_path) == list(range(40))
+    assert version(tmp_path) == before + 1
+
+
+def test_only_messages_that_spark_passes_are_committed(tmp_path: Path) -> None:
+    writer = batch_writer(tmp_path)
+    writer.write(iter([rows(0, 10)]))
+    again = writer.write(iter([rows(0, 10)]))
+    writer.commit([again])
+    assert read(tmp_path) == list(range(10))
+
+
+def test_missing_message_commits_nothing(tmp_path: Path) -> None:
+    writer = batch_writer(tmp_path)
+    with pytest.raises(DataLoss, match="1 of 2 tasks gave no result"):
+        writer.commit([writer.write(iter([rows(0, 10)])), None])
+    writer.abort([None])
+    assert read(tmp_path) == []
+
+
+def test_empty_write_makes_no_commit(tmp_path: Path) -> None:
+    writer = batch_writer(tmp_path)
+    before = version(tmp_path)
+    writer.commit([writer.write(iter([]))])
+    writer.commit([])
+    assert version(tmp_path) == before
+
+
+def test_application_version_is_written_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"txnappid": "etl/with any text", "txnversion": "7"}
+    first, racing = batch_writer(tmp_path, **options), batch_writer(tmp_path, **options)
+    for writer in (first, racing):
+        writer.commit([writer.write(iter([rows(0, 10)]))])
+    with caplog.at_level(logging.WARNING):
+        late = batch_writer(tmp_path, **options)
+        message = late.write(iter([rows(0, 10)]))
+        assert message.chunks == [], "what is known to be there is not staged again"
+        late.commit([message])
+    assert "skipped as duplicate: stream s/a has version 7 of txnAppId etl/with any text" in (
+        caplog.text
+    )
+    assert read(tmp_path) == list(range(10))
+    newer = batch_writer(tmp_path, txnappid="etl/with any text", txnversion="8")
+    newer.commit([newer.write(iter([rows(10, 20)]))])
+    other = batch_writer(tmp_path, txnappid="other", txnversion="1")
+    other.commit([other.write(iter([rows(20, 30)]))])
+    assert read(tmp_path) == list(range(30))
+
+
+def commit(root: Path, messages: list[Staged], batch_id: int, **options: str) -> None:
+    """Commit as Spark does: with a fresh writer, which made no plan."""
+    writer = source(root, **options).streamWriter(schema(**TEXT), False)
+    writer.commit(messages, batch_id)  # type: ignore[arg-type]
+    assert writer._staging is None  # type: ignore[attr-defined]
+
+
+def staged(root: Path, first: int, last: int, query: str = "q-1") -> list[Staged]:
+    message = stream_writer(root).write(iter([rows(first, last)]))
+    message.query_id = query
+    return [message]
+
+
+def test_replayed_batch_is_in_the_stream_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    commit(tmp_path, staged(tmp_path, 0, 10), 0)
+    with caplog.at_level(logging.WARNING):
+        commit(tmp_path, staged(tmp_path, 0, 10), 0)
+    assert "stream s/a has batch 0 of query spark.q-1" in caplog.text
+    commit(tmp_path, staged(tmp_path, 10, 20), 1)
+    commit(tmp_path, staged(tmp_path, 100, 110, query="q-2"), 0)
+    assert read(tmp_path) == [*range(20), *range(100, 110)]
+
+
+def test_abort_after_a_commit_that_took_effect_deletes_nothing(tmp_path: Path) -> None:
+    messages = staged(tmp_path, 0, 10)
+    commit(tmp_path, messages, 0)
+    writer = source(tmp_path).streamWriter(schema(**TEXT), False)
+    writer.abort([*messages, None], 0)  # type: ignore[list-item]
+    commit(tmp_path, messages, 0)
+    assert read(tmp_path) == list(range(10))
+
+
+def test_query_id_falls_back_to_the_checkpoint(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.mkdir()
+    messages = staged(tmp_path, 0, 10, query="")
+    with pytest.raises(InvalidOption, match="query's id is neither"):
+        commit(tmp_path, messages, 0, checkpointlocation=str(checkpoint))
+    (checkpoint / "metadata").write_text('{"id":"from-checkpoint"}')
+    for _ in range(2):
+        commit(tmp_path, messages, 0, checkpointlocation=str(checkpoint))
+    assert read(tmp_path) == list(range(10))
+    view = open_stream(str(tmp_path), "s/a").view()
+    assert view.writer("spark.from-checkpoint") is not None
+
+
+def test_scale_between_tasks_and_commit_is_not_seen_by_the_query(tmp_path: Path) -> None:
+    messages = staged(tmp_path, 0, 40)
+    stream = open_stream(str(tmp_path), "s/a")
+    scale(stream, [0], [(0.0, 0.5), (0.5, 1.0)])
+    commit(tmp_path, messages, 0)
+    assert sorted(read(tmp_path)) == list(range(40))
+    assert len(stream.view().tail.positions) == 2
+
+
+def test_stream_is_created_if_it_is_missing_unless_told_not_to(tmp_path: Path) -> None:
+    with pytest.raises((NoSuchScope, NoSuchStream)):
+        batch_writer(tmp_path, createifmissing="false")
+    assert not (tmp_path / "s").exists()
+    batch_writer(tmp_path, numsegments="3")
+    assert len(StreamManager(tmp_path).segments("s/a")) == 3
+
+
+def test_sealed_stream_is_refused_before_any_task(tmp_path: Path) -> None:
+    batch_writer(tmp_path)
+    StreamManager(tmp_path).seal_stream("s/a")
+    with pytest.raises(StreamSealed):
+        batch_writer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        ({"a": "string"}, {}, r"no column 'event'.*columns are a.*to_json\(struct\(\*\)\) AS event"),
+        ({"event": "long"}, {}, "column event must be binary or string, and is bigint; cast"),
+        ({"event": "string", "routing_key": "integer"}, {}, "routing_key must be string.*is int"),
+        (TEXT, {"routingkey": "upper(x)"}, r"routingKey names 'upper\(x\)'.*not an expression"),
+        (TEXT, {"eventtime": "event"}, "column event must be timestamp, and is string"),
+        (TEXT, {"columnnames": "kafka"}, "no column 'value'"),
+    ],
+)
+def test_frame_that_does_not_fit_is_refused_with_the_way_on(
+    tmp_path: Path, columns: dict[str, str], options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(InvalidOption, match=message):
+        batch_writer(tmp_path, columns, **options)
+
+
+def test_any_mode_but_append_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidOption, match=r"a stream only grows.*\.mode\('append'\)"):
+        source(tmp_path).writer(schema(**TEXT), True)
+    with pytest.raises(InvalidOption, match="a stream only grows"):
+        source(tmp_path).streamWriter(schema(**TEXT), True)
+
+
+def test_null_payload_is_refused_by_name(tmp_path: Path) -> None:
+    found = pa.record_batch([pa.array(["k", "k"]), pa.array(["a", None])], names=list(TEXT))
+    with pytest.raises(InvalidInput, match="column event is null in 1 of 2 rows"):
+        batch_writer(tmp_path).write(iter([found]))
+
+
+def test_key_that_is_no_text_is_refused_by_name(tmp_path: Path) -> None:
+    writer = batch_writer(tmp_path, {"routing_key": "binary", "event": "binary"})
+    found = pa.record_batch([pa.array([b"\xff"]), pa.array([b"a"])], names=list(TEXT))
+    with pytest.raises(InvalidInput, match=r"column routing_key \(binary\) cannot be written"):
+        writer.write(iter([found]))
+
+
+def test_columns_come_from_the_options(tmp_path: Path) -> None:
+    columns = {"carrier": "string", "at": "timestamp", "event": "binary", "more": "long"}
+    writer = batch_writer(tmp_path, columns, routingkey="carrier", eventtime="at")
+    at = datetime(2013, 1, 1, 12, tzinfo=timezone.utc)
+    found = pa.record_batch(
+        [
+            pa.array(["UA", None]),
+            pa.array([at, at], pa.timestamp("us", "UTC")),
+            pa.array([b"1", b"2"]),
+            pa.array([1, 2]),
+        ],
+        names=list(columns),
+    )
+    writer.commit([writer.write(iter([found]))])
+    events = list(StreamManager(tmp_path).read("s/a"))
+    assert [(e.routing_key, e.timestamp, e.data) for e in events] == [
+        ("UA", at, b"1"),
+        (None, at, b"2"),
+    ]
+
+
+def test_files_are_bounded_in_rows_and_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = batch_writer(tmp_path, numsegments="2", maxrecordsperfile="30")
+    message = writer.write(rows(i, i + 10, keys=50) for i in range(0, 200, 10))
+    assert max(chunk.rows for chunk in message.chunks) <= 30
+    monkeypatch.setattr(staging_module, "ROUTE_BYTES", 100)
+    monkeypatch.setattr(staging_module, "TASK_BYTES", 500)
+    small = writer.write(rows(i, i + 10, keys=50) for i in range(200, 400, 10))
+    assert len(small.chunks) > 10
+    writer.commit([message, small])
+    stream = open_stream(str(tmp_path), "s/a")
+    for segment in stream.view().active.segments:
+        held = [
+            int(e.data)
+            for e in StreamManager(tmp_path).read("s/a")
+            if e.segment_id == segment.segment_id
+        ]
+        assert held == sorted(held)
+    assert sorted(read(tmp_path)) == list(range(400))
