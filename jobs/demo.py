@@ -120,8 +120,8 @@ def picture(done: Run) -> None:
     draw(
         Path(place.path(PICTURE)),
         title=f"{dataset.events:,} {'flights' if flights else 'events'} through one stream",
-        subtitle=f"{dataset.source}: {place.segments} segments, {dataset.keys:,} routing keys "
-        f"({dataset.key})",
+        subtitle=f"{dataset.source}; {place.segments} segments, {dataset.keys:,} routing keys; "
+        f"{done.verdict}",
         story=done.story,
         table=done.table,
         names=airlines() if flights else {},

@@ -35,6 +35,19 @@ def out_console() -> Console:
 
 
 @contextmanager
+def stderr_into(path: str) -> Iterator[None]:
+    """Let what is started inside write its stderr, for ever, to the end of a file."""
+    kept = os.dup(2)
+    try:
+        with open(path, "ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+@contextmanager
 def progress_bars(stderr: TextIO, total: int) -> Iterator[Callable[[int, int], None]]:
     """Show how much was written and read, on a terminal only; yield what sets it."""
     if not stderr.isatty():

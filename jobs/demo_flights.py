@@ -6,6 +6,7 @@ The package is located, not imported: its import parses every table with pandas.
 from __future__ import annotations
 
 import importlib.util
+import re
 import zipfile
 from pathlib import Path
 from typing import IO
@@ -35,7 +36,7 @@ def load_flights(limit: int | None = None) -> Dataset:
     flights = flights.append_column("scheduled", scheduled).append_column("departure", departure)
     return in_time_order(
         flights,
-        source=f"{PACKAGE} (flights that left New York in 2013)",
+        source=f"{PACKAGE}, the flights that left New York in 2013",
         key="carrier",
         times=pc.coalesce(departure, scheduled),
         hours=hours,
@@ -47,8 +48,7 @@ def load_flights(limit: int | None = None) -> Dataset:
 def airlines() -> dict[str, str]:
     """Return the names of the carriers, as people say them."""
     table = _read((data_folder() / "airlines.csv").open("rb"))
-    names = (name.removesuffix(".").removesuffix(" Inc").removesuffix(" Co")
-             for name in table["name"].to_pylist())  # fmt: skip
+    names = (re.sub(r" (Inc|Co|Corporation)\.?$", "", name) for name in table["name"].to_pylist())
     return dict(zip(table["carrier"].to_pylist(), names, strict=True))
 
 

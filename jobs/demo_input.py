@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 
 OWN_COLUMNS = ("_row", "_key", "_sequence", "_time", "_hour")
 TIME = pa.timestamp("us", "UTC")
-MAX_FEED_FILES = 30
+MAX_FEED_FILES = 24
 MIN_FEED_FILES = 8
 FEED_FILE_ROWS = 2_000
 """A replay has between MIN and MAX files, of at least so many rows where it has them."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -17,8 +18,12 @@ WRITTEN, READ, LAG, KILLED = "#1f6f8b", "#e07a3f", "#8a5a9e", "#b3261e"
 DRY, RAIN = "#c9a227", "#2a5d9f"
 INK, FAINT = "#222222", "#8a8a8a"
 MOST_KEYS = 20
+STEP_SECONDS = 0.05
+SMOOTHING_SECONDS = 0.8
 FEW_DEPARTURES = 20
 """A mean of fewer departures than this is not drawn."""
+
+Floats = npt.NDArray[np.float64]
 
 STYLE = {
     "axes.edgecolor": FAINT,
@@ -66,29 +71,40 @@ def draw(
 
 
 def _throughput(axes: Axes, story: Story) -> None:
-    seconds, written, read = (np.array(column) for column in zip(*story.samples, strict=True))
-    edges = np.arange(0, seconds[-1] + 1, 1.0)
-    for total, color, label in ((written, WRITTEN, "written"), (read, READ, "read and counted")):
-        rate = np.diff(np.interp(edges, seconds, total))
-        axes.stairs(rate, edges, color=color, fill=True, alpha=0.25)
-        axes.stairs(rate, edges, color=color, label=label, linewidth=1.5)
+    """Draw rates, smoothed so that a batch, which comes at once, can be read as a rate."""
+    seconds, written, _ = _columns(story)
+    at = np.arange(0, seconds[-1], STEP_SECONDS)
+    reach = np.arange(-4 * SMOOTHING_SECONDS, 4 * SMOOTHING_SECONDS + STEP_SECONDS, STEP_SECONDS)
+    weights = np.exp(-0.5 * (reach / SMOOTHING_SECONDS) ** 2)
+    first = _first_event(story)
+    reading = np.zeros(len(at))
+    for start, end, events in story.reads:
+        reading += events * ((at >= start - first) & (at < end - first)) / (end - start)
+    writing = np.gradient(np.interp(at, seconds, written), STEP_SECONDS)
+    for rate, color, label in (
+        (writing, WRITTEN, "written"),
+        (reading, READ, "read, joined and counted"),
+    ):
+        rate = np.convolve(rate, weights / weights.sum())[len(reach) // 2 :][: len(at)]
+        axes.fill_between(at, rate, color=color, alpha=0.18, linewidth=0)
+        axes.plot(at, rate, color=color, label=label, linewidth=1.8)
     axes.set_title("Throughput")
-    axes.set_ylabel("events per second")
+    axes.set_ylabel("events per second, smoothed")
     axes.yaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, axes.dataLim.ymax * 1.25)
     axes.tick_params(labelbottom=False)
     _mark_kill(axes, story, label=True)
-    axes.legend(loc="upper right", ncols=2)
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 0.985), ncols=2, borderpad=0)
 
 
 def _lag(axes: Axes, story: Story) -> None:
-    seconds, written, read = (np.array(column) for column in zip(*story.samples, strict=True))
+    seconds, written, read = _columns(story)
     behind = np.maximum(written - read, 0)
-    axes.fill_between(seconds, behind, color=LAG, alpha=0.25, linewidth=0)
-    axes.plot(seconds, behind, color=LAG, linewidth=1.5)
+    axes.fill_between(seconds, behind, step="post", color=LAG, alpha=0.18, linewidth=0)
+    axes.step(seconds, behind, where="post", color=LAG, linewidth=1.8)
     axes.set_title("Lag of the reading query")
     axes.set_ylabel("events behind the tail")
-    axes.set_xlabel("seconds since the replay began")
+    axes.set_xlabel("seconds since the first event")
     axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     axes.set_ylim(bottom=0)
     axes.set_xlim(0, seconds[-1])
@@ -96,21 +112,36 @@ def _lag(axes: Axes, story: Story) -> None:
 
 
 def _mark_kill(axes: Axes, story: Story, *, label: bool = False) -> None:
+    """Shade the time from the kill to the next event written."""
     if story.killed_at is None:
         return
-    back = story.resumed_at or story.ingested_at
-    axes.axvspan(story.killed_at, back, color=KILLED, alpha=0.08, linewidth=0)
-    axes.axvline(story.killed_at, color=KILLED, linewidth=1.2)
+    first = _first_event(story)
+    killed, back = story.killed_at - first, (story.resumed_at or story.ingested_at) - first
+    axes.axvspan(killed, back, color=KILLED, alpha=0.07, linewidth=0)
+    axes.axvline(killed, color=KILLED, linewidth=1.2)
     if label:
         axes.annotate(
-            f"ingest killed (SIGKILL),\nback after {back - story.killed_at:.1f} s",
-            ((story.killed_at + back) / 2, 0.5),
+            f"ingest killed,\nback after {back - killed:.1f} s",
+            (killed, 0.97),
+            xytext=(6, 0),
             xycoords=("data", "axes fraction"),
-            ha="center",
-            va="center",
+            textcoords="offset points",
+            va="top",
             color=KILLED,
             fontsize=9,
         )
+
+
+def _first_event(story: Story) -> float:
+    """Return when the last look was that saw an empty stream."""
+    return max((at for at, written, _ in story.samples if not written), default=0.0)
+
+
+def _columns(story: Story) -> list[Floats]:
+    """Return seconds since the first event, events written and events read."""
+    seconds, written, read = np.array(story.samples, dtype=float).T
+    seconds = seconds - _first_event(story)
+    return [column[seconds >= 0] for column in (seconds, written, read)]
 
 
 def _delays(axes: Axes, table: pa.Table, names: dict[str, str]) -> None:
@@ -121,11 +152,11 @@ def _delays(axes: Axes, table: pa.Table, names: dict[str, str]) -> None:
     for row in sums:
         departed, wet = row["departed_sum"], row["rain_departed_sum"]
         minutes, wet_minutes = row["delay_minutes_sum"], row["rain_delay_minutes_sum"]
-        if min(departed - wet, departed) >= FEW_DEPARTURES:
+        if departed - wet >= FEW_DEPARTURES:
             dry_mean = (minutes - wet_minutes) / (departed - wet)
             wet_mean = wet_minutes / wet if wet >= FEW_DEPARTURES else None
             rows.append((dry_mean, wet_mean, names.get(row["key"], row["key"]), departed))
-    rows.sort()
+    rows.sort(key=lambda row: row[0])
     for place, (dry, wet_mean, _, _) in enumerate(rows):
         if wet_mean is not None:
             axes.plot((dry, wet_mean), (place, place), color="#cfcfcf", linewidth=3, zorder=2)

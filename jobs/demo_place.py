@@ -42,30 +42,32 @@ def prepare(root: str | None, stream: str, segments: int) -> Place:
     work = WORK.resolve()
     if work.exists() and any(work.iterdir()) and not (work / MARK).exists():
         raise InputError(f"{work} was not made by the demo, so it is not emptied: move it away.")
-    if root is not None:
-        _check_root(root, stream, work)
-    if work.exists():
-        shutil.rmtree(work)
-    work.mkdir(parents=True)
-    (work / MARK).touch()
-    manager = StreamManager(work / "streams" if root is None else root)
+    if root is None:
+        _empty(work)
+        manager = StreamManager(work / "streams")
+    else:
+        _check_root(root, work)
+        manager = StreamManager(root)
     manager.create_scope(scope)
     if not manager.create_stream(stream, configuration):
-        raise InputError(_exists(root, stream))
+        raise InputError(
+            f"stream {stream} exists in {root} already, and the demo leaves it alone: name another "
+            "with --stream, or another --root."
+        )
+    if root is not None:
+        _empty(work)
     return Place(manager.root, stream, segments, work)
 
 
-def _check_root(root: str, stream: str, work: Path) -> None:
+def _check_root(root: str, work: Path) -> None:
     if root.startswith("memory:"):
         raise InputError(f"--root {root} is seen by one process alone, and the demo has several.")
     if "://" not in root and Path(root).resolve().is_relative_to(work):
         raise InputError(f"--root {root} lies in {work}, which the demo empties: name another.")
-    if StreamManager(root).stream_exists(stream):
-        raise InputError(_exists(root, stream))
 
 
-def _exists(root: str | None, stream: str) -> str:
-    return (
-        f"stream {stream} exists in {root} already, and the demo leaves it alone: name another "
-        "with --stream, or another --root."
-    )
+def _empty(work: Path) -> None:
+    if work.exists():
+        shutil.rmtree(work)
+    work.mkdir(parents=True)
+    (work / MARK).touch()

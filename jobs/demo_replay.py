@@ -17,6 +17,7 @@ KILL_FROM = 0.4
 KILL_LATEST = 0.6
 """If none was seen until here, it is killed at any moment."""
 WATCH_SECONDS = 0.01
+"""How often the ingest is looked at when it may be killed; else, five times a sample."""
 SAMPLE_SECONDS = 0.25
 STALLED_SECONDS = 300.0
 LOG_LINES = 15
@@ -46,10 +47,18 @@ class Ingest:
         with self._log.open("ab") as log:
             self._process = self._spawn(environment, log)
 
+    def freeze(self) -> None:
+        """Stop the process and all that it started, where they are."""
+        os.killpg(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let them go on."""
+        os.killpg(self.pid, signal.SIGCONT)
+
     def kill(self) -> None:
         """Send SIGKILL to the process and all that it started, and wait for its end."""
         assert self._process is not None
-        os.killpg(self._process.pid, signal.SIGKILL)
+        os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
 
     def stop(self) -> None:
@@ -99,6 +108,8 @@ class Story:
 
     samples: list[tuple[float, int, int]] = field(default_factory=list)
     """(seconds, events written, events read) all along."""
+    reads: list[tuple[float, float, int]] = field(default_factory=list)
+    """(start, end, events) of each micro-batch of the reading query."""
     killed_at: float | None = None
     killed_pid: int | None = None
     killed_batch: int | None = None
@@ -134,18 +145,24 @@ class Replay:
         self._written = written
         self._read = read
         self._on_sample = on_sample
-        self._started = time.monotonic()
+        self._started = 0.0
         self.story = Story()
 
-    def run(self) -> None:
-        """Replay the feed; return when the ingest has ended well. Raises ReplayFailed."""
+    def start(self) -> None:
+        """Start the ingest, and the replay's clock."""
+        self._started = time.monotonic()
         self._ingest.start()
+
+    def run(self) -> None:
+        """Kill the ingest once; return when it has ended well. Raises ReplayFailed."""
         while not self._ingest.ended():
             written = self._sample()
-            if self.story.killed_at is None and self._is_time_to_kill(written):
-                self._kill()
-                self._ingest.start()
-            time.sleep(WATCH_SECONDS)
+            if self.story.killed_at is not None or written < KILL_FROM * self._rows_until[-1]:
+                time.sleep(SAMPLE_SECONDS / 5)
+            elif self._is_ahead(written) or written >= KILL_LATEST * self._rows_until[-1]:
+                self._kill(late=written >= KILL_LATEST * self._rows_until[-1])
+            else:
+                time.sleep(WATCH_SECONDS)
         self._sample(force=True)
         self.story.ingested_at = self._now()
 
@@ -156,6 +173,11 @@ class Replay:
             time.sleep(SAMPLE_SECONDS / 2)
         self._sample(force=True)
         self.story.read_at = self._now()
+
+    def note_reads(self, batches: Sequence[tuple[float, float, int]]) -> None:
+        """Note the reading query's batches: (start, end, events) by the monotonic clock."""
+        for start, end, events in batches:
+            self.story.reads.append((start - self._started, end - self._started, events))
 
     def _now(self) -> float:
         return time.monotonic() - self._started
@@ -178,25 +200,26 @@ class Replay:
             if now - at > STALLED_SECONDS:
                 raise ReplayFailed(f"nothing was written or read for {STALLED_SECONDS:.0f} s.")
 
-    def _is_time_to_kill(self, written: int) -> bool:
-        """Tell whether a batch is in the stream that Spark's checkpoint does not know as done."""
-        total = self._rows_until[-1]
-        if written < KILL_FROM * total:
-            return False
-        return self._is_ahead(written) or written >= KILL_LATEST * total
-
     def _is_ahead(self, written: int) -> bool:
+        """Tell whether a batch is in the stream that Spark's checkpoint does not know as done."""
         return written > self._rows_until[self._ingest.finished_batches()]
 
-    def _kill(self) -> None:
-        story = self.story
+    def _kill(self, *, late: bool) -> None:
+        """Kill the ingest and start it again, if the moment is still the worst one, or ``late``."""
+        self._ingest.freeze()
+        durable = self._is_ahead(self._written())
+        if not (durable or late):
+            self._ingest.thaw()
+            return
         self._sample(force=True)
+        story, finished = self.story, self._ingest.finished_batches()
         story.killed_pid = self._ingest.pid
+        story.killed_durable = durable
+        if self._ingest.planned_batches() > finished:
+            story.killed_batch = finished
         self._ingest.kill()
         story.killed_at = self._now()
-        finished = self._ingest.finished_batches()
-        story.killed_batch = finished if self._ingest.planned_batches() > finished else None
-        story.killed_durable = self._is_ahead(self._written())
+        self._ingest.start()
 
 
 def _next_batch(folder: Path) -> int:

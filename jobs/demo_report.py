@@ -20,6 +20,7 @@ from demo_replay import Story
 PICTURE = "demo.png"
 TABLE = "delays"
 INGEST_LOG = "ingest.log"
+SPARK_LOG = "spark.log"
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,6 @@ class Run:
     dataset: Dataset
     place: Place
     batch_rows: Sequence[int]
-    batches_read: int
     story: Story
     findings: Sequence[Finding]
     table: pa.Table
@@ -39,6 +39,12 @@ class Run:
     def held(self) -> bool:
         """Whether all checks held, and the ingest was killed as promised."""
         return self.story.killed_at is not None and all(found.held for found in self.findings)
+
+    @property
+    def verdict(self) -> str:
+        """What the checks say, in a few words."""
+        failed = ", ".join(found.name for found in self.findings if not found.held)
+        return f"NOT HELD: {failed}" if failed else "every event once, in order, totals exact"
 
     @property
     def outage(self) -> float:
@@ -92,7 +98,7 @@ def summary(run: Run) -> str:
         "killed_batch_was_durable": story.killed_durable,
         "outage_seconds": round(run.outage, 1),
         "batches_written": len(run.batch_rows),
-        "batches_read": run.batches_read,
+        "batches_read": len(run.story.reads),
         "segments": run.place.segments,
         "root": run.place.root,
         "stream": run.place.stream,
@@ -115,7 +121,7 @@ def _steps(run: Run) -> list[tuple[str, str, str]]:
         ("kill", _kill(story), f"back after {run.outage:.1f} s" if story.killed_at else ""),
         (
             "read",
-            f"readStream, by {dataset.key} and hour: {run.batches_read} micro-batches",
+            f"readStream, by {dataset.key} and hour: {len(run.story.reads)} micro-batches",
             f"{run.table.num_rows:,} rows of {TABLE}",
         ),
         (

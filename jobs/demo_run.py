@@ -18,11 +18,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 import demo_ingest
 import pravega_spark
 from demo_checks import Finding, every_event_once, every_key_in_order, same_table
+from demo_console import stderr_into
 from demo_delays import closing_event, expected_delays, start_delays
 from demo_input import Dataset, write_feed
 from demo_place import Place
 from demo_replay import Ingest, OnSample, Replay, ReplayFailed
-from demo_report import INGEST_LOG, TABLE, Run
+from demo_report import INGEST_LOG, SPARK_LOG, TABLE, Run
 from pravega_spark import StreamManager
 
 CLOSING_EVENTS = 1
@@ -35,8 +36,9 @@ class Reading(StreamingQueryListener):
     def __init__(self) -> None:
         """Begin with nothing read."""
         self.query: StreamingQuery | None = None
+        self.batches: list[tuple[float, float, int]] = []
+        """(start, end, events), by the monotonic clock."""
         self.events = 0
-        self.batches = 0
         self.watermark = ""
 
     def onQueryProgress(self, event: Any) -> None:
@@ -44,8 +46,10 @@ class Reading(StreamingQueryListener):
         progress = event.progress
         if self.query is None or str(progress.id) != self.query.id:
             return
+        if progress.numInputRows:
+            now, took = time.monotonic(), progress.durationMs["triggerExecution"] / 1_000
+            self.batches.append((now - took, now, progress.numInputRows))
         self.events += progress.numInputRows
-        self.batches += progress.numInputRows > 0
         self.watermark = progress.eventTime.get("watermark", "")
 
     def onQueryStarted(self, event: Any) -> None:
@@ -72,10 +76,7 @@ def run(dataset: Dataset, place: Place, on_sample: OnSample, *, started: float) 
     """Run the demo from the feed to the picture. Raises ReplayFailed."""
     feed = place.path("feed")
     batch_rows = write_feed(dataset, Path(feed))
-    spark = make_session()
-    manager = StreamManager(place.root)
-    reading = Reading()
-    spark.streams.addListener(reading)
+    manager, reading = StreamManager(place.root), Reading()
     ingest = Ingest(
         [sys.executable, demo_ingest.__file__, "--feed", feed, "--root", place.root]
         + ["--stream", place.stream, "--checkpoint", place.path("checkpoints/ingest")],
@@ -90,6 +91,10 @@ def run(dataset: Dataset, place: Place, on_sample: OnSample, *, started: float) 
         on_sample=on_sample,
     )
     try:
+        replay.start()
+        with stderr_into(place.path(SPARK_LOG)):
+            spark = make_session()
+        spark.streams.addListener(reading)
         reading.query = start_delays(
             spark,
             root=place.root,
@@ -102,6 +107,7 @@ def run(dataset: Dataset, place: Place, on_sample: OnSample, *, started: float) 
         with manager.create_writer(place.stream) as writer:
             writer.write_event(closing_event(dataset))
         replay.wait(lambda: reading.has_passed(dataset.last_hour))
+        replay.note_reads(reading.batches)
     finally:
         ingest.stop()
         if reading.query is not None:
@@ -109,10 +115,8 @@ def run(dataset: Dataset, place: Place, on_sample: OnSample, *, started: float) 
     table = read_table(spark, place.path(TABLE))
     findings = check(spark, dataset, place, feed, table)
     spark.stop()
-    return Run(
-        dataset, place, batch_rows, reading.batches, replay.story, findings, table,
-        time.monotonic() - started,
-    )  # fmt: skip
+    seconds = time.monotonic() - started
+    return Run(dataset, place, batch_rows, replay.story, findings, table, seconds)
 
 
 def make_session() -> SparkSession:

@@ -115,8 +115,10 @@ class EventReader:
             cut = self._cut or cut
             if cut != before:
                 news_at = runtime.monotonic()
-            elif view.record.state is StreamState.SEALED:
-                return
+            if view.record.state is StreamState.SEALED:
+                if cut == before:
+                    return
+                continue
             newer = self._await_news(view, news_at, timeout)
             if newer is None:
                 return

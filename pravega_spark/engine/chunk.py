@@ -97,7 +97,8 @@ class StagedChunk:
         if low_ms >= _FIRST_MS and high_ms <= _LAST_MS:
             stats["minValues"] = {"timestamp": f"{np.datetime64(low_ms, 'ms')}Z"}
             stats["maxValues"] = {"timestamp": f"{np.datetime64(high_ms, 'ms')}Z"}
-        stats["nullCount"] = {"routing_key": self.null_keys}
+        # Delta Spark uses the bounds of a column only if its nulls are counted too.
+        stats["nullCount"] = {"routing_key": self.null_keys, "timestamp": 0}
         return json.dumps(stats, separators=(",", ":"))
 
 

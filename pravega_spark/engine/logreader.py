@@ -74,10 +74,13 @@ class LogReader:
                     raise self._missing(version, last)
                 yield parse_commit(version, data, self.where, light=light)
 
+    def _has(self, version: int) -> bool:
+        return self.store.exists(self.key(version))
+
     def check_end(self, version: int) -> None:
         """Raise CorruptLog if the log goes on behind a gap after the version that looks last."""
         behind = version + 2
-        if self.store.exists(self.key(behind)) and not self.store.exists(self.key(behind - 1)):
+        if self._has(behind) and not self._has(behind - 1):
             raise self._missing(behind - 1, behind)
 
     def _missing(self, version: int, last: int) -> CorruptLog:
@@ -146,7 +149,7 @@ class LogReader:
     def _check_empty(self) -> None:
         """Raise CorruptLog if there are commits although version 0 is missing."""
         versions = [state_version(entry.key) for entry in self.store.list(self.folder)]
-        if max(versions, default=-1) >= 0:
+        if max(versions, default=-1) >= 0 and not self._has(0):
             raise self._missing(0, max(versions))
 
     def _open_slowly(self, first: Commit, below: int | None) -> tuple[Snapshot, int]:
@@ -160,7 +163,8 @@ class LogReader:
             if checkpoint is not None:
                 return guard(checkpoint.snapshot(), self.where), version
         snapshot = first_snapshot(first, self.where)
-        if self.commit(1, light=True) is None and self.last_listed(0) > 0:
+        # Looked at again after the listing: meanwhile it may have been written.
+        if not self._has(1) and self.last_listed(0) > 0 and not self._has(1):
             raise CorruptLog(
                 f"{self.where}: the log was cleaned and none of its state files or checkpoints "
                 "is sound; restore one from a copy."

@@ -229,4 +229,3 @@ def _check_foreign(key: str, by_key: Mapping[str, Option]) -> None:
     names = ", ".join(sorted({option.name for option in by_key.values()}))
     hint = f"did you mean {by_key[near[0]].name}?" if near else f"known are {names}."
     raise InvalidOption(f"unknown option {key!r} of format 'pravega': {hint}")
-

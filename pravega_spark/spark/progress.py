@@ -78,6 +78,11 @@ class Progress:
             known.view, known.seen = known.stream.view(), now
         return known, known.view
 
+    def newest(self, name: str) -> tuple[Stream, StreamView]:
+        """Return a stream and the newest view that this process has of it, without a look."""
+        stream = self.known(name, refresh=False)[0].stream
+        return stream, stream.view(refresh=False)
+
     # Where the query begins
 
     def initial(self) -> Places:

@@ -103,7 +103,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> list[tuple[StreamView, SegmentRange, list[ChunkRef]]]:
         if begin == offset.cut:
             return []
-        known, view = self.progress.known(name, refresh=False)
+        stream, view = self.progress.newest(name)
         view.check_life(offset.life)
         end = offset.cut
         if not self.settings.fail_on_data_loss:
@@ -114,7 +114,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if cuts.equal_or_after(view, begin, end):
             return []
         ranges = cuts.ranges_between(view, begin, end)
-        return [(view, rng, _chunks(known.stream, rng, view)) for rng in ranges]
+        return [(view, rng, _chunks(stream, rng, view)) for rng in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's events as Arrow batches; runs in a task."""

@@ -6,7 +6,7 @@ import itertools
 import random
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,6 +58,7 @@ class Story:
     operations: list[tuple[str, str | None]] = field(default_factory=list)
     rows: dict[int, Counter[tuple[int, int, str | None, bytes]]] = field(default_factory=dict)
     checkpoints: list[int] = field(default_factory=list)
+    written: Counter[str] = field(default_factory=Counter)
 
     @property
     def table(self) -> str:
@@ -79,7 +80,7 @@ class Story:
         self,
         operation: str,
         writer: str | None = None,
-        rows: Iterable[tuple[int, int, str | None, bytes]] = (),
+        rows: Sequence[tuple[int, int, str | None, bytes]] = (),
     ) -> None:
         """Note what the commits since the last note were, and what there is after them."""
         snapshot = self.stream.log.refresh()
@@ -89,6 +90,8 @@ class Story:
         assert made == 1 if operation != "APPEND" else made >= 1, (operation, made)
         self.operations += [(operation, writer)] * made
         self.rows[self.version] = known + Counter(rows)
+        if writer is not None:
+            self.written[writer] += len(rows)
 
     def write_together(
         self, writer: EventStreamWriter, name: str, events: Sequence[bytes], key: str

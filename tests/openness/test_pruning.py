@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import reduce
+from operator import eq, ge, gt, le, lt
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  as everybody has it
+from pyspark.sql import functions as F
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from tests.openness import engines
@@ -68,13 +69,7 @@ def borders(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_filter_on_the_timestamp_loses_no_event_at_any_border(
     borders: str, spark: SparkSession, operator: str
 ) -> None:
-    compare = {
-        "=": int.__eq__,
-        "<": int.__lt__,
-        "<=": int.__le__,
-        ">": int.__gt__,
-        ">=": int.__ge__,
-    }
+    compare = {"=": eq, "<": lt, "<=": le, ">": gt, ">=": ge}
     asked = sorted({border + step for border in BORDERS_US for step in (-1, 0)})
     expected = Counter(
         (limit, str(border).encode())

@@ -78,7 +78,12 @@ def test_keys_match_in_any_case_and_aliases_mean_the_same() -> None:
             "start_stream_cut": "earliest",
         }
     )
-    assert (found.root, found.streams, found.max_events, found.max_bytes) == ("/r", ("a/b",), 5, 1024)
+    assert (found.root, found.streams, found.max_events, found.max_bytes) == (
+        "/r",
+        ("a/b",),
+        5,
+        1024,
+    )
     assert found.starting == Bound("startingStreamCut", "earliest")
 
 
@@ -129,7 +134,10 @@ def test_root_is_needed_and_memory_is_refused() -> None:
 
 def test_scope_and_bare_stream_names_make_a_full_name() -> None:
     assert read_settings({**ROOT, "scope": "nyc", "stream": "f"}).streams == ("nyc/f",)
-    assert read_settings({**ROOT, "scope": "nyc", "subscribe": "b, a"}).streams == ("nyc/a", "nyc/b")
+    assert read_settings({**ROOT, "scope": "nyc", "subscribe": "b, a"}).streams == (
+        "nyc/a",
+        "nyc/b",
+    )
 
 
 def test_metadata_needs_no_stream_and_takes_a_scope_as_path() -> None:

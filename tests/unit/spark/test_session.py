@@ -7,7 +7,13 @@ import pytest
 
 from pravega_spark.config import DELTA_PACKAGE
 from pravega_spark.spark import session as module
-from pravega_spark.spark.session import CATALOG, DELTA_CATALOG, DELTA_EXTENSION, EXTENSIONS, PACKAGES
+from pravega_spark.spark.session import (
+    CATALOG,
+    DELTA_CATALOG,
+    DELTA_EXTENSION,
+    EXTENSIONS,
+    PACKAGES,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +82,7 @@ class _Builder:
         self._options[key] = value
         return self
 
-    def getOrCreate(self) -> dict[str, str]:  # noqa: N802
+    def getOrCreate(self) -> dict[str, str]:
         return self._options
 
 

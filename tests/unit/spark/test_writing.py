@@ -206,7 +206,11 @@ def test_sealed_stream_is_refused_before_any_task(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        ({"a": "string"}, {}, r"no column 'event'.*columns are a.*to_json\(struct\(\*\)\) AS event"),
+        (
+            {"a": "string"},
+            {},
+            r"no column 'event'.*columns are a.*to_json\(struct\(\*\)\) AS event",
+        ),
         ({"event": "long"}, {}, "column event must be binary or string, and is bigint; cast"),
         ({"event": "string", "routing_key": "integer"}, {}, "routing_key must be string.*is int"),
         (TEXT, {"routingkey": "upper(x)"}, r"routingKey names 'upper\(x\)'.*not an expression"),

@@ -1,0 +1,75 @@
+"""Batch frames in and out, against Spark's own Parquet."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from itertools import count
+
+from bench.context import Context
+from bench.data import backlog
+from bench.figures import Figure
+from bench.measure import interleave, ratio, timed
+from bench.registry import benchmark
+from bench.spark import backlog_copy, drain, events, stream_frame
+
+
+@benchmark
+def frame_write(context: Context) -> Iterator[Figure]:
+    """A cached frame into a new stream of 4 segments, in one commit; and into Parquet."""
+    rows = context.size(4_000_000, 20_000)
+    frame = events(context, rows)
+    numbers = count()
+
+    def ours() -> None:
+        writer = frame.write.format("pravega").mode("append").option("root", context.root)
+        writer.option("numSegments", 4).save(f"bench/frame-{next(numbers)}")
+
+    def parquet() -> None:
+        path = str(context.folder / f"frame-{next(numbers)}.parquet")
+        frame.write.option("compression", "zstd").parquet(path)
+
+    ours(), parquet()
+    found = interleave(
+        context.size(5, 1),
+        {"ours": lambda: rows / timed(ours), "parquet": lambda: rows / timed(parquet)},
+    )
+    frame.unpersist()
+    yield Figure(
+        f"DataFrame write of {rows:,} events",
+        statistics.median(found["ours"]),
+        "events/s",
+        "Spark's own Parquet write, zstd",
+        statistics.median(found["parquet"]),
+        ratio(found["ours"], found["parquet"]),
+        note="into 4 segments, routed by key, fsynced; Spark's write is not",
+        limited_by="rows on their way from the JVM into Python as Arrow, and the fsyncs",
+    ).within(ratio_at_least=1.0)
+
+
+@benchmark
+def frame_read(context: Context) -> Iterator[Figure]:
+    """All columns of the backlog to nowhere, and a copy of it in Parquet."""
+    stream, rows = backlog(context)
+    path = backlog_copy(context, "parquet")
+
+    def ours() -> None:
+        drain(stream_frame(context, stream))
+
+    def parquet() -> None:
+        drain(context.spark.read.parquet(path))
+
+    ours(), parquet()
+    found = interleave(
+        context.size(7, 1),
+        {"ours": lambda: rows / timed(ours), "parquet": lambda: rows / timed(parquet)},
+    )
+    yield Figure(
+        f"DataFrame read of {rows:,} events, all columns",
+        statistics.median(found["ours"]),
+        "events/s",
+        "Spark's own Parquet read",
+        statistics.median(found["parquet"]),
+        ratio(found["ours"], found["parquet"]),
+        limited_by="rows on their way from Python into the JVM as Arrow",
+    ).within(ratio_at_least=0.8)

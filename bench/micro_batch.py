@@ -1,0 +1,105 @@
+"""Micro-batches from one stream into another, exactly-once, against Delta to Delta."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+from bench.backlog import finish
+from bench.context import Context
+from bench.data import table
+from bench.figures import Figure
+from bench.measure import interleave, ratio
+from bench.registry import benchmark
+
+_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_FILE_SYSTEM_BASED = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+_ROWS = 100
+_WARM_BATCHES = 3
+
+
+@benchmark
+def stream_to_stream(context: Context) -> Iterator[Figure]:
+    """Micro-batches of 100 rows, as Spark times them (``triggerExecution``).
+
+    Both sources hold one file of 100 rows for each micro-batch, and both are limited to it; both
+    sinks are exactly-once. With Spark's default manager of checkpoint files, and with its
+    FileSystemBasedCheckpointFileManager.
+    """
+    batches = context.size(15, 5)
+    source, path = _sources(context, batches)
+    numbers = count()
+
+    def ours() -> float:
+        reader = context.spark.readStream.format("pravega").option("root", context.root)
+        reader = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", _ROWS)
+        target = f"bench/target-{next(numbers)}"
+
+        def sink(writer: Any) -> Any:
+            return writer.format("pravega").option("root", context.root).option("stream", target)
+
+        return _median_ms(finish(context, reader.load(source), sink), batches)
+
+    def delta() -> float:
+        reader = context.spark.readStream.format("delta").option("maxFilesPerTrigger", 1)
+        target = str(context.folder / f"target-{next(numbers)}")
+
+        def sink(writer: Any) -> Any:
+            return writer.format("delta").option("path", target)
+
+        return _median_ms(finish(context, reader.load(path), sink), batches)
+
+    for manager, name in ((None, "default checkpoints"), (_FILE_SYSTEM_BASED, "FileSystem-based")):
+        with _conf(context.spark, _MANAGER, manager):
+            ours()
+            found = interleave(context.size(3, 1), {"ours": ours, "delta": delta})
+        yield Figure(
+            f"micro-batch of {_ROWS} rows, stream to stream, p50, {name}",
+            statistics.median(found["ours"]),
+            "ms",
+            "Delta to Delta, 2 snapshot partitions",
+            statistics.median(found["delta"]),
+            ratio(found["ours"], found["delta"]),
+            note="exactly-once; the peer has the same checkpoint files",
+            limited_by="Spark's own checkpoint files, its planning of a micro-batch, and the "
+            "Python workers' start of a task",
+        ).within(at_most=250.0, ratio_at_most=0.25)
+
+
+def _sources(context: Context, batches: int) -> tuple[str, str]:
+    """Return a stream and a Delta table with one file of 100 rows for each micro-batch."""
+    stream = context.create("source")
+    events = table(_ROWS)
+    with context.manager.create_writer(stream) as writer:
+        for _ in range(batches):
+            writer.write_events(events.column("event").to_pylist(), "key").result()
+    path = str(context.folder / "source-delta")
+    frame = context.spark.read.format("pravega").option("root", context.root).load(stream)
+    frame.repartition(batches).write.format("delta").save(path)
+    return stream, path
+
+
+def _median_ms(query: Any, batches: int) -> float:
+    done = [p for p in query.recentProgress if p["numInputRows"] > 0]
+    assert len(done) == batches, f"{len(done)} micro-batches, not {batches}"
+    assert all(p["numInputRows"] == _ROWS for p in done)
+    return statistics.median(p["durationMs"]["triggerExecution"] for p in done[_WARM_BATCHES:])
+
+
+class _conf:
+    """A setting of Spark while a block runs; None leaves it as it is."""
+
+    def __init__(self, spark: Any, key: str, value: str | None) -> None:
+        self._spark, self._key, self._value = spark, key, value
+
+    def __enter__(self) -> None:
+        if self._value is not None:
+            self._spark.conf.set(self._key, self._value)
+
+    def __exit__(self, *_: object) -> None:
+        if self._value is not None:
+            self._spark.conf.unset(self._key)

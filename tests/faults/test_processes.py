@@ -1,0 +1,202 @@
+"""Real processes that race, are killed at named places, and are finished by others."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pravega_spark.config import ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.crashpoints import CRASH_VARIABLE
+from pravega_spark.manager import StreamManager
+from tests.faults.writing import STREAM
+
+PROJECT = Path(__file__).parents[2]
+COUNT = 24
+
+
+def start(*arguments: str, crash: str = "", **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.faults.writing", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=PROJECT,
+        env={**os.environ, CRASH_VARIABLE: crash, **environment},
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
+    out, _ = process.communicate(timeout=240)
+    return process.returncode, out
+
+
+def run(*arguments: str, crash: str = "") -> int:
+    return finish(start(*arguments, crash=crash))[0]
+
+
+def ready(processes: list[subprocess.Popen[str]]) -> None:
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+
+
+def go(processes: list[subprocess.Popen[str]]) -> list[str]:
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    results = [finish(process) for process in processes]
+    assert [code for code, _ in results] == [0] * len(processes)
+    return [out for _, out in results]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    manager.create_stream(STREAM, StreamConfiguration(ScalingPolicy.fixed(2)))
+    return str(tmp_path)
+
+
+def texts(root: str, **options: Any) -> list[str]:
+    return [event.data.decode() for event in StreamManager(root, **options).read(STREAM)]
+
+
+# ------------------------------------------------------------------------------ killed writers
+
+
+@pytest.mark.parametrize(
+    "point", ["append.staged:3", "commit.before:4", "commit.applied:2", "commit.applied:5"]
+)
+def test_killed_writer_goes_on_where_it_stopped_without_loss_or_duplicate(
+    root: str, point: str
+) -> None:
+    assert run("go_on", root, "w", str(COUNT), crash=point) == -signal.SIGKILL
+    left = len(texts(root))
+    assert left < COUNT
+    assert run("go_on", root, "w", str(COUNT)) == 0
+
+    found = texts(root)
+    assert sorted(map(int, found)) == list(range(COUNT))
+    for key in range(3):
+        mine = [int(text) for text in found if int(text) % 3 == key]
+        assert mine == list(range(key, COUNT, 3))
+    with StreamManager(root).create_writer(STREAM, "w") as writer:
+        assert (writer.last_event_number, writer.last_note) == (COUNT, f"line {COUNT}")
+
+
+def test_of_two_live_processes_of_one_id_the_older_is_fenced(root: str) -> None:
+    old = start("zombie", root, "w")
+    ready([old])
+    with StreamManager(root).create_writer(STREAM, "w") as writer:
+        assert writer.last_event_number == 1
+        writer.write_event("newer")
+        writer.flush()
+        assert go([old]) == ["WriterFenced\n"]
+        writer.write_event("newest")
+    assert sorted(texts(root)) == ["newer", "newest", "zombie before"]
+
+
+# --------------------------------------------------------------------------------------- races
+
+
+def check_race(found: list[str], racers: int, count: int) -> None:
+    assert len(found) == len(set(found)) == racers * count
+    for racer in range(racers):
+        mine = [int(text.partition("-")[2]) for text in found if text.startswith(f"r{racer}-")]
+        assert mine == list(range(count))
+
+
+def test_eight_processes_on_a_local_disk_commit_everything_once_and_in_order(root: str) -> None:
+    racers, count = 8, 25
+    processes = [start("race", root, f"r{n}", str(count)) for n in range(racers)]
+    ready(processes)
+    go(processes)
+
+    check_race(texts(root), racers, count)
+    names = sorted(p.name for p in Path(root, STREAM, "events", "_delta_log").glob("*.json"))
+    assert names == [f"{version:020d}.json" for version in range(racers * count + 1)]
+    tokens = [
+        json.loads(line)["commitInfo"]["txnId"]
+        for name in names
+        for line in Path(root, STREAM, "events", "_delta_log", name).read_text().splitlines()[:1]
+    ]
+    assert len(set(tokens)) == len(names)
+
+
+@pytest.mark.s3
+def test_eight_processes_on_s3_commit_everything_once_and_in_order(s3: Any) -> None:
+    racers, count = 8, 2
+    root = f"s3://{s3.bucket}/race-of-processes"
+    manager = StreamManager(root, storage_options=s3.options)
+    manager.create_scope("s")
+    manager.create_stream(STREAM)
+    options = json.dumps(s3.options)
+    processes = [
+        start("race", root, f"r{n}", str(count), STORAGE_OPTIONS=options) for n in range(racers)
+    ]
+    ready(processes)
+    go(processes)
+    check_race(texts(root, storage_options=s3.options), racers, count)
+    assert manager.stream_info(STREAM).version == racers * count
+
+
+def test_processes_that_create_at_once_converge(tmp_path: Path) -> None:
+    processes = [start("create", str(tmp_path), str(n)) for n in range(1, 5)]
+    ready(processes)
+    created = [out == "True\n" for out in go(processes)]
+
+    (winner,) = [n for n, was_it in enumerate(created, 1) if was_it]
+    info = StreamManager(tmp_path).stream_info(STREAM)
+    assert (len(info.segments), info.version, info.life) == (winner, 0, 1)
+
+
+# ------------------------------------------------------------------- killed between two tables
+
+
+def test_creator_killed_between_row_and_create_is_finished_by_the_next(tmp_path: Path) -> None:
+    process = start("create", str(tmp_path), "2", crash="create.row")
+    ready([process])
+    assert process.stdin is not None
+    process.stdin.write("go\n")
+    assert finish(process)[0] == -signal.SIGKILL
+
+    manager = StreamManager(tmp_path)
+    assert manager.list_streams("s") == [STREAM]
+    with manager.create_writer(STREAM) as writer:
+        writer.write_event("x")
+    assert [segment.number for segment in manager.segments(STREAM)] == [0, 1]
+
+
+@pytest.mark.parametrize("point", ["delete.committed", "delete.row", "sweep.delete"])
+def test_deleter_killed_on_the_way_is_finished_by_the_next(root: str, point: str) -> None:
+    manager = StreamManager(root)
+    with manager.create_writer(STREAM) as writer:
+        writer.write_event("x")
+    assert run("delete", root, crash=point) == -signal.SIGKILL
+
+    assert not manager.stream_exists(STREAM)
+    assert not manager.delete_stream(STREAM)
+    assert manager.list_streams("s") == []
+    assert list(Path(root, STREAM, "events", "data").rglob("*.parquet")) == []
+    assert manager.create_stream(STREAM)
+    assert [segment.number for segment in manager.segments(STREAM)] == [2]
+
+
+@pytest.mark.parametrize("point", ["sweep.history", "sweep.delete"])
+def test_sweep_killed_on_the_way_loses_nothing(root: str, point: str) -> None:
+    assert run("go_on", root, "w", "9", crash="append.staged:2") == -signal.SIGKILL
+    assert run("go_on", root, "w", str(COUNT)) == 0
+    for n in range(3):
+        with StreamManager(root).create_writer(STREAM) as writer:
+            writer.write_event(f"{COUNT + n}")
+    assert run("sweep", root, crash=point) == -signal.SIGKILL
+    assert run("sweep", root) == 0
+    assert sorted(map(int, texts(root))) == list(range(COUNT + 3))

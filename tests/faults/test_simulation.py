@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import collections
+import os
+
+import pytest
+
+from pravega_spark.engine.log import Log
+from pravega_spark.engine.store.faults import Fault
+from tests.faults.simulation import (
+    LOSSES,
+    LookAtNewest,
+    NewToken,
+    RetryAtNext,
+    Simulation,
+)
+
+SEEDS = int(os.environ.get("SIMULATION_SEEDS", "600"))
+"""More of them find rarer things: SIMULATION_SEEDS=5000 takes a minute or two."""
+FEW = 100
+
+
+def test_no_event_is_lost_or_doubled_whatever_answers_are_lost_or_late() -> None:
+    met: collections.Counter[Fault] = collections.Counter()
+    for seed in range(SEEDS):
+        history = Simulation(seed, sessions=False).run()
+        try:
+            history.check()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        met += history.faults
+    assert all(met[fault] > SEEDS / 4 for fault in (*LOSSES, Fault.REFUSE)), met
+
+
+def test_writers_with_sessions_end_with_every_event_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pravega_spark.engine.log.COMMIT_DEADLINE_SECONDS", 0.01)
+    unknown = 0
+    for seed in range(SEEDS // 2):
+        history = Simulation(seed, sessions=True).run()
+        try:
+            history.check()
+            assert len(history.log) == 12
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        unknown += history.unknown
+    assert unknown > SEEDS / 20, "the seeds do not reach unknown outcomes any more"
+
+
+@pytest.mark.parametrize("wrong", [RetryAtNext, LookAtNewest, NewToken])
+def test_every_shortcut_is_caught(wrong: type[Log]) -> None:
+    doubled = sum(bool(Simulation(s, sessions=False, log=wrong).run().duplicates) for s in range(FEW))
+    assert doubled > FEW / 20, f"{wrong.__name__}: {doubled} of {FEW} seeds"
+
+
+def test_the_same_seed_gives_the_same_history() -> None:
+    for seed in range(20):
+        first, second = (Simulation(seed, sessions=True).run() for _ in range(2))
+        assert first == second

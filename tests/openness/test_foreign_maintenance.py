@@ -1,0 +1,179 @@
+"""What others may do to a table of ours without being refused, and that it harms nobody.
+
+Not refused, since it commits nothing: Delta Spark's OPTIMIZE (each file has a partition of its own,
+so there is nothing to merge), DROP TABLE of a path, GENERATE, and checkpoints; delta-rs's
+checkpoints, log compaction and clean-up, GENERATE, repair, and a vacuum that finds nothing;
+DuckDB's CHECKPOINT.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from pravega_spark import StreamCut, StreamManager
+from pravega_spark.config import CLEANUP_WAIT_SECONDS
+from pravega_spark.engine.cleanup import clean_log, mark_stands, raise_horizon
+from tests.openness import engines
+from tests.openness.story import STREAM, Clock, Row, Story, digests, tell
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def open_story(tmp_path: Path) -> Story:
+    """A story of its own, of a stream that takes more events."""
+    return tell(tmp_path / "root", sealed=False)
+
+
+def delta_rs_checkpoint(story: Story, spark: SparkSession) -> None:
+    DeltaTable(story.table).create_checkpoint()
+
+
+def delta_rs_housekeeping(story: Story, spark: SparkSession) -> None:
+    for table in (story.table, story.scope_table):
+        opened = DeltaTable(table)
+        opened.create_checkpoint()
+        opened.cleanup_metadata()
+        opened.compact_logs(0, opened.version())
+        opened.generate()
+        assert opened.vacuum(dry_run=False) == []
+        assert opened.repair()["files_removed"] == []
+
+
+def delta_spark_housekeeping(story: Story, spark: SparkSession) -> None:
+    for table in (story.table, story.scope_table):
+        path = f"delta.`{table}`"
+        (optimized,) = spark.sql(f"OPTIMIZE {path}").collect()
+        assert optimized.metrics.numFilesAdded == optimized.metrics.numFilesRemoved == 0
+        spark.sql(f"GENERATE symlink_format_manifest FOR TABLE {path}")
+        spark.sql(f"DROP TABLE {path}")
+        jvm: Any = spark._jvm
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, table)
+        nothing, snapshot = jvm.scala.Option.empty(), log.unsafeVolatileSnapshot()
+        log.checkpointAndCleanUpDeltaLog(snapshot, nothing)
+        # The property keeps it from cleaning up at all; asked directly it finds nothing old.
+        reason = getattr(log, "cleanUpExpiredLogs$default$4")()
+        log.cleanUpExpiredLogs(snapshot, nothing, nothing, reason)
+
+
+def duckdb_checkpoint(story: Story, spark: SparkSession) -> None:
+    with engines.connect_duckdb() as connection:
+        connection.execute(f"ATTACH '{story.table}' AS t (TYPE delta)")
+        connection.execute("CHECKPOINT t")
+
+
+def reopened(story: Story) -> StreamManager:
+    """A manager that shares nothing with the ones before but the storage."""
+    return StreamManager(story.root, runtime=Clock(story.clock.now_us()))
+
+
+def read(manager: StreamManager) -> Counter[Row]:
+    return Counter(
+        (event.segment_id, event.offset, event.routing_key, event.timestamp_us, event.data)
+        for event in manager.read(STREAM, StreamCut.EARLIEST)
+    )
+
+
+@pytest.mark.parametrize(
+    "maintain",
+    [
+        delta_rs_checkpoint,
+        delta_rs_housekeeping,
+        delta_spark_housekeeping,
+        duckdb_checkpoint,
+    ],
+)
+def test_stream_survives(
+    open_story: Story, spark: SparkSession, maintain: Callable[[Story, SparkSession], None]
+) -> None:
+    story = open_story
+    # As if nobody had looked after it for fifty years: nothing in a log expires all the same.
+    before = digests(story.root)
+    for path in before:
+        os.utime(story.root / path, (0, 0))
+    rows = read(story.manager)
+    version, domains = story.version, dict(story.stream.view().snapshot.domains)
+
+    maintain(story, spark)
+
+    after = digests(story.root)
+    changed = {path for path in before if after.get(path) != before[path]}
+    assert changed <= {f"{STREAM}/events/_delta_log/_last_checkpoint"}
+    assert foreign_domains(story, version) == domains
+    manager = reopened(story)
+    assert read(manager) == rows
+    with manager.create_writer(STREAM, writer_id="ingest") as writer:
+        assert writer.last_event_number == story.written["ingest"]
+        writer.write_event(b"afterwards", "carrier-1").result()
+    snapshot = story.stream.view().snapshot
+    assert snapshot.version == version + 2
+    now = read(reopened(story))
+    assert now - rows == Counter(row for row in now if row[4] == b"afterwards")
+    assert engines.deltalake_rows(story.table, version + 2) == now
+    assert engines.duckdb_rows(story.table, version + 2) == now
+    assert engines.spark_rows(spark, story.table, version + 2) == now
+    assert engines.deltalake_rows(story.table, version) == rows
+    assert manager.list_streams("nyc") == ["nyc/flights", "nyc/other"]
+
+
+def foreign_domains(story: Story, version: int) -> dict[str, str]:
+    file = Path(story.table, "_delta_log", f"{version:020d}.checkpoint.parquet")
+    records = pq.read_table(file, columns=["domainMetadata"]).column(0).to_pylist()
+    return {record["domain"]: record["configuration"] for record in records if record}
+
+
+def test_foreign_checkpoint_in_the_place_of_ours_costs_no_data(open_story: Story) -> None:
+    story = open_story
+    story.keep_house(checkpoint=True)
+    rows = read(story.manager)
+    log = Path(story.table, "_delta_log")
+    ours = log / f"{story.version:020d}.checkpoint.parquet"
+    ours.unlink()
+    (log / "_last_checkpoint").unlink()  # delta-rs takes no hint of what is not there
+    DeltaTable(story.table).create_checkpoint()
+    assert ours.exists()
+    assert story.stream.log.reader.checkpoint(story.version) is None
+    assert read(reopened(story)) == rows
+    for state in Path(story.table, "_pravega", "state").iterdir():
+        state.unlink()
+    assert read(reopened(story)) == rows
+
+
+def test_cleaned_log_is_read_by_all_from_the_mark_on(
+    open_story: Story, spark: SparkSession
+) -> None:
+    story, log = open_story, open_story.stream.log
+    story.keep_house(checkpoint=True)
+    retained = list(engines.snapshots(story))
+    first, mark = story.checkpoints[-2:][0], 8
+    assert 1 < first <= mark < story.version
+    raise_horizon(log, story.version, mark)
+    story.did("SWEEP")
+    now_ms = log.refresh().timestamp_ms + int(CLEANUP_WAIT_SECONDS * 1_000)
+    assert not mark_stands(log, now_ms=now_ms)
+    for seen in Path(story.table, "_pravega", "mark").iterdir():
+        os.utime(seen, (0, 0))
+    assert clean_log(log, now_ms=now_ms) == first - 1
+    assert not Path(story.table, "_delta_log", f"{first - 1:020d}.json").exists()
+
+    for snapshot in retained[mark:]:
+        rows = engines.ours(story, snapshot)
+        assert rows.total() == story.rows[snapshot.version].total()
+        assert engines.deltalake_rows(story.table, snapshot.version) == rows
+        assert engines.duckdb_rows(story.table, snapshot.version) == rows
+        assert engines.spark_rows(spark, story.table, snapshot.version) == rows
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{story.table}`").collect()
+    versions = [row.version for row in history]
+    assert versions == [*range(story.version, first - 1, -1), 0]
+    assert read(reopened(story)) == rows
+    with reopened(story).create_writer(STREAM, writer_id="ingest") as writer:
+        assert writer.last_event_number == story.written["ingest"]

@@ -1,0 +1,96 @@
+"""A driver on a standalone cluster: arguments are the master's URL and the root folder."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+
+from pravega_spark.manager import StreamManager
+
+
+def failing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Fail the first attempt of partition 0, after its rows went by."""
+    yield from batches
+    context = TaskContext.get()
+    assert context is not None
+    if context.partitionId() == 0 and context.attemptNumber() == 0:
+        raise RuntimeError("the first attempt fails")
+
+
+def slow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Delay the first attempt of partition 0 at its end, so that Spark starts another."""
+    yield from batches
+    context = TaskContext.get()
+    assert context is not None
+    if context.partitionId() == 0 and context.attemptNumber() == 0:
+        time.sleep(6)
+
+
+def numbers(spark: SparkSession, count: int, partitions: int) -> DataFrame:
+    """Return events with the numbers from 0 on."""
+    return spark.range(0, count, 1, partitions).selectExpr(
+        "concat('k', id % 7) AS routing_key", "CAST(id AS STRING) AS event"
+    )
+
+
+def save(frame: DataFrame, root: str, name: str) -> None:
+    """Append a frame to a stream of three segments."""
+    writer = frame.write.format("pravega").mode("append").options(root=root, numSegments="3")
+    writer.save(name)
+
+
+def main(master: str, root: str) -> dict[str, object]:
+    """Run the jobs; return what they left."""
+    spark = (
+        SparkSession.builder.master(master)
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.executor.memory", "512m")
+        .config("spark.executor.cores", "1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.speculation", "true")
+        .config("spark.speculation.quantile", "0.5")
+        .config("spark.speculation.multiplier", "1.2")
+        .config("spark.speculation.minTaskRuntime", "500ms")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    frame = numbers(spark, 2_000, 4)
+    save(frame.mapInArrow(failing, frame.schema), root, "s/retried")
+    save(frame.mapInArrow(slow, frame.schema), root, "s/speculated")
+    reader = spark.readStream.format("pravega").options(root=root, startingOffsets="earliest")
+    source = reader.option("maxOffsetsPerTrigger", "1500").load("s/retried")
+    query = (
+        source.select("routing_key", "event")
+        .mapInArrow(failing, frame.schema)
+        .writeStream.format("pravega")
+        .options(root=root, checkpointLocation=f"{root}/checkpoint")
+        .trigger(availableNow=True)
+        .start("s/copied")
+    )
+    query.awaitTermination(120)
+    failure = query.exception()
+    executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
+    batch = spark.read.format("pravega").option("root", root).load("s/copied").count()
+    spark.stop()
+    manager = StreamManager(root)
+    return {
+        "executors": executors,
+        "failure": None if failure is None else str(failure),
+        "batch": batch,
+        **{
+            name: [int(event.data) for event in manager.read(f"s/{name}")]
+            for name in ("retried", "speculated", "copied")
+        },
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(*sys.argv[1:])))

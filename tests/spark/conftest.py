@@ -1,0 +1,93 @@
+"""One Spark session for all tests here, in the JVM that runs already if one does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from pravega_spark.config import ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.stream import Stream, open_stream
+from pravega_spark.manager import StreamManager
+from pravega_spark.spark.session import session
+
+_LAUNCH = {
+    "spark.master": "local[2]",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
+_SETTINGS = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "false",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything below this folder needs Spark."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def spark() -> SparkSession:
+    made = session(**_LAUNCH).newSession()
+    made.sparkContext.setLogLevel("OFF")
+    for key, value in _SETTINGS.items():
+        made.conf.set(key, value)
+    return made
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    folder = tmp_path / "root"
+    StreamManager(folder).create_scope("s")
+    return str(folder)
+
+
+@pytest.fixture
+def make(root: str) -> Callable[..., Stream]:
+    def make(name: str = "s/a", segments: int = 1) -> Stream:
+        policy = StreamConfiguration(scaling=ScalingPolicy.fixed(segments))
+        StreamManager(root).create_stream(name, policy)
+        return open_stream(root, name)
+
+    return make
+
+
+Load = Callable[..., DataFrame]
+
+
+@pytest.fixture
+def load(spark: SparkSession, root: str) -> Load:
+    """Read a stream as a batch frame: ``load("s/a", startingOffsets="latest")``."""
+
+    def load(name: str = "s/a", **options: str) -> DataFrame:
+        return spark.read.format("pravega").options(root=root, **options).load(name)
+
+    return load
+
+
+@pytest.fixture
+def follow(spark: SparkSession, root: str) -> Load:
+    """Read a stream as a streaming frame, from the start unless told otherwise."""
+
+    def follow(name: str | None = "s/a", **options: str) -> DataFrame:
+        given = {"root": root, "startingOffsets": "earliest", **options}
+        reader = spark.readStream.format("pravega").options(**given)
+        return reader.load() if name is None else reader.load(name)
+
+    return follow
+
+
+def finish(query: StreamingQuery) -> None:
+    """Wait for a query that ends by itself; raise what it failed with."""
+    assert query.awaitTermination(100), "the query did not end"
+    failure = query.exception()
+    if failure is not None:
+        raise failure

@@ -1,0 +1,53 @@
+"""Batch and streaming over Spark Connect; run as a process of its own: root folder as argument."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from pyspark.sql import SparkSession
+
+
+def main(root: str) -> dict[str, object]:
+    """Write, read, copy by streaming, and read again; return what was found."""
+    spark = (
+        SparkSession.builder.remote("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    frame = spark.range(100).selectExpr(
+        "concat('k', id % 7) routing_key", "cast(id AS string) event"
+    )
+    frame.write.format("pravega").mode("append").option("root", root).save("s/a")
+    reader = spark.readStream.format("pravega").options(root=root, startingOffsets="earliest")
+    query = (
+        reader.option("maxOffsetsPerTrigger", "60")
+        .load("s/a")
+        .writeStream.format("pravega")
+        .options(root=root, checkpointLocation=f"{root}/checkpoint")
+        .trigger(availableNow=True)
+        .start("s/b")
+    )
+    query.awaitTermination(120)
+    failure = query.exception()
+    rows = spark.read.format("pravega").option("root", root).load("s/b").collect()
+    streams = spark.read.format("pravega").options(root=root, metadata="Streams").load().collect()
+    error = ""
+    try:
+        spark.read.format("pravega").options(root=root, startingOfset="x").load("s/a").collect()
+    except Exception as caught:
+        error = str(caught)
+    found = {
+        "session": type(spark).__module__,
+        "failure": None if failure is None else str(failure),
+        "events": [int(row.event) for row in sorted(rows, key=lambda row: row.offset)],
+        "streams": [row.stream for row in streams],
+        "error": error,
+    }
+    spark.stop()
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(sys.argv[1])))

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from pravega_spark.engine.stream import Stream, open_stream
+from pravega_spark.manager import StreamManager
+from pravega_spark.model import StreamCut, make_segment_id
+from tests.spark.conftest import Load
+from tests.support import scale, write
+
+Make = Callable[..., Stream]
+
+
+def numbers(spark: SparkSession, count: int, partitions: int = 2) -> DataFrame:
+    return spark.range(0, count, 1, partitions).selectExpr(
+        "concat('k', id % 7) AS routing_key", "CAST(id AS STRING) AS event"
+    )
+
+
+def save(frame: DataFrame, root: str, name: str = "s/a", **options: str) -> None:
+    frame.write.format("pravega").mode("append").options(root=root, **options).save(name)
+
+
+def values(frame: DataFrame) -> list[int]:
+    return [int(row.event) for row in frame.select("event").collect()]
+
+
+def test_frame_is_written_in_one_commit_and_read_back(
+    spark: SparkSession, root: str, load: Load
+) -> None:
+    save(numbers(spark, 1_000), root, numSegments="3")
+    created = open_stream(root, "s/a").view()
+    assert created.version == 1, "one commit made the stream, one holds the frame"
+    found = load()
+    assert found.dtypes == [
+        ("scope", "string"),
+        ("stream", "string"),
+        ("segment_id", "bigint"),
+        ("offset", "bigint"),
+        ("routing_key", "string"),
+        ("event", "binary"),
+        ("timestamp", "timestamp"),
+        ("timestamp_type", "int"),
+    ]
+    rows = found.collect()
+    assert sorted(int(row.event) for row in rows) == list(range(1_000))
+    by_segment = defaultdict(list)
+    by_key = defaultdict(list)
+    for row in rows:
+        by_segment[row.segment_id].append(row.offset)
+        by_key[row.routing_key].append(int(row.event))
+    assert sorted(by_segment) == [0, 1, 2]
+    assert all(offsets == list(range(len(offsets))) for offsets in by_segment.values())
+    assert all(events == sorted(events) for events in by_key.values())
+
+
+def test_sorted_frame_stays_sorted(spark: SparkSession, root: str, load: Load) -> None:
+    frame = numbers(spark, 5_000, 4).withColumnRenamed("event", "n")
+    ordered = frame.selectExpr("*", "hash(n) AS h").sort("h")
+    save(ordered.selectExpr("routing_key", "to_json(struct(h)) AS event"), root)
+    found = [json.loads(row.event)["h"] for row in load().sort("offset").collect()]
+    assert found == sorted(found)
+    assert len(found) == 5_000
+
+
+def test_python_client_and_spark_read_the_same(spark: SparkSession, root: str, load: Load) -> None:
+    save(numbers(spark, 50), root)
+    manager = StreamManager(root)
+    with manager.create_writer("s/a") as writer:
+        writer.write_event(b"50", routing_key="k").result()
+    ours = [(e.offset, e.routing_key, e.data, e.timestamp) for e in manager.read("s/a")]
+    theirs = [
+        (r.offset, r.routing_key, bytes(r.event), r.timestamp.astimezone(ours[0][3].tzinfo))
+        for r in load().collect()
+    ]
+    assert theirs == ours
+
+
+def test_options_choose_range_columns_and_names(make: Make, load: Load) -> None:
+    stream = make()
+    write(stream, [(f"k{i}", b"%d" % i) for i in range(10)])
+    assert load(columns="event,offset").columns == ["event", "offset"]
+    one = load(startingOffsets='{"s/a": {"0#0": 3}}', endingOffsets='{"s/a": {"0": 5}}')
+    assert values(one) == [3, 4]
+    cut = str(StreamCut("s/a", 1, {0: 8}))
+    assert values(load(startingStreamCut=cut)) == [8, 9]
+    assert values(load(startingTimestamp="-1h", endingTimestamp="2100-01-01")) == list(range(10))
+    kafka = load(columnNames="kafka").where("partition = 0 AND offset = 4").first()
+    assert kafka is not None
+    assert (kafka.topic, bytes(kafka.key), bytes(kafka.value)) == ("s/a", b"k4", b"4")
+
+
+def test_several_streams_by_list_and_pattern(make: Make, load: Load) -> None:
+    for name in ("s/a1", "s/a2", "s/b"):
+        write(make(name), [("k", name.encode())])
+    found = load("", subscribe="s/a1,s/b").select("stream").collect()
+    assert sorted(row.stream for row in found) == ["a1", "b"]
+    found = load("", subscribePattern="s/a.*").select("stream").collect()
+    assert sorted(row.stream for row in found) == ["a1", "a2"]
+
+
+def test_min_partitions_and_scaled_streams(make: Make, load: Load) -> None:
+    stream = make(segments=2)
+    write(stream, [(f"k{i}", b"%d" % i) for i in range(100)])
+    scale(stream, [0], [(0.0, 0.25), (0.25, 0.5)])
+    write(stream, [(f"k{i}", b"%d" % i) for i in range(100, 200)])
+    assert load().rdd.getNumPartitions() == 4
+    frame = load(minPartitions="8")
+    assert frame.rdd.getNumPartitions() == 8
+    assert sorted(values(frame)) == list(range(200))
+
+
+def test_empty_stream_reads_as_no_rows(make: Make, load: Load) -> None:
+    make()
+    assert load().collect() == []
+
+
+def test_temporary_view_in_sql(spark: SparkSession, root: str, make: Make) -> None:
+    write(make(), [("k", b"x"), ("k", b"y")])
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW a USING pravega OPTIONS (root '{root}', stream 's/a')"
+    )
+    found = spark.sql("SELECT offset, CAST(event AS STRING) AS e FROM a ORDER BY offset").collect()
+    assert [(row.offset, row.e) for row in found] == [(0, "x"), (1, "y")]
+
+
+def test_application_version_is_skipped_the_second_time(
+    spark: SparkSession, root: str, load: Load
+) -> None:
+    for version, _ in (("1", 1), ("1", 2), ("2", 3), ("1", 4)):
+        save(numbers(spark, 10), root, txnAppId="job", txnVersion=version)
+    assert sorted(values(load())) == sorted([*range(10)] * 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"startingOffset": "earliest"}, "did you mean startingOffsets"),
+        ({"readerGroup": "g"}, "readergroup is not available in this version"),
+        ({"columns": "color"}, "the columns are scope, stream"),
+    ],
+)
+def test_bad_option_is_a_clear_error(
+    make: Make, load: Load, options: dict[str, str], message: str
+) -> None:
+    make()
+    with pytest.raises(PySparkException, match=message):
+        load(**options)
+
+
+def test_missing_stream_is_a_clear_error(load: Load) -> None:
+    with pytest.raises(PySparkException, match="NoSuchStream: stream s/none does not exist"):
+        load("s/none").collect()
+
+
+def test_frame_without_event_column_and_other_modes_are_clear_errors(
+    spark: SparkSession, root: str
+) -> None:
+    with pytest.raises(PySparkException, match=r"to_json\(struct\(\*\)\) AS event"):
+        save(spark.range(3).toDF("n"), root)
+    writer = numbers(spark, 3).write.format("pravega").option("root", root)
+    with pytest.raises(PySparkException, match="a stream only grows"):
+        writer.mode("overwrite").save("s/a")
+
+
+def test_metadata_frames(spark: SparkSession, root: str, make: Make) -> None:
+    stream = make("s/a", segments=2)
+    write(stream, [(f"k{i}", b"12345") for i in range(10)])
+    scale(stream, [0, 1], [(0.0, 1.0)])
+    make("s/b")
+    reader = spark.read.format("pravega").option("root", root)
+    found = reader.option("metadata", "Streams").load().collect()
+    assert [(r.scope, r.stream, r.state) for r in found] == [
+        ("s", "a", "ACTIVE"),
+        ("s", "b", "ACTIVE"),
+    ]
+    info = reader.option("metadata", "StreamInfo").load("s/a").first()
+    assert info is not None
+    assert (info.events, info.size_bytes, info.segments, info.epoch) == (10, 50, 1, 1)
+    assert StreamCut.parse(info.tail) == stream.view().tail
+    assert json.loads(info.configuration)["scaling"]["minimum"] == 2
+    segments = reader.option("metadata", "Segments").load("s/a").sort("segment_id").collect()
+    assert [(r.segment, r.key_low, r.key_high, r.active, r.sealed) for r in segments] == [
+        ("0#0", 0.0, 0.5, False, True),
+        ("1#0", 0.5, 1.0, False, True),
+        ("2#1", 0.0, 1.0, True, False),
+    ]
+    assert sum(r.next_offset for r in segments) == 10
+    assert segments[2].segment_id == make_segment_id(2, 1)

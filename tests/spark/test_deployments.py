@@ -1,0 +1,126 @@
+"""Spark Connect and a standalone cluster, each with a driver of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+
+HERE = Path(__file__).parent
+SPARK_HOME = Path(pyspark.__file__).parent
+
+
+def environment() -> dict[str, str]:
+    """The variables of a fresh Spark: this interpreter, loopback only, nothing of this process."""
+    keep = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
+    return {
+        **keep,
+        "SPARK_HOME": str(SPARK_HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONPATH": str(HERE.parents[1]),
+    }
+
+
+def run(app: str, *arguments: str) -> dict[str, Any]:
+    """Run an application to its end and return the JSON of its last line."""
+    done = subprocess.run(
+        [sys.executable, str(HERE / app), *arguments],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert isinstance(found, dict)
+    return found
+
+
+@contextmanager
+def spark_class(log: Path, *arguments: str) -> Iterator[None]:
+    """Run one of Spark's own servers; end it by its process."""
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            [str(SPARK_HOME / "bin/spark-class"), *arguments],
+            env={**environment(), "SPARK_DAEMON_MEMORY": "256m"},
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            yield
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def wait_for(log: Path, pattern: str) -> re.Match[str]:
+    """Wait until a server's log says something."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        found = re.search(pattern, log.read_text())
+        if found is not None:
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"{log} never said {pattern!r}: {log.read_text()[-2000:]}")
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[str]:
+    """The URL of a master with two workers, started from the installed package."""
+    local = ("--host", "127.0.0.1", "--webui-port", "0")
+    with ExitStack() as stack:
+        log = tmp_path / "master.log"
+        kind = "org.apache.spark.deploy.master.Master"
+        stack.enter_context(spark_class(log, kind, *local, "--port", "0"))
+        url = wait_for(log, r"Starting Spark master at (spark://\S+)")[1]
+        kind = "org.apache.spark.deploy.worker.Worker"
+        for name in ("worker-1", "worker-2"):
+            sizes = ("--cores", "1", "--memory", "1g", "--work-dir", str(tmp_path / name))
+            log = tmp_path / f"{name}.log"
+            stack.enter_context(spark_class(log, kind, *local, *sizes, url))
+            wait_for(log, "Successfully registered with master")
+        yield url
+
+
+@pytest.mark.slow
+def test_standalone_cluster_retries_and_speculates_and_every_event_is_there_once(
+    master: str, tmp_path: Path
+) -> None:
+    found = run("cluster_app.py", master, str(tmp_path / "root"))
+    assert found["failure"] is None
+    assert found["executors"] == 2
+    assert found["batch"] == 2_000
+    for name in ("retried", "speculated", "copied"):
+        events = found[name]
+        assert sorted(events) == list(range(2_000)), name
+        for key in range(7):
+            held = [n for n in events if n % 7 == key]
+            assert held == sorted(held), name
+
+
+@pytest.mark.slow
+def test_spark_connect_batch_and_streaming(tmp_path: Path) -> None:
+    pytest.importorskip("grpc")
+    found = run("connect_app.py", str(tmp_path / "root"))
+    assert found["session"] == "pyspark.sql.connect.session"
+    assert found["failure"] is None
+    assert found["events"] == list(range(100))
+    assert found["streams"] == ["a", "b"]
+    assert "did you mean startingOffsets" in found["error"]

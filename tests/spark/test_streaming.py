@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+from pravega_spark.engine.stream import Stream, open_stream
+from pravega_spark.manager import StreamManager
+from pravega_spark.model import StreamCut
+from tests.spark.conftest import Load, finish
+from tests.spark.truncating import truncate
+from tests.support import scale, write
+
+Make = Callable[..., Stream]
+
+
+def fill(stream: Stream, first: int, last: int, keys: int = 7) -> None:
+    write(stream, [(f"k{i % keys}", b"%d" % i) for i in range(first, last)])
+
+
+def numbers(root: str, name: str) -> list[int]:
+    return [int(event.data) for event in StreamManager(root).read(name)]
+
+
+class Copy:
+    """A query that copies a stream into another one, as often as it is run."""
+
+    def __init__(self, frame: DataFrame, root: str, checkpoint: Path, name: str = "s/b") -> None:
+        self.root, self.name, self.checkpoint = root, name, checkpoint
+        self.writer: DataStreamWriter = (
+            frame.writeStream.format("pravega")
+            .option("root", root)
+            .option("numSegments", "2")
+            .option("checkpointLocation", str(checkpoint))
+        )
+
+    def run(self) -> StreamingQuery:
+        query = self.writer.trigger(availableNow=True).start(self.name)
+        finish(query)
+        return query
+
+    def result(self) -> list[int]:
+        return numbers(self.root, self.name)
+
+    def offsets(self) -> list[str]:
+        """The source's offset of every batch, letter for letter."""
+        files = sorted(
+            (f for f in (self.checkpoint / "offsets").iterdir() if f.name.isdecimal()),
+            key=lambda f: int(f.name),
+        )
+        return [f.read_text().splitlines()[-1] for f in files]
+
+    def forget_last_commit(self) -> None:
+        """Bring the checkpoint to where it was after the sink's commit and before Spark's note."""
+        commits = self.checkpoint / "commits"
+        last = max(int(f.name) for f in commits.iterdir() if f.name.isdecimal())
+        for file in (commits / str(last), commits / f".{last}.crc"):
+            file.unlink(missing_ok=True)
+
+
+def test_copy_is_exact_over_rate_limits_restarts_and_replayed_batches(
+    root: str, make: Make, follow: Load, tmp_path: Path
+) -> None:
+    source = make(segments=3)
+    fill(source, 0, 100)
+    copy = Copy(follow(maxOffsetsPerTrigger="40"), root, tmp_path / "c")
+    query = copy.run()
+    sizes = [p["numInputRows"] for p in query.recentProgress if p["numInputRows"]]
+    assert sizes == [40, 40, 20]
+    assert query.recentProgress[-1]["sources"][0]["latestOffset"] is not None
+    fill(source, 100, 130)
+    copy.run()
+    copy.forget_last_commit()
+    version = open_stream(root, "s/b").view().version
+    fill(source, 130, 150)
+    copy.run()
+    found = copy.result()
+    assert sorted(found) == list(range(150))
+    by_key = defaultdict(list)
+    for number in found:
+        by_key[number % 7].append(number)
+    assert all(held == sorted(held) for held in by_key.values())
+    after = open_stream(root, "s/b").view().version
+    assert after == version + 1, "the replayed batch is no commit, the new one is one"
+    texts = copy.offsets()
+    assert len(set(texts)) == len(texts) == 5
+    assert all(json.dumps(json.loads(text)) == text for text in texts)
+    copy.run()
+    assert copy.offsets() == texts, "nothing new, no batch"
+
+
+def test_available_now_goes_over_scale_events_to_the_frozen_end(
+    root: str, make: Make, follow: Load, tmp_path: Path
+) -> None:
+    source = make(segments=2)
+    fill(source, 0, 60)
+    scale(source, [0, 1], [(0.0, 1.0)])
+    fill(source, 60, 90)
+    (merged,) = source.view().active.segments
+    scale(source, [merged.segment_id], [(0.0, 0.5), (0.5, 1.0)])
+    fill(source, 90, 120)
+    copy = Copy(follow(maxOffsetsPerTrigger="25"), root, tmp_path / "c")
+    copy.run()
+    found = copy.result()
+    assert sorted(found) == list(range(120))
+    for key in range(7):
+        held = [n for n in found if n % 7 == key]
+        assert held == sorted(held), "a key's order survives splits and merges"
+
+
+def test_scale_of_the_target_between_batches_changes_nothing(
+    root: str, make: Make, follow: Load, tmp_path: Path
+) -> None:
+    source = make()
+    fill(source, 0, 20)
+    copy = Copy(follow(), root, tmp_path / "c")
+    copy.run()
+    target = open_stream(root, "s/b")
+    scale(target, target.view().active.segment_ids, [(0.0, 0.3), (0.3, 1.0)])
+    fill(source, 20, 40)
+    copy.run()
+    assert sorted(copy.result()) == list(range(40))
+
+
+def test_crash_in_the_first_batch_of_a_query_from_latest_loses_nothing(
+    root: str, make: Make, follow: Load, tmp_path: Path
+) -> None:
+    source = make()
+    fill(source, 0, 10)
+    seen: list[int] = []
+    broken = [True]
+
+    def process(frame: DataFrame, batch_id: int) -> None:
+        if broken[0]:
+            raise RuntimeError("crash in the first batch")
+        seen.extend(int(row.event) for row in frame.collect())
+
+    def run() -> None:
+        frame = follow(startingOffsets="latest")
+        query = (
+            frame.writeStream.foreachBatch(process)
+            .option("checkpointLocation", str(tmp_path / "c"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        finish(query)
+
+    with pytest.raises(PySparkException, match="crash in the first batch"):
+        run()
+    assert (tmp_path / "c/offsets/0").exists()
+    fill(source, 10, 20)
+    broken[0] = False
+    run()
+    run()
+    assert seen == list(range(10, 20))
+
+
+def test_available_now_jobs_from_latest_go_on_where_the_last_one_ended(
+    root: str, make: Make, follow: Load, tmp_path: Path
+) -> None:
+    source = make()
+    fill(source, 0, 10)
+    copy = Copy(follow(startingOffsets="latest"), root, tmp_path / "c")
+    copy.run()
+    fill(source, 10, 20)
+    copy.run()
+    assert sorted(copy.result()) == list(range(10, 20))
+
+
+def test_processing_time_query_follows_the_tail_and_is_idle_without_new_events(
+    root: str, make: Make, follow: Load, tmp_path: Path
+) -> None:
+    source = make()
+    fill(source, 0, 10)
+    copy = Copy(follow(), root, tmp_path / "c")
+    query = copy.writer.trigger(processingTime="50 milliseconds").start("s/b")
+    try:
+        query.processAllAvailable()
+        fill(source, 10, 20)
+        query.processAllAvailable()
+        assert sorted(copy.result()) == list(range(20))
+        before = copy.offsets()
+        query.processAllAvailable()
+        assert copy.offsets() == before
+    finally:
+        query.stop()
+    assert len(before) <= 3
+
+
+def test_foreach_batch_with_application_version_writes_once(
+    root: str, make: Make, follow: Load, tmp_path: Path
+) -> None:
+    fill(make(), 0, 30)
+    fail = [True]
+
+    def process(frame: DataFrame, batch_id: int) -> None:
+        (
+            frame.write.format("pravega")
+            .mode("append")
+            .options(root=root, txnAppId="copy", txnVersion=str(batch_id))
+            .save("s/b")
+        )
+        if fail[0]:
+            fail[0] = False
+            raise RuntimeError("after the write")
+
+    def run() -> None:
+        query = (
+            follow()
+            .writeStream.foreachBatch(process)
+            .option("checkpointLocation", str(tmp_path / "c"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        finish(query)
+
+    with pytest.raises(PySparkException, match="after the write"):
+        run()
+    run()
+    assert sorted(numbers(root, "s/b")) == list(range(30))
+
+
+def test_several_streams_by_pattern_with_a_new_one_later(
+    root: str, make: Make, follow: Load, tmp_path: Path
+) -> None:
+    fill(make("s/x1"), 0, 10)
+    fill(make("s/x2"), 10, 20)
+    frame = follow(None, subscribePattern="s/x[0-9]")
+    copy = Copy(frame, root, tmp_path / "c")
+    copy.run()
+    fill(make("s/x3"), 20, 30)
+    copy.run()
+    assert sorted(copy.result()) == list(range(30))
+
+
+def test_truncated_events_fail_the_query_unless_told_otherwise(
+    root: str, make: Make, follow: Load, tmp_path: Path
+) -> None:
+    source = make()
+    fill(source, 0, 10)
+    Copy(follow(), root, tmp_path / "c").run()
+    fill(source, 10, 20)
+    fill(source, 20, 30)
+    truncate(source, {0: 22})
+    with pytest.raises(PySparkException, match=r"TruncatedData.*0#0 \[10, 22\).*0#0=22"):
+        Copy(follow(), root, tmp_path / "c").run()
+    lax = Copy(follow(failOnDataLoss="false"), root, tmp_path / "c")
+    lax.run()
+    assert sorted(lax.result()) == [*range(10), *range(22, 30)]
+
+
+def test_end_of_the_query_is_a_cut(root: str, make: Make, follow: Load, tmp_path: Path) -> None:
+    source = make()
+    fill(source, 0, 10)
+    end = str(StreamCut("s/a", 1, {0: 6}))
+    copy = Copy(follow(endingStreamCut=end, startingTimestamp="-1h"), root, tmp_path / "c")
+    copy.run()
+    assert sorted(copy.result()) == list(range(6))
+
+
+def test_output_mode_complete_is_refused(
+    follow: Load, make: Make, root: str, tmp_path: Path
+) -> None:
+    fill(make(), 0, 3)
+    frame = follow().groupBy("event").count().selectExpr("event", "count")
+    writer = frame.writeStream.format("pravega").option("root", root).outputMode("complete")
+    with pytest.raises(PySparkException, match="a stream only grows"):
+        finish(
+            writer.option("checkpointLocation", str(tmp_path / "c"))
+            .trigger(availableNow=True)
+            .start("s/b")
+        )
+
+
+def test_metadata_is_no_stream(follow: Load, make: Make) -> None:
+    make()
+    with pytest.raises(PySparkException, match=r"is for spark\.read"):
+        follow(metadata="Streams").writeStream.format("noop").start().awaitTermination(30)
+
+
+def test_data_source_is_found_without_registration(spark: SparkSession) -> None:
+    import pyspark_pravega
+    from pravega_spark.spark.source import PravegaDataSource
+
+    assert pyspark_pravega.DefaultSource is PravegaDataSource
+    with pytest.raises(PySparkException, match="option root is missing"):
+        spark.read.format("pravega").load("s/a")

@@ -1,0 +1,588 @@
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from pravega_spark.config import ScalingPolicy, StreamConfiguration
+from pravega_spark.engine import lifecycle
+from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.scopes import Scope
+from pravega_spark.engine.store import Store
+from pravega_spark.engine.store.fault_plans import Rule
+from pravega_spark.engine.store.faults import Fault
+from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.errors import (
+    CorruptChunk,
+    CorruptLog,
+    ForeignTable,
+    InvalidConfiguration,
+    InvalidInput,
+    InvalidName,
+    InvalidStreamCut,
+    NoSuchEvent,
+    NoSuchScope,
+    NoSuchSegment,
+    NoSuchStream,
+    ScopeNotEmpty,
+    StaleIdentity,
+    StoreFull,
+    StoreReadOnly,
+    StoreRefused,
+    StreamNotSealed,
+    StreamSealed,
+)
+from pravega_spark.manager import StreamManager
+from pravega_spark.model import EventPointer, StreamCut
+from tests.support import FakeRuntime, Spy, at_crash_point
+
+TWO = StreamConfiguration(ScalingPolicy.fixed(2), tags=frozenset({"two"}))
+
+
+class Died(Exception):
+    """The process ends here."""
+
+
+def die() -> None:
+    raise Died
+
+
+def manager_of(store: Store) -> StreamManager:
+    """A manager as another process would make it: nothing is remembered."""
+    made = StreamManager("memory://unused", runtime=FakeRuntime())
+    made._store = store
+    return made
+
+
+@pytest.fixture
+def store() -> Spy:
+    made = Spy()
+    manager_of(made).create_scope("s")
+    return made
+
+
+@pytest.fixture
+def manager(store: Spy) -> StreamManager:
+    return manager_of(store)
+
+
+def filled(manager: StreamManager, name: str = "s/t", count: int = 5) -> list[EventPointer]:
+    manager.create_stream(name)
+    with manager.create_writer(name) as writer:
+        futures = [writer.write_event(b"%d" % n, "k") for n in range(count)]
+    return [future.result() for future in futures]
+
+
+# --------------------------------------------------------------------------------------- scopes
+
+
+def test_scopes_are_created_listed_and_deleted(manager: StreamManager) -> None:
+    assert manager.create_scope("a.b-1")
+    assert not manager.create_scope("a.b-1")
+    assert manager.list_scopes() == ["a.b-1", "s"]
+    assert manager.scope_exists("a.b-1")
+    assert not manager.scope_exists("none")
+    assert manager.delete_scope("a.b-1")
+    assert not manager.delete_scope("a.b-1")
+    assert not manager.delete_scope("none", recursive=True)
+    assert manager.list_scopes() == ["s"]
+
+
+def test_folders_of_others_under_the_root_are_no_scopes(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    for name in ("my_folder", "plain", ".git", "_x"):
+        (tmp_path / name).mkdir()
+    assert manager.list_scopes() == ["s"]
+
+
+def test_scope_with_streams_is_deleted_only_recursively(manager: StreamManager) -> None:
+    filled(manager, "s/a")
+    filled(manager, "s/b")
+    manager.seal_stream("s/b")
+    with pytest.raises(ScopeNotEmpty, match=r"s still holds 2 streams \(a, b\)"):
+        manager.delete_scope("s")
+    assert manager.list_streams("s") == ["s/a", "s/b"]
+
+    assert manager.delete_scope("s", recursive=True)
+    assert not manager.scope_exists("s")
+    for name in ("s/a", "s/b"):
+        assert not manager.stream_exists(name)
+        with pytest.raises(NoSuchScope, match="scope s does not exist; create it first"):
+            manager.create_stream(name)
+    manager.create_scope("s")
+    assert manager.list_streams("s") == []
+    assert manager.create_stream("s/a")
+    assert manager.stream_info("s/a").life == 2
+
+
+@pytest.mark.parametrize("point", ["delete.committed", "delete.row", "sweep.delete"])
+def test_recursive_deletion_that_died_is_finished_by_the_next(store: Spy, point: str) -> None:
+    manager = manager_of(store)
+    for name in ("s/a", "s/b"):
+        filled(manager, name)
+    with at_crash_point(point, die), pytest.raises(Died):
+        manager.delete_scope("s", recursive=True)
+    with pytest.raises(NoSuchScope, match="is being deleted"):
+        manager_of(store).create_stream("s/new")
+
+    assert manager_of(store).delete_scope("s", recursive=True)
+    assert not manager_of(store).scope_exists("s")
+    assert store.list("s/a/events/data") == store.list("s/b/events/data") == []
+
+
+def test_two_recursive_deletions_at_once_both_end_well(store: Spy) -> None:
+    filled(manager_of(store), "s/a")
+    other = manager_of(store)
+    with at_crash_point("delete.row", lambda: other.delete_scope("s", recursive=True)):
+        manager_of(store).delete_scope("s", recursive=True)
+    assert not manager_of(store).scope_exists("s")
+
+
+def test_recursive_deletion_takes_along_what_a_dead_creator_left(store: Spy) -> None:
+    with at_crash_point("create.row", die), pytest.raises(Died):
+        manager_of(store).create_stream("s/t")
+    assert manager_of(store).delete_scope("s", recursive=True)
+    assert not manager_of(store).scope_exists("s")
+
+
+# ----------------------------------------------------------------------------- creating streams
+
+
+def test_stream_is_created_once(manager: StreamManager) -> None:
+    assert not manager.stream_exists("s/t")
+    assert manager.create_stream("s/t", TWO)
+    assert not manager.create_stream("s/t")
+    assert manager.stream_exists("s/t")
+    info = manager.stream_info("s/t")
+    assert (info.stream, info.life, info.state, len(info.segments)) == ("s/t", 1, "ACTIVE", 2)
+    assert (info.events, info.size_bytes) == (0, 0)
+    assert info.head == info.tail == manager.head("s/t") == manager.tail("s/t")
+
+
+def test_concurrent_creators_converge_on_one_stream_of_one_of_them(store: Spy) -> None:
+    results: dict[int, bool] = {}
+    start = threading.Barrier(6)
+
+    def create(count: int) -> None:
+        configuration = StreamConfiguration(ScalingPolicy.fixed(count), tags={f"t{count}"})  # type: ignore[arg-type]
+        manager = manager_of(store)
+        start.wait()
+        results[count] = manager.create_stream("s/t", configuration)
+
+    threads = [threading.Thread(target=create, args=(n,)) for n in range(1, 7)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    (winner,) = [count for count, created in results.items() if created]
+    info = manager_of(store).stream_info("s/t")
+    assert (len(info.segments), info.version) == (winner, 0)
+    assert manager_of(store).list_streams("s", tag=f"t{winner}") == ["s/t"]
+
+
+@pytest.mark.parametrize("next_one", ["create", "exists", "writer", "info", "seal", "update"])
+def test_creation_that_died_after_its_row_is_finished_by_whoever_comes_next(
+    store: Spy, next_one: str
+) -> None:
+    with at_crash_point("create.row", die), pytest.raises(Died):
+        manager_of(store).create_stream("s/t", TWO)
+    manager = manager_of(store)
+    if next_one == "create":
+        assert not manager.create_stream("s/t")  # the dead one's row has it
+    elif next_one == "exists":
+        assert manager.stream_exists("s/t")
+    elif next_one == "writer":
+        manager.create_writer("s/t").close()
+    elif next_one == "info":
+        manager.stream_info("s/t")
+    elif next_one == "seal":
+        assert manager.seal_stream("s/t")
+    else:
+        assert not manager.update_stream("s/t", TWO)
+    info = manager.stream_info("s/t")
+    assert (info.life, len(info.segments)) == (1, 2)
+    assert manager.list_streams("s", tag="two") == ["s/t"]
+
+
+def test_creator_that_was_overtaken_by_its_finisher_is_told_that_it_created(store: Spy) -> None:
+    other = manager_of(store)
+    with at_crash_point("create.row", lambda: other.stream_exists("s/t")):
+        assert manager_of(store).create_stream("s/t", TWO)
+    assert len(manager_of(store).stream_info("s/t").segments) == 2
+
+
+def test_creator_that_slept_through_a_whole_life_creates_nothing(store: Spy) -> None:
+    other = manager_of(store)
+
+    def live() -> None:
+        other.stream_exists("s/t")
+        other.seal_stream("s/t")
+        other.delete_stream("s/t")
+
+    with at_crash_point("create.row", live):
+        manager_of(store).create_stream("s/t")
+    assert not manager_of(store).stream_exists("s/t")
+    assert manager_of(store).list_streams("s") == []
+
+
+def test_lost_answers_do_not_create_twice(store: Spy) -> None:
+    store.rules.add(Rule(Fault.LOSE_ANSWER, "put_if_absent"))
+    manager = manager_of(store)
+    assert manager.create_stream("s/t")
+    assert not manager.create_stream("s/t")
+    assert manager.stream_info("s/t").version == 0
+
+
+# --------------------------------------------------------------------- sealing, deleting, again
+
+
+def test_only_a_sealed_stream_is_deleted_and_its_name_begins_anew(manager: StreamManager) -> None:
+    (first, *_) = filled(manager)
+    with pytest.raises(StreamNotSealed, match=r"s/t is ACTIVE.*seal it first"):
+        manager.delete_stream("s/t")
+    assert manager.seal_stream("s/t")
+    assert not manager.seal_stream("s/t")
+    assert manager.delete_stream("s/t")
+    assert not manager.delete_stream("s/t")
+    assert manager.list_streams("s") == []
+    for call in (manager.seal_stream, manager.stream_info, manager.create_writer, manager.tail):
+        with pytest.raises(NoSuchStream, match="s/t"):
+            call("s/t")
+
+    assert manager.create_stream("s/t")
+    assert list(manager.read("s/t")) == []
+    assert [s.number for s in manager.segments("s/t")] == [1]
+    with pytest.raises(StaleIdentity, match=r"life 2.*life 1"):
+        manager.fetch_event(first)
+
+
+@pytest.mark.parametrize("point", ["delete.committed", "delete.row"])
+@pytest.mark.parametrize("next_one", ["delete", "create", "exists"])
+def test_deletion_that_died_before_its_row_went_is_finished_by_whoever_comes_next(
+    store: Spy, point: str, next_one: str
+) -> None:
+    manager = manager_of(store)
+    filled(manager)
+    manager.seal_stream("s/t")
+    with at_crash_point(point, die), pytest.raises(Died):
+        manager.delete_stream("s/t")
+    manager = manager_of(store)
+    if next_one == "delete":
+        assert not manager.delete_stream("s/t")
+    elif next_one == "exists":
+        assert not manager.stream_exists("s/t")
+    else:
+        assert manager.create_stream("s/t")
+        assert manager.stream_info("s/t").life == 2
+        assert manager.list_streams("s") == ["s/t"]
+        return
+    assert manager.list_streams("s") == []
+    assert manager.delete_scope("s")
+
+
+def test_deletion_that_slept_while_the_name_was_created_again_leaves_the_new_life(
+    store: Spy,
+) -> None:
+    manager = manager_of(store)
+    filled(manager)
+    manager.seal_stream("s/t")
+    other = manager_of(store)
+    with at_crash_point("delete.row", lambda: other.create_stream("s/t")):
+        assert manager.delete_stream("s/t")
+    assert manager_of(store).list_streams("s") == ["s/t"]
+    assert manager_of(store).stream_info("s/t").life == 2
+    with pytest.raises(ScopeNotEmpty):
+        manager_of(store).delete_scope("s")
+
+
+def test_segment_numbers_go_on_over_ten_lives(manager: StreamManager) -> None:
+    numbers = []
+    for _ in range(10):
+        assert manager.create_stream("s/t", TWO)
+        numbers.append([segment.number for segment in manager.segments("s/t")])
+        manager.seal_stream("s/t")
+        manager.delete_stream("s/t")
+    assert numbers == [[2 * n, 2 * n + 1] for n in range(10)]
+
+
+def test_writer_of_an_earlier_life_touches_nothing(manager: StreamManager) -> None:
+    manager.create_stream("s/t")
+    writer = manager.create_writer("s/t", "w")
+    manager.seal_stream("s/t")
+    manager.delete_stream("s/t")
+    manager.create_stream("s/t")
+    assert isinstance(writer.write_event(b"late").exception(30), StaleIdentity)
+    writer.close()
+    assert list(manager.read("s/t")) == []
+
+
+# ------------------------------------------------------------------------------ tags and updates
+
+
+def test_streams_are_listed_by_their_newest_tags(manager: StreamManager) -> None:
+    manager.create_stream("s/a", TWO)
+    manager.create_stream("s/b", StreamConfiguration(tags=frozenset({"two", "b"})))
+    manager.create_stream("s/c")
+    assert manager.list_streams("s") == ["s/a", "s/b", "s/c"]
+    assert manager.list_streams("s", tag="two") == ["s/a", "s/b"]
+    assert manager.update_stream("s/a", StreamConfiguration(TWO.scaling, tags=frozenset({"new"})))
+    assert not manager.update_stream("s/a", StreamConfiguration(TWO.scaling, tags={"new"}))  # type: ignore[arg-type]
+    assert manager.tags("s/a") == {"new"}
+    assert manager.list_streams("s", tag="two") == ["s/b"]
+    assert manager.list_streams("s", tag="new") == ["s/a"]
+    assert manager.list_streams("s", tag="none") == []
+
+
+def test_update_that_died_before_its_row_is_shown_by_the_next(store: Spy) -> None:
+    manager = manager_of(store)
+    manager.create_stream("s/t")
+    with at_crash_point("update.row", die), pytest.raises(Died):
+        manager.update_stream("s/t", TWO)
+    assert not manager_of(store).update_stream("s/t", TWO)
+    assert manager_of(store).list_streams("s", tag="two") == ["s/t"]
+
+
+def test_slow_update_does_not_hide_the_tags_of_a_newer_one(store: Spy) -> None:
+    manager_of(store).create_stream("s/t")
+    other = manager_of(store)
+    tagged = [StreamConfiguration(tags=frozenset({name})) for name in ("old", "new")]
+    with at_crash_point("update.row", lambda: other.update_stream("s/t", tagged[1])):
+        manager_of(store).update_stream("s/t", tagged[0])
+    assert manager_of(store).tags("s/t") == {"new"}
+    assert manager_of(store).list_streams("s", tag="new") == ["s/t"]
+
+
+def test_update_during_a_deletion_leaves_no_row(store: Spy) -> None:
+    manager = manager_of(store)
+    manager.create_stream("s/t")
+    other = manager_of(store)
+
+    def end() -> None:
+        other.seal_stream("s/t")
+        other.delete_stream("s/t")
+
+    with at_crash_point("update.row", end):
+        assert manager.update_stream("s/t", TWO)
+    assert manager_of(store).list_streams("s") == []
+
+
+def test_sealed_stream_is_not_updated(manager: StreamManager) -> None:
+    manager.create_stream("s/t")
+    manager.seal_stream("s/t")
+    with pytest.raises(StreamSealed, match="s/t is sealed; it cannot be updated"):
+        manager.update_stream("s/t", TWO)
+
+
+# --------------------------------------------------------------------------- reading, pickling
+
+
+def test_events_come_back_with_their_pointers(manager: StreamManager) -> None:
+    pointers = filled(manager)
+    events = list(manager.read("s/t"))
+    assert [event.data for event in events] == [b"%d" % n for n in range(5)]
+    assert [event.pointer for event in events] == pointers
+    assert manager.fetch_event(pointers[3]).data == b"3"
+    info = manager.stream_info("s/t")
+    assert (info.events, info.size_bytes) == (5, 5)
+
+
+def test_manager_is_pickled_by_its_root(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    filled(manager)
+    copy = pickle.loads(pickle.dumps(manager))
+    assert copy.root == manager.root == f"file://{tmp_path}"
+    assert len(list(copy.read("s/t"))) == 5
+
+
+# ------------------------------------------------------------------------------------ bad input
+
+
+@pytest.mark.parametrize("name", ["t", "s/t/u", "s/", "/t", "s/a_b", "s_x/t", "s/..", 7, None,
+                                  "s/" + "x" * 251])  # fmt: skip
+def test_bad_stream_name_is_refused_everywhere_with_the_rule(
+    manager: StreamManager, name: Any
+) -> None:
+    for call in (
+        manager.create_stream, manager.stream_exists, manager.seal_stream, manager.delete_stream,
+        manager.stream_info, manager.create_writer, manager.head, manager.create_reader,
+    ):  # fmt: skip
+        with pytest.raises(InvalidName, match=r"named 'scope/stream'|is not allowed|at most 250|ch"):
+            call(name)
+    assert manager.list_streams("s") == []
+
+
+@pytest.mark.parametrize("name", ["a_b", "", "a/b", "..", 7, "x" * 256])
+def test_bad_scope_name_is_refused_before_the_root_is_touched(name: Any) -> None:
+    store = MemoryStore()
+    with pytest.raises(InvalidName, match="scope name"):
+        manager_of(store).create_scope(name)
+    assert store.list("") == []
+
+
+@pytest.mark.parametrize("segments", [0, -1, 10_001, "2", 1.5, True])
+def test_bad_number_of_segments_is_refused(segments: Any) -> None:
+    with pytest.raises(InvalidConfiguration, match="segments"):
+        ScalingPolicy.fixed(segments)
+
+
+@pytest.mark.parametrize("tags", [{""}, {"x" * 257}, {str(n) for n in range(129)}, "text", {7}])
+def test_bad_tags_are_refused(tags: Any) -> None:
+    with pytest.raises(InvalidConfiguration, match="tag"):
+        StreamConfiguration(tags=tags)
+
+
+def test_missing_scope_or_stream_names_what_to_do(manager: StreamManager) -> None:
+    with pytest.raises(NoSuchScope, match="scope none does not exist; create it first"):
+        manager.create_stream("none/t")
+    with pytest.raises(NoSuchScope, match="none"):
+        manager.list_streams("none")
+    assert not manager.stream_exists("none/t")
+    assert not manager.delete_stream("none/t")
+    assert not manager.delete_stream("s/none")
+    for call in (manager.create_writer, manager.read, manager.seal_stream, manager.tail):
+        with pytest.raises(NoSuchStream, match="s/none does not exist"):
+            call("s/none")
+    with pytest.raises(NoSuchStream):
+        manager.update_stream("s/none", TWO)
+
+
+def test_cuts_of_another_stream_or_life_and_a_start_after_the_end_are_refused(
+    manager: StreamManager,
+) -> None:
+    filled(manager)
+    filled(manager, "s/other")
+    foreign, tail = manager.tail("s/other"), manager.tail("s/t")
+    with pytest.raises(InvalidStreamCut, match="s/other"):
+        list(manager.read("s/t", foreign))
+    with pytest.raises(InvalidStreamCut, match="lies after the end"):
+        list(manager.read("s/t", tail, manager.head("s/t")))
+    with pytest.raises(InvalidStreamCut):
+        list(manager.read("s/t", StreamCut("s/t", 2, dict(tail.positions))))
+    with pytest.raises(InvalidStreamCut):
+        list(manager.read("s/t", StreamCut("s/t", 1, {0: 99})))
+
+
+def test_events_and_segments_that_never_were_are_named(manager: StreamManager) -> None:
+    filled(manager)
+    for segment, offset in ((0, 5), (7, 0)):
+        with pytest.raises(NoSuchEvent, match=f"={offset}"):
+            manager.fetch_event(EventPointer("s/t", 1, segment, offset))
+    with pytest.raises(NoSuchSegment, match=r"no segment 9#0; its active ones are 0#0"):
+        manager.segment("s/t", 9)
+    with pytest.raises(InvalidInput, match="epoch 5 is not one of them"):
+        manager.segments("s/t", epoch=5)
+
+
+# --------------------------------------------------------------------------------------- faults
+
+
+class Overwriting(MemoryStore):
+    """A store that says yes to everyone."""
+
+    def put_if_absent(self, key: str, data: bytes) -> Any:
+        from pravega_spark.engine.store import Put
+
+        self.put(key, data)
+        return Put.CREATED
+
+
+def test_store_without_exclusive_create_is_refused_by_name_with_the_reason() -> None:
+    store = Overwriting()
+    with pytest.raises(StoreRefused, match=r"memory://.* cannot hold streams.*Use a local"):
+        manager_of(store).create_scope("s")
+    assert store.list("") == []
+
+
+def test_hdfs_is_refused_with_the_reason() -> None:
+    with pytest.raises(StoreRefused, match=r"hdfs://.*no exclusive create"):
+        StreamManager("hdfs://host/x")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_root_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(StoreReadOnly):
+        StreamManager(tmp_path).create_scope("s")
+
+
+@pytest.mark.parametrize("error", [StoreFull("no space left"), StoreReadOnly("read-only")])
+@pytest.mark.parametrize("nth", range(1, 4))
+def test_refusal_of_any_write_leaves_nothing_half_made(
+    store: Spy, error: Exception, nth: int
+) -> None:
+    manager = manager_of(store)
+    store.rules.add(Rule(error, "put*", nth=nth))
+    try:
+        manager.create_stream("s/t", TWO)
+    except type(error) as raised:
+        assert raised is error
+    store.rules.clear()
+
+    again = manager_of(store)
+    again.create_stream("s/t", TWO)
+    assert len(again.stream_info("s/t").segments) == 2
+    assert again.list_streams("s") == ["s/t"]
+
+
+def test_delta_table_of_somebody_else_in_the_place_of_a_scope_or_stream_is_left_alone(
+    tmp_path: Path,
+) -> None:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    for place in ("x/_scope", "s/t/events"):
+        deltalake.write_deltalake(str(tmp_path / place), pa.table({"a": [1]}))
+    before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.json")}
+    with pytest.raises(ForeignTable, match=r"x/_scope is a Delta table.*left alone"):
+        manager.create_scope("x")
+    for call in (manager.create_stream, manager.stream_info, manager.delete_stream):
+        with pytest.raises(ForeignTable, match=r"s/t/events is a Delta table.*Name another"):
+            call("s/t")
+    assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.json")} == before
+    assert manager.list_streams("s") == []
+
+
+def test_damaged_log_or_chunk_is_named_and_the_rest_is_readable(
+    manager: StreamManager, store: Spy
+) -> None:
+    filled(manager)
+    (chunk,) = store.list("s/t/events/data")
+    whole = store.get(chunk.key)
+    store.put(chunk.key, whole[: len(whole) // 2])
+    with pytest.raises(CorruptChunk, match=chunk.key.rsplit("/", 1)[-1]):
+        list(manager_of(store).read("s/t"))
+    store.delete([chunk.key])
+    with pytest.raises(CorruptChunk, match=r"restore the file from a copy"):
+        list(manager_of(store).read("s/t"))
+    store.put(chunk.key, whole)
+    assert len(list(manager_of(store).read("s/t"))) == 5
+
+    store.put("s/t/events/_delta_log/" + "0" * 19 + "1.json", b"torn")
+    with pytest.raises(CorruptLog, match=r"s/t/events: version 1 .*restore it"):
+        manager_of(store).stream_info("s/t")
+
+
+def test_clock_that_goes_backwards_breaks_nothing(store: Spy) -> None:
+    runtime = FakeRuntime()
+    manager = StreamManager("memory://unused", runtime=runtime)
+    manager._store = store
+    for hour in range(4):
+        runtime.wall_ms -= hour * 3_600_000
+        filled(manager, "s/t", 3)
+    view = lifecycle.current_view(manager._stream("s/t"))
+    assert view is not None
+    times = [commit.timestamp_ms for commit in manager._stream("s/t").log.reader.span(-1, 4)]
+    assert times == sorted(set(times))
+    assert len(list(manager.read("s/t"))) == 12
+
+
+def test_scope_of_the_system_clock_and_a_fake_one_are_the_same(store: Spy) -> None:
+    assert Scope(store, "s", SYSTEM).rows() == Scope(store, "s", FakeRuntime()).rows() == {}
