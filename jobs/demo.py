@@ -28,7 +28,7 @@ from demo_place import WORK, Place, prepare
 from demo_replay import ReplayFailed
 from demo_report import PICTURE, Run, print_report, summary
 from demo_run import run
-from pravega_spark.errors import IllegalState, InvalidInput, StoreError
+from pravega_spark import PravegaSparkError
 
 FLIGHTS_STREAM = "nyc/flights"
 OWN_STREAM = "demo/events"
@@ -38,20 +38,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo; return its exit status."""
     started = time.monotonic()
     arguments = parse(argv)
-    stderr = user_stderr()
     try:
         dataset = load(arguments)
         place = prepare(arguments.root, arguments.stream, arguments.segments)
-    except (InputError, InvalidInput, IllegalState, StoreError) as error:
-        print(f"demo: {error}", file=stderr)
+    except (InputError, PravegaSparkError, OSError) as error:
+        print(f"demo: {error}", file=sys.stderr)
         return 2
     console = out_console()
     announce(console, dataset, place)
     try:
-        with progress_bars(stderr, dataset.events) as on_sample:
+        with progress_bars(dataset.events) as on_sample:
             done = run(dataset, place, on_sample, started=started)
-    except ReplayFailed as error:
-        print(f"demo: {error}", file=stderr)
+    except (ReplayFailed, PravegaSparkError) as error:
+        print(f"demo: {error}", file=sys.stderr)
         return 1
     picture(done)
     print_report(console, done)
@@ -88,10 +87,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def positive(text: str) -> int:
     """Read a whole number above 0."""
-    number = int(text)
-    if number < 1:
-        raise ValueError(text)
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number above 0, not {text!r}")
+    return int(text)
 
 
 def load(arguments: argparse.Namespace) -> Dataset:
@@ -129,4 +127,5 @@ def picture(done: Run) -> None:
 
 
 if __name__ == "__main__":
+    sys.stderr = user_stderr()
     sys.exit(main())

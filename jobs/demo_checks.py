@@ -51,7 +51,9 @@ def every_event_once(source: pa.Table, stream: pa.Table, *, closing: int = 0) ->
     if others != closing:
         details.append(f"{others} events without a row, not {closing}")
     held = not details
-    return Finding("exactly_once", held, "; ".join(details) or f"{len(expected):,} events, each once")
+    return Finding(
+        "exactly_once", held, "; ".join(details) or f"{len(expected):,} events, each once"
+    )
 
 
 def every_key_in_order(stream: pa.Table) -> Finding:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -21,12 +22,27 @@ def user_stderr() -> TextIO:
     Under spark-submit a Python script's own stderr is a pipe that ends in the JVM's stdout, so
     that neither a redirection nor a terminal is seen; the JVM's is the one that is meant.
     """
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
-        try:
-            return open(f"/proc/{os.getppid()}/fd/2", "w", encoding="utf-8", buffering=1)
-        except OSError:
-            pass
-    return sys.stderr
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return sys.stderr
+    try:
+        terminal = open(f"/proc/{os.getppid()}/fd/2", "a", buffering=1)  # noqa: SIM115 (kept)
+    except OSError:
+        return _JvmStderr()
+    # A file is left to the JVM, which would write over what another appends.
+    return terminal if terminal.isatty() else _JvmStderr()
+
+
+class _JvmStderr(io.TextIOBase, TextIO):
+    """Writes through the JVM that started this script."""
+
+    def write(self, text: str) -> int:
+        """Print the text there."""
+        from pyspark import SparkContext
+
+        SparkContext._ensure_initialized()
+        gateway: Any = SparkContext._gateway
+        gateway.jvm.java.lang.System.err.print(text)
+        return len(text)
 
 
 def out_console() -> Console:
@@ -48,9 +64,9 @@ def stderr_into(path: str) -> Iterator[None]:
 
 
 @contextmanager
-def progress_bars(stderr: TextIO, total: int) -> Iterator[Callable[[int, int], None]]:
-    """Show how much was written and read, on a terminal only; yield what sets it."""
-    if not stderr.isatty():
+def progress_bars(total: int) -> Iterator[Callable[[int, int], None]]:
+    """Show how much was written and read, on a terminal only; give what sets it."""
+    if not sys.stderr.isatty():
         yield lambda written, read: None
         return
     columns = (
@@ -59,7 +75,7 @@ def progress_bars(stderr: TextIO, total: int) -> Iterator[Callable[[int, int], N
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(file=stderr), transient=True) as progress:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         bars = [progress.add_task(name, total=total) for name in ("written", "read")]
 
         def show(written: int, read: int) -> None:

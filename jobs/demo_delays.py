@@ -101,7 +101,7 @@ def expected_delays(dataset: Dataset) -> pa.Table:
             ("wet", "sum"),
         ]
     )  # fmt: skip
-    names = "events departed delay_minutes rain_departed rain_delay_minutes".split()
+    names = ["events", "departed", "delay_minutes", "rain_departed", "rain_delay_minutes"]
     table = summed.rename_columns(["key", "hour", *names])
     for column in ("delay_minutes", "rain_delay_minutes"):
         filled = pc.fill_null(table[column], 0)

@@ -13,7 +13,7 @@ from typing import IO
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as csv
+from pyarrow import csv
 
 from demo_input import TIME, Dataset, InputError, in_time_order
 

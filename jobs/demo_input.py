@@ -26,8 +26,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as csv
 import pyarrow.parquet as pq
+from pyarrow import csv
 
 OWN_COLUMNS = ("_row", "_key", "_sequence", "_time", "_hour")
 TIME = pa.timestamp("us", "UTC")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -25,7 +26,7 @@ FEW_DEPARTURES = 20
 
 Floats = npt.NDArray[np.float64]
 
-STYLE = {
+STYLE: Any = {
     "axes.edgecolor": FAINT,
     "axes.labelcolor": INK,
     "axes.spines.right": False,
@@ -85,9 +86,9 @@ def _throughput(axes: Axes, story: Story) -> None:
         (writing, WRITTEN, "written"),
         (reading, READ, "read, joined and counted"),
     ):
-        rate = np.convolve(rate, weights / weights.sum())[len(reach) // 2 :][: len(at)]
-        axes.fill_between(at, rate, color=color, alpha=0.18, linewidth=0)
-        axes.plot(at, rate, color=color, label=label, linewidth=1.8)
+        smooth = np.convolve(rate, weights / weights.sum())[len(reach) // 2 :][: len(at)]
+        axes.fill_between(at, smooth, color=color, alpha=0.18, linewidth=0)
+        axes.plot(at, smooth, color=color, label=label, linewidth=1.8)
     axes.set_title("Throughput")
     axes.set_ylabel("events per second, smoothed")
     axes.yaxis.set_major_formatter(EngFormatter(sep=""))

@@ -16,7 +16,6 @@ from demo_input import Dataset
 from demo_place import Place
 from demo_replay import Story
 
-
 PICTURE = "demo.png"
 TABLE = "delays"
 INGEST_LOG = "ingest.log"

@@ -77,12 +77,7 @@ def run(dataset: Dataset, place: Place, on_sample: OnSample, *, started: float) 
     feed = place.path("feed")
     batch_rows = write_feed(dataset, Path(feed))
     manager, reading = StreamManager(place.root), Reading()
-    ingest = Ingest(
-        [sys.executable, demo_ingest.__file__, "--feed", feed, "--root", place.root]
-        + ["--stream", place.stream, "--checkpoint", place.path("checkpoints/ingest")],
-        checkpoint=Path(place.path("checkpoints/ingest")),
-        log=Path(place.path(INGEST_LOG)),
-    )
+    ingest = make_ingest(place, feed)
     replay = Replay(
         ingest,
         batch_rows,
@@ -117,6 +112,21 @@ def run(dataset: Dataset, place: Place, on_sample: OnSample, *, started: float) 
     spark.stop()
     seconds = time.monotonic() - started
     return Run(dataset, place, batch_rows, replay.story, findings, table, seconds)
+
+
+def make_ingest(place: Place, feed: str) -> Ingest:
+    """Return the ingest, not yet started."""
+    checkpoint = place.path("checkpoints/ingest")
+    options = {
+        "--feed": feed,
+        "--root": place.root,
+        "--stream": place.stream,
+        "--checkpoint": checkpoint,
+    }
+    command = [sys.executable, demo_ingest.__file__]
+    for name, text in options.items():
+        command += [name, text]
+    return Ingest(command, checkpoint=Path(checkpoint), log=Path(place.path(INGEST_LOG)))
 
 
 def make_session() -> SparkSession:

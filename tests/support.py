@@ -99,7 +99,7 @@ def faulty(inner: Store, plan: Plan) -> FaultyStore:
     return FaultyStore(inner, plan)
 
 
-class at_crash_point:  # noqa: N801  reads as a statement
+class at_crash_point:
     """Run something once, when the process is at a crash point."""
 
     def __init__(self, name: str, action: Callable[[], object]) -> None:
@@ -224,9 +224,7 @@ def scale(stream: Stream, seal: Iterable[int], ranges: Iterable[tuple[float, flo
         assert snapshot is not None
         view = StreamView(snapshot)
         record = view.record
-        epoch = epochs.scale(
-            view, doomed, new, stream.runtime.now_ms(), record.next_segment_number
-        )
+        epoch = epochs.scale(view, doomed, new, stream.runtime.now_ms(), record.next_segment_number)
         domains: dict[str, str | None] = {f"{EPOCH_PREFIX}{epoch.number}": encode_epoch(epoch)}
         for segment_id in epoch.segment_ids:
             if not view.has_segment(segment_id):

@@ -127,11 +127,18 @@ class Log:
                     raise
             else:
                 if not self._cleaned(base.version, opened):
-                    if opened and self._snapshot is not None:
-                        self.reader.check_end(self._snapshot.version)
+                    self._check_end(opened)
                     self._head_seen = asked
                     return
             self._snapshot, self._files = None, None
+
+    def _check_end(self, opened: bool) -> None:
+        """Refuse a log with a gap, which looks like its end: a commit there would bury the rest."""
+        head = self._snapshot
+        if opened and head is not None:
+            self._snapshot = None
+            self.reader.check_end(head.version)
+            self._snapshot = head
 
     def _cleaned(self, base: int, opened: bool) -> bool:
         """Tell whether clean-up may have passed the version from which the log was read on.

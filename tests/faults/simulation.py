@@ -189,5 +189,3 @@ class NewToken(Log):
                 return found.token == token
             token = self.runtime.token()
             data = self.body.encode(token, self.runtime.now_ms())
-
-

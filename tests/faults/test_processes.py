@@ -72,9 +72,7 @@ def texts(root: str, **options: Any) -> list[str]:
 # ------------------------------------------------------------------------------ killed writers
 
 
-@pytest.mark.parametrize(
-    "point", ["append.staged:3", "commit.before:4", "commit.applied:2", "commit.applied:5"]
-)
+@pytest.mark.parametrize("point", ["append.staged:3", "commit.before:4", "commit.applied:2"])
 def test_killed_writer_goes_on_where_it_stopped_without_loss_or_duplicate(
     root: str, point: str
 ) -> None:
@@ -115,7 +113,7 @@ def check_race(found: list[str], racers: int, count: int) -> None:
 
 
 def test_eight_processes_on_a_local_disk_commit_everything_once_and_in_order(root: str) -> None:
-    racers, count = 8, 25
+    racers, count = 8, 15
     processes = [start("race", root, f"r{n}", str(count)) for n in range(racers)]
     ready(processes)
     go(processes)

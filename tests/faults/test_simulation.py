@@ -48,7 +48,9 @@ def test_writers_with_sessions_end_with_every_event_once(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("wrong", [RetryAtNext, LookAtNewest, NewToken])
 def test_every_shortcut_is_caught(wrong: type[Log]) -> None:
-    doubled = sum(bool(Simulation(s, sessions=False, log=wrong).run().duplicates) for s in range(FEW))
+    doubled = sum(
+        bool(Simulation(s, sessions=False, log=wrong).run().duplicates) for s in range(FEW)
+    )
     assert doubled > FEW / 20, f"{wrong.__name__}: {doubled} of {FEW} seeds"
 
 

@@ -69,6 +69,12 @@ def duckdb_rows(table: str, version: int) -> Counter[Row]:
         return rows_of(connection.execute(query).to_arrow_table())
 
 
+def duckdb_domains(table: str, version: int) -> dict[str, str]:
+    query = f"SELECT * FROM delta_domain_metadata('{table}', version={version})"
+    with connect_duckdb() as connection:
+        return dict(connection.execute(query).fetchall())
+
+
 def connect_duckdb() -> duckdb.DuckDBPyConnection:
     """Return a database that knows Delta by the extension in the package, not by a download."""
     connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})

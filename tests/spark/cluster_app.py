@@ -13,6 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pravega_spark.manager import StreamManager
 
+LIGHT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+
 
 def failing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Fail the first attempt of partition 0, after its rows went by."""
@@ -29,7 +31,7 @@ def slow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     context = TaskContext.get()
     assert context is not None
     if context.partitionId() == 0 and context.attemptNumber() == 0:
-        time.sleep(6)
+        time.sleep(4)
 
 
 def numbers(spark: SparkSession, count: int, partitions: int) -> DataFrame:
@@ -53,6 +55,9 @@ def main(master: str, root: str) -> dict[str, object]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.executor.memory", "512m")
+        .config("spark.executor.extraJavaOptions", LIGHT)
+        .config("spark.driver.extraJavaOptions", LIGHT)
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.executor.cores", "1")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.speculation", "true")
@@ -68,7 +73,7 @@ def main(master: str, root: str) -> dict[str, object]:
     reader = spark.readStream.format("pravega").options(root=root, startingOffsets="earliest")
     source = reader.option("maxOffsetsPerTrigger", "1500").load("s/retried")
     query = (
-        source.select("routing_key", "event")
+        source.selectExpr("routing_key", "CAST(event AS STRING) AS event")
         .mapInArrow(failing, frame.schema)
         .writeStream.format("pravega")
         .options(root=root, checkpointLocation=f"{root}/checkpoint")

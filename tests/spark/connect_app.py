@@ -13,6 +13,7 @@ def main(root: str) -> dict[str, object]:
     spark = (
         SparkSession.builder.remote("local[2]")
         .config("spark.ui.enabled", "false")
+        .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
         .config("spark.sql.shuffle.partitions", "2")
         .getOrCreate()
     )

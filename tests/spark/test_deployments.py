@@ -18,6 +18,10 @@ import pytest
 
 HERE = Path(__file__).parent
 SPARK_HOME = Path(pyspark.__file__).parent
+LIGHT = {
+    "SPARK_DAEMON_MEMORY": "256m",
+    "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
 
 
 def environment() -> dict[str, str]:
@@ -55,7 +59,7 @@ def spark_class(log: Path, *arguments: str) -> Iterator[None]:
     with log.open("w") as out:
         process = subprocess.Popen(
             [str(SPARK_HOME / "bin/spark-class"), *arguments],
-            env={**environment(), "SPARK_DAEMON_MEMORY": "256m"},
+            env={**environment(), **LIGHT},
             stdout=out,
             stderr=subprocess.STDOUT,
         )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import threading
@@ -415,7 +416,7 @@ def test_bad_stream_name_is_refused_everywhere_with_the_rule(
         manager.create_stream, manager.stream_exists, manager.seal_stream, manager.delete_stream,
         manager.stream_info, manager.create_writer, manager.head, manager.create_reader,
     ):  # fmt: skip
-        with pytest.raises(InvalidName, match=r"named 'scope/stream'|is not allowed|at most 250|ch"):
+        with pytest.raises(InvalidName, match=r"named 'scope/stream'|is not allowed|at most 250"):
             call(name)
     assert manager.list_streams("s") == []
 
@@ -521,10 +522,8 @@ def test_refusal_of_any_write_leaves_nothing_half_made(
 ) -> None:
     manager = manager_of(store)
     store.rules.add(Rule(error, "put*", nth=nth))
-    try:
+    with contextlib.suppress(type(error)):
         manager.create_stream("s/t", TWO)
-    except type(error) as raised:
-        assert raised is error
     store.rules.clear()
 
     again = manager_of(store)

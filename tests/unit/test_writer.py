@@ -54,7 +54,7 @@ def at(stream: Stream, pointer: EventPointer) -> bytes:
     return events_of(stream, pointer.segment_id)[pointer.offset][1]
 
 
-class held:  # noqa: N801  reads as a statement
+class held:
     """Keep commits of the store waiting, so that what comes meanwhile piles up."""
 
     def __init__(self, store: Spy) -> None:
@@ -365,21 +365,33 @@ def test_closed_writer_takes_nothing_more_and_closing_again_does_nothing() -> No
     assert payloads(stream) == [b"a"]
 
 
+def in_a_block(stream: Stream, then: Callable[[EventStreamWriter], None]) -> None:
+    with EventStreamWriter(stream) as writer:
+        writer.write_event(b"a")
+        then(writer)
+
+
+def fail_body(writer: EventStreamWriter) -> None:
+    raise KeyError("body")
+
+
+def wait_for_failure(writer: EventStreamWriter) -> None:
+    while writer._failure is None:
+        time.sleep(0.001)
+
+
 def test_what_was_written_before_an_exception_in_a_with_block_is_flushed() -> None:
     _, stream = stream_of()
-    with pytest.raises(KeyError, match="body"), EventStreamWriter(stream) as writer:
-        writer.write_event(b"a")
-        raise KeyError("body")
+    with pytest.raises(KeyError, match="body"):
+        in_a_block(stream, fail_body)
     assert payloads(stream) == [b"a"]
 
 
 def test_failure_that_nobody_looked_at_is_raised_at_the_end_of_a_with_block() -> None:
     store, stream = stream_of()
     store.rules.add(Rule(StoreFull("full"), "put", "*/data/*"))
-    with pytest.raises(StoreFull, match="full"), EventStreamWriter(stream) as writer:
-        writer.write_event(b"a")
-        while writer._failure is None:
-            time.sleep(0.001)
+    with pytest.raises(StoreFull, match="full"):
+        in_a_block(stream, wait_for_failure)
 
 
 def test_failure_that_a_future_told_is_not_raised_again_by_close() -> None:
@@ -393,9 +405,8 @@ def test_failure_that_a_future_told_is_not_raised_again_by_close() -> None:
 def test_exception_of_a_with_block_goes_before_the_writers_own() -> None:
     store, stream = stream_of()
     store.rules.add(Rule(StoreFull("full"), "put", "*/data/*"))
-    with pytest.raises(KeyError, match="body"), EventStreamWriter(stream) as writer:
-        writer.write_event(b"a")
-        raise KeyError("body")
+    with pytest.raises(KeyError, match="body"):
+        in_a_block(stream, fail_body)
 
 
 def test_callback_that_fails_or_writes_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
@@ -638,7 +649,7 @@ def _in_child(writer: EventStreamWriter, future: Any, results: Any) -> None:
         "write_events": lambda: writer.write_events([b"child"]),
         "flush": writer.flush,
         "close": writer.close,
-        "result": lambda: future.result(),
+        "result": future.result,
     }
     for name, call in calls.items():
         try:
@@ -671,6 +682,6 @@ def test_forked_child_is_refused_promptly_and_the_parent_goes_on() -> None:
 
 def test_writer_is_not_pickled() -> None:
     _, stream = stream_of()
-    with EventStreamWriter(stream) as writer:
-        with pytest.raises(TypeError, match="cannot be pickled; create it where it is used"):
-            pickle.dumps(writer)
+    refused = pytest.raises(TypeError, match="cannot be pickled; create it where it is used")
+    with EventStreamWriter(stream) as writer, refused:
+        pickle.dumps(writer)

@@ -81,8 +81,13 @@ def test_empty_partition_value_is_never_written() -> None:
         Body("X", adds=[Add("f", {"segment_id": ""}, 1, 1)]).encode("t", 1)
 
 
-@pytest.mark.parametrize("line", ['{"commitInfo":{"engineInfo":"Apache-Spark/4"}}',
-                                  '{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}'])  # fmt: skip
+STRANGERS = [
+    '{"commitInfo":{"engineInfo":"Apache-Spark/4"}}',
+    '{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}',
+]
+
+
+@pytest.mark.parametrize("line", STRANGERS)
 def test_first_commit_of_a_stranger_is_a_foreign_table(line: str) -> None:
     with pytest.raises(ForeignTable, match="did not make"):
         parse_commit(0, line.encode(), "t")

@@ -26,9 +26,7 @@ from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
 from tests.support import FakeRuntime, event_add, make_stream, put, table_log, write
 
-CHUNKS = st.lists(
-    st.tuples(st.sampled_from([0, 1, 5 << 32 | 3]), st.integers(1, 5)), max_size=30
-)
+CHUNKS = st.lists(st.tuples(st.sampled_from([0, 1, 5 << 32 | 3]), st.integers(1, 5)), max_size=30)
 
 
 def filled(chunks: list[tuple[int, int]]) -> list[Add]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 
@@ -151,7 +152,7 @@ def test_checkpoints_come_at_growing_distances(monkeypatch: pytest.MonkeyPatch) 
             maintain(log.reader, n)
             made = sorted({*made, *log.reader.listed("checkpoint")})
 
-    gaps = [b - a for a, b in zip(made, made[1:], strict=False)]
+    gaps = [b - a for a, b in itertools.pairwise(made)]
     assert made[0] == 8
     assert gaps == sorted(gaps)
     assert gaps[-1] >= made[-2] // hygiene.CHECKPOINT_GROWTH > 8

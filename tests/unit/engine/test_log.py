@@ -52,7 +52,9 @@ def values(log: Log) -> list[str]:
 # ------------------------------------------------------------------------ resolve N before N+1
 
 
-@pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.RESEND, Fault.LOSE_REQUEST, Fault.DELAY])
+@pytest.mark.parametrize(
+    "fault", [Fault.LOSE_ANSWER, Fault.RESEND, Fault.LOSE_REQUEST, Fault.DELAY]
+)
 def test_lost_put_response_is_not_a_second_commit(fault: Fault) -> None:
     store = Spy()
     log = table_log(store)
@@ -365,10 +367,10 @@ def test_missing_commit_is_an_error_that_names_it(version: int, tmp_path: Path) 
     store.delete([log.reader.key(version)])
 
     opened = Log(store, log.path, FakeRuntime())
-    with pytest.raises(CorruptLog, match=rf"version {version} .*missing.*restore it from a copy"):
-        opened.refresh()
-        with opened.files() as files:
-            list(files.all())
+    for call in (opened.refresh, lambda: put(opened, "more")):
+        with pytest.raises(CorruptLog, match=rf"version {version} .*missing.*restore it from a c"):
+            call()
+    assert len(versions(log)) == 3
 
 
 # ---------------------------------------------------------------- a log that is cleaned meanwhile
@@ -451,9 +453,9 @@ def test_commit_that_landed_in_the_gap_is_never_read_as_the_next_one() -> None:
     runtime, store, log, stalled = cleaned()
     third = Log(store, log.path, runtime)
     third.refresh()
-    with at_crash_point("commit.before", lambda: others_clean(runtime, log)):
-        with pytest.raises(CommitUnknown):
-            put(stalled, "lost")
+    stop = at_crash_point("commit.before", lambda: others_clean(runtime, log))
+    with stop, pytest.raises(CommitUnknown):
+        put(stalled, "lost")
     assert 6 in versions(log)
 
     assert third.refresh() == log.refresh()
@@ -496,9 +498,9 @@ def test_put_behind_version_0_that_lands_in_the_gap_is_unknown() -> None:
     stalled.refresh()
     for n in range(1, 6):
         put(log, str(n))
-    with at_crash_point("commit.before", lambda: others_clean(runtime, log)):
-        with pytest.raises(CommitUnknown):
-            put(stalled, "lost")
+    stop = at_crash_point("commit.before", lambda: others_clean(runtime, log))
+    with stop, pytest.raises(CommitUnknown):
+        put(stalled, "lost")
 
 
 def test_long_pause_without_clean_up_costs_one_look_and_no_error() -> None:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pravega_spark.engine.reroute import reroute
 from pravega_spark.engine.routing import position
+from pravega_spark.engine.stream import Stream
 from tests.support import make_stream, scale, staged
 
 KEYS = st.lists(st.none() | st.sampled_from([f"k{i}" for i in range(12)]), max_size=30)
@@ -49,9 +51,7 @@ def test_any_scales_later_each_key_is_in_its_open_segment_and_in_order(
     assert seen == wanted
 
 
-def _rows(stream, path):  # type: ignore[no-untyped-def]
-    import pyarrow.parquet as pq
-
+def _rows(stream: Stream, path: str) -> list[tuple[str | None, bytes]]:
     table = pq.read_table(stream.store.open(f"{stream.path}/{path}"))
     columns = (table.column("routing_key").to_pylist(), table.column("event").to_pylist())
     return list(zip(*columns, strict=True))

@@ -1,0 +1,184 @@
+"""The demo's checks see every kind of fault they are there for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from demo_checks import every_event_once, every_key_in_order, same_table
+
+KEYS = ("UA", "AA")
+EVENTS = 12
+CLOSING = {
+    "segment_id": 2, "offset": 0, "key": None, "row": None, "sequence": None, "digest": 99,
+}  # fmt: skip
+SCHEMA = pa.schema(
+    {
+        "segment_id": pa.int64(),
+        "offset": pa.int64(),
+        "key": pa.string(),
+        "row": pa.int64(),
+        "sequence": pa.int64(),
+        "digest": pa.int64(),
+    }
+)
+
+Row = dict[str, object]
+
+
+def events() -> list[Row]:
+    """Two keys in turn, each in a segment of its own."""
+    return [
+        {
+            "segment_id": row % 2,
+            "offset": row // 2,
+            "key": KEYS[row % 2],
+            "row": row + 1,
+            "sequence": row // 2 + 1,
+            "digest": 1_000 + row,
+        }
+        for row in range(EVENTS)
+    ]
+
+
+def source() -> pa.Table:
+    return pa.Table.from_pylist(events(), SCHEMA).select(["row", "key", "digest"])
+
+
+def stream(rows: list[Row]) -> pa.Table:
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def lose(rows: list[Row]) -> list[Row]:
+    return rows[:-1]
+
+
+def repeat(rows: list[Row]) -> list[Row]:
+    return [*rows, {**rows[4], "offset": 6}]
+
+
+def invent(rows: list[Row]) -> list[Row]:
+    return [*rows, {**rows[4], "offset": 6, "row": 1_000}]
+
+
+def change(rows: list[Row]) -> list[Row]:
+    return [{**row, "digest": 1} if row["row"] == 5 else row for row in rows]
+
+
+def change_key(rows: list[Row]) -> list[Row]:
+    return [{**row, "key": "DL"} if row["row"] == 5 else row for row in rows]
+
+
+def lose_one_repeat_one(rows: list[Row]) -> list[Row]:
+    """Leave the number of events as it was."""
+    lost = dict(rows[6])
+    return [{**rows[4], "offset": lost["offset"]} if row == lost else row for row in rows]
+
+
+def swap(rows: list[Row]) -> list[Row]:
+    """Let two events of one key change places."""
+    first, second = dict(rows[4]), dict(rows[6])
+    first["offset"], second["offset"] = second["offset"], first["offset"]
+    return [*rows[:4], first, rows[5], second, *rows[7:]]
+
+
+def leave_gap(rows: list[Row]) -> list[Row]:
+    return [{**row, "offset": 100} if row["row"] == EVENTS else row for row in rows]
+
+
+def test_what_was_written_passes() -> None:
+    found = stream([*events(), CLOSING])
+    assert every_event_once(source(), found, closing=1).held
+    assert every_key_in_order(found).held
+
+
+def test_the_order_in_which_the_stream_is_read_is_nothing_to_the_checks() -> None:
+    found = stream([CLOSING, *reversed(events())])
+    assert every_event_once(source(), found, closing=1).held
+    assert every_key_in_order(found).held
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        (lose, "1 lost (row 12)"),
+        (repeat, "1 more than once (row 5)"),
+        (invent, "1 not in the source (row 1000)"),
+        (change, "1 changed (row 5)"),
+        (change_key, "1 changed (row 5)"),
+        (lose_one_repeat_one, "1 lost (row 7); 1 more than once (row 5)"),
+        (lambda rows: rows[:0], "12 lost (row 1, 2, 3, ...)"),
+    ],
+)
+def test_a_fault_of_delivery_is_found(fault: Callable[[list[Row]], list[Row]], says: str) -> None:
+    finding = every_event_once(source(), stream([*fault(events()), CLOSING]), closing=1)
+    assert not finding.held
+    assert finding.detail == says
+
+
+@pytest.mark.parametrize("closing", [0, 2])
+def test_another_number_of_closing_events_is_found(closing: int) -> None:
+    found = stream([*events(), *[CLOSING] * closing])
+    assert not every_event_once(source(), found, closing=1).held
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        (swap, "1 after a later one of their key (number 3)"),
+        (leave_gap, "1 gaps or repeats among the offsets"),
+        (repeat, "1 after a later one of their key (number 3)"),
+    ],
+)
+def test_a_fault_of_order_is_found(fault: Callable[[list[Row]], list[Row]], says: str) -> None:
+    finding = every_key_in_order(stream(fault(events())))
+    assert not finding.held
+    assert finding.detail == says
+
+
+def test_a_key_that_moves_to_a_successor_segment_stays_in_order() -> None:
+    successor = 1 << 32 | 7
+    moved = [
+        {**row, "segment_id": successor, "offset": int(str(row["offset"])) - 3}
+        if row["segment_id"] == 0 and int(str(row["offset"])) >= 3
+        else row
+        for row in events()
+    ]
+    assert every_key_in_order(stream(moved)).held
+
+
+def totals(*rows: tuple[str | None, int]) -> pa.Table:
+    keys, counts = zip(*rows, strict=True)
+    return pa.table({"key": pa.array(keys, pa.string()), "events": pa.array(counts, pa.int64())})
+
+
+def test_equal_tables_match_in_any_order() -> None:
+    expected = totals(("UA", 2), ("AA", 1))
+    finding = same_table("aggregate_matches", totals(("AA", 1), ("UA", 2)), expected)
+    assert finding.held
+    assert finding.name == "aggregate_matches"
+
+
+@pytest.mark.parametrize(
+    ("computed", "says"),
+    [
+        (totals(("UA", 2)), "0 rows that should not be, 1 missing, such as key AA, events 1"),
+        (
+            totals(("UA", 2), ("AA", 1), ("AA", 1)),
+            "1 rows that should not be, 0 missing, such as key AA, events 1",
+        ),
+        (
+            totals(("UA", 2), ("AA", 1), (None, 1)),
+            "1 rows that should not be, 0 missing, such as key None, events 1",
+        ),
+        (totals(("UA", 3), ("AA", 1)), None),
+    ],
+)
+def test_a_missing_repeated_strange_or_wrong_row_is_found(
+    computed: pa.Table, says: str | None
+) -> None:
+    finding = same_table("aggregate_matches", computed, totals(("UA", 2), ("AA", 1)))
+    assert not finding.held
+    assert says in (None, finding.detail)

@@ -1,0 +1,413 @@
+"""The engine against a model of a stream: what anybody may do, in any order, on bad storage.
+
+Checked after every step, or at the end where it costs more (numbers as in docs/ARCHITECTURE.md):
+acknowledged events are there once (I1, I2), an offset keeps its value (I4), a key's events are in
+order over scales (I5), epochs tile and sealed segments do not grow (I6), a writer's numbers follow
+each other and nothing staged below the horizon is committed (I7).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from pravega_spark.config import CLEANUP_WAIT_SECONDS, ScalingPolicy, StreamConfiguration
+from pravega_spark.engine import lifecycle
+from pravega_spark.engine.append import Identity, Monotone, Succession, append
+from pravega_spark.engine.cleanup import clean_log, mark_stands, raise_horizon, sweep_files
+from pravega_spark.engine.hygiene import maintain
+from pravega_spark.engine.records import StreamState, decode_writer
+from pravega_spark.engine.routing import position
+from pravega_spark.engine.snapshot import LOG_DOMAIN
+from pravega_spark.engine.store.faults import Fault, FaultyStore
+from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.engine.stream import Stream, StreamView
+from pravega_spark.engine.writers import open_session
+from pravega_spark.errors import (
+    CommitUnknown,
+    NoSuchStream,
+    OutOfOrder,
+    StagedTooLate,
+    StaleIdentity,
+    StoreError,
+    StreamNotSealed,
+    StreamSealed,
+    WriterFenced,
+)
+from tests.support import FakeRuntime, all_events, events_of, scale, staged
+
+KEYS = [f"k{n}" for n in range(6)]
+FAULTS = st.lists(
+    st.tuples(
+        st.integers(0, 5),
+        st.sampled_from(
+            [Fault.LOSE_ANSWER, Fault.LOSE_REQUEST, Fault.RESEND, Fault.DELAY, Fault.REFUSE]
+        ),
+    ),
+    max_size=2,
+)
+WHO = st.integers(0, 2)
+BATCHES = st.lists(st.sampled_from(KEYS), min_size=1, max_size=4)
+
+
+@dataclass
+class Process:
+    """What one process holds: a stream it opened, a session, chunks it has staged."""
+
+    stream: Stream
+    life: int = 0
+    session: int = 0
+    planned: int = 0
+    prepared: list[tuple[int, int, Any, list[bytes]]] = field(default_factory=list)
+
+
+class StreamMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.runtime = FakeRuntime()
+        self.faults: dict[int, Fault] = {}
+        self.inner = MemoryStore(clock_ms=self.runtime.now_ms)
+        self.store = FaultyStore(self.inner, self._plan)
+        self.numbers = itertools.count()
+        self.life = 0
+        self.state = StreamState.DELETED
+        self.acked: set[bytes] = set()
+        self.tried: set[bytes] = set()
+        self.batches: list[list[bytes]] = []
+        self.order: dict[tuple[int, str], list[bytes]] = {}
+        self.seen: dict[tuple[int, int, int], bytes] = {}
+        self.sealed: dict[int, int] = {}
+        self.horizon = self.cleanup = 0
+        self.processes = [Process(self._open()) for _ in range(3)]
+
+    def _plan(self, operation: str, key: str) -> Fault | None:
+        if operation != "put_if_absent" or not self.faults:
+            return None
+        self.faults = {nth - 1: fault for nth, fault in self.faults.items()}
+        return self.faults.pop(-1, None)
+
+    def _open(self, store: Any = None) -> Stream:
+        stream = Stream(store or self.store, "s/t", self.runtime)
+        stream.log.maintain = None
+        return stream
+
+    def _truth(self) -> StreamView:
+        view = lifecycle.current_view(self._open(self.inner))
+        assert view is not None
+        return view
+
+    def _inject(self, faults: list[tuple[int, Fault]]) -> None:
+        self.faults = dict(faults)
+
+    @initialize(segments=st.integers(1, 3))
+    def begin(self, segments: int) -> None:
+        self._create(self.processes[0], 1, segments)
+
+    def _create(self, process: Process, life: int, segments: int) -> None:
+        configuration = StreamConfiguration(ScalingPolicy.fixed(segments))
+        with contextlib.suppress(CommitUnknown, StoreError):
+            lifecycle.create(process.stream, life, configuration)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Take over what the log says after a call whose outcome the model does not predict."""
+        self.faults = {}
+        view = self._truth()
+        assert view.life - self.life in (0, 1)
+        self.life, self.state = view.life, view.record.state
+
+    # ------------------------------------------------------------------------------- writing
+
+    @rule(who=WHO, faults=FAULTS)
+    def open_writer(self, who: int, faults: list[tuple[int, Fault]]) -> None:
+        """A process opens the id ``w``, and fences the others."""
+        process = self.processes[who]
+        self._inject(faults)
+        try:
+            view = process.stream.view()
+            record = open_session(process.stream, view.life, "w")
+        except (CommitUnknown, StoreError, StreamSealed, NoSuchStream, StaleIdentity):
+            process.session = 0
+            return
+        finally:
+            self.faults = {}
+        assert self.state is StreamState.ACTIVE
+        assert view.life == self.life
+        process.life, process.session, process.planned = view.life, record.session, record.last
+
+    @rule(
+        who=WHO, keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=4), plain=st.booleans()
+    )
+    def stage(self, who: int, keys: list[str], plain: bool) -> None:
+        """A process stages a batch, perhaps to commit it much later."""
+        process = self.processes[who]
+        try:
+            view = process.stream.view()
+        except (NoSuchStream, StoreError):
+            return
+        if plain or not process.session:
+            life = view.life
+            identity: Identity = Monotone(f"q{who}", next(self.numbers))
+        else:
+            life, previous = process.life, process.planned
+            process.planned += len(keys)
+            identity = Succession("w", process.session, previous, process.planned)
+        events = [b"%s/%d" % (key.encode(), next(self.numbers)) for key in keys]
+        chunks = staged(process.stream, list(zip(keys, events, strict=True)))
+        process.prepared.append((life, view.version, (identity, chunks), events))
+        self.tried.update(events)
+        self.batches.append(events)
+
+    @precondition(lambda self: any(p.prepared for p in self.processes))
+    @rule(who=WHO, which=st.integers(0, 9), faults=FAULTS, keep=st.booleans())
+    def commit(self, who: int, which: int, faults: list[tuple[int, Fault]], keep: bool) -> None:
+        """A process commits what it staged at some time, perhaps not for the first time."""
+        process = self.processes[who]
+        if not process.prepared:
+            return
+        at = which % len(process.prepared)
+        life, version, (identity, chunks), events = process.prepared[at]
+        before = self._truth()
+        known = before.writer(identity.writer_id) if self.state is not StreamState.DELETED else None
+        self._inject(faults)
+        try:
+            appended = append(process.stream, life, version, chunks, identity)
+        except StaleIdentity:
+            assert life != self.life
+        except NoSuchStream:
+            assert self.state is StreamState.DELETED
+        except StreamSealed:
+            assert self.state is StreamState.SEALED
+        except StagedTooLate:
+            assert version < self.horizon
+        except WriterFenced:
+            assert known is not None
+            assert known.session > identity.session
+        except OutOfOrder:
+            assert known is not None
+            assert known.last != identity.previous
+        except CommitUnknown:
+            process.session = 0
+        except StoreError:
+            pass
+        else:
+            assert life == self.life
+            self._acked(identity, known, appended, before, events, version)
+        self.faults = {}
+        if not keep:
+            process.prepared.pop(at)
+
+    def _acked(
+        self, identity: Any, known: Any, appended: Any, before: StreamView,
+        events: list[bytes], version: int,
+    ) -> None:  # fmt: skip
+        if appended.duplicate:
+            assert known is not None
+            last = identity.last if isinstance(identity, Succession) else identity.number
+            assert known.last >= last
+            if isinstance(identity, Monotone) and known.last > last:
+                return  # skipped: an application's numbers only rise
+        self.acked.update(events)
+        if appended.duplicate:
+            return
+        assert self.state is StreamState.ACTIVE
+        assert version >= before.snapshot.horizon
+        if isinstance(identity, Succession):
+            assert known is not None
+            assert (known.session, known.last) == (identity.session, identity.previous)
+
+    # ------------------------------------------------------------------ layout, states, lives
+
+    @precondition(lambda self: self.state is StreamState.ACTIVE)
+    @rule(which=st.integers(0, 9), split=st.booleans())
+    def scale(self, which: int, split: bool) -> None:
+        stream = self._open(self.inner)
+        segments = stream.view().active.segments
+        if split and len(segments) < 5:
+            old = segments[which % len(segments)]
+            low, high = old.key_range.low, old.key_range.high
+            scale(stream, [old.segment_id], [(low, (low + high) / 2), ((low + high) / 2, high)])
+        elif len(segments) > 1:
+            a, b = segments[which % (len(segments) - 1) :][:2]
+            scale(stream, [a.segment_id, b.segment_id], [(a.key_range.low, b.key_range.high)])
+
+    @rule(who=WHO, faults=FAULTS)
+    def seal(self, who: int, faults: list[tuple[int, Fault]]) -> None:
+        self._inject(faults)
+        try:
+            lifecycle.seal(self.processes[who].stream)
+        except (CommitUnknown, StoreError):
+            pass
+        except NoSuchStream:
+            assert self.state is StreamState.DELETED
+        self._settle()
+
+    @rule(who=WHO, faults=FAULTS)
+    def delete(self, who: int, faults: list[tuple[int, Fault]]) -> None:
+        self._inject(faults)
+        try:
+            lifecycle.delete(self.processes[who].stream)
+        except (CommitUnknown, StoreError):
+            pass
+        except StreamNotSealed:
+            assert self.state is StreamState.ACTIVE
+        self._settle()
+        if self.state is StreamState.DELETED:
+            self.acked.clear()
+            self.horizon = self.cleanup = self._truth().version
+
+    @rule(who=WHO, life=st.integers(1, 4), segments=st.integers(1, 3))
+    def create(self, who: int, life: int, segments: int) -> None:
+        """A creator comes, perhaps one that was stopped since an earlier life."""
+        may = self.state is StreamState.DELETED and life == self.life + 1
+        if may or life <= self.life:
+            before = self.life
+            self._create(self.processes[who], life, segments)
+            assert self.life == (life if may else before)
+
+    # ----------------------------------------------------------------------------- housekeeping
+
+    @rule(who=WHO, back=st.integers(0, 8), checkpoint=st.booleans())
+    def hygiene(self, who: int, back: int, checkpoint: bool) -> None:
+        stream = self._open(self.inner)
+        view = lifecycle.current_view(stream)
+        assert view is not None
+        version = max(view.version - back, view.snapshot.cleanup)
+        maintain(stream.log.reader, version, checkpoint=checkpoint)
+
+    @rule(who=WHO, back=st.integers(0, 6), mark=st.integers(0, 12))
+    def sweep(self, who: int, back: int, mark: int) -> None:
+        stream = self.processes[who].stream
+        version = self._truth().version
+        raise_horizon(stream.log, version - back, version - mark)
+        sweep_files(stream.log)
+        snapshot = self._truth().snapshot
+        self.horizon, self.cleanup = snapshot.horizon, snapshot.cleanup
+
+    @rule(who=WHO)
+    def clean(self, who: int) -> None:
+        log = self._open(self.inner).log
+        mark_stands(log, now_ms=self.runtime.now_ms() + 10**12)
+        self.runtime.sleep(CLEANUP_WAIT_SECONDS + 60)
+        clean_log(log, now_ms=self.runtime.now_ms())
+
+    @rule(seconds=st.sampled_from([-7_200, -1, 1, 3_000]))
+    def clock(self, seconds: int) -> None:
+        self.runtime.wall_ms += seconds * 1_000
+
+    @rule()
+    def arrive(self) -> None:
+        """Puts that were delayed arrive now, or too late."""
+        self.store.deliver()
+        self._settle()
+
+    @rule(who=WHO)
+    def restart(self, who: int) -> None:
+        self.processes[who] = Process(self._open())
+
+    # -------------------------------------------------------------------------------- invariants
+
+    @invariant()
+    def layout_is_sound(self) -> None:
+        if self.life == 0:
+            return
+        view = self._truth()
+        assert (view.snapshot.horizon, view.snapshot.cleanup) >= (self.horizon, self.cleanup)
+        if view.record.state is StreamState.DELETED:
+            assert sorted(view.snapshot.domains) == ["pravega.log", "pravega.stream"]
+            return
+        low = 0.0
+        for segment in view.active.segments:
+            assert segment.key_range.low == low
+            low = segment.key_range.high
+        assert low == 1.0
+        for name in view.snapshot.names("pravega.segment."):
+            record = view.segment(int(name.rsplit(".", 1)[1]))
+            if record.is_sealed:
+                end = self.sealed.setdefault(record.segment_id, record.next_offset)
+                assert end == record.next_offset, "a sealed segment grew"
+            else:
+                assert view.active.segment(record.segment_id) is not None
+
+    @invariant()
+    def events_are_there_once_in_order_and_for_ever(self) -> None:
+        if self.life == 0 or self.state is StreamState.DELETED:
+            return
+        for stream in (self._open(self.inner), self.processes[0].stream):
+            self.faults = {}
+            found = all_events(stream)
+            events = [event for _, event in found]
+            assert len(set(events)) == len(events), "an event is there twice"
+            assert self.acked <= set(events), "an acknowledged event is lost"
+            assert set(events) <= self.tried
+            view = stream.view()
+            for name in view.snapshot.names("pravega.segment."):
+                self._check_segment(stream, view, int(name.rsplit(".", 1)[1]))
+            self._check_order(found)
+
+    def _check_order(self, found: list[tuple[str | None, bytes]]) -> None:
+        """By key, what was read before is the beginning of what is read now, over all scales."""
+        by_key: dict[str, list[bytes]] = {}
+        for key, event in found:
+            by_key.setdefault(str(key), []).append(event)
+        for key, events in by_key.items():
+            before = self.order.get((self.life, key), [])
+            assert events[: len(before)] == before, f"the order of {key} changed"
+            self.order[self.life, key] = events
+        for batch in self.batches:
+            for key in {event.split(b"/")[0] for event in batch}:
+                mine = [event for event in batch if event.split(b"/")[0] == key]
+                events = by_key.get(key.decode(), [])
+                if mine[0] in events:
+                    at = events.index(mine[0])
+                    assert events[at : at + len(mine)] == mine, "a batch is not together"
+
+    def _check_segment(self, stream: Stream, view: StreamView, segment_id: int) -> None:
+        found = events_of(stream, segment_id)
+        assert len(found) == view.segment(segment_id).next_offset
+        for offset, (key, event) in enumerate(found):
+            place = (view.life, segment_id, offset)
+            assert self.seen.setdefault(place, event) == event, "an offset changed its value"
+            assert key is not None
+            segment = next(
+                s for n in range(view.oldest_epoch, view.active.number + 1)
+                for s in view.epoch(n).segments if s.segment_id == segment_id
+            )  # fmt: skip
+            assert segment.key_range.low <= position(key) < segment.key_range.high
+
+    @invariant()
+    def writers_numbers_follow_each_other_in_the_log(self) -> None:
+        if self.life == 0:
+            return
+        reader = self._open(self.inner).log.reader
+        last: int | None = None
+        horizon = 0
+        for commit in reader.span(self.cleanup, self._truth().version):
+            if commit.operation in ("DELETE STREAM", "CREATE STREAM"):
+                last = None
+            for add in commit.adds:
+                assert horizon <= int(add.path.split("/")[1][1:]) < commit.version
+            horizon = json.loads(commit.domains.get(LOG_DOMAIN) or "{}").get("horizon", horizon)
+            record = commit.domains.get("pravega.writer.w")
+            if record and commit.operation == "APPEND":
+                number = decode_writer("w", record).last
+                rows = sum(int((add.tags or {})["rows"]) for add in commit.adds)
+                assert last is None or number == last + rows, "a writer's numbers have a gap"
+                last = number
+
+
+StreamMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+test_stream_machine = StreamMachine.TestCase
