@@ -9,8 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from rich.console import Console
+
+from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 
 SCOPE = "bench"
 

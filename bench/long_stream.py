@@ -43,9 +43,7 @@ def _build(context: Context, commits: int) -> str:
     (segment,) = view.active.segments
     event = table(1)
     for first in range(0, commits, _LINKS):
-        chunks = stage(
-            store, stream.path, 0, segment.segment_id, event, name=f"original-{first}"
-        )
+        chunks = stage(store, stream.path, 0, segment.segment_id, event, name=f"original-{first}")
         original = f"{context.root}/{stream.path}/{chunks[0].path}"
         folder = os.path.dirname(original)
         for number in range(first, min(first + _LINKS, commits)):

@@ -27,7 +27,5 @@ def benchmarks(only: list[str] | None = None) -> dict[str, Benchmark]:
     modules = [module.__name__ for module in order]
     found = sorted(_registry.items(), key=lambda item: modules.index(item[1].__module__))
     return {
-        name: function
-        for name, function in found
-        if not only or any(text in name for text in only)
+        name: function for name, function in found if not only or any(text in name for text in only)
     }

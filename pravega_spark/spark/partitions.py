@@ -27,7 +27,7 @@ from pravega_spark.spark.rows import Projection
 
 logger = logging.getLogger(__name__)
 
-BATCH_ROWS = 131_072
+BATCH_ROWS = 65_536
 PARTITION_BYTES = 128 << 20
 """A batch read splits a segment's files about here, as Spark does with files of its own."""
 LOOK_UPS = 3

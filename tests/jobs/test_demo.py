@@ -1,0 +1,149 @@
+"""The demo from end to end, as a user starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable
+
+from pravega_spark import StreamManager
+from pravega_spark.config import DELTA_PACKAGE
+from tests.s3server import S3Server
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DEMO = REPOSITORY / "jobs" / "demo.py"
+CHECKS = ("exactly_once", "in_order", "aggregate_matches")
+PNG = b"\x89PNG\r\n\x1a\n"
+LIMIT = 4_000
+
+Done = subprocess.CompletedProcess[str]
+
+
+def run(
+    folder: Path, *arguments: str, submit: bool = False, env: dict[str, str] | None = None
+) -> Done:
+    """Run the demo in a folder, by spark-submit as ``make demo`` does, or as a plain script."""
+    spark_submit = str(Path(sys.executable).parent / "spark-submit")
+    command = [spark_submit, "--packages", DELTA_PACKAGE] if submit else [sys.executable]
+    return subprocess.run(
+        [*command, str(DEMO), *arguments],
+        cwd=folder,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, **(env or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def summary(done: Done) -> dict[str, Any]:
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_flights_are_in_the_stream_once_and_in_order_although_the_ingest_was_killed(
+    tmp_path: Path,
+) -> None:
+    done = run(tmp_path, "--limit", str(LIMIT), submit=True)
+    found = summary(done)
+    assert found["events"] == LIMIT
+    assert [found[check] for check in CHECKS] == [True] * 3
+    assert found["killed"] == "ingest"
+    assert found["events_per_second"] > 0
+    assert found["seconds"] >= found["replay_seconds"] > 0
+    assert Path(found["picture"]).read_bytes().startswith(PNG)
+    manager = StreamManager(found["root"])
+    assert len(manager.segments(found["stream"])) == found["segments"] == 4
+    assert manager.stream_info(found["stream"]).events == LIMIT + 1
+    delays = pa.table(DeltaTable(found["table"]).to_pyarrow_table())
+    assert pc.sum(delays["events"]).as_py() == LIMIT
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.s3
+@pytest.mark.timeout(600)
+def test_a_csv_of_the_users_own_goes_into_a_bucket(tmp_path: Path, s3: S3Server) -> None:
+    rows = [f"{i % 5},2024-01-{1 + i % 28:02d} 10:{i % 60:02d}:00,v{i}" for i in range(1_000)]
+    (tmp_path / "own.csv").write_text("\n".join(["sensor,at,value", *rows]) + "\n")
+    root = f"s3://{s3.bucket}/demo"
+    own = ("--input", "own.csv", "--key", "sensor", "--time", "at")
+    options = ("--root", root, "--segments", "2", "--stream", "lab/sensors")
+    found = summary(run(tmp_path, *own, *options, env=s3.environment))
+    assert found["events"] == 1_000
+    assert [found[check] for check in CHECKS] == [True] * 3
+    assert found["stream"] == "lab/sensors"
+    manager = StreamManager(root, storage_options=s3.options)
+    assert manager.stream_info("lab/sensors").events == 1_001
+    again = run(tmp_path, *own, *options, env=s3.environment)
+    assert again.returncode == 2
+    assert "exists in" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--input", "none.csv", "--key", "a", "--time", "b"), "none.csv does not exist"),
+        (("--input", "own.csv", "--key", "a", "--time", "b"), "row 2: 'soon' in column 'b'"),
+        (("--input", "own.csv", "--key", "a"), "--input needs --key and --time"),
+        (("--key", "a"), "--input, which is missing"),
+        (("--limit", "0"), "must be a whole number above 0"),
+        (("--segments", "1000000", "--limit", "9"), "at most 10000 segments"),
+        (("--stream", "flights", "--limit", "9"), "'scope/stream', with one slash"),
+        (("--root", "memory://x", "--limit", "9"), "seen by one process alone"),
+        (("--root", "out/demo/x", "--limit", "9"), "which the demo empties"),
+        (("--root", "own.csv", "--limit", "9"), "is a file, not a folder"),
+    ],
+)
+def test_bad_input_is_one_clear_error_and_leaves_nothing(
+    tmp_path: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    (tmp_path / "own.csv").write_text("a,b\n1,2024-01-01\n2,soon\n")
+    done = run(tmp_path, *arguments)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert os.listdir(tmp_path) == ["own.csv"]
+
+
+def test_a_folder_that_is_not_the_demos_own_is_not_emptied(tmp_path: Path) -> None:
+    mine = tmp_path / "out" / "demo" / "thesis.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("years of work")
+    done = run(tmp_path, "--limit", "9")
+    assert done.returncode == 2
+    assert "was not made by the demo" in done.stderr
+    assert mine.read_text() == "years of work"
+
+
+def test_a_stream_that_exists_in_a_root_of_the_users_own_is_left_alone(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("nyc")
+    manager.create_stream("nyc/flights")
+    version = manager.stream_info("nyc/flights").version
+    done = run(tmp_path, "--root", "root", "--limit", "9")
+    assert done.returncode == 2
+    assert "nyc/flights exists in root already" in done.stderr
+    assert manager.stream_info("nyc/flights").version == version
+    assert os.listdir(tmp_path) == ["root"]
+
+
+@pytest.mark.spark
+def test_under_spark_submit_an_error_goes_to_stderr_and_the_status_is_kept(tmp_path: Path) -> None:
+    done = run(tmp_path, "--input", "none.csv", "--key", "a", "--time", "b", submit=True)
+    assert done.returncode == 2
+    assert "demo: --input none.csv does not exist." in done.stderr
+    assert done.stdout == ""

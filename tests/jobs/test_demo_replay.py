@@ -1,0 +1,132 @@
+"""The demo kills its ingest at the worst moment, once, and starts it again."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from demo_replay import Ingest, Replay, ReplayFailed
+
+BATCHES = 20
+ROWS = 100
+
+# Writes a batch, and says so in the checkpoint a moment later, as Spark does; goes on where the
+# checkpoint ends; a batch that is there already is not written again.
+INGEST = """
+import os, sys, time
+folder, moment = sys.argv[1], float(sys.argv[2])
+for name in ("offsets", "commits", "stream"):
+    os.makedirs(f"{folder}/{name}", exist_ok=True)
+for batch in range(len(os.listdir(f"{folder}/commits")), %d):
+    open(f"{folder}/offsets/{batch}", "w").close()
+    time.sleep(0.02)
+    open(f"{folder}/stream/{batch}", "w").close()
+    time.sleep(moment)
+    open(f"{folder}/commits/{batch}", "w").close()
+"""
+
+
+class Fake:
+    """An ingest of 20 batches, and what can be seen of it."""
+
+    def __init__(self, folder: Path, program: str = INGEST % BATCHES, moment: float = 0.1) -> None:
+        self.folder = folder
+        self.ingest = Ingest(
+            [sys.executable, "-c", program, str(folder), str(moment)],
+            checkpoint=folder,
+            log=folder / "log",
+        )
+        self.seen: list[tuple[int, int]] = []
+        self.replay = Replay(
+            self.ingest,
+            [ROWS] * BATCHES,
+            written=self.written,
+            read=lambda: 0,
+            on_sample=lambda written, read: self.seen.append((written, read)),
+        )
+
+    def written(self) -> int:
+        stream = self.folder / "stream"
+        return ROWS * len(os.listdir(stream)) if stream.exists() else 0
+
+    def run(self) -> None:
+        self.replay.start()
+        try:
+            self.replay.run()
+        finally:
+            self.ingest.stop()
+
+
+def test_ingest_is_killed_between_its_commit_and_the_checkpoint(tmp_path: Path) -> None:
+    fake = Fake(tmp_path)
+    fake.run()
+    story = fake.replay.story
+    assert fake.written() == BATCHES * ROWS
+    assert story.killed_durable
+    assert story.killed_at is not None
+    assert story.killed_batch is not None
+    assert 0.4 * BATCHES - 1 <= story.killed_batch <= 0.6 * BATCHES
+    assert story.resumed_at is not None
+    assert story.killed_at < story.resumed_at < story.ingested_at
+    assert fake.seen[-1] == (BATCHES * ROWS, 0)
+
+
+def test_ingest_that_shows_no_bad_moment_is_killed_at_any(tmp_path: Path) -> None:
+    fake = Fake(tmp_path, moment=0.0)
+    fake.run()
+    assert fake.replay.story.killed_at is not None
+    assert fake.written() == BATCHES * ROWS
+
+
+def test_the_kill_leaves_no_process_of_the_ingest(tmp_path: Path) -> None:
+    program = f"""
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+open({str(tmp_path / "child")!r}, "w").write(str(child.pid))
+open({str(tmp_path / "ready")!r}, "w").close()
+time.sleep(600)
+"""
+    fake = Fake(tmp_path, program)
+    fake.ingest.start()
+    while not (tmp_path / "ready").exists():
+        assert not fake.ingest.ended()
+    child = (tmp_path / "child").read_text()
+    fake.ingest.stop()
+    state = Path(f"/proc/{child}/stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z"
+
+
+def test_ingest_that_fails_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
+    fake = Fake(tmp_path, "print('before'); raise SystemExit('the disk is full')")
+    with pytest.raises(ReplayFailed, match=r"status 1; .*log ends:\n(?s:.*)the disk is full"):
+        fake.run()
+
+
+def test_ingest_does_not_join_the_spark_that_runs_the_demo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.setenv("PYSPARK_GATEWAY_SECRET", "x")
+    program = "import os; assert not [n for n in os.environ if n.startswith('PYSPARK_GATEWAY')]"
+    fake = Fake(tmp_path, program)
+    fake.run()
+    assert fake.replay.story.killed_at is None
+
+
+def test_a_replay_that_stands_still_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("demo_replay.STALLED_SECONDS", 0.5)
+    with pytest.raises(ReplayFailed, match="nothing was written or read"):
+        Fake(tmp_path, "import time; time.sleep(600)").run()
+
+
+def test_stopping_twice_or_before_the_start_does_nothing(tmp_path: Path) -> None:
+    fake = Fake(tmp_path)
+    fake.ingest.stop()
+    fake.ingest.start()
+    fake.ingest.stop()
+    fake.ingest.stop()
+    with pytest.raises(ReplayFailed, match="status -9"):
+        fake.ingest.ended()
