@@ -171,7 +171,7 @@ def test_cleaned_log_is_read_by_all_from_the_mark_on(
         assert engines.deltalake_rows(story.table, snapshot.version) == rows
         assert engines.duckdb_rows(story.table, snapshot.version) == rows
         assert engines.spark_rows(spark, story.table, snapshot.version) == rows
-        assert engines.duckdb_domains(story.table, snapshot.version) == snapshot.domains
+        assert engines.duckdb_domains(story.table, snapshot.version) == dict(snapshot.domains)
     history = spark.sql(f"DESCRIBE HISTORY delta.`{story.table}`").collect()
     versions = [row.version for row in history]
     assert versions == [*range(story.version, first - 1, -1), 0]

@@ -35,7 +35,7 @@ def assert_all_agree(story: Story, spark: SparkSession, after: int = -1) -> None
         assert engines.deltalake_rows(story.table, version) == rows, f"delta-rs at {version}"
         assert engines.duckdb_rows(story.table, version) == rows, f"DuckDB at {version}"
         assert engines.spark_rows(spark, story.table, version) == rows, f"Spark at {version}"
-        assert engines.duckdb_domains(story.table, version) == snapshot.domains
+        assert engines.duckdb_domains(story.table, version) == dict(snapshot.domains)
         compared += 1
     assert compared == story.version - after
 
