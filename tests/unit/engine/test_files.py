@@ -15,19 +15,16 @@ from pravega_spark.errors import CorruptLog
 from tests.support import FakeRuntime, clean, event_add, memory, put, table_log, versions
 
 SEGMENTS = (0, 1 << 32 | 1)
+KINDS = (
+    *("append", "append", "append", "append two", "truncate", "truncate", "compact", "compact"),
+    *("state", "state", "state", "checkpoint", "tear", "clean", "again"),
+)
 ACTIONS = st.lists(
-    st.tuples(
-        st.sampled_from(
-            ["append"] * 4 + ["append two", "truncate", "compact", "state", "state",
-            "checkpoint", "tear", "clean", "again"]
-        ),
-        st.integers(0, 1),
-        st.integers(0, 20),
-        st.integers(1, 4),
-    ),
-    min_size=5,
+    st.tuples(st.sampled_from(KINDS), st.integers(0, 1), st.integers(0, 20), st.integers(1, 4)),
+    min_size=12,
     max_size=60,
-)  # fmt: skip
+)
+QUERIES = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 20), st.integers(1, 30)), min_size=3)
 
 
 @dataclass
@@ -90,7 +87,7 @@ def act(log: Log, runtime: FakeRuntime, naive: Naive, action: str, a: int, b: in
 
 
 @settings(max_examples=60)
-@given(ACTIONS, st.lists(st.tuples(st.integers(0, 1), st.integers(0, 50), st.integers(1, 30))))
+@given(ACTIONS, QUERIES)
 def test_index_over_any_layers_finds_what_a_plain_replay_finds(
     actions: list[tuple[str, int, int, int]], queries: list[tuple[int, int, int]]
 ) -> None:

@@ -179,6 +179,7 @@ def test_state_file_that_stands_on_something_below_a_checkpoint_does_not_need_it
     # Two processes at once: one writes the state of version 7 while the checkpoint is not there.
     maintain(log.reader, 7, checkpoint=False)
     maintain(log.reader, 5, checkpoint=True)
+    store.put(log.reader.hint_key, b'{"state":7,"checkpoint":5}')
     store.delete([entry.key for entry in store.list(f"{log.path}/_pravega/state")][:1])
     store.delete([log.reader.key(version) for version in (1, 2, 3, 4)])
 

@@ -373,6 +373,26 @@ def test_missing_commit_is_an_error_that_names_it(version: int, tmp_path: Path) 
     assert len(versions(log)) == 3
 
 
+@pytest.mark.parametrize("commits", [1, 3])
+def test_log_that_others_begin_while_it_is_opened_is_not_taken_for_a_damaged_one(
+    commits: int,
+) -> None:
+    spy = Spy()
+
+    def begin(operation: str, key: str) -> None:
+        if operation == "list":
+            spy.hook = None
+            other = table_log(spy)
+            for n in range(commits - 1):
+                put(other, str(n))
+
+    spy.hook = begin
+    log = table_log(spy)
+    assert spy.hook is None
+    assert log.refresh() is not None
+    assert versions(log) == list(range(commits))
+
+
 # ---------------------------------------------------------------- a log that is cleaned meanwhile
 
 
