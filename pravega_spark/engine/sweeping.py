@@ -47,7 +47,8 @@ def sweep(stream: Stream, *, grace_ms: int, retain_ms: int) -> SweepResult:
     mark, commits = snapshot.cleanup, 0
     if mark_stands(stream.log, now_ms=now_ms):
         if mark > 0:
-            maintain(stream.log.reader, snapshot.version, checkpoint=_needs_checkpoint(stream))
+            wanted = True if _needs_checkpoint(stream) else None
+            maintain(stream.log.reader, snapshot.version, checkpoint=wanted)
             commits = clean_log(stream.log, now_ms=now_ms)
         mark = min(version_at(stream, now_ms - max(grace_ms, retain_ms)), horizon)
     leaving = _leaving(snapshot, horizon)

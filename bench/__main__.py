@@ -1,0 +1,59 @@
+"""``python -m bench``: run the benchmarks; print a table, write results.json and a picture."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from bench import report
+from bench.context import Context
+from bench.figures import Figure, save
+from bench.registry import benchmarks
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run; return 1 if a benchmark failed. A missed target is a result, not a failure."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--only", action="append", metavar="NAME", help="part of a name; repeat it")
+    parser.add_argument("--quick", action="store_true", help="small sizes: does it run at all?")
+    parser.add_argument("--out", type=Path, default=Path("bench/out"), help="folder for results")
+    parser.add_argument("--list", action="store_true", help="print the names and stop")
+    options = parser.parse_args(argv)
+    chosen = benchmarks(options.only)
+    console = Console(stderr=True)
+    if options.list or not chosen:
+        print("\n".join(benchmarks()))
+        return 0 if options.list else 2
+    figures: list[Figure] = []
+    failed: list[str] = []
+    context = Context(options.quick, console)
+    try:
+        for name, run in chosen.items():
+            console.rule(f"[bold]{name}")
+            begun = time.perf_counter()
+            try:
+                for figure in run(context):
+                    figures.append(figure)
+                    report.explain(console, figure)
+            except Exception:
+                console.print_exception()
+                failed.append(name)
+            console.print(f"  {time.perf_counter() - begun:.0f} s", style="dim")
+    finally:
+        context.close()
+    save(figures, options.out / "results.json")
+    report.draw(figures, options.out / "results.png")
+    Console().print(report.table(figures))
+    print(f"{options.out / 'results.json'} and {options.out / 'results.png'} are written.")
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
