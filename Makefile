@@ -16,6 +16,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 JAR := $(VENV)/.jar
+# For a JVM that ends within a minute or two, what the optimizing compiler costs is never earned.
+SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 DELTA := io.delta:delta-spark_4.2_2.13:4.4.0
 
 # Spark is the one in .venv, and its Python workers run what the driver runs, activated or not.
@@ -29,7 +31,8 @@ help: ## this list
 setup: $(INSTALLED) $(JAR) ## make .venv with everything pinned, and fetch the Delta jar
 
 demo: setup ## run the demo, jobs/demo.py (ARGS="--help" for its options)
-	$(BIN)/spark-submit --packages $(DELTA) jobs/demo.py $(ARGS)
+	$(BIN)/spark-submit --packages $(DELTA) --conf spark.log.level=ERROR \
+		--driver-java-options '$(SHORT_LIVED)' jobs/demo.py $(ARGS)
 
 test: lint ## lint, then every test (ARGS="-k name" to choose)
 	$(BIN)/pytest $(ARGS)

@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="print the names and stop")
     options = parser.parse_args(argv)
     chosen = benchmarks(options.only)
-    console = Console(stderr=True)
+    console = Console(stderr=True, soft_wrap=True)
     if options.list or not chosen:
         print("\n".join(benchmarks()))
         return 0 if options.list else 2
@@ -48,7 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         context.close()
     save(figures, options.out / "results.json")
     report.draw(figures, options.out / "results.png")
-    Console().print(report.table(figures))
+    wide = None if sys.stdout.isatty() else 160
+    Console(width=wide).print(report.table(figures))
+    if options.quick:
+        print("--quick: the sizes are too small to judge anything by.")
     print(f"{options.out / 'results.json'} and {options.out / 'results.png'} are written.")
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)

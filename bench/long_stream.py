@@ -8,6 +8,7 @@ for each chunk: all chunks are hard links to a few files of one event.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from bench.context import Context
 from bench.data import table
@@ -15,7 +16,6 @@ from pravega_spark.engine import hygiene
 from pravega_spark.engine.append import append
 from pravega_spark.engine.chunk import stage
 from pravega_spark.engine.log import Log
-from pravega_spark.engine.store.base import Store
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream import Stream
 
@@ -48,22 +48,10 @@ def _build(context: Context, commits: int) -> str:
         folder = os.path.dirname(original)
         for number in range(first, min(first + _LINKS, commits)):
             os.link(original, f"{folder}/{number:08d}.parquet")
-            chunk = _renamed(chunks[0], number)
-            append(stream, view.life, 0, [chunk])
-    os.sync()
+            append(stream, view.life, 0, [replace(chunks[0], path=f"data/v0/{number:08d}.parquet")])
+    os.sync()  # so that no measurement pays for this
     return name
-
-
-def _renamed(chunk: object, number: int) -> object:
-    from dataclasses import replace
-
-    return replace(chunk, path=f"data/v0/{number:08d}.parquet")
 
 
 def _maintain(log: Log, version: int) -> None:
     hygiene.maintain(log.reader, version)
-
-
-def settle(store: Store) -> None:
-    """Write everything out, so that no measurement pays for what was built before."""
-    os.sync()

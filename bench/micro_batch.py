@@ -13,6 +13,7 @@ from bench.data import table
 from bench.figures import Figure
 from bench.measure import interleave, ratio
 from bench.registry import benchmark
+from bench.spark import conf, stream_frame
 
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _FILE_SYSTEM_BASED = (
@@ -54,7 +55,7 @@ def stream_to_stream(context: Context) -> Iterator[Figure]:
         return _median_ms(finish(context, reader.load(path), sink), batches)
 
     for manager, name in ((None, "default checkpoints"), (_FILE_SYSTEM_BASED, "FileSystem-based")):
-        with _conf(context.spark, _MANAGER, manager):
+        with conf(context.spark, _MANAGER, manager):
             ours()
             found = interleave(context.size(3, 1), {"ours": ours, "delta": delta})
         yield Figure(
@@ -66,7 +67,7 @@ def stream_to_stream(context: Context) -> Iterator[Figure]:
             ratio(found["ours"], found["delta"]),
             note="exactly-once; the peer has the same checkpoint files",
             limited_by="Spark's own checkpoint files, its planning of a micro-batch, and the "
-            "Python workers' start of a task",
+            "round trips to Python workers",
         ).within(at_most=250.0, ratio_at_most=0.25)
 
 
@@ -78,7 +79,7 @@ def _sources(context: Context, batches: int) -> tuple[str, str]:
         for _ in range(batches):
             writer.write_events(events.column("event").to_pylist(), "key").result()
     path = str(context.folder / "source-delta")
-    frame = context.spark.read.format("pravega").option("root", context.root).load(stream)
+    frame = stream_frame(context, stream)
     frame.repartition(batches).write.format("delta").save(path)
     return stream, path
 
@@ -88,18 +89,3 @@ def _median_ms(query: Any, batches: int) -> float:
     assert len(done) == batches, f"{len(done)} micro-batches, not {batches}"
     assert all(p["numInputRows"] == _ROWS for p in done)
     return statistics.median(p["durationMs"]["triggerExecution"] for p in done[_WARM_BATCHES:])
-
-
-class _conf:
-    """A setting of Spark while a block runs; None leaves it as it is."""
-
-    def __init__(self, spark: Any, key: str, value: str | None) -> None:
-        self._spark, self._key, self._value = spark, key, value
-
-    def __enter__(self) -> None:
-        if self._value is not None:
-            self._spark.conf.set(self._key, self._value)
-
-    def __exit__(self, *_: object) -> None:
-        if self._value is not None:
-            self._spark.conf.unset(self._key)

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from bench.figures import Figure
 
-_GOOD, _MISSED, _GRAY = "#2a7f62", "#d1603d", "#6b7280"
+_GOOD, _MISSED, _GRAY, _INK = "#2a7f62", "#d1603d", "#6b7280", "#111827"
 
 
 def number(value: float | None, unit: str = "") -> str:
@@ -30,9 +30,9 @@ def number(value: float | None, unit: str = "") -> str:
 def table(figures: Sequence[Figure]) -> Table:
     """Return the results as a table for a terminal."""
     found = Table(box=box.SIMPLE_HEAD, title="pravega_spark beside its peers, in one run")
-    found.add_column("figure", ratio=4)
+    found.add_column("figure", min_width=24)
     found.add_column("value", justify="right", no_wrap=True)
-    found.add_column("peer or floor", ratio=3)
+    found.add_column("peer or floor", min_width=20)
     found.add_column("its value", justify="right", no_wrap=True)
     found.add_column("ratio", justify="right", no_wrap=True)
     found.add_column("target", no_wrap=True)
@@ -74,7 +74,6 @@ def draw(figures: Sequence[Figure], path: Path) -> None:
     low = min([0.4, *(m / 1.5 for m in margins)])
     high = max([2.5, *(m * 3.2 for m in margins)])
     chart, axes = pyplot.subplots(figsize=(12, 1.9 + 0.62 * len(shown)), layout="constrained")
-    rows = range(len(shown))
     for row, (figure, margin) in enumerate(zip(shown, margins, strict=True)):
         color = _GOOD if figure.met else _MISSED
         left, right = min(1.0, margin), max(1.0, margin)
@@ -85,15 +84,21 @@ def draw(figures: Sequence[Figure], path: Path) -> None:
             right * 1.05, row + 0.13, value + ratio,
             va="center", fontsize=10, fontweight="bold", color=color,
         )  # fmt: skip
-        axes.text(right * 1.05, row - 0.2, figure.target, va="center", fontsize=8, color=_GRAY)
-    axes.axvline(1.0, color="#111827", linewidth=1.4, zorder=3)
+        axes.text(right * 1.05, row - 0.2, figure.target, va="center", fontsize=8.5, color=_GRAY)
+        peer = f"against {figure.peer}" if figure.peer else ""
+        for text, up, size, shade in ((figure.name, 0.13, 10, _INK), (peer, -0.2, 8.5, _GRAY)):
+            axes.text(
+                -0.012, row + up, text, transform=axes.get_yaxis_transform(),
+                ha="right", va="center", fontsize=size, color=shade,
+            )  # fmt: skip
+    axes.axvline(1.0, color=_INK, linewidth=1.4, zorder=3)
     axes.set_xscale("log", base=2)
     axes.set_xlim(low, high)
     ticks = [2.0**k for k in range(-10, 11) if low <= 2.0**k <= high]
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(_times))
-    axes.set_yticks(list(rows), [_wrapped(figure) for figure in shown], fontsize=9)
+    axes.set_yticks([])
     axes.tick_params(axis="both", length=0)
     axes.grid(axis="x", color="#e5e7eb", zorder=0)
     axes.set_xlabel("how far inside its target (log scale)", color=_GRAY, fontsize=9)
@@ -111,7 +116,3 @@ def draw(figures: Sequence[Figure], path: Path) -> None:
 
 def _times(value: float, _: int) -> str:
     return "target" if value == 1 else f"{value:g}x" if value > 1 else f"1/{1 / value:g}"
-
-
-def _wrapped(figure: Figure) -> str:
-    return f"{figure.name}\nagainst {figure.peer}" if figure.peer else figure.name

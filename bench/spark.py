@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,12 @@ from bench.context import Context
 from bench.data import KEYS, backlog
 from pravega_spark import session
 
+SNAPSHOT_PARTITIONS = "spark.databricks.delta.snapshotPartitions"
+
 
 def start(folder: Path) -> Any:
     """Return a session with two cores and Delta; peers and ours run in it by turns."""
-    conf = {
+    settings = {
         "spark.master": "local[2]",
         "spark.app.name": "pravega-bench",
         "spark.driver.memory": "4g",
@@ -21,11 +25,11 @@ def start(folder: Path) -> Any:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.databricks.delta.snapshotPartitions": "2",
+        SNAPSHOT_PARTITIONS: "2",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    return session(**conf)
+    return session(**settings)
 
 
 def events(context: Context, count: int) -> Any:
@@ -45,6 +49,23 @@ def events(context: Context, count: int) -> Any:
     )
     drain(frame)
     return frame
+
+
+@contextmanager
+def conf(spark: Any, key: str, value: str | None) -> Iterator[None]:
+    """Set a setting of Spark while a block runs; None leaves it as it is."""
+    if value is None:
+        yield
+        return
+    before = spark.conf.get(key, None)
+    spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, before)
 
 
 def stream_frame(context: Context, stream: str) -> Any:

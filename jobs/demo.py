@@ -52,6 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ReplayFailed, PravegaSparkError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("demo: interrupted; its processes were ended.", file=sys.stderr)
+        return 130
     picture(done)
     print_report(console, done)
     print(summary(done), flush=True)
@@ -108,6 +111,7 @@ def announce(console: Console, dataset: Dataset, place: Place) -> None:
         f"{place.stream}: {place.segments} segments, routing key {dataset.key}.\n"
         f"The stream is in {place.root}; the rest goes to {place.work}, emptied first.",
         soft_wrap=True,
+        markup=False,
     )
 
 

@@ -23,7 +23,7 @@ def user_stderr() -> TextIO:
     that neither a redirection nor a terminal is seen; the JVM's is the one that is meant.
     """
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        return sys.stderr
+        return open(os.dup(2), "w", buffering=1)  # not moved by `stderr_into`
     try:
         terminal = open(f"/proc/{os.getppid()}/fd/2", "a", buffering=1)  # noqa: SIM115 (kept)
     except OSError:

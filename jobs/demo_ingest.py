@@ -19,7 +19,8 @@ SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 def event_of(feed: DataFrame) -> Column:
     """Return the event of a feed's row: the row as JSON, in bytes."""
-    return F.to_json(F.struct(*(name for name in feed.columns if name != "_key"))).cast("binary")
+    names = (name.replace("`", "``") for name in feed.columns if name != "_key")
+    return F.to_json(F.struct(*(F.col(f"`{name}`") for name in names))).cast("binary")
 
 
 def ingest(

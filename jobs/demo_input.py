@@ -31,6 +31,7 @@ from pyarrow import csv
 
 OWN_COLUMNS = ("_row", "_key", "_sequence", "_time", "_hour")
 TIME = pa.timestamp("us", "UTC")
+EARLIEST = datetime(1970, 1, 1, 1, tzinfo=timezone.utc)
 MAX_FEED_FILES = 24
 MIN_FEED_FILES = 8
 FEED_FILE_ROWS = 2_000
@@ -112,6 +113,8 @@ def load_file(path: Path, *, key: str, time_column: str, limit: int | None = Non
     if table.num_rows == 0:
         raise InputError(f"{path} has no rows.")
     names = [name.lower() for name in table.column_names]
+    if "" in names:
+        raise InputError(f"{path} has a column without a name.")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InputError(f"{path} has more than one column named {', '.join(map(repr, twice))}.")
@@ -129,6 +132,12 @@ def load_file(path: Path, *, key: str, time_column: str, limit: int | None = Non
     table = pa.table({name: _for_spark(table[name]) for name in table.column_names})
     _check_keys(path, key, table[key])
     times = _times(path, time_column, table[time_column])
+    early = _first(pc.less(times, pa.scalar(EARLIEST, TIME)))
+    if early is not None:
+        raise InputError(
+            f"{path}, row {early}: {times[early - 1].as_py()} is before {EARLIEST}, where Spark's "
+            "watermarks begin."
+        )
     return in_time_order(table, source=str(path), key=key, times=times, limit=limit)
 
 

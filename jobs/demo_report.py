@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from demo_checks import Finding
@@ -49,15 +50,18 @@ class Run:
     def outage(self) -> float:
         """Seconds from the kill to the first event after it."""
         story = self.story
-        return (story.resumed_at or story.ingested_at) - (story.killed_at or 0.0)
+        if story.killed_at is None:
+            return 0.0
+        return (story.resumed_at or story.ingested_at) - story.killed_at
 
     @property
     def write_rate(self) -> float:
         """Events a second between the first and the last that were written, without the outage."""
         at = [(seconds, written) for seconds, written, _ in self.story.samples if written]
-        ends = [seconds for seconds, written in at if written >= self.dataset.events]
-        took = ends[0] - at[0][0] - (self.outage if self.story.killed_at else 0.0)
-        return (self.dataset.events - at[0][1]) / took if took > 0 else 0.0
+        most = min(self.dataset.events, at[-1][1])
+        end = next(seconds for seconds, written in at if written >= most)
+        took = end - at[0][0] - self.outage
+        return (most - at[0][1]) / took if took > 0 else 0.0
 
     @property
     def whole_rate(self) -> float:
@@ -71,15 +75,17 @@ def print_report(console: Console, run: Run) -> None:
     for heading in ("step", "what", "result"):
         table.add_column(heading, justify="right" if heading == "result" else "left")
     for row in _steps(run):
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     console.print(table)
     checks = Table(box=box.SIMPLE_HEAD, title_justify="left", title="What it checked")
     for heading in ("check", "held", "found"):
         checks.add_column(heading)
     for found in run.findings:
-        checks.add_row(found.name, "[green]yes[/]" if found.held else "[red]NO[/]", found.detail)
+        checks.add_row(
+            found.name, "[green]yes[/]" if found.held else "[red]NO[/]", escape(found.detail)
+        )
     console.print(checks)
-    console.print(f"picture: {run.place.path(PICTURE)}", soft_wrap=True)
+    console.print(f"picture: {run.place.path(PICTURE)}", soft_wrap=True, markup=False)
 
 
 def summary(run: Run) -> str:
@@ -135,8 +141,7 @@ def _steps(run: Run) -> list[tuple[str, str, str]]:
 def _kill(story: Story) -> str:
     if story.killed_at is None:
         return "the ingest ended before it could be killed"
-    batch = "between two batches"
-    if story.killed_batch is not None:
-        state = "its events were" if story.killed_durable else "none of its events was"
-        batch = f"in batch {story.killed_batch}: {state} in the stream already"
-    return f"SIGKILL to the ingest's processes (group {story.killed_pid}) {batch}"
+    if story.killed_batch is None:
+        return "SIGKILL to the ingest between two batches"
+    state = "already" if story.killed_durable else "not yet"
+    return f"SIGKILL to the ingest in batch {story.killed_batch}, {state} in the stream"

@@ -75,19 +75,23 @@ def test_flights_are_in_the_stream_once_and_in_order_although_the_ingest_was_kil
 @pytest.mark.slow
 @pytest.mark.s3
 @pytest.mark.timeout(600)
-def test_a_csv_of_the_users_own_goes_into_a_bucket(tmp_path: Path, s3: S3Server) -> None:
-    rows = [f"{i % 5},2024-01-{1 + i % 28:02d} 10:{i % 60:02d}:00,v{i}" for i in range(1_000)]
-    (tmp_path / "own.csv").write_text("\n".join(["sensor,at,value", *rows]) + "\n")
+def test_a_csv_of_the_users_own_with_odd_names_goes_into_a_bucket(
+    tmp_path: Path, s3: S3Server
+) -> None:
+    folder = tmp_path / "my files"
+    folder.mkdir()
+    rows = [f"{i % 5},2024-01-{1 + i % 28:02d} 10:{i % 60:02d}:00,v{i},,x" for i in range(1_000)]
+    (folder / "own.csv").write_text("\n".join(["sensor,at,a value,b.c,d`[e]", *rows]) + "\n")
     root = f"s3://{s3.bucket}/demo"
     own = ("--input", "own.csv", "--key", "sensor", "--time", "at")
     options = ("--root", root, "--segments", "2", "--stream", "lab/sensors")
-    found = summary(run(tmp_path, *own, *options, env=s3.environment))
+    found = summary(run(folder, *own, *options, env=s3.environment))
     assert found["events"] == 1_000
     assert [found[check] for check in CHECKS] == [True] * 3
     assert found["stream"] == "lab/sensors"
     manager = StreamManager(root, storage_options=s3.options)
     assert manager.stream_info("lab/sensors").events == 1_001
-    again = run(tmp_path, *own, *options, env=s3.environment)
+    again = run(folder, *own, *options, env=s3.environment)
     assert again.returncode == 2
     assert "exists in" in again.stderr
 

@@ -190,6 +190,8 @@ def test_parquet_with_types_that_spark_lacks_is_taken(tmp_path: Path) -> None:
         ("id,at\na,2013-01-01\n", "no column 'when', which --time names; it has: id, at"),
         ("ID,when\na,2013-01-01\n", "no column 'id', which --key names"),
         ("id,ID,when\na,b,2013-01-01\n", "more than one column named 'id'"),
+        ("id,when,\na,2013-01-01,b\n", "a column without a name"),
+        ("id,when\na,2013-01-01\nb,1969-07-20T20:17:00Z\n", "row 2: 1969-07-20"),
         ("id,when,_row\na,2013-01-01,1\n", "has a column '_row', which the demo adds itself"),
         ("id,when\na,2013-01-01,more\n", "cannot be read"),
     ],

@@ -1,9 +1,9 @@
 """The engine against a model of a stream: what anybody may do, in any order, on bad storage.
 
-Checked after every step, or at the end where it costs more (numbers as in docs/ARCHITECTURE.md):
-acknowledged events are there once (I1, I2), an offset keeps its value (I4), a key's events are in
-order over scales (I5), epochs tile and sealed segments do not grow (I6), a writer's numbers follow
-each other and nothing staged below the horizon is committed (I7).
+Checked after every step: acknowledged events are there, and no event is there twice; an offset
+keeps its value; a key's events are in order over scales, and lie in its segments; epochs tile the
+key space and sealed segments do not grow; a writer's numbers follow each other, and nothing staged
+below the horizon is committed; horizon and clean-up mark never go back.
 """
 
 from __future__ import annotations
