@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+
 from bench import report
 from bench.figures import Figure, save
 from bench.measure import interleave, percentile, ratio
-from rich.console import Console
 
 FIGURE = Figure("append", 2.0, "ms", "floor", 1.0, 2.0, limited_by="the disk")
 
