@@ -7,6 +7,8 @@ needs no jar: the data source is found in the Python that runs it.
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -52,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for option in ("--feed", "--root", "--stream", "--checkpoint"):
         parser.add_argument(option, required=True)
     arguments = parser.parse_args(argv)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = (
         SparkSession.builder.master("local[1]")
         .appName("pravega-demo-ingest")

@@ -84,7 +84,7 @@ def _throughput(axes: Axes, story: Story) -> None:
     writing = np.gradient(np.interp(at, seconds, written), STEP_SECONDS)
     for rate, color, label in (
         (writing, WRITTEN, "written"),
-        (reading, READ, "read, joined and counted"),
+        (reading, READ, "read and counted"),
     ):
         smooth = np.convolve(rate, weights / weights.sum())[len(reach) // 2 :][: len(at)]
         axes.fill_between(at, smooth, color=color, alpha=0.18, linewidth=0)

@@ -128,7 +128,7 @@ class ScalingPolicy:
     factor: int = 0
 
     def __post_init__(self) -> None:
-        """Check the numbers (SEMANTICS of Pravega: all above 0)."""
+        """Check the numbers: all above 0, as in Pravega."""
         _positive("the number of segments", self.minimum)
         if self.minimum > MAX_SEGMENTS:
             raise InvalidConfiguration(

@@ -40,6 +40,10 @@ class SegmentSealed(IllegalState):
     """A segment was sealed by a scale after events were routed to it: route them anew."""
 
 
+class WriterForgotten(CommitUnknown):
+    """The log holds nothing of a writer that has written, or was opened below the horizon."""
+
+
 @dataclass(frozen=True, slots=True)
 class Succession:
     """A batch of a writer: accepted only if ``previous`` is the last number the log has of it."""
@@ -73,7 +77,7 @@ class Succession:
     def _check_unknown(self, view: StreamView) -> None:
         expected = is_anonymous(self.writer_id) and self.previous == 0
         if not expected or opened_at(self.writer_id) < view.snapshot.horizon:
-            raise CommitUnknown(
+            raise WriterForgotten(
                 f"writer {self.writer_id!r} of stream {view.stream}: the log holds nothing of it, "
                 "so whether earlier batches landed cannot be told; open a new writer."
             )

@@ -8,7 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pravega_spark.engine.append import Appended, SegmentSealed, Succession, append, sealed_error
+from pravega_spark.engine.append import (
+    Appended,
+    SegmentSealed,
+    Succession,
+    WriterForgotten,
+    append,
+    sealed_error,
+)
 from pravega_spark.engine.chunk import StagedChunk, encode_events, stage
 from pravega_spark.engine.pending import Pending, ranks
 from pravega_spark.engine.records import StreamState
@@ -40,7 +47,7 @@ class BatchCommitter:
         if view.record.state is not StreamState.ACTIVE:
             raise sealed_error(view)
         self._life = view.life
-        self._session = self.last = self.note_number = 0
+        self._session = self.last = self._previous = self.note_number = 0
         self.note: str | None = None
         if writer_id is None:
             self.writer_id = anonymous_id(view.version, stream.runtime.token())
@@ -48,6 +55,7 @@ class BatchCommitter:
             self.writer_id = check_name("writer", writer_id)
             record = open_session(stream, view.life, writer_id)
             self._session, self.last = record.session, record.last
+            self._previous = record.last
             self.note, self.note_number = record.note, record.note_number
         self._staging_version = stream.view(refresh=False).version
         self._router: tuple[int, Router] | None = None
@@ -61,15 +69,15 @@ class BatchCommitter:
     def commit(self, batch: Pending) -> None:
         """Commit a batch; on return it is durable and visible. Its borders never change."""
         count = len(batch.events)
-        identity = Succession(
-            self.writer_id, self._session, self.last, self.last + count, batch.note
-        )
         events = encode_events(batch.keys, batch.times_us, batch.events) if count else None
         while True:
             view = self._stream.view(refresh=False)
             view.check_life(self._life)
             routed = self._route(view, events, batch)
             staged = self._stage(events, routed)
+            identity = Succession(
+                self.writer_id, self._session, self._previous, self._previous + count, batch.note
+            )
             try:
                 appended = append(
                     self._stream,
@@ -82,14 +90,27 @@ class BatchCommitter:
                 break
             except SegmentSealed:
                 self._router = None
+            except WriterForgotten:
+                if not self.is_anonymous:
+                    raise
+                self._renew()
             except StagedTooLate:
                 self._staging_version = self._stream.view().version
         self.last += count
+        self._previous += count
         if batch.note is not None:
             self.note, self.note_number = batch.note, self.last
         batch.place(self._pointers(routed, appended))
         if appended.version - self._staging_version > _RESTAGE_VERSIONS:
             self._staging_version = appended.version
+
+    def _renew(self) -> None:
+        """Go on under a new id after a long pause, in which the log forgot the old one.
+
+        Every earlier batch is settled and this one was never sent, so nothing is in doubt.
+        """
+        self.writer_id = anonymous_id(self._stream.view().version, self._stream.runtime.token())
+        self._previous = 0
 
     def _route(self, view: StreamView, events: pa.Table | None, batch: Pending) -> Routed:
         if self._router is None or self._router[0] != view.record.active_epoch:

@@ -36,6 +36,7 @@ from pravega_spark.config import (
     ROW_GROUP_EVENTS,
 )
 from pravega_spark.engine.store.base import Store
+from pravega_spark.engine.vectors import column, numbers
 from pravega_spark.errors import CorruptChunk, DataLoss, EventTooLarge, InvalidInput, StoreError
 from pravega_spark.model import Event, SegmentRange, segment_text
 
@@ -137,7 +138,7 @@ def encode_events(
     try:
         columns = [
             pa.array(keys, pa.string()),
-            pa.array(np.asarray(timestamps_us, np.int64)).view(_TIMESTAMP),
+            column(np.asarray(timestamps_us, np.int64), _TIMESTAMP),
             pa.array(events, pa.binary()),
         ]
         return pa.Table.from_arrays(columns, schema=EVENT_SCHEMA)
@@ -223,7 +224,7 @@ def stage(
 
 def _byte_ends(table: pa.Table) -> NDArray[np.int64]:
     """Return the cumulative event bytes after each row."""
-    lengths = pc.binary_length(table.column("event")).to_numpy()
+    lengths = numbers(pc.binary_length(table.column("event")))
     if len(lengths) and lengths.max() > MAX_EVENT_BYTES:
         row = int(lengths.argmax())
         raise EventTooLarge(
@@ -244,7 +245,7 @@ def _cuts(ends: NDArray[np.int64], most_rows: int, most_bytes: int) -> Iterator[
 
 
 def _encode(table: pa.Table, ends: NDArray[np.int64], compression: str) -> pa.Buffer:
-    deltas = pa.array(np.arange(table.num_rows, dtype=np.int32))
+    deltas = column(np.arange(table.num_rows, dtype=np.int32), pa.int32())
     rows = pa.Table.from_arrays([deltas, *table.columns], schema=FILE_SCHEMA)
     codec, level = compression, _ZSTD_LEVEL if compression == "zstd" else None
     if compression == "zstd" and (not len(ends) or ends[-1] <= SMALL_CHUNK_BYTES):
@@ -334,7 +335,7 @@ def first_at_or_after(
         return ref.base_offset
     at = ref.base_offset
     for batch in read(store, table_path, ref, at, ref.end, columns=("timestamp",)):
-        late = np.flatnonzero(_numbers(batch.column(0).view(pa.int64())) >= timestamp_us)
+        late = np.flatnonzero(numbers(batch.column(0).view(pa.int64())) >= timestamp_us)
         if len(late):
             return at + int(late[0])
         at += batch.num_rows
@@ -428,7 +429,8 @@ def _read(
             for at, batch in _rows(source, ref, first, last, names, batch_rows, store.is_local):
                 offsets = np.arange(at, at + batch.num_rows, dtype=np.int64) + ref.base_offset
                 arrays = [
-                    _int64(offsets) if name == "offset" else batch.column(name) for name in names
+                    column(offsets, pa.int64()) if name == "offset" else batch.column(name)
+                    for name in names
                 ]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -459,7 +461,7 @@ def _rows(
             at += rows
             continue
         for batch in file.iter_batches(batch_rows, [group], columns, use_threads=False):
-            deltas = _numbers(batch.column("offset_delta"))
+            deltas = numbers(batch.column("offset_delta"))
             if not np.array_equal(deltas, np.arange(at, at + len(deltas), dtype=np.int32)):
                 raise CorruptChunk(
                     f"{ref} counts its events {deltas[0]}..{deltas[-1]} where {at}.."
@@ -472,19 +474,6 @@ def _rows(
             if at >= last:
                 return
     raise CorruptChunk(f"{ref} ends after {at} events.")
-
-
-# Reading avoids pa.array and to_numpy, whose first call imports pandas where it is installed: a
-# fifth of a second and 40 MB in every process that only reads.
-
-
-def _numbers(array: pa.Array) -> NDArray[Any]:
-    """View an array of numbers; there are no nulls."""
-    return np.from_dlpack(array)
-
-
-def _int64(numbers: NDArray[np.int64]) -> pa.Array:
-    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
 @contextmanager

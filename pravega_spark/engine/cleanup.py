@@ -76,28 +76,35 @@ def sweep_files(log: Log) -> Swept:
     Judged by a snapshot at or after the horizon's commit: what is live now, or was removed after
     the clean-up mark, is kept, and so is all that was staged at or above the horizon.
     """
-    if log.refresh() is None:
+    if log.refresh(settle=True) is None:
         return Swept(0, 0)
     with log.files() as files:
         snapshot = log.snapshot
         assert snapshot is not None
-        needed = {add.path for add in files.all()} if snapshot.horizon else set()
-    if snapshot.horizon == 0:
-        return Swept(0, 0)
-    for commit in log.reader.span(snapshot.cleanup, snapshot.version):
-        needed.update(commit.removes)
-    doomed: dict[str, int] = {}
-    for entry in log.store.list(f"{log.path}/data"):
-        staged = _STAGED.fullmatch(entry.key)
-        if staged is None or int(staged[1]) >= snapshot.horizon:
-            continue
-        if entry.key.removeprefix(f"{log.path}/") not in needed:
-            doomed[entry.key] = entry.size
-    keys = sorted(doomed)
+        if snapshot.horizon == 0:
+            return Swept(0, 0)
+        live = {add.path for add in files.all()}
+    doomed = _staged_below(log, snapshot.horizon)
+    doomed = {path: size for path, size in doomed.items() if path not in live}
+    if doomed:
+        for commit in log.reader.span(snapshot.cleanup, snapshot.version):
+            for path in commit.removes:
+                doomed.pop(path, None)
+    keys = [f"{log.path}/{path}" for path in sorted(doomed)]
     for first in range(0, len(keys), _DELETE_PAGE):
         crash_point("sweep.delete")
         log.store.delete(keys[first : first + _DELETE_PAGE])
     return Swept(len(doomed), sum(doomed.values()))
+
+
+def _staged_below(log: Log, horizon: int) -> dict[str, int]:
+    """Return path and size of every stored file that was staged below the horizon."""
+    found: dict[str, int] = {}
+    for entry in log.store.list(f"{log.path}/data"):
+        staged = _STAGED.fullmatch(entry.key)
+        if staged is not None and int(staged[1]) < horizon:
+            found[entry.key.removeprefix(f"{log.path}/")] = entry.size
+    return found
 
 
 def mark_stands(log: Log, *, now_ms: int) -> bool:
@@ -110,12 +117,12 @@ def mark_stands(log: Log, *, now_ms: int) -> bool:
     if snapshot is None or snapshot.cleanup == 0:
         return True
     reader, wait_ms = log.reader, int(CLEANUP_WAIT_SECONDS * 1000)
-    commit = reader.commit(snapshot.marked, light=True)
-    if commit is None or now_ms - commit.timestamp_ms < wait_ms:
-        return False
     folder = f"{log.path}/_pravega/mark"
     seen, clock = f"{folder}/{snapshot.marked:020d}.json", f"{folder}/clock.json"
     log.store.put_if_absent(seen, b"{}\n")
+    commit = reader.commit(snapshot.marked, light=True)
+    if commit is None or now_ms - commit.timestamp_ms < wait_ms:
+        return False
     log.store.put(clock, b"{}\n", durable=False)
     times = {entry.key: entry.modified_ms for entry in log.store.list(folder)}
     log.store.delete(key for key in times if key not in (seen, clock))

@@ -31,13 +31,18 @@ logger = logging.getLogger(__name__)
 _workers: dict[int, ThreadPoolExecutor] = {}
 
 
-def in_background(log: Log, version: int) -> Future[None]:
-    """Run :func:`maintain` on this process's one background thread."""
+def in_background(log: Log, version: int) -> Future[None] | None:
+    """Run :func:`maintain` on this process's one background thread; never raises."""
     worker = _workers.get(os.getpid())
     if worker is None:
         worker = ThreadPoolExecutor(1, thread_name_prefix="pravega-log-hygiene")
         _workers[os.getpid()] = worker
-    return worker.submit(_maintain_quietly, log.reader, version)
+    try:
+        return worker.submit(_maintain_quietly, log.reader, version)
+    except RuntimeError:
+        # The interpreter is shutting down, or has no thread left: the commit stands all the same.
+        logger.warning("hygiene of %s at version %d was left out", log.reader.where, version)
+        return None
 
 
 def _maintain_quietly(reader: LogReader, version: int) -> None:

@@ -7,6 +7,7 @@ one that we lost (decide again, with a new body, at N+1), absent means the same 
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -51,7 +52,7 @@ class Log:
         self._snapshot: Snapshot | None = None
         self._files: FileIndex | None = None
         self._files_limit = RECENT_FILES
-        self._head_seen = 0.0
+        self._head_seen = -math.inf
         """A time at or before which the snapshot was last known to be the head."""
         self._settled = -1
         """The newest version that is known to be durable."""
@@ -123,10 +124,10 @@ class Log:
                 for commit in self.reader.forward(base.version, light=light):
                     self._apply(commit)
             except CorruptLog:
-                if not self._cleaned(base.version, opened):
+                if not self._cleaned(base, opened):
                     raise
             else:
-                if not self._cleaned(base.version, opened):
+                if not self._cleaned(base, opened):
                     self._check_end(opened)
                     self._head_seen = asked
                     return
@@ -140,35 +141,45 @@ class Log:
             self.reader.check_end(head.version)
             self._snapshot = head
 
-    def _cleaned(self, base: int, opened: bool) -> bool:
+    def _cleaned(self, base: Snapshot, opened: bool) -> bool:
         """Tell whether clean-up may have passed the version from which the log was read on.
 
         Deletion goes upward and leaves version 0: a base above it that is still there has all
         its successors. A log that was opened at version 0 was never cleaned.
         """
-        if opened:
-            return base > 0 and not self.store.exists(self.reader.key(base))
-        return self._stale() and (base == 0 or not self.store.exists(self.reader.key(base)))
+        if base.version == 0:
+            return not opened and self._stale()
+        return (opened or self._stale()) and not self._holds(base)
+
+    def _holds(self, known: Snapshot) -> bool:
+        """Tell whether the log still has a snapshot's commit, and no stray one in its place."""
+        commit = self.reader.commit(known.version, light=True)
+        return commit is not None and commit.token == known.token
 
     def _apply(self, commit: Commit) -> None:
         if self._snapshot is None:
-            self._snapshot = first_snapshot(commit, self.reader.where)
+            after = first_snapshot(commit, self.reader.where)
         else:
             after = self._snapshot.apply(commit)
             if commit.protocol is not None:
                 guard(after, self.reader.where)
-            self._snapshot = after
-        if self._files is not None:
-            self._files.apply(commit)
+        files, self._files = self._files, None  # an interrupt in between costs a new index
+        self._snapshot = after
+        if files is not None:
+            files.apply(commit)
+            self._files = files
 
     def _stale(self) -> bool:
         return self.runtime.monotonic() - self._head_seen > STALE_HEAD_SECONDS
 
-    def _gone(self, version: int) -> bool:
+    def _gone(self, known: Snapshot) -> bool:
         """Tell whether clean-up has passed the version that our commit was put behind."""
-        if version > 0:
-            return not self.store.exists(self.reader.key(version))
-        return self.reader.last_listed(version + 1) > version + 1
+        if known.version > 0:
+            return not self._holds(known)
+        opened = self.reader.open()  # version 0 stays, so the log itself must tell
+        if opened is None or opened[0].version <= 1:
+            return False
+        return opened[0].cleanup > 0 or not self.store.exists(self.reader.key(2))
 
     def commit(self, decide: Decide) -> Snapshot:
         """Commit what ``decide`` says of the newest snapshot; return the snapshot afterwards.
@@ -179,7 +190,7 @@ class Log:
         """
         self._guard.check()
         with self._lock:
-            if self._snapshot is None:
+            if self._snapshot is None or self._stale():
                 self._catch_up()
             for attempt in range(COMMIT_ATTEMPTS):
                 known, body = self._decide(decide)
@@ -224,7 +235,7 @@ class Log:
         sent = self.runtime.monotonic()
         crash_point("commit.before")
         landed = self._put(version, token, data)
-        if landed and known is not None and self._stale() and self._gone(known.version):
+        if landed and known is not None and self._stale() and self._gone(known):
             raise CommitUnknown(
                 f"{self.reader.where}: version {version} was written after the log before it had "
                 "been cleaned away; it does not count. Open the object anew."

@@ -49,20 +49,18 @@ class LogReader:
         return parse_commit(version, data, self.where, light=light)
 
     def forward(self, after: int, *, light: bool) -> Iterator[Commit]:
-        """Yield the commits that follow a version: one call when there is none."""
+        """Yield the commits that follow a version: one call when there is none.
+
+        All that were there when this was called; of later ones perhaps some, so that it ends
+        however fast others commit.
+        """
         version = after + 1
         while (found := self.commit(version, light=light)) is not None:
             yield found
-            version += 1
             if not self.store.is_local:
-                break
-        else:
-            return
-        last = self.last_listed(version - 1)
-        for commit in self.span(version - 1, last, light=light):
-            yield commit
-            version = commit.version + 1
-        yield from self.forward(version - 1, light=light)
+                yield from self.span(version, self.last_listed(version), light=light)
+                return
+            version += 1
 
     def span(self, after: int, last: int, *, light: bool = False) -> Iterator[Commit]:
         """Yield the commits of (after, last]; raise CorruptLog if one is missing."""

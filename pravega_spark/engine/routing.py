@@ -18,6 +18,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from pravega_spark.engine.chunk import as_events
+from pravega_spark.engine.vectors import column, mask, numbers
 from pravega_spark.errors import InvalidInput
 from pravega_spark.model import Segment
 
@@ -112,9 +113,9 @@ def group(events: pa.Table, places: NDArray[Any], ids: Sequence[int]) -> list[tu
     if len(taken) == 1:
         return [(ids[taken[0]], events)]
     if events.nbytes > _REORDER_BYTES:
-        return [(ids[int(i)], events.filter(pa.array(places == i))) for i in taken]
+        return [(ids[int(i)], events.filter(mask(places == i))) for i in taken]
     # Stable on 8 or 16 bits is a radix sort; one take then beats a filter for each segment.
-    ordered = events.take(pa.array(np.argsort(places, kind="stable")))
+    ordered = events.take(column(np.argsort(places, kind="stable"), pa.int64()))
     ends = np.cumsum(counts)
     return [(ids[int(i)], ordered.slice(int(ends[i] - counts[i]), int(counts[i]))) for i in taken]
 
@@ -132,5 +133,15 @@ def _encoded(
     distinct = chunks[0].dictionary.cast(pa.binary()).to_pylist()
     digest = xxhash.xxh64_intdigest
     hashes = np.array([digest(key, SEED) for key in distinct], np.uint64)
-    codes = np.concatenate([chunk.indices.fill_null(len(distinct)).to_numpy() for chunk in chunks])
+    codes = np.concatenate([_codes(chunk, len(distinct)) for chunk in chunks])
     return codes.astype(np.int64, copy=False), (hashes >> np.uint64(_SHIFT)) / np.float64(POSITIONS)
+
+
+def _codes(chunk: pa.DictionaryArray, null: int) -> NDArray[np.int64]:
+    """Return the codes of a chunk's keys; a null key has the code ``null``."""
+    indices = chunk.indices
+    if not indices.null_count:
+        return numbers(indices)
+    rows = slice(indices.offset, indices.offset + len(indices))
+    codes = np.frombuffer(indices.buffers()[1], np.int32)[rows]
+    return np.where(numbers(indices.is_null().cast(pa.int8())) == 1, np.int32(null), codes)

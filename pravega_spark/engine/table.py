@@ -83,8 +83,9 @@ class StateTable:
         pointer = snapshot.get(ROWS_DOMAIN)
         before = cached.snapshot.get(ROWS_DOMAIN) if cached.snapshot else None
         rows = cached.rows if pointer == before else self._load(pointer)
-        self._cached = TableState(snapshot.version, rows, snapshot)
-        return self._cached
+        state = TableState(snapshot.version, rows, snapshot)
+        self._cached = state
+        return state
 
     def _load(self, pointer: Mapping[str, Any] | None) -> Rows:
         if pointer is None:

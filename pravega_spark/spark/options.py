@@ -100,7 +100,7 @@ READ = (
     Option(
         "minPartitions",
         values.whole,
-        "one a segment",
+        "one a segment; batch reads split large ones",
         "Wanted partitions: batch reads split by offset, micro-batches by routing key.",
     ),
     Option(

@@ -20,6 +20,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from pravega_spark.engine.vectors import constant
 from pravega_spark.errors import InvalidOption
 from pravega_spark.model import segment_number
 
@@ -129,7 +130,7 @@ def _constant(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
 
 @functools.lru_cache(maxsize=64)
 def _repeated(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
-    return pa.repeat(pa.scalar(value, kind), rows)
+    return constant(value, kind, rows)
 
 
 @functools.lru_cache(maxsize=256)

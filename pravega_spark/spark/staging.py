@@ -27,6 +27,7 @@ from pravega_spark.engine.chunk import EVENT_SCHEMA, StagedChunk
 from pravega_spark.engine.routing import Router, split
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream import events_path
+from pravega_spark.engine.vectors import constant
 from pravega_spark.errors import InvalidInput, InvalidOption
 from pravega_spark.model import Segment
 from pravega_spark.spark.settings import WriteSettings
@@ -203,8 +204,7 @@ def as_events(batch: pa.RecordBatch, columns: InputColumns) -> pa.RecordBatch:
     else:
         key = _cast(batch, columns.routing_key, pa.string())
     if columns.timestamp is None:
-        now = pa.scalar(time.time_ns() // 1_000, pa.int64()).cast(_TIMESTAMP)
-        at = pa.repeat(now, batch.num_rows)
+        at = constant(time.time_ns() // 1_000, _TIMESTAMP, batch.num_rows)
     else:
         at = _cast(batch, columns.timestamp, _TIMESTAMP)
     event = _cast(batch, columns.event, pa.binary())

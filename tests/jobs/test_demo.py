@@ -31,12 +31,16 @@ def run(
     folder: Path, *arguments: str, submit: bool = False, env: dict[str, str] | None = None
 ) -> Done:
     """Run the demo in a folder, by spark-submit as ``make demo`` does, or as a plain script."""
-    spark_submit = str(Path(sys.executable).parent / "spark-submit")
-    command = [spark_submit, "--packages", DELTA_PACKAGE] if submit else [sys.executable]
+    environment = {**os.environ, **(env or {})}
+    environment.pop("PYSPARK_PYTHON", None)
+    command = [sys.executable]
+    if submit:
+        environment["PYSPARK_PYTHON"] = sys.executable
+        command = [str(Path(sys.executable).parent / "spark-submit"), "--packages", DELTA_PACKAGE]
     return subprocess.run(
         [*command, str(DEMO), *arguments],
         cwd=folder,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, **(env or {})},
+        env=environment,
         capture_output=True,
         text=True,
         check=False,

@@ -1,4 +1,4 @@
-"""Every reader sees the same events, at every version (invariant 7; I17)."""
+"""Every reader sees the same events, at every version."""
 
 from __future__ import annotations
 

@@ -9,7 +9,12 @@ import pyarrow as pa
 import s3fs
 from fsspec.asyn import sync
 
-from pravega_spark.engine.store.s3_errors import answer_of, is_empty_range
+from pravega_spark.engine.store.s3_errors import (
+    answer_of,
+    is_empty_range,
+    is_missing,
+    refusal,
+)
 
 _WHOLE_BYTES = 8 << 20
 """Up to this size an object is read whole; of a larger one this much of its end is kept."""
@@ -86,6 +91,15 @@ class _RangeFile(io.RawIOBase):
         if start >= tail_start:
             data = self._tail[start - tail_start : end - tail_start]
         else:
-            data = self._fs.cat_file(self._path, start=start, end=end)
+            data = self._range(start, end)
         self._position = start + len(data)
         return data
+
+    def _range(self, start: int, end: int) -> bytes:
+        try:
+            data: bytes = self._fs.cat_file(self._path, start=start, end=end)
+            return data
+        except Exception as error:
+            if is_missing(error):
+                raise FileNotFoundError(f"s3://{self._path}") from error
+            raise refusal(error, f"s3://{self._path}", "read") from error

@@ -6,6 +6,7 @@ from pravega_spark.engine import batches
 from pravega_spark.engine.batches import BatchCommitter
 from pravega_spark.engine.cleanup import raise_horizon
 from pravega_spark.engine.pending import Pending
+from pravega_spark.engine.records import WRITER_PREFIX
 from pravega_spark.engine.store.fault_plans import Rule
 from pravega_spark.engine.store.faults import Fault
 from pravega_spark.engine.stream import Stream
@@ -113,3 +114,24 @@ def test_numbers_go_on_only_after_a_commit() -> None:
     assert committer.last == 3
     store.rules.clear()
     assert BatchCommitter(stream, "w").last == 3
+
+
+@pytest.mark.parametrize("written", [0, 3])
+def test_idle_writer_without_an_id_goes_on_after_a_sweep_forgot_it(written: int) -> None:
+    stream = make_stream()
+    committer = BatchCommitter(stream, None)
+    if written:
+        committer.commit(pending(keyed(written, "before-")))
+    for n in range(5):
+        write(stream, [("k", b"other %d" % n)])
+    head = stream.view()
+    domain = f"{WRITER_PREFIX}{committer.writer_id}"
+    raise_horizon(stream.log, head.version, leaving=lambda snapshot: [domain])
+
+    late = pending(keyed(4, "after-"))
+    committer.commit(late)
+
+    check_pointers(stream, late)
+    assert committer.last == written + 4
+    mine = [event for event in all_events(stream) if b"-" in event[1]]
+    assert len(mine) == written + 4

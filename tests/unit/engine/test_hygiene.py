@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import os
 
 import pytest
 
@@ -54,7 +55,7 @@ def test_opening_for_append_reads_the_state_file_and_the_commits_since() -> None
     opened(log)
 
     read = [key.rsplit("/", 2)[-2:] for op, key in store.calls if op in ("get", "get_many")]
-    names = ["latest.json", *(f"{n:020d}.json" for n in (18, 18, 19, 20, 21))]
+    names = ["latest.json", *(f"{n:020d}.json" for n in (18, 18, 19, 20, 21, 18))]
     assert [name for _, name in read] == names
     assert not any(op == "list" for op, _ in store.calls)
 
@@ -185,3 +186,13 @@ def test_state_file_that_stands_on_something_below_a_checkpoint_does_not_need_it
 
     with opened(log).files() as files:
         assert [add.path for add in files.find(0, 0, 9)] == [f"f{n}" for n in range(9)]
+
+
+def test_commit_stands_when_no_thread_is_left_for_hygiene(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stopped:
+        def submit(self, *_: object) -> None:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+
+    monkeypatch.setitem(hygiene._workers, os.getpid(), Stopped())
+    log = filled(Spy(), 3)
+    assert hygiene.in_background(log, 3) is None

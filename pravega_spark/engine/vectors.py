@@ -1,0 +1,46 @@
+"""Between numpy and Arrow without ``pa.array``, ``pa.scalar`` and ``to_numpy``.
+
+The first call of any of those imports pandas where it is installed: a fifth of a second and 40 MB
+in every worker of Spark and every process that only reads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+
+def numbers(array: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
+    """View numbers without nulls as numpy; several chunks are joined in a copy."""
+    chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+    if len(chunks) == 1:
+        return np.from_dlpack(chunks[0])
+    if not chunks:
+        return np.empty(0, array.type.to_pandas_dtype())
+    return np.concatenate([np.from_dlpack(chunk) for chunk in chunks])
+
+
+def column(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """View numpy numbers as an Arrow array of a type of the same width."""
+    values = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def mask(chosen: NDArray[np.bool_]) -> pa.Array:
+    """Return which rows are chosen as an Arrow array."""
+    bits = np.packbits(chosen, bitorder="little")
+    return pa.Array.from_buffers(pa.bool_(), len(chosen), [None, pa.py_buffer(bits)])
+
+
+def constant(value: str | int, kind: pa.DataType, rows: int) -> pa.Array:
+    """Return ``rows`` times the same text or number."""
+    if isinstance(value, str):
+        data = value.encode()
+        ends = np.arange(rows + 1, dtype=np.int32) * len(data)
+        buffers = [None, pa.py_buffer(ends), pa.py_buffer(data * rows)]
+        return pa.Array.from_buffers(kind, rows, buffers)
+    width = np.dtype(f"i{kind.bit_width // 8}")
+    return column(np.full(rows, value, width), kind)

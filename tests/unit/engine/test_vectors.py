@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pravega_spark.engine import vectors
+
+_READ_AND_WRITE = """
+import sys
+import pyarrow as pa
+from pravega_spark.engine.chunk import ChunkRef, encode, read, stage
+from pravega_spark.engine.routing import Router, split
+from pravega_spark.engine.store import open_store
+from pravega_spark.engine.vectors import constant
+from pravega_spark.model import KeyRange, Segment
+
+store = open_store(sys.argv[1])
+text = constant("key", pa.string(), 10)
+times = constant(1_700_000_000_000_000, pa.timestamp("us", "UTC"), 10)
+events = pa.table({"routing_key": text, "timestamp": times, "event": text.cast(pa.binary())})
+router = Router([Segment(0, KeyRange(0.0, 0.5)), Segment(1, KeyRange(0.5, 1.0))])
+((segment_id, part),) = split(events, router)
+(staged,) = stage(store, "t", 0, segment_id, part, name="a")
+ref = ChunkRef(
+    staged.path, segment_id, 0, staged.rows, staged.size, staged.event_bytes, 0,
+    staged.min_timestamp_us, staged.max_timestamp_us,
+)
+assert sum(batch.num_rows for batch in read(store, "t", ref, 0, 10)) == 10
+print("pandas" in sys.modules)
+"""
+
+
+def test_chunks_are_written_and_read_without_pandas(tmp_path: object) -> None:
+    pytest.importorskip("pandas")
+    command = [sys.executable, "-c", _READ_AND_WRITE, str(tmp_path)]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "False\n"
+
+
+@pytest.mark.parametrize("length", [0, 1, 9])
+def test_numbers_and_columns_are_each_others_inverse(length: int) -> None:
+    values = np.arange(length, dtype=np.int64)
+    array = vectors.column(values, pa.int64())
+    assert array.equals(pa.array(values))
+    assert vectors.numbers(array).tolist() == values.tolist()
+    assert vectors.numbers(array[1:]).tolist() == values[1:].tolist()
+
+
+def test_chunks_are_joined() -> None:
+    chunked = pa.chunked_array([[1, 2], [], [3]], pa.int32())
+    assert vectors.numbers(chunked).tolist() == [1, 2, 3]
+    assert vectors.numbers(pa.chunked_array([], pa.int32())).tolist() == []
+
+
+def test_a_column_of_a_view_with_gaps_is_what_it_shows() -> None:
+    assert vectors.column(np.arange(6)[::2], pa.int64()).to_pylist() == [0, 2, 4]
+
+
+@pytest.mark.parametrize("length", [0, 1, 8, 9])
+def test_a_mask_chooses_what_it_says(length: int) -> None:
+    chosen = np.arange(length) % 3 == 0
+    assert vectors.mask(chosen).to_pylist() == chosen.tolist()
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("söme/text", pa.string()),
+        ("", pa.string()),
+        (-7, pa.int32()),
+        (1 << 40, pa.int64()),
+        (1_700_000_000_000_000, pa.timestamp("us", "UTC")),
+    ],
+)
+@pytest.mark.parametrize("rows", [0, 3])
+def test_a_constant_is_repeated(value: str | int, kind: pa.DataType, rows: int) -> None:
+    array = vectors.constant(value, kind, rows)
+    array.validate(full=True)
+    scalar = pa.scalar(value, pa.int64() if isinstance(value, int) else kind).cast(kind)
+    assert array.equals(pa.repeat(scalar, rows))
