@@ -9,6 +9,7 @@ from itertools import count
 from typing import Any
 
 from bench.context import Context
+from bench.cpu import Meter, compare
 from bench.data import backlog
 from bench.figures import Figure
 from bench.measure import interleave, ratio, timed
@@ -36,30 +37,32 @@ def streaming_backlog(context: Context) -> Iterator[Figure]:
     stream, rows = backlog(context)
     path = backlog_copy(context, "delta")
 
-    def run(frame: Any) -> float:
+    def run(frame: Any, meter: Meter) -> float:
         queries: list[Any] = []
 
         def query() -> None:
             queries.append(finish(context, frame, lambda writer: writer.format("noop")))
 
-        seconds = timed(query)
+        with meter:
+            seconds = timed(query)
         read = sum(progress["numInputRows"] for progress in queries[0].recentProgress)
         assert read == rows, f"{read} of {rows} rows"
         return rows / seconds
 
     def ours() -> float:
         source = context.spark.readStream.format("pravega").option("root", context.root)
-        return run(source.option("startingOffsets", "earliest").load(stream))
+        return run(source.option("startingOffsets", "earliest").load(stream), meters["ours"])
 
-    def delta() -> float:
-        return run(context.spark.readStream.format("delta").load(path))
+    def delta(name: str) -> float:
+        return run(context.spark.readStream.format("delta").load(path), meters[name])
 
-    def delta_by_default() -> float:
+    def default() -> float:
         with conf(context.spark, SNAPSHOT_PARTITIONS, "50"):
-            return delta()
+            return delta("default")
 
-    ours(), delta(), delta_by_default()
-    sides = {"ours": ours, "tuned": delta, "default": delta_by_default}
+    meters = {name: Meter() for name in ("ours", "tuned", "default", "first")}
+    ours(), delta("first"), default()
+    sides = {"ours": ours, "tuned": lambda: delta("tuned"), "default": default}
     found = interleave(context.size(5, 1), sides)
     figure = Figure(
         f"readStream of a backlog of {rows:,} events, whole query",
@@ -68,6 +71,7 @@ def streaming_backlog(context: Context) -> Iterator[Figure]:
         "Delta's readStream of an equal table",
         statistics.median(found["default"]),
         ratio(found["ours"], found["default"]),
+        note=compare(meters["ours"], meters["default"]),
         limited_by="turning rows from Arrow into the JVM's, which alone costs what Spark's own "
         "read of Parquet costs; and the start of the source's Python process",
     )
@@ -78,4 +82,5 @@ def streaming_backlog(context: Context) -> Iterator[Figure]:
         peer=f"{figure.peer}, 2 snapshot partitions",
         peer_value=statistics.median(found["tuned"]),
         ratio=ratio(found["ours"], found["tuned"]),
+        note=compare(meters["ours"], meters["tuned"]),
     )

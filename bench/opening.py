@@ -68,5 +68,6 @@ def open_long_stream(context: Context) -> Iterator[Figure]:
             statistics.median(found["short"]),
             ratio(found["long"], found["short"]),
             note=f"a fresh process; its import, before: {statistics.median(imports):.0f} ms",
-            limited_by="the newest light state file and the commits since it",
+            limited_by="the newest light state file, the commits since it and, for the tail, the "
+            "files of its events, of one event each here",
         ).within(at_most=limit)

@@ -6,6 +6,8 @@ from typing import Any
 
 from pravega_spark import errors
 from pravega_spark.config import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.records import SegmentRecord
+from pravega_spark.engine.sweeping import SweepResult
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import (
@@ -44,10 +46,12 @@ __all__ = [
     "ScalingPolicy",
     "Segment",
     "SegmentRange",
+    "SegmentRecord",
     "StreamConfiguration",
     "StreamCut",
     "StreamInfo",
     "StreamManager",
+    "SweepResult",
     "errors",
     "json_deserializer",
     "json_serializer",

@@ -275,17 +275,31 @@ def _unit_of(name: str, value: str | float) -> LimitUnit:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class StreamConfiguration:
     """What a stream is created with; tags do not take part in equality, as in Pravega."""
 
-    scaling: ScalingPolicy = field(default_factory=lambda: ScalingPolicy.fixed(1))
-    retention: RetentionPolicy | None = None
-    tags: frozenset[str] = field(default=frozenset(), compare=False)
+    scaling: ScalingPolicy
+    retention: RetentionPolicy | None
+    tags: frozenset[str] = field(compare=False)
 
-    def __post_init__(self) -> None:
-        """Check and freeze the tags: at most 128 of at most 256 characters."""
-        object.__setattr__(self, "tags", check_tags(self.tags))
+    def __init__(
+        self,
+        scaling: ScalingPolicy | None = None,
+        retention: RetentionPolicy | None = None,
+        tags: Iterable[str] = (),
+    ) -> None:
+        """Take one fixed segment unless told; at most 128 tags of at most 256 characters."""
+        scaling = ScalingPolicy.fixed(1) if scaling is None else scaling
+        if not isinstance(scaling, ScalingPolicy):
+            raise InvalidConfiguration(f"scaling is a ScalingPolicy, got {scaling!r}.")
+        if not isinstance(retention, RetentionPolicy | None):
+            raise InvalidConfiguration(
+                f"retention is a RetentionPolicy or None, got {retention!r}."
+            )
+        object.__setattr__(self, "scaling", scaling)
+        object.__setattr__(self, "retention", retention)
+        object.__setattr__(self, "tags", check_tags(tags))
 
     def to_json(self) -> dict[str, Any]:
         """Encode as JSON values."""
@@ -308,8 +322,8 @@ class StreamConfiguration:
 
 def check_tags(tags: Iterable[str]) -> frozenset[str]:
     """Return the tags as a set if they are within the limits."""
-    if isinstance(tags, str):
-        raise InvalidConfiguration(f"tags are a set of texts, got the text {tags!r}.")
+    if isinstance(tags, str) or not isinstance(tags, Iterable):
+        raise InvalidConfiguration(f"tags are a set of texts, got {tags!r}.")
     found = frozenset(tags)
     if len(found) > MAX_TAGS:
         raise InvalidConfiguration(f"a stream has at most {MAX_TAGS} tags, got {len(found)}.")
@@ -317,5 +331,9 @@ def check_tags(tags: Iterable[str]) -> frozenset[str]:
         if not isinstance(tag, str) or not 0 < len(tag) <= MAX_TAG_LENGTH:
             raise InvalidConfiguration(
                 f"a tag is a text of 1 to {MAX_TAG_LENGTH} characters, got {tag!r}."
+            )
+        if any("\ud800" <= character <= "\udfff" for character in tag):
+            raise InvalidConfiguration(
+                f"the tag {tag!r} has no UTF-8 form: replace the lone surrogates in it."
             )
     return found

@@ -16,6 +16,7 @@
     │   └── NoSuchEvent
     ├── IllegalState                     the object's state forbids the call: stop
     │   ├── StreamSealed
+    │   ├── SegmentSealed
     │   ├── StreamNotSealed
     │   ├── ScopeNotEmpty
     │   └── ObjectClosed
@@ -96,6 +97,10 @@ class IllegalState(PravegaSparkError):
 
 class StreamSealed(IllegalState):
     """The stream was sealed: no event can be written any more."""
+
+
+class SegmentSealed(IllegalState):
+    """A segment was sealed by a scale after events were routed to it: route them anew."""
 
 
 class StreamNotSealed(IllegalState):

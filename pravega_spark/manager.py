@@ -17,7 +17,7 @@ from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.probe import ensure_probed
 from pravega_spark.engine.stream import Stream, StreamView, open_stream
 from pravega_spark.engine.sweeping import SweepResult
-from pravega_spark.errors import NoSuchScope, NoSuchStream
+from pravega_spark.errors import InvalidConfiguration, InvalidInput, NoSuchScope, NoSuchStream
 from pravega_spark.model import (
     Event,
     EventPointer,
@@ -47,6 +47,8 @@ class StreamManager:
         runtime: Runtime = SYSTEM,
     ) -> None:
         """Name the root; nothing is read or written yet."""
+        if not isinstance(root, (str, os.PathLike)):
+            raise InvalidInput(f"a root is a path or a URL, got {root!r}.")
         self._options = storage_options or {}
         self._store = open_store(root, **self._options)
         self._runtime = runtime
@@ -107,7 +109,7 @@ class StreamManager:
         True for one of them, with its configuration. Raises InvalidName, NoSuchScope.
         """
         scope, name = split_stream(stream)
-        configuration = configuration or StreamConfiguration()
+        configuration = _checked(StreamConfiguration() if configuration is None else configuration)
         opened = self._stream(stream)
         life = lifecycle.next_life(opened)
         if life is None:
@@ -142,6 +144,7 @@ class StreamManager:
         Raises NoSuchStream, StreamSealed.
         """
         scope, name = split_stream(stream)
+        _checked(configuration)
         self._view(stream)
         opened = self._stream(stream)
         changed = lifecycle.update(opened, configuration)
@@ -241,12 +244,16 @@ class StreamManager:
         """Return a sealed segment's successors, each with all its predecessors; none if open."""
         return epochs.successors(self._view(stream), segment_id)
 
-    def segments_between(self, stream: str, start: StreamCut, end: StreamCut) -> list[Segment]:
+    def segments_between(
+        self, stream: str, start: StreamCut | str, end: StreamCut | str
+    ) -> list[Segment]:
         """Return the segments that have a part between two cuts, predecessors first."""
         view = self._view(stream)
         return cuts.segments_between(view, cuts.resolve(view, start), cuts.resolve(view, end))
 
-    def distance(self, stream: str, start: StreamCut, end: StreamCut) -> tuple[int, int]:
+    def distance(
+        self, stream: str, start: StreamCut | str, end: StreamCut | str
+    ) -> tuple[int, int]:
         """Return (events, bytes) between two cuts, exactly; truncation does not change them."""
         return self.create_reader(stream).distance(start, end)
 
@@ -272,8 +279,8 @@ class StreamManager:
     def read(
         self,
         stream: str,
-        start: StreamCut = StreamCut.EARLIEST,
-        end: StreamCut = StreamCut.LATEST,
+        start: StreamCut | str = StreamCut.EARLIEST,
+        end: StreamCut | str = StreamCut.LATEST,
         *,
         deserializer: Deserializer | None = None,
     ) -> Iterator[Event]:
@@ -283,7 +290,7 @@ class StreamManager:
     def follow(
         self,
         stream: str,
-        start: StreamCut = StreamCut.LATEST,
+        start: StreamCut | str = StreamCut.LATEST,
         *,
         deserializer: Deserializer | None = None,
         timeout: float | None = None,
@@ -292,13 +299,17 @@ class StreamManager:
         return self.create_reader(stream, deserializer=deserializer).follow(start, timeout=timeout)
 
     def fetch_event(
-        self, pointer: EventPointer, *, deserializer: Deserializer | None = None
+        self, pointer: EventPointer | str, *, deserializer: Deserializer | None = None
     ) -> Event:
-        """Return the event that a pointer names. Raises NoSuchEvent, StaleIdentity."""
+        """Return the event of a pointer, or of its text. Raises NoSuchEvent, StaleIdentity."""
+        pointer = EventPointer.of(pointer)
         return self.create_reader(pointer.stream, deserializer=deserializer).fetch(pointer)
 
     def segment_ranges(
-        self, stream: str, start: StreamCut = StreamCut.EARLIEST, end: StreamCut = StreamCut.LATEST
+        self,
+        stream: str,
+        start: StreamCut | str = StreamCut.EARLIEST,
+        end: StreamCut | str = StreamCut.LATEST,
     ) -> list[SegmentRange]:
         """Return the ranges of every segment between two cuts: work for any number of processes."""
         return self.create_reader(stream).ranges(start, end)
@@ -328,6 +339,12 @@ class StreamManager:
                 raise
             lifecycle.create(opened, life, row_configuration(row))
             return opened.view()
+
+
+def _checked(configuration: object) -> StreamConfiguration:
+    if not isinstance(configuration, StreamConfiguration):
+        raise InvalidConfiguration(f"a StreamConfiguration is needed, got {configuration!r}.")
+    return configuration
 
 
 def _total_bytes(view: StreamView) -> int:

@@ -145,6 +145,17 @@ class StreamCut:
 
     def __post_init__(self) -> None:
         """Sort and freeze the positions."""
+        if not isinstance(self.positions, Mapping):
+            raise InvalidStreamCut(
+                f"cut of {self.stream}: positions map segment ids to offsets, got "
+                f"{self.positions!r}."
+            )
+        for cell in self.positions.items():
+            if not all(isinstance(number, int) for number in cell):
+                raise InvalidStreamCut(
+                    f"cut of {self.stream}: {cell} is no segment id with an offset; both are "
+                    "whole numbers."
+                )
         ordered = dict(sorted(self.positions.items()))
         for segment_id, offset in ordered.items():
             if offset < NOT_REACHED:
@@ -175,11 +186,20 @@ class StreamCut:
         return f"{self.stream}@{self.life}:{','.join(cells)}"
 
     @classmethod
+    def of(cls, cut: StreamCut | str) -> StreamCut:
+        """Return a cut as it is, or read its text; raise InvalidStreamCut for anything else."""
+        if isinstance(cut, str):
+            return cls.parse(cut)
+        if not isinstance(cut, cls):
+            raise InvalidStreamCut(f"a stream cut is a StreamCut or its text, got {cut!r}.")
+        return cut
+
+    @classmethod
     def parse(cls, text: str) -> StreamCut:
         """Read the text that ``str`` gives; raise InvalidStreamCut if it is not one."""
         if text in ("earliest", "latest"):
             return cls.EARLIEST if text == "earliest" else cls.LATEST
-        match = re.fullmatch(r"([^@]+)@(\d+):(.*)", text)
+        match = re.fullmatch(r"([^@]+)@(\d{1,19}):(.*)", text)
         if match is None:
             raise InvalidStreamCut(
                 f"{text!r} is no stream cut: it reads scope/stream@life:number#epoch=offset,..., "
@@ -189,15 +209,11 @@ class StreamCut:
         positions: dict[int, int] = {}
         for cell in filter(None, match[3].split(",")):
             segment, _, value = cell.partition("=")
-            if value not in _MARK_OF and not value.isdecimal():
-                raise InvalidStreamCut(
-                    f"{cell!r} in the cut of {match[1]} has no offset: write a number, 'end' or "
-                    "'future'."
-                )
-            segment_id = parse_segment(segment)
+            number = int(value) if re.fullmatch(r"\d{1,19}", value) else value
+            segment_id, offset = _cell(match[1], segment, number)
             if segment_id in positions:
                 raise InvalidStreamCut(f"the cut of {match[1]} names segment {segment} twice.")
-            positions[segment_id] = _MARK_OF[value] if value in _MARK_OF else int(value)
+            positions[segment_id] = offset
         return cls(match[1], int(match[2]), positions)
 
     def to_json(self) -> dict[str, int | str]:
@@ -207,14 +223,26 @@ class StreamCut:
     @classmethod
     def from_json(cls, stream: str, life: int, record: Mapping[str, int | str]) -> StreamCut:
         """Read what :meth:`to_json` wrote."""
-        cells = {
-            parse_segment(s): _MARK_OF[o] if isinstance(o, str) else o for s, o in record.items()
-        }
-        return cls(stream, life, cells)
+        return cls(stream, life, dict(_cell(stream, s, o) for s, o in record.items()))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by value (a mapping proxy does not pickle)."""
         return StreamCut, (self.stream, self.life, dict(self.positions))
+
+
+def _cell(stream: str, segment: str, value: int | str) -> tuple[int, int]:
+    """Read a segment and its offset or mark, as a cut is written."""
+    try:
+        segment_id = parse_segment(segment)
+    except InvalidInput as error:
+        raise InvalidStreamCut(f"the cut of {stream}: {error}") from None
+    offset = _MARK_OF.get(value) if isinstance(value, str) else value
+    if offset is None:
+        raise InvalidStreamCut(
+            f"'{segment}={value}' in the cut of {stream} has no offset: write a number, 'end' or "
+            "'future'."
+        )
+    return segment_id, offset
 
 
 StreamCut.EARLIEST = StreamCut("", 0)
@@ -240,9 +268,18 @@ class EventPointer:
         return f"{self.stream}@{self.life}:{self.segment}={self.offset}"
 
     @classmethod
+    def of(cls, pointer: EventPointer | str) -> EventPointer:
+        """Return a pointer as it is, or read its text; raise InvalidInput for anything else."""
+        if isinstance(pointer, str):
+            return cls.parse(pointer)
+        if not isinstance(pointer, cls):
+            raise InvalidInput(f"an event pointer or its text is needed, got {pointer!r}.")
+        return pointer
+
+    @classmethod
     def parse(cls, text: str) -> EventPointer:
         """Read the text that ``str`` gives."""
-        match = re.fullmatch(r"([^@]+)@(\d+):(\d+#\d+)=(\d+)", text)
+        match = re.fullmatch(r"([^@]+)@(\d{1,19}):(\d+#\d+)=(\d{1,19})", text)
         if match is None:
             raise InvalidInput(f"{text!r} is no event pointer: scope/stream@life:0#0=120.")
         split_stream(match[1])

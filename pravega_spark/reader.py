@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from pravega_spark.engine.reading import read_range
 from pravega_spark.engine.records import StreamState
 from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream import Stream, StreamView
-from pravega_spark.errors import DataLoss, InvalidStreamCut, NoSuchEvent, TruncatedData
+from pravega_spark.errors import InvalidInput, InvalidStreamCut, NoSuchEvent, TruncatedData
 from pravega_spark.model import Event, EventPointer, SegmentRange, StreamCut
 
 Deserializer = Callable[[bytes], Any]
@@ -26,6 +27,22 @@ def json_deserializer(data: bytes) -> Any:
     return json.loads(data)
 
 
+@dataclass(slots=True)
+class _Place:
+    """Where one reading is: the cut at which a round began, and what it has handed out since."""
+
+    view: StreamView
+    cut: StreamCut
+    target: StreamCut
+    read: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def position(self) -> StreamCut:
+        if not self.read:
+            return self.cut
+        return plan.within(self.view, self.cut, self.target, self.read)
+
+
 class EventReader:
     """Reads one stream without a group; one thread at a time. ``StreamManager.create_reader``."""
 
@@ -34,63 +51,70 @@ class EventReader:
         self._stream = stream
         self._deserializer = deserializer
         self._guard = ProcessGuard(f"the reader of {stream.name}")
-        self._cut: StreamCut | None = None
-        self._ahead: dict[int, int] = {}
+        self._place: _Place | None = None
+
+    def __reduce__(self) -> Any:
+        """Refuse pickling: a reader belongs to the process that made it."""
+        raise TypeError("an EventReader cannot be pickled; create it where it is used.")
 
     @property
     def position(self) -> StreamCut | None:
-        """The cut after the last event that was handed out: where to go on; None before any."""
-        if self._cut is None or not self._ahead:
-            return self._cut
-        return StreamCut(self._cut.stream, self._cut.life, {**self._cut.positions, **self._ahead})
+        """The cut after the last event or batch handed out, to go on from; None before one."""
+        return None if self._place is None else self._place.position
 
     def events(
-        self, start: StreamCut = StreamCut.EARLIEST, end: StreamCut = StreamCut.LATEST
+        self, start: StreamCut | str = StreamCut.EARLIEST, end: StreamCut | str = StreamCut.LATEST
     ) -> Iterator[Event]:
         """Yield the events between two cuts: each segment in order, predecessors first.
 
         LATEST is the tail at the time of the call. Raises InvalidStreamCut, and TruncatedData if
         ``start`` lies below the head.
         """
+        return self._events(self._between(start, end))
+
+    def _between(self, start: StreamCut | str, end: StreamCut | str) -> _Place:
         self._guard.check()
         view = self._stream.view()
         start, end = cuts.resolve(view, start), cuts.resolve(view, end)
         if cuts.compare(view, end, start) is not cuts.Order.EQUAL_OR_AFTER:
             raise InvalidStreamCut(f"the start {start} lies after the end {end}.")
-        return self._events(view, start, end)
+        return _Place(view, start, end)
 
-    def _events(self, view: StreamView, start: StreamCut, end: StreamCut) -> Iterator[Event]:
-        for rng, batch in self._rounds(view, start, end):
-            yield from self._decode(rng, batch)
+    def _events(self, place: _Place) -> Iterator[Event]:
+        for rng, batch in self._rounds(place):
+            for event in self._decode(rng, batch):
+                place.read[rng.segment_id] = event.offset + 1
+                self._place = place
+                yield event
 
     def batches(
-        self, start: StreamCut = StreamCut.EARLIEST, end: StreamCut = StreamCut.LATEST
+        self, start: StreamCut | str = StreamCut.EARLIEST, end: StreamCut | str = StreamCut.LATEST
     ) -> Iterator[tuple[SegmentRange, pa.RecordBatch]]:
         """Yield what :meth:`events` yields as Arrow batches of one segment each, with their range.
 
         Columns: offset int64, routing_key string, timestamp timestamp[us, UTC], event binary.
         """
-        self._guard.check()
-        view = self._stream.view()
-        return self._rounds(view, cuts.resolve(view, start), cuts.resolve(view, end))
+        return self._batches(self._between(start, end))
 
-    def _rounds(
-        self, view: StreamView, cut: StreamCut, target: StreamCut
-    ) -> Iterator[tuple[SegmentRange, pa.RecordBatch]]:
+    def _batches(self, place: _Place) -> Iterator[tuple[SegmentRange, pa.RecordBatch]]:
+        for rng, batch in self._rounds(place):
+            place.read[rng.segment_id] = batch.column("offset")[-1].as_py() + 1
+            self._place = place
+            yield rng, batch
+
+    def _rounds(self, place: _Place) -> Iterator[tuple[SegmentRange, pa.RecordBatch]]:
+        self._place = place
         while True:
-            self._cut, self._ahead = cut, {}
-            step = plan.step(view, cut, target)
+            step = plan.step(place.view, place.cut, place.target)
             for rng in step.ranges:
                 for batch in read_range(self._stream, rng):
                     yield rng, batch
-                    self._ahead[rng.segment_id] = batch.column("offset")[-1].as_py() + 1
-            cut = step.end
+            place.cut, place.read = step.end, {}
             if step.done or not step.ranges:
-                self._cut, self._ahead = cut, {}
                 return
 
     def follow(
-        self, start: StreamCut = StreamCut.LATEST, *, timeout: float | None = None
+        self, start: StreamCut | str = StreamCut.LATEST, *, timeout: float | None = None
     ) -> Iterator[Event]:
         """Yield events from a cut on, waiting for new ones at the tail.
 
@@ -101,27 +125,24 @@ class EventReader:
         """
         self._guard.check()
         view = self._stream.view()
-        cut = cuts.resolve(view, start)
-        return self._follow(view, cut, timeout)
+        return self._follow(_Place(view, cuts.resolve(view, start), view.tail), timeout)
 
-    def _follow(self, view: StreamView, cut: StreamCut, timeout: float | None) -> Iterator[Event]:
+    def _follow(self, place: _Place, timeout: float | None) -> Iterator[Event]:
         runtime = self._stream.runtime
         news_at = runtime.monotonic()
         while True:
-            before = cut
-            for rng, batch in self._rounds(view, cut, view.tail):
-                yield from self._decode(rng, batch)
-            cut = self._cut or cut
-            if cut != before:
+            before = place.cut
+            yield from self._events(place)
+            if place.cut != before:
                 news_at = runtime.monotonic()
-            if view.record.state is StreamState.SEALED:
-                if cut == before:
+            if place.view.record.state is StreamState.SEALED:
+                if place.cut == before:
                     return
                 continue
-            newer = self._await_news(view, news_at, timeout)
+            newer = self._await_news(place.view, news_at, timeout)
             if newer is None:
                 return
-            view = newer
+            place.view, place.target = newer, newer.tail
 
     def _await_news(
         self, known: StreamView, news_at: float, timeout: float | None
@@ -142,7 +163,7 @@ class EventReader:
             runtime.sleep(pause if timeout is None else min(pause, timeout - idle))
 
     def ranges(
-        self, start: StreamCut = StreamCut.EARLIEST, end: StreamCut = StreamCut.LATEST
+        self, start: StreamCut | str = StreamCut.EARLIEST, end: StreamCut | str = StreamCut.LATEST
     ) -> list[SegmentRange]:
         """Return the ranges of each segment between two cuts: work for outside processes."""
         view = self._stream.view()
@@ -151,26 +172,30 @@ class EventReader:
     def read_range(self, rng: SegmentRange) -> Iterator[Event]:
         """Yield the events of one segment's range, in order. Raises TruncatedData, DataLoss."""
         self._guard.check()
+        self._check_stream("a range", rng.stream)
         self._stream.view().check_life(rng.life)
+        return self._range(rng)
+
+    def _range(self, rng: SegmentRange) -> Iterator[Event]:
         for batch in read_range(self._stream, rng):
             yield from self._decode(rng, batch)
 
-    def next_cut(self, cut: StreamCut, approx_events: int) -> StreamCut:
+    def next_cut(self, cut: StreamCut | str, approx_events: int) -> StreamCut:
         """Return a cut about so many events after ``cut``; it never jumps over a scale."""
         view = self._stream.view()
         return cuts.next_cut(view, cuts.resolve(view, cut), approx_events)
 
-    def distance(self, start: StreamCut, end: StreamCut) -> tuple[int, int]:
+    def distance(self, start: StreamCut | str, end: StreamCut | str) -> tuple[int, int]:
         """Return (events, bytes) between two cuts, exactly; unaffected by truncation."""
         view = self._stream.view()
-        start, end = cuts.resolve(view, start), cuts.resolve(view, end)
+        first, last = cuts.resolve(view, start), cuts.resolve(view, end)
 
         def bytes_at(segment_id: int, offset: int) -> int:
             return self._stream.bytes_at(segment_id, offset, view)
 
         return (
-            cuts.distance_events(view, start, end),
-            cuts.distance_bytes(view, start, end, bytes_at),
+            cuts.distance_events(view, first, last),
+            cuts.distance_bytes(view, first, last, bytes_at),
         )
 
     def cut_at(self, timestamp_us: int) -> StreamCut:
@@ -180,9 +205,11 @@ class EventReader:
             view, lambda segment_id: self._stream.offset_at_time(segment_id, timestamp_us, view)
         )
 
-    def fetch(self, pointer: EventPointer) -> Event:
-        """Return the event that a pointer names. Raises NoSuchEvent, StaleIdentity."""
+    def fetch(self, pointer: EventPointer | str) -> Event:
+        """Return the event of a pointer, or of its text. Raises NoSuchEvent, StaleIdentity."""
         self._guard.check()
+        pointer = EventPointer.of(pointer)
+        self._check_stream("a pointer", pointer.stream)
         view = self._stream.view()
         view.check_life(pointer.life)
         rng = SegmentRange(
@@ -193,10 +220,17 @@ class EventReader:
             raise NoSuchEvent(f"{pointer} names no event that the stream has.")
         try:
             (batch,) = read_range(self._stream, rng)
-        except (TruncatedData, DataLoss) as error:
+        except TruncatedData as error:
             raise NoSuchEvent(f"{pointer} names an event that is gone: {error}") from error
         (event,) = self._decode(rng, batch)
         return event
+
+    def _check_stream(self, what: str, stream: str) -> None:
+        if stream != self._stream.name:
+            raise InvalidInput(
+                f"{what} of stream {stream} was given to the reader of stream "
+                f"{self._stream.name}; use a reader of {stream}."
+            )
 
     def _decode(self, rng: SegmentRange, batch: pa.RecordBatch) -> Iterator[Event]:
         deserialize = self._deserializer

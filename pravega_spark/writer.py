@@ -295,6 +295,7 @@ class EventStreamWriter:
             )
         if not isinstance(note, str) or len(note) > MAX_NOTE_LENGTH:
             raise InvalidInput(f"a note is a text of at most {MAX_NOTE_LENGTH} characters.")
+        self._utf8("a note", note)
 
     def _check_usable(self) -> None:
         self._guard.check()

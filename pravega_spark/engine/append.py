@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 
 from pravega_spark.engine.actions import Add, Body
 from pravega_spark.engine.chunk import StagedChunk
@@ -26,18 +27,13 @@ from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.engine.writers import is_anonymous, opened_at
 from pravega_spark.errors import (
     CommitUnknown,
-    IllegalState,
-    NoSuchStream,
     OutOfOrder,
+    SegmentSealed,
     StagedTooLate,
     StreamSealed,
     WriterFenced,
 )
 from pravega_spark.model import segment_text
-
-
-class SegmentSealed(IllegalState):
-    """A segment was sealed by a scale after events were routed to it: route them anew."""
 
 
 class WriterForgotten(CommitUnknown):
@@ -157,7 +153,7 @@ def append(
     def decide(snapshot: Snapshot | None) -> Body | None:
         outcome.clear()
         if snapshot is None:
-            raise NoSuchStream(f"stream {stream.name} does not exist under {stream.root_url}.")
+            raise stream.absent()
         view = StreamView(snapshot)
         view.check_life(life)
         known = view.writer(identity.writer_id) if identity else None
@@ -206,9 +202,17 @@ def _check_open(view: StreamView, staging_version: int) -> None:
 def sealed_error(view: StreamView) -> StreamSealed:
     """Return the error that a write to a sealed stream raises."""
     return StreamSealed(
-        f"stream {view.stream} was sealed (seen at version {view.version}); no event can be "
-        "written any more."
+        f"stream {view.stream} was sealed{_sealed_at(view)} (seen at version {view.version}); no "
+        "event can be written any more."
     )
+
+
+def _sealed_at(view: StreamView) -> str:
+    sealed_ms = view.record.sealed_ms
+    if sealed_ms is None:
+        return ""
+    time = datetime.fromtimestamp(sealed_ms / 1_000, timezone.utc)
+    return f" at {time:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def place(view: StreamView, chunks: Sequence[StagedChunk], now_ms: int) -> Body:

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from pravega_spark.engine.append import (
     Appended,
-    SegmentSealed,
     Succession,
     WriterForgotten,
     append,
@@ -22,7 +21,7 @@ from pravega_spark.engine.records import StreamState
 from pravega_spark.engine.routing import Router, group
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.engine.writers import anonymous_id, is_anonymous, open_session
-from pravega_spark.errors import StagedTooLate
+from pravega_spark.errors import SegmentSealed, StagedTooLate
 from pravega_spark.model import EventPointer
 from pravega_spark.names import check_name
 

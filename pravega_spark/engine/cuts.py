@@ -48,9 +48,9 @@ def check(layout: Layout, cut: StreamCut) -> None:
     locate(Lineage(layout), _bound(layout, cut))
 
 
-def resolve(layout: Layout, cut: StreamCut) -> StreamCut:
-    """Return the cut, checked, with EARLIEST and LATEST replaced by head and tail."""
-    bound = _bound(layout, cut)
+def resolve(layout: Layout, cut: StreamCut | str) -> StreamCut:
+    """Return the cut or its text, checked, with EARLIEST and LATEST replaced by head and tail."""
+    bound = _bound(layout, StreamCut.of(cut))
     locate(Lineage(layout), bound)
     return bound
 

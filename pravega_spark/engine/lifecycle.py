@@ -25,7 +25,7 @@ from pravega_spark.engine.records import (
 )
 from pravega_spark.engine.snapshot import LOG_DOMAIN, Snapshot
 from pravega_spark.engine.stream import EVENT_COLUMNS, Stream, StreamView
-from pravega_spark.errors import NoSuchStream, StreamNotSealed, StreamSealed
+from pravega_spark.errors import StreamNotSealed, StreamSealed
 
 
 def current_view(stream: Stream) -> StreamView | None:
@@ -107,7 +107,7 @@ def _creation(
 
 def _existing(stream: Stream, snapshot: Snapshot | None) -> StreamView:
     if snapshot is None:
-        raise NoSuchStream(f"stream {stream.name} does not exist under {stream.root_url}.")
+        raise stream.absent()
     view = StreamView(snapshot)
     view.check_exists()
     return view

@@ -55,12 +55,7 @@ def step(
     _check_limits(max_events, max_bytes, events_within)
     lineage = Lineage(layout)
     here, there = from_head(lineage, cut), locate(lineage, resolve(layout, target))
-    frontier = Frontier(lineage, here)
-
-    def advance() -> None:
-        frontier.advance(may_pass=lambda segment: there.of(segment) in (END, NOT_REACHED))
-
-    advance()
+    frontier, advance = _begin(lineage, here, there)
     ranges = _backlog(lineage, frontier, there)
     if max_events is not None:
         ranges = _limit_events(ranges, max_events)
@@ -71,6 +66,21 @@ def step(
     done = _has_reached(frontier, there)
     snaps = done and order(there, here) is Order.EQUAL_OR_AFTER
     return Step(tuple(ranges), there.cut if snaps else frontier.cut(), done)
+
+
+def within(layout: Layout, cut: StreamCut, target: StreamCut, read: Mapping[int, int]) -> StreamCut:
+    """Return the cut in the middle of the round that :func:`step` plans, to go on from.
+
+    ``read`` holds the offset up to which each of its segments was read; another is where the
+    round begins. A step from there to the same target reads the rest.
+    """
+    lineage = Lineage(layout)
+    frontier, advance = _begin(
+        lineage, from_head(lineage, cut), locate(lineage, resolve(layout, target))
+    )
+    frontier.at.update(read)
+    advance()
+    return frontier.cut()
 
 
 def cut_at(
@@ -127,6 +137,17 @@ def share(backlog: Mapping[int, int], limit: int) -> dict[int, int]:
     for key in remainders[: limit - sum(parts.values())]:
         parts[key] += 1
     return parts
+
+
+def _begin(lineage: Lineage, here: Place, there: Place) -> tuple[Frontier, Callable[[], None]]:
+    """Return the frontier at the beginning of a round, and what moves it on while it may."""
+    frontier = Frontier(lineage, here)
+
+    def advance() -> None:
+        frontier.advance(may_pass=lambda segment: there.of(segment) in (END, NOT_REACHED))
+
+    advance()
+    return frontier, advance
 
 
 def _check_limits(max_events: int | None, max_bytes: int | None, events_within: object) -> None:

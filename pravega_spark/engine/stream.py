@@ -57,6 +57,9 @@ def events_path(name: str) -> str:
     return f"{name}/events"
 
 
+_WAY_ON = "create it first, or name another."
+
+
 class StreamView:
     """A stream at one version: immutable, and cheap to make from a snapshot."""
 
@@ -150,8 +153,8 @@ class StreamView:
         """Raise NoSuchStream if the stream was deleted."""
         if self.record.state is StreamState.DELETED:
             raise NoSuchStream(
-                f"stream {self.stream} does not exist: it was deleted at version {self.version} of "
-                "its log. Create it first."
+                f"stream {self.stream} does not exist: it was deleted (seen at version "
+                f"{self.version} of its log); {_WAY_ON}"
             )
 
 
@@ -182,40 +185,53 @@ class Stream:
         if refresh or snapshot is None:
             snapshot = self.log.refresh(settle=True)
         if snapshot is None:
-            raise NoSuchStream(f"stream {self.name} does not exist under {self.root_url}.")
+            raise self.absent()
         view = StreamView(snapshot)
         view.check_exists()
         return view
 
+    def absent(self) -> NoSuchStream:
+        """Return the error that a stream without a log raises."""
+        return NoSuchStream(f"stream {self.name} does not exist under {self.root_url}; {_WAY_ON}")
+
     def chunks(self, rng: SegmentRange, view: StreamView | None = None) -> list[ChunkRef]:
         """Return the chunks that cover exactly the range, in offset order.
 
-        Raises TruncatedData for a range that begins below the head, DataLoss for events that
-        the log does not have.
+        ``view`` is any of this stream, if the caller has one. Raises TruncatedData for a range
+        that begins below the head, DataLoss for events that the log does not have, StaleIdentity
+        or NoSuchStream for a life that ended.
         """
         if rng.start >= rng.end:
             return []
-        view = view or self.view(refresh=False)
+        if view is None:
+            self.view(refresh=False)
+        refs, at = self._covering(rng)
+        return refs if at >= rng.end else self._look_again(rng)
+
+    def _covering(self, rng: SegmentRange) -> tuple[list[ChunkRef], int]:
+        """Return the chunks of the range, and how far they cover it without a gap."""
         with self.log.files() as files:
-            found = files.find(rng.segment_id, rng.start, rng.end)
-        refs = [chunk_ref(add) for add in found]
+            refs = [chunk_ref(add) for add in files.find(rng.segment_id, rng.start, rng.end)]
         at = rng.start
         for ref in refs:
             if ref.base_offset > at:
                 break
             at = ref.end
+        return refs, at
+
+    def _look_again(self, rng: SegmentRange) -> list[ChunkRef]:
+        """Do what :meth:`chunks` does at the head of the log: what is known may be older."""
+        view = self.view()
+        view.check_life(rng.life)
+        refs, at = self._covering(rng)
         if at >= rng.end:
             return refs
-        raise self._missing(rng, at, view)
-
-    def _missing(self, rng: SegmentRange, at: int, view: StreamView) -> Exception:
         head = view.record.head.get(rng.segment_id)
-        truncated = not view.has_segment(rng.segment_id) or (head is not None and at < head)
-        if truncated:
-            return TruncatedData(
+        if not view.has_segment(rng.segment_id) or (head is not None and at < head):
+            raise TruncatedData(
                 f"{rng} was truncated up to the head {view.head}; go on at the head."
             )
-        return DataLoss(
+        raise DataLoss(
             f"{rng} cannot be read: the log of version {view.version} has no chunk with offset "
             f"{at}; the segment's next offset is {view.segment(rng.segment_id).next_offset}."
         )
@@ -268,9 +284,33 @@ def chunk_ref(add: Add) -> ChunkRef:
     )
 
 
-_open: dict[tuple[int, str, str], Stream] = {}
-_open_lock = threading.Lock()
+class _OpenStreams:
+    """The streams of this process, by root and name; a forked child begins with none."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Forget all, the lock too, which a thread of the parent may hold for ever."""
+        self._lock = threading.Lock()
+        self._streams: dict[tuple[str, str], Stream] = {}
+
+    def get(self, store: Store, name: str) -> Stream:
+        """Return the stream that was opened before, or open it."""
+        key = (store.url, name)
+        with self._lock:
+            stream = self._streams.get(key)
+            if stream is None or stream.store is not store:
+                if len(self._streams) >= _OPEN_LIMIT:
+                    self._streams.pop(next(iter(self._streams)))
+                stream = self._streams[key] = Stream(store, name)
+            return stream
+
+
 _OPEN_LIMIT = 1_024
+_open = _OpenStreams()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_open.renew)
 
 
 def open_stream(root: str | Store, name: str) -> Stream:
@@ -278,12 +318,4 @@ def open_stream(root: str | Store, name: str) -> Stream:
 
     Streams are cached by process, so that a worker of Spark keeps its snapshot between tasks.
     """
-    store = open_store(root) if isinstance(root, str) else root
-    key = (os.getpid(), store.url, name)
-    with _open_lock:
-        stream = _open.get(key)
-        if stream is None or stream.store is not store:
-            if len(_open) >= _OPEN_LIMIT:
-                _open.pop(next(iter(_open)))
-            stream = _open[key] = Stream(store, name)
-        return stream
+    return _open.get(open_store(root) if isinstance(root, str) else root, name)

@@ -8,7 +8,7 @@ from pravega_spark.engine.actions import Body
 from pravega_spark.engine.records import WRITER_PREFIX, StreamState, WriterRecord
 from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.stream import Stream, StreamView
-from pravega_spark.errors import NoSuchStream, StreamSealed
+from pravega_spark.errors import StreamSealed
 
 _MARK = "_"
 
@@ -38,7 +38,7 @@ def open_session(stream: Stream, life: int, writer_id: str) -> WriterRecord:
 
     def decide(snapshot: Snapshot | None) -> Body | None:
         if snapshot is None:
-            raise NoSuchStream(f"stream {stream.name} does not exist under {stream.root_url}.")
+            raise stream.absent()
         view = StreamView(snapshot)
         view.check_life(life)
         if view.record.state is not StreamState.ACTIVE:

@@ -23,6 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from pravega_spark.engine.epochs import Lineage
 from pravega_spark.engine.records import SEGMENT_PREFIX
 from pravega_spark.engine.stream import open_stream
 from pravega_spark.errors import NoSuchStream
@@ -131,8 +132,9 @@ class MetadataReader(DataSourceReader):
 
 
 def _streams(manager: StreamManager, name: str) -> Iterator[Row]:
-    info = manager.stream_info(name)
-    yield {**_name(name), "tags": sorted(info.configuration.tags), "state": info.state}
+    record = open_stream(manager.root, name).view().record
+    tags = sorted(record.configuration.tags)
+    yield {**_name(name), "tags": tags, "state": record.state.value}
 
 
 def _stream_info(manager: StreamManager, name: str) -> Iterator[Row]:
@@ -157,14 +159,10 @@ def _stream_info(manager: StreamManager, name: str) -> Iterator[Row]:
 def _segments(manager: StreamManager, name: str) -> Iterator[Row]:
     view = open_stream(manager.root, name).view()
     active = set(view.active.segment_ids)
-    ranges = {
-        segment.segment_id: segment.key_range
-        for number in range(view.oldest_epoch, view.active.number + 1)
-        for segment in view.epoch(number).segments
-    }
+    lineage = Lineage(view)
     found = (int(n.removeprefix(SEGMENT_PREFIX)) for n in view.snapshot.names(SEGMENT_PREFIX))
     for segment_id in sorted(found):
-        record, keys = view.segment(segment_id), ranges.get(segment_id)
+        record, keys = view.segment(segment_id), lineage.find(segment_id).key_range
         head = view.head.positions.get(segment_id, 0)
         yield {
             **_name(name),
@@ -172,8 +170,8 @@ def _segments(manager: StreamManager, name: str) -> Iterator[Row]:
             "segment_id": segment_id,
             "number": segment_number(segment_id),
             "epoch": segment_epoch(segment_id),
-            "key_low": keys.low if keys else None,
-            "key_high": keys.high if keys else None,
+            "key_low": keys.low,
+            "key_high": keys.high,
             "active": segment_id in active,
             "sealed": record.is_sealed,
             "head_offset": record.next_offset if head == END else max(0, head),

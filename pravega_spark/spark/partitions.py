@@ -21,6 +21,7 @@ from pravega_spark.engine.plan import share
 from pravega_spark.engine.routing import positions
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream import events_path, open_stream
+from pravega_spark.engine.vectors import mask, numbers
 from pravega_spark.errors import DataLoss, TruncatedData
 from pravega_spark.model import KeyRange, SegmentRange
 from pravega_spark.spark.rows import Projection
@@ -52,9 +53,9 @@ class KeyPart:
         null = np.isnan(places)
         share_of = np.where(null, 0.0, (places - low) / (high - low) * self.count)
         parts = np.minimum(share_of.astype(np.int64), self.count - 1)
-        offsets = batch.column("offset").to_numpy()
+        offsets = numbers(batch.column("offset"))
         parts = np.where(null, offsets % self.count, parts)
-        return batch.filter(pa.array(parts == self.index))
+        return batch.filter(mask(parts == self.index))
 
 
 class EventPartition(InputPartition):

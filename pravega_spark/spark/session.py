@@ -53,7 +53,7 @@ def session(builder: Any = None, **conf: Any) -> SparkSession:
     if "spark.pyspark.python" not in options:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", os.environ["PYSPARK_PYTHON"])
-    if _is_running() or "PYSPARK_GATEWAY_PORT" in os.environ:
+    if _has_jvm():
         return _join(builder)
     known = {**_defaults_file(), **_submitted(), **{k: str(v) for k, v in options.items()}}
     for key, value in _wanted(known).items():
@@ -69,10 +69,11 @@ def _is_elsewhere(options: dict[str, Any]) -> bool:
     return "DATABRICKS_RUNTIME_VERSION" in os.environ or remote.startswith("sc://")
 
 
-def _is_running() -> bool:
+def _has_jvm() -> bool:
+    """Tell whether a JVM runs already, so that no jar can be added: ours, or spark-submit's."""
     from pyspark import SparkContext
 
-    return SparkContext._active_spark_context is not None
+    return SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _wanted(known: dict[str, str]) -> dict[str, str]:
@@ -144,10 +145,10 @@ def _join(builder: Any) -> SparkSession:
     if not has_delta:
         logger.warning(
             "this Spark has no Delta Lake, so format('delta') will not be found; format('pravega') "
-            "works. Start with --packages %s, or stop the session and call session() again.",
+            "works. Start it with --packages %s, or call session() first in a new process.",
             DELTA_PACKAGE,
         )
-    if has_delta and not _is_running():
+    if has_delta and SparkContext._active_spark_context is None:
         known = {**dict(SparkConf().getAll()), **getattr(builder, "_options", {})}
         for key, value in _wanted({**known, "spark.jars": "delta-spark"}).items():
             builder = builder.config(key, value)

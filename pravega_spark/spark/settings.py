@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -146,7 +147,8 @@ def _root(found: Mapping[str, Any]) -> str:
             f"option root {root!r}: memory is one process's own, and Spark's tasks run in others; "
             "use a folder or an object store."
         )
-    return root
+    # A relative path means the driver's folder, wherever the tasks run.
+    return root if ":/" in root else os.path.abspath(root)
 
 
 def _streams(

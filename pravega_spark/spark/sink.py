@@ -26,7 +26,14 @@ from pravega_spark.engine.chunk import StagedChunk
 from pravega_spark.engine.records import StreamState
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream import StreamView, open_stream
-from pravega_spark.errors import DataLoss, InvalidOption, NoSuchScope, NoSuchStream, StoreError
+from pravega_spark.errors import (
+    DataLoss,
+    InvalidInput,
+    InvalidOption,
+    NoSuchScope,
+    NoSuchStream,
+    StoreError,
+)
 from pravega_spark.manager import StreamManager
 from pravega_spark.names import split_stream
 from pravega_spark.spark.settings import WriteSettings
@@ -230,7 +237,7 @@ def _checkpoint_id(location: str | None) -> str | None:
         return None
     try:
         text = open_store(location).get("metadata").decode()
-    except (FileNotFoundError, StoreError, InvalidOption):
+    except (FileNotFoundError, StoreError, InvalidInput):
         return None
     match = re.search(r'"id"\s*:\s*"([^"]+)"', text)
     return match[1] if match else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -36,6 +37,8 @@ ROUTE_BYTES = 16 << 20
 """Rows are routed in groups of about this size: each distinct key is hashed once a group."""
 TASK_BYTES = 256 << 20
 """Most bytes of events that a task holds before it stages the largest of its segments."""
+STAGING_THREADS = 2
+"""Chunks that a task stages at once, so that one is compressed while another is being fsynced."""
 
 _TEXT = (StringType, BinaryType)
 _TIME = (TimestampType, TimestampNTZType)
@@ -111,7 +114,14 @@ def stage(
     partition: int,
 ) -> list[StagedChunk]:
     """Stage a task's rows; return the chunks, each segment's in the order of the rows."""
-    stager = _Stager(staging, settings, f"{os.urandom(8).hex()}-{partition}", partition)
+    name = f"{os.urandom(8).hex()}-{partition}"
+    with ThreadPoolExecutor(STAGING_THREADS, thread_name_prefix="pravega-staging") as pool:
+        return _stage_all(batches, columns, _Stager(staging, settings, name, partition, pool))
+
+
+def _stage_all(
+    batches: Iterable[pa.RecordBatch], columns: InputColumns, stager: _Stager
+) -> list[StagedChunk]:
     group: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -139,7 +149,14 @@ class _Held:
 class _Stager:
     """Holds a task's events by segment until they fill a chunk."""
 
-    def __init__(self, staging: Staging, settings: WriteSettings, name: str, start: int) -> None:
+    def __init__(
+        self,
+        staging: Staging,
+        settings: WriteSettings,
+        name: str,
+        start: int,
+        pool: ThreadPoolExecutor,
+    ) -> None:
         self._staging = staging
         self._store = open_store(staging.root)
         self._path = events_path(staging.stream)
@@ -149,8 +166,8 @@ class _Stager:
         self._start = start
         self._held: dict[int, _Held] = {}
         self._size = 0
-        self._staged: list[StagedChunk] = []
-        self._files = 0
+        self._pool = pool
+        self._staged: list[Future[list[StagedChunk]]] = []
 
     def add(self, table: pa.Table) -> None:
         for segment_id, part in split(table, self._router, self._start):
@@ -168,7 +185,7 @@ class _Stager:
     def finish(self) -> list[StagedChunk]:
         for segment_id in sorted(self._held):
             self._write(segment_id, whole=True)
-        return self._staged
+        return [found for future in self._staged for found in future.result()]
 
     def _write(self, segment_id: int, *, whole: bool) -> None:
         """Stage full chunks of a segment; what is left stays, unless all is wanted."""
@@ -184,16 +201,20 @@ class _Stager:
             self._size += table.nbytes
 
     def _stage(self, segment_id: int, events: pa.Table) -> None:
-        self._files += 1
-        self._staged += chunk.stage(
+        """Stage in another thread; wait while the threads have enough to do."""
+        if len(self._staged) >= STAGING_THREADS:
+            self._staged[-STAGING_THREADS].result()
+        future = self._pool.submit(
+            chunk.stage,
             self._store,
             self._path,
             self._staging.version,
             segment_id,
             events,
-            name=f"{self._name}-{self._files}",
+            name=f"{self._name}-{len(self._staged)}",
             compression=self._settings.compression,
         )
+        self._staged.append(future)
 
 
 def as_events(batch: pa.RecordBatch, columns: InputColumns) -> pa.RecordBatch:

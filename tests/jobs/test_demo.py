@@ -56,7 +56,7 @@ def summary(done: Done) -> dict[str, Any]:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_flights_are_in_the_stream_once_and_in_order_although_the_ingest_was_killed(
     tmp_path: Path,
 ) -> None:
@@ -78,7 +78,7 @@ def test_flights_are_in_the_stream_once_and_in_order_although_the_ingest_was_kil
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.s3
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_csv_of_the_users_own_with_odd_names_goes_into_a_bucket(
     tmp_path: Path, s3: S3Server
 ) -> None:

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pravega_spark.engine.stream import Stream, open_stream
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut, make_segment_id
+from pravega_spark.spark.session import session
 from tests.spark.conftest import Load
 from tests.support import scale, write
 
@@ -193,3 +194,13 @@ def test_metadata_frames(spark: SparkSession, root: str, make: Make) -> None:
     ]
     assert sum(r.next_offset for r in segments) == 10
     assert segments[2].segment_id == make_segment_id(2, 1)
+
+
+def test_session_finds_the_one_that_runs_and_it_knows_delta(
+    spark: SparkSession, root: str, make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(make(), [("k", b"x")])
+    found = session(**{"spark.sql.shuffle.partitions": "2"})
+    assert found.sparkContext is spark.sparkContext
+    assert not caplog.records
+    assert found.read.format("delta").load(f"{root}/s/a/events").count() == 1

@@ -4,6 +4,7 @@ import contextlib
 import os
 import pickle
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +173,7 @@ def test_concurrent_creators_converge_on_one_stream_of_one_of_them(store: Spy) -
     start = threading.Barrier(6)
 
     def create(count: int) -> None:
-        configuration = StreamConfiguration(ScalingPolicy.fixed(count), tags={f"t{count}"})  # type: ignore[arg-type]
+        configuration = StreamConfiguration(ScalingPolicy.fixed(count), tags={f"t{count}"})
         manager = manager_of(store)
         start.wait()
         results[count] = manager.create_stream("s/t", configuration)
@@ -255,7 +256,7 @@ def test_only_a_sealed_stream_is_deleted_and_its_name_begins_anew(manager: Strea
     assert not manager.delete_stream("s/t")
     assert manager.list_streams("s") == []
     for call in (manager.seal_stream, manager.stream_info, manager.create_writer, manager.tail):
-        with pytest.raises(NoSuchStream, match="s/t"):
+        with pytest.raises(NoSuchStream, match=r"s/t .*create it first, or name another"):
             call("s/t")
 
     assert manager.create_stream("s/t")
@@ -335,7 +336,7 @@ def test_streams_are_listed_by_their_newest_tags(manager: StreamManager) -> None
     assert manager.list_streams("s") == ["s/a", "s/b", "s/c"]
     assert manager.list_streams("s", tag="two") == ["s/a", "s/b"]
     assert manager.update_stream("s/a", StreamConfiguration(TWO.scaling, tags=frozenset({"new"})))
-    assert not manager.update_stream("s/a", StreamConfiguration(TWO.scaling, tags={"new"}))  # type: ignore[arg-type]
+    assert not manager.update_stream("s/a", StreamConfiguration(TWO.scaling, tags={"new"}))
     assert manager.tags("s/a") == {"new"}
     assert manager.list_streams("s", tag="two") == ["s/b"]
     assert manager.list_streams("s", tag="new") == ["s/a"]
@@ -435,7 +436,9 @@ def test_bad_number_of_segments_is_refused(segments: Any) -> None:
         ScalingPolicy.fixed(segments)
 
 
-@pytest.mark.parametrize("tags", [{""}, {"x" * 257}, {str(n) for n in range(129)}, "text", {7}])
+@pytest.mark.parametrize(
+    "tags", [{""}, {"x" * 257}, {str(n) for n in range(129)}, "text", {7}, 7, {"\ud800"}]
+)
 def test_bad_tags_are_refused(tags: Any) -> None:
     with pytest.raises(InvalidConfiguration, match="tag"):
         StreamConfiguration(tags=tags)
@@ -450,7 +453,9 @@ def test_missing_scope_or_stream_names_what_to_do(manager: StreamManager) -> Non
     assert not manager.delete_stream("none/t")
     assert not manager.delete_stream("s/none")
     for call in (manager.create_writer, manager.read, manager.seal_stream, manager.tail):
-        with pytest.raises(NoSuchStream, match="s/none does not exist"):
+        with pytest.raises(
+            NoSuchStream, match=r"s/none does not exist under .*; create it first, or name another"
+        ):
             call("s/none")
     with pytest.raises(NoSuchStream):
         manager.update_stream("s/none", TWO)
@@ -470,6 +475,46 @@ def test_cuts_of_another_stream_or_life_and_a_start_after_the_end_are_refused(
         list(manager.read("s/t", StreamCut("s/t", 2, dict(tail.positions))))
     with pytest.raises(InvalidStreamCut):
         list(manager.read("s/t", StreamCut("s/t", 1, {0: 99})))
+
+
+OTHER_TYPES: dict[str, tuple[type[Exception], Callable[[StreamManager], Any]]] = {
+    "read": (InvalidStreamCut, lambda m: m.read("s/t", "xx")),
+    "read a number": (InvalidStreamCut, lambda m: m.read("s/t", end=7)),  # type: ignore[arg-type]
+    "follow": (InvalidStreamCut, lambda m: m.follow("s/t", "x")),
+    "ranges": (InvalidStreamCut, lambda m: m.segment_ranges("s/t", "x")),
+    "distance": (InvalidStreamCut, lambda m: m.distance("s/t", "earliest", "s/t@1:0#0=x")),
+    "between": (InvalidStreamCut, lambda m: m.segments_between("s/t", "s/t@1:0=1", "latest")),
+    "long": (InvalidStreamCut, lambda m: m.read("s/t", "s/t@1:0#0=" + "9" * 5_000)),
+    "fetch": (InvalidInput, lambda m: m.fetch_event("x")),
+    "fetch a number": (InvalidInput, lambda m: m.fetch_event(7)),  # type: ignore[arg-type]
+    "create": (InvalidConfiguration, lambda m: m.create_stream("s/u", {"segments": 2})),  # type: ignore[arg-type]
+    "create from nothing": (InvalidConfiguration, lambda m: m.create_stream("s/u", {})),  # type: ignore[arg-type]
+    "update": (InvalidConfiguration, lambda m: m.update_stream("s/t", 7)),  # type: ignore[arg-type]
+    "root": (InvalidInput, lambda m: StreamManager(None)),  # type: ignore[arg-type]
+    "positions": (InvalidStreamCut, lambda m: StreamCut("s/t", 1, {0: "x"})),  # type: ignore[dict-item]
+    "no positions": (InvalidStreamCut, lambda m: StreamCut("s/t", 1, [1])),  # type: ignore[arg-type]
+    "mark": (InvalidStreamCut, lambda m: StreamCut.from_json("s/t", 1, {"0#0": "soon"})),
+    "no number": (InvalidStreamCut, lambda m: StreamCut.from_json("s/t", 1, {"0#0": 1.5})),  # type: ignore[dict-item]
+    "segment": (InvalidStreamCut, lambda m: StreamCut.from_json("s/t", 1, {"0": 1})),
+}
+
+
+@pytest.mark.parametrize("what", OTHER_TYPES)
+def test_arguments_of_other_types_or_texts_are_refused(manager: StreamManager, what: str) -> None:
+    error, call = OTHER_TYPES[what]
+    filled(manager)
+    with pytest.raises(error) as raised:
+        call(manager)
+    assert type(raised.value) is error
+    assert manager.list_streams("s") == ["s/t"]
+
+
+def test_texts_of_cuts_and_pointers_serve_as_well(manager: StreamManager) -> None:
+    pointers = filled(manager)
+    assert [event.data for event in manager.read("s/t", "s/t@1:0#0=3", "latest")] == [b"3", b"4"]
+    assert [event.data for event in manager.follow("s/t", "s/t@1:0#0=4", timeout=0)] == [b"4"]
+    assert manager.distance("s/t", "earliest", str(manager.tail("s/t"))) == (5, 5)
+    assert manager.fetch_event(str(pointers[2])).data == b"2"
 
 
 def test_events_and_segments_that_never_were_are_named(manager: StreamManager) -> None:

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from bench import report
+from bench.cpu import Meter, compare
 from bench.figures import Figure, save
 from bench.measure import interleave, percentile, ratio
 
@@ -77,3 +80,11 @@ def test_a_missed_figure_is_printed_with_what_bounds_it() -> None:
 )
 def test_numbers_are_short(value: float, text: str) -> None:
     assert report.number(value, "x") == text
+
+
+def test_processor_time_of_children_counts() -> None:
+    meter = Meter()
+    with meter:
+        subprocess.run([sys.executable, "-c", "sum(range(3_000_000))"], check=True)
+    assert meter.seconds[0] > 0
+    assert "against" in compare(meter, meter)

@@ -6,7 +6,7 @@ import pytest
 
 from pravega_spark.config import StreamConfiguration
 from pravega_spark.engine import lifecycle
-from pravega_spark.engine.append import Appended, Monotone, SegmentSealed, Succession, append
+from pravega_spark.engine.append import Appended, Monotone, Succession, append
 from pravega_spark.engine.cleanup import raise_horizon
 from pravega_spark.engine.store.fault_plans import Rule
 from pravega_spark.engine.store.faults import Fault
@@ -16,6 +16,7 @@ from pravega_spark.errors import (
     CommitUnknown,
     NoSuchStream,
     OutOfOrder,
+    SegmentSealed,
     StaleIdentity,
     StoreFull,
     StreamSealed,

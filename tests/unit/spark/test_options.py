@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import logging
+from pathlib import Path
 
 import pytest
 
@@ -214,3 +215,11 @@ def test_every_option_has_its_own_name_and_a_meaning() -> None:
         keys = [key.lower() for option in table for key in (option.name, *option.aliases)]
         assert len(keys) == len(set(keys))
         assert all(option.meaning.endswith(".") for option in table)
+
+
+def test_relative_root_means_the_drivers_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert read_settings({"root": "streams", "path": "a/b"}).root == str(tmp_path / "streams")
+    assert read_settings({"root": "s3://b/x", "path": "a/b"}).root == "s3://b/x"
