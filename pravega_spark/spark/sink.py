@@ -27,7 +27,7 @@ from pravega_spark.engine.records import StreamState
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream import StreamView, open_stream
 from pravega_spark.errors import (
-    DataLoss,
+    IllegalState,
     InvalidInput,
     InvalidOption,
     NoSuchScope,
@@ -219,7 +219,7 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
     """Return the tasks' messages; Spark commits only when every task has one."""
     found = [message for message in messages if isinstance(message, Staged)]
     if len(found) < len(messages):
-        raise DataLoss(
+        raise IllegalState(
             f"{len(messages) - len(found)} of {len(messages)} tasks gave no result to commit; "
             "nothing was committed: write again."
         )

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType, _parse_datatype_json_string
 
 from pravega_spark.engine.stream import open_stream
 from pravega_spark.errors import (
-    DataLoss,
+    IllegalState,
     InvalidInput,
     InvalidOption,
     NoSuchScope,
@@ -94,7 +94,7 @@ def test_only_messages_that_spark_passes_are_committed(tmp_path: Path) -> None:
 
 def test_missing_message_commits_nothing(tmp_path: Path) -> None:
     writer = batch_writer(tmp_path)
-    with pytest.raises(DataLoss, match="1 of 2 tasks gave no result"):
+    with pytest.raises(IllegalState, match="1 of 2 tasks gave no result"):
         writer.commit([writer.write(iter([rows(0, 10)])), None])
     writer.abort([None])
     assert read(tmp_path) == []
