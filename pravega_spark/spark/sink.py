@@ -47,9 +47,10 @@ QUERY_ID = "sql.streaming.queryId"
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What one task staged, and under which plan."""
+    """What one task staged, and in which life of the stream and at which version."""
 
-    staging: Staging
+    life: int
+    version: int
     chunks: list[StagedChunk] = field(default_factory=list)
     query_id: str | None = None
 
@@ -117,16 +118,16 @@ class PravegaBatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Stage one partition; runs in a task."""
         if self._done:
-            return Staged(self._staging)
+            return Staged(self._staging.life, self._staging.version)
         chunks = stage(iterator, self._staging, self._columns, self.settings, _partition())
-        return Staged(self._staging, chunks)
+        return Staged(self._staging.life, self._staging.version, chunks)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit what all partitions staged, in their order."""
         if self._done:
             self._skipped()
             return
-        appended = commit_staged(_staged(messages), self._identity())
+        appended = commit_staged(self.settings, _staged(messages), self._identity())
         if appended is not None and appended.duplicate:
             self._skipped()
 
@@ -168,7 +169,7 @@ class PravegaStreamWriter(DataSourceStreamArrowWriter):
         chunks = stage(iterator, self._staging, self._columns, self.settings, _partition())
         context = TaskContext.get()
         query_id = None if context is None else context.getLocalProperty(QUERY_ID)
-        return Staged(self._staging, chunks, query_id)
+        return Staged(self._staging.life, self._staging.version, chunks, query_id)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit the batch; one that is in the stream already is skipped."""
@@ -176,7 +177,7 @@ class PravegaStreamWriter(DataSourceStreamArrowWriter):
         if not any(message.chunks for message in staged):
             return
         identity = Monotone(f"spark.{self._query_id(staged)}", batchId)
-        appended = commit_staged(staged, identity, batchId=batchId)
+        appended = commit_staged(self.settings, staged, identity, batchId=batchId)
         if appended is not None and appended.duplicate:
             logger.warning(
                 "skipped as duplicate: stream %s has batch %d of query %s, or a later one",
@@ -203,16 +204,20 @@ class PravegaStreamWriter(DataSourceStreamArrowWriter):
 
 
 def commit_staged(
-    staged: Sequence[Staged], identity: Monotone | None, **parameters: object
+    settings: WriteSettings,
+    staged: Sequence[Staged],
+    identity: Monotone | None,
+    **parameters: object,
 ) -> Appended | None:
     """Commit what the tasks staged, in the order of the partitions; None if there is nothing."""
     chunks = [found for message in staged for found in message.chunks]
     if not chunks:
         return None
-    staging = staged[0].staging
-    assert all(message.staging == staging for message in staged), "tasks of different plans"
-    stream = open_stream(staging.root, staging.stream)
-    return append(stream, staging.life, staging.version, chunks, identity, parameters=parameters)
+    plans = {(message.life, message.version) for message in staged}
+    assert len(plans) == 1, f"the tasks of one write have several plans: {plans}"
+    ((life, version),) = plans
+    stream = open_stream(settings.root, settings.stream)
+    return append(stream, life, version, chunks, identity, parameters=parameters)
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:

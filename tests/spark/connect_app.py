@@ -1,4 +1,4 @@
-"""Batch and streaming over Spark Connect; run as a process of its own: root folder as argument."""
+"""Batch and streaming over Spark Connect, in a process of its own: arguments root, checkpoint."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pyspark.sql import SparkSession
 
 
-def main(root: str) -> dict[str, object]:
+def main(root: str, checkpoint: str) -> dict[str, object]:
     """Write, read, copy by streaming, and read again; return what was found."""
     spark = (
         SparkSession.builder.remote("local[2]")
@@ -26,7 +26,7 @@ def main(root: str) -> dict[str, object]:
         reader.option("maxOffsetsPerTrigger", "60")
         .load("s/a")
         .writeStream.format("pravega")
-        .options(root=root, checkpointLocation=f"{root}/checkpoint")
+        .options(root=root, checkpointLocation=checkpoint)
         .trigger(availableNow=True)
         .start("s/b")
     )
@@ -51,4 +51,4 @@ def main(root: str) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(sys.argv[1])))
+    print(json.dumps(main(*sys.argv[1:])))

@@ -16,6 +16,10 @@ from typing import Any
 import pyspark
 import pytest
 
+from tests.s3server import S3Server
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
 HERE = Path(__file__).parent
 SPARK_HOME = Path(pyspark.__file__).parent
 LIGHT = {
@@ -37,14 +41,14 @@ def environment() -> dict[str, str]:
     }
 
 
-def run(app: str, *arguments: str) -> dict[str, Any]:
+def run(app: str, *arguments: str, **variables: str) -> dict[str, Any]:
     """Run an application to its end and return the JSON of its last line."""
     done = subprocess.run(
         [sys.executable, str(HERE / app), *arguments],
-        env=environment(),
+        env={**environment(), **variables},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
@@ -103,7 +107,6 @@ def master(tmp_path: Path) -> Iterator[str]:
         yield url
 
 
-@pytest.mark.slow
 def test_standalone_cluster_retries_and_speculates_and_every_event_is_there_once(
     master: str, tmp_path: Path
 ) -> None:
@@ -119,10 +122,18 @@ def test_standalone_cluster_retries_and_speculates_and_every_event_is_there_once
             assert held == sorted(held), name
 
 
-@pytest.mark.slow
 def test_spark_connect_batch_and_streaming(tmp_path: Path) -> None:
-    pytest.importorskip("grpc")
-    found = run("connect_app.py", str(tmp_path / "root"))
+    check_connect(run("connect_app.py", str(tmp_path / "root"), str(tmp_path / "checkpoint")))
+
+
+@pytest.mark.s3
+def test_spark_connect_batch_and_streaming_on_s3(s3: S3Server, tmp_path: Path) -> None:
+    root = f"s3://{s3.bucket}/spark-connect"
+    checkpoint = str(tmp_path / "checkpoint")
+    check_connect(run("connect_app.py", root, checkpoint, **s3.environment))
+
+
+def check_connect(found: dict[str, Any]) -> None:
     assert found["session"] == "pyspark.sql.connect.session"
     assert found["failure"] is None
     assert found["events"] == list(range(100))
