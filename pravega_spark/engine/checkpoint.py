@@ -207,7 +207,7 @@ class Checkpoint:
     def snapshot(self) -> Snapshot:
         """Return the state rows as a snapshot."""
         columns = ["protocol", "metaData", "domainMetadata"]
-        rows = self._file.read_row_group(0, columns=columns).to_pylist()
+        rows = self._file.read_row_group(0, columns, use_threads=False).to_pylist()
         protocol = next(row["protocol"] for row in rows if row["protocol"])
         metadata = next(row["metaData"] for row in rows if row["metaData"])
         metadata["format"]["options"] = dict(metadata["format"]["options"] or ())
@@ -225,7 +225,7 @@ class Checkpoint:
     def layer(self) -> CheckpointLayer:
         """Return the file rows as a layer."""
         groups = list(range(1, self._file.num_row_groups))
-        table = self._file.read_row_groups(groups, columns=["add"]) if groups else None
+        table = self._file.read_row_groups(groups, ["add"], use_threads=False) if groups else None
         rows = table.column("add").combine_chunks() if table is not None else pa.array([], _ADD)
         return CheckpointLayer(rows)
 

@@ -93,7 +93,8 @@ class StateTable:
         key = f"{self.log.path}/{pointer['path']}"
         try:
             data = self.log.store.get(key)
-            table = pq.read_table(pa.BufferReader(data))
+            # Not read_table: a process that ends while its threads start up aborts.
+            table = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
         except StoreError:
             raise
         except (pa.ArrowException, OSError) as error:
