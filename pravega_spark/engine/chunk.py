@@ -205,8 +205,7 @@ def stage(
         data = _encode(part, ends[first:last] - before, compression)
         path = f"data/{folder or f'v{staging_version}'}/{name}-{len(staged)}.parquet"
         store.put(f"{table_path}/{path}", data)
-        times = part.column("timestamp")
-        bounds = pc.min_max(times.cast(pa.int64()))
+        times = _times(part)
         staged.append(
             StagedChunk(
                 path,
@@ -214,12 +213,18 @@ def stage(
                 rows=part.num_rows,
                 size=data.size,
                 event_bytes=int(ends[last - 1]) - before,
-                min_timestamp_us=bounds["min"].as_py(),
-                max_timestamp_us=bounds["max"].as_py(),
+                min_timestamp_us=int(times.min()),
+                max_timestamp_us=int(times.max()),
                 null_keys=part.column("routing_key").null_count,
             )
         )
     return staged
+
+
+def _times(table: pa.Table) -> NDArray[np.int64]:
+    """Return the timestamps as microseconds, without the detour through a cast."""
+    chunks = [chunk.view(pa.int64()) for chunk in table.column("timestamp").chunks]
+    return numbers(pa.chunked_array(chunks, pa.int64()))
 
 
 def _byte_ends(table: pa.Table) -> NDArray[np.int64]:
