@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pravega_spark.config import POLL_IDLE_SHARE, POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS
 from pravega_spark.engine import cuts, plan
-from pravega_spark.engine.chunk import events_of
+from pravega_spark.engine.chunk_reading import events_of
 from pravega_spark.engine.reading import read_range
 from pravega_spark.engine.records import StreamState
 from pravega_spark.engine.runtime import ProcessGuard

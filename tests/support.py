@@ -14,7 +14,8 @@ from pravega_spark.config import CLEANUP_WAIT_SECONDS, ScalingPolicy, StreamConf
 from pravega_spark.engine import crashpoints, epochs, lifecycle
 from pravega_spark.engine.actions import PROTOCOL, Add, Body, Remove, new_table
 from pravega_spark.engine.append import Appended, Identity, append
-from pravega_spark.engine.chunk import StagedChunk, encode_events, read_range, stage
+from pravega_spark.engine.chunk import StagedChunk, encode_events, stage
+from pravega_spark.engine.chunk_reading import read_range
 from pravega_spark.engine.cleanup import clean_log, mark_stands, raise_horizon
 from pravega_spark.engine.hygiene import maintain
 from pravega_spark.engine.log import Log

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from pravega_spark.engine import chunk
-from pravega_spark.engine.chunk import BATCH_ROWS, ChunkRef
+from pravega_spark.engine import chunk_reading
+from pravega_spark.engine.chunk import ChunkRef
+from pravega_spark.engine.chunk_reading import BATCH_ROWS
 from pravega_spark.engine.stream import Stream
 from pravega_spark.errors import CorruptChunk
 from pravega_spark.model import SegmentRange
@@ -27,7 +28,7 @@ def read_range(
     swept) is looked up again by offset, once for each place. Raises TruncatedData, DataLoss or
     CorruptChunk.
     """
-    names = list(columns) if columns is not None else list(chunk.BATCH_COLUMNS)
+    names = list(columns) if columns is not None else list(chunk_reading.BATCH_COLUMNS)
     wanted = names if "offset" in names else [*names, "offset"]
     at, failed_at = rng.start, -1
     while at < rng.end:
@@ -35,7 +36,7 @@ def read_range(
         if refs is None:
             refs = stream.chunks(left)
         try:
-            for batch in chunk.read_range(
+            for batch in chunk_reading.read_range(
                 stream.store, stream.path, refs, left, columns=wanted, batch_rows=batch_rows
             ):
                 at = batch.column("offset")[-1].as_py() + 1

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from pravega_spark.engine.chunk import ChunkRef, StagedChunk, read, stage
+from pravega_spark.engine.chunk import ChunkRef, StagedChunk, stage
+from pravega_spark.engine.chunk_reading import read
 from pravega_spark.engine.epochs import successors
 from pravega_spark.engine.routing import Router, split
 from pravega_spark.engine.stream import Stream, StreamView

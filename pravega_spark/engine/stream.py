@@ -7,8 +7,7 @@ import threading
 from collections.abc import Mapping
 from functools import cached_property
 
-from pravega_spark.engine import chunk as chunks
-from pravega_spark.engine import cuts, hygiene
+from pravega_spark.engine import chunk_reading, cuts, hygiene
 from pravega_spark.engine.actions import Add
 from pravega_spark.engine.chunk import ChunkRef
 from pravega_spark.engine.files import OFFSET_COLUMN, SEGMENT_COLUMN
@@ -250,7 +249,7 @@ class Stream:
         for ref in self.chunks(SegmentRange(self.name, view.life, segment_id, start, end), view):
             if ref.max_timestamp_us < timestamp_us:
                 continue
-            offset = chunks.first_at_or_after(self.store, self.path, ref, timestamp_us)
+            offset = chunk_reading.first_at_or_after(self.store, self.path, ref, timestamp_us)
             if offset is not None:
                 return max(offset, start)
         return end
@@ -265,7 +264,7 @@ class Stream:
             return record.size_bytes
         rng = SegmentRange(self.name, view.life, segment_id, offset, offset + 1)
         (ref,) = self.chunks(rng, view)
-        return chunks.bytes_before(self.store, self.path, ref, offset)
+        return chunk_reading.bytes_before(self.store, self.path, ref, offset)
 
 
 def chunk_ref(add: Add) -> ChunkRef:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pravega_spark.engine import chunk, cuts, plan
+from pravega_spark.engine import chunk_reading, cuts, plan
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.errors import InvalidOption
 from pravega_spark.model import SegmentRange, StreamCut
@@ -83,7 +83,7 @@ class TimeSearch:
         start = max(head, self._searched.get(segment_id, 0))
         rng = SegmentRange(view.stream, view.life, segment_id, start, end)
         for ref in self.stream.chunks(rng, view):
-            offset = chunk.first_at_or_after(
+            offset = chunk_reading.first_at_or_after(
                 self.stream.store, self.stream.path, ref, self.timestamp_us
             )
             if offset is not None:

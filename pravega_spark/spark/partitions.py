@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from pravega_spark.engine import chunk
+from pravega_spark.engine import chunk_reading
 from pravega_spark.engine.chunk import ChunkRef
 from pravega_spark.engine.plan import share
 from pravega_spark.engine.routing import positions
@@ -168,7 +168,7 @@ class _Reading:
         )
 
     def _range(self, refs: Sequence[ChunkRef], end: int | None = None) -> Iterator[pa.RecordBatch]:
-        found = chunk.read_range(
+        found = chunk_reading.read_range(
             self._store,
             self._path,
             refs,

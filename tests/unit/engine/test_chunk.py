@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_spark.engine import chunk
+from pravega_spark.engine import chunk, chunk_reading
 from pravega_spark.engine.chunk import ChunkRef, StagedChunk
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
@@ -121,7 +121,7 @@ def expected_rows(table: pa.Table, base: int = 0) -> list[dict[str, Any]]:
 
 
 def whole(store: MemoryStore, ref: ChunkRef, **options: Any) -> list[dict[str, Any]]:
-    return rows_of(chunk.read(store, TABLE, ref, ref.base_offset, ref.end, **options))
+    return rows_of(chunk_reading.read(store, TABLE, ref, ref.base_offset, ref.end, **options))
 
 
 # ------------------------------------------------------------------------------------- writing
@@ -336,10 +336,12 @@ def test_any_range_and_columns_read_back_what_was_staged(
         assert sum(ref.rows for ref in refs) == len(events)
         start = data.draw(st.integers(base, base + len(events)))
         end = data.draw(st.integers(start, base + len(events)))
-        names = data.draw(st.permutations(chunk.BATCH_COLUMNS))[: data.draw(st.integers(1, 4))]
+        names = data.draw(st.permutations(chunk_reading.BATCH_COLUMNS))[
+            : data.draw(st.integers(1, 4))
+        ]
         batch_rows = data.draw(st.integers(1, 70))
         batches = list(
-            chunk.read_range(
+            chunk_reading.read_range(
                 store, TABLE, refs, range_of(start, end), columns=names, batch_rows=batch_rows
             )
         )
@@ -353,8 +355,8 @@ def test_any_range_and_columns_read_back_what_was_staged(
 def test_batches_have_exactly_the_types_promised() -> None:
     store = MemoryStore()
     (ref,) = stage_at(store, table_of(3))
-    (batch,) = chunk.read(store, TABLE, ref, 0, 3)
-    assert batch.schema.equals(chunk.BATCH_SCHEMA, check_metadata=True)
+    (batch,) = chunk_reading.read(store, TABLE, ref, 0, 3)
+    assert batch.schema.equals(chunk_reading.BATCH_SCHEMA, check_metadata=True)
 
 
 def test_only_the_row_groups_of_the_range_are_read() -> None:
@@ -369,7 +371,7 @@ def test_only_the_row_groups_of_the_range_are_read() -> None:
         return original(self, *args, **kwargs)
 
     with patch.object(pq.ParquetFile, "iter_batches", spy):
-        rows = rows_of(chunk.read(store, TABLE, ref, 19, 30, columns=("timestamp",)))
+        rows = rows_of(chunk_reading.read(store, TABLE, ref, 19, 30, columns=("timestamp",)))
     assert len(rows) == 11
     assert asked == [([group], ["offset_delta", "timestamp"]) for group in (1, 2)]
 
@@ -381,16 +383,16 @@ def test_missing_file_stays_a_missing_file() -> None:
     with pytest.raises(FileNotFoundError):
         whole(store, ref)
     with pytest.raises(FileNotFoundError, match=ref.path):
-        list(chunk.read_range(store, TABLE, [ref], range_of(0, 3)))
+        list(chunk_reading.read_range(store, TABLE, [ref], range_of(0, 3)))
 
 
 def test_local_store_reads_and_misses_as_memory_does(tmp_path: Any) -> None:
     store = LocalStore(str(tmp_path))
     (ref,) = stage_at(store, table_of(3))
-    assert rows_of(chunk.read(store, TABLE, ref, 0, 3)) == expected_rows(table_of(3))
+    assert rows_of(chunk_reading.read(store, TABLE, ref, 0, 3)) == expected_rows(table_of(3))
     store.delete([f"{TABLE}/{ref.path}"])
     with pytest.raises(FileNotFoundError):
-        list(chunk.read(store, TABLE, ref, 0, 3))
+        list(chunk_reading.read(store, TABLE, ref, 0, 3))
 
 
 def changed(ref: ChunkRef, **values: int) -> ChunkRef:
@@ -486,16 +488,16 @@ def test_error_of_the_disk_is_not_taken_for_a_corrupt_file(error: OSError) -> No
 def test_range_that_is_no_part_of_the_chunk_is_refused(start: int, end: int) -> None:
     (ref,) = stage_at(MemoryStore(), table_of(3), base=10)
     with pytest.raises(InvalidInput, match="is not a part of chunk"):
-        chunk.read(Failing(), TABLE, ref, start, end)
+        chunk_reading.read(Failing(), TABLE, ref, start, end)
 
 
 @pytest.mark.parametrize("columns", [(), ("event", "event"), ("offset_delta",)])
 def test_unknown_columns_are_refused_at_the_call(columns: tuple[str, ...]) -> None:
     (ref,) = stage_at(MemoryStore(), table_of(3))
     with pytest.raises(InvalidInput, match="must be some of"):
-        chunk.read(Failing(), TABLE, ref, 0, 3, columns=columns)
+        chunk_reading.read(Failing(), TABLE, ref, 0, 3, columns=columns)
     with pytest.raises(InvalidInput, match="must be some of"):
-        chunk.read_range(Failing(), TABLE, [ref], range_of(0, 3), columns=columns)
+        chunk_reading.read_range(Failing(), TABLE, [ref], range_of(0, 3), columns=columns)
 
 
 # ------------------------------------------------------------------------------------- ranges
@@ -513,12 +515,12 @@ def test_range_reads_over_borders_and_ignores_chunks_beside_it() -> None:
     refs, rows = three_chunks(store)
     for start in range(10, 21):
         for end in range(start, 21):
-            batches = chunk.read_range(store, TABLE, refs, range_of(start, end))
+            batches = chunk_reading.read_range(store, TABLE, refs, range_of(start, end))
             assert rows_of(batches) == rows[start - 10 : end - 10]
 
 
 def test_empty_range_needs_no_chunk() -> None:
-    assert list(chunk.read_range(Failing(), TABLE, [], range_of(5, 5))) == []
+    assert list(chunk_reading.read_range(Failing(), TABLE, [], range_of(5, 5))) == []
 
 
 @pytest.mark.parametrize(
@@ -530,7 +532,7 @@ def test_gap_in_a_range_is_data_loss_after_what_is_there(chosen: list[int], lost
     seen: list[dict[str, Any]] = []
 
     def drain() -> None:
-        for batch in chunk.read_range(
+        for batch in chunk_reading.read_range(
             store, TABLE, [refs[i] for i in chosen], range_of(10, 20), batch_rows=1
         ):
             seen.extend(batch.to_pylist())
@@ -544,14 +546,14 @@ def test_chunk_of_another_segment_is_data_loss() -> None:
     store = MemoryStore()
     (ref,) = stage_at(store, table_of(3))
     with pytest.raises(DataLoss):
-        list(chunk.read_range(store, TABLE, [changed(ref, segment_id=4)], range_of(0, 3)))
+        list(chunk_reading.read_range(store, TABLE, [changed(ref, segment_id=4)], range_of(0, 3)))
 
 
 def test_small_chunks_are_fetched_together_and_joined() -> None:
     store = Counting()
     with limits(CHUNK_EVENTS=1):
         refs = stage_at(store, table_of(150))
-    (batch,) = chunk.read_range(store, TABLE, refs, range_of(0, 150))
+    (batch,) = chunk_reading.read_range(store, TABLE, refs, range_of(0, 150))
     assert batch.to_pylist() == expected_rows(table_of(150))
     assert (store.fetched, store.opened) == ([64, 64, 22], [])
 
@@ -561,7 +563,7 @@ def test_fetching_together_has_a_limit_in_bytes() -> None:
     with limits(CHUNK_EVENTS=1):
         refs = stage_at(store, table_of(10))
     with limits(PREFETCH_BYTES=3 * refs[0].size + 1):
-        batches = list(chunk.read_range(store, TABLE, refs, range_of(0, 10)))
+        batches = list(chunk_reading.read_range(store, TABLE, refs, range_of(0, 10)))
     assert rows_of(iter(batches)) == expected_rows(table_of(10))
     assert store.fetched == [3, 3, 3, 1]
 
@@ -573,7 +575,7 @@ def test_large_chunks_are_opened_in_their_turn() -> None:
     for i, part in enumerate(parts):
         refs += stage_at(store, part, base=refs[-1].end if refs else 0, name=f"n{i}")
     with limits(PREFETCH_CHUNK_BYTES=refs[1].size - 1):
-        rows = rows_of(chunk.read_range(store, TABLE, refs, range_of(0, 905)))
+        rows = rows_of(chunk_reading.read_range(store, TABLE, refs, range_of(0, 905)))
     assert [row["event"] for row in rows] == pa.concat_tables(parts)["event"].to_pylist()
     assert store.fetched == [1, 1]
     assert store.opened == [f"{TABLE}/{refs[1].path}"]
@@ -584,7 +586,7 @@ def test_batches_are_joined_up_to_a_row_groups_bytes() -> None:
     with limits(CHUNK_EVENTS=1):
         refs = stage_at(store, table_of(10, size=1000))
     with limits(ROW_GROUP_BYTES=4500):
-        batches = list(chunk.read_range(store, TABLE, refs, range_of(0, 10)))
+        batches = list(chunk_reading.read_range(store, TABLE, refs, range_of(0, 10)))
     assert [batch.num_rows for batch in batches] == [4, 4, 2]
 
 
@@ -599,13 +601,13 @@ def test_first_at_or_after_agrees_with_a_scan(times: list[int], wanted: int) -> 
             store, chunk.encode_events([None] * len(times), times, [b"x"] * len(times)), base=100
         )
     expected = next((100 + i for i, time in enumerate(times) if time >= wanted), None)
-    assert chunk.first_at_or_after(store, TABLE, ref, wanted) == expected
+    assert chunk_reading.first_at_or_after(store, TABLE, ref, wanted) == expected
 
 
 def test_first_at_or_after_outside_the_bounds_reads_nothing() -> None:
     (ref,) = stage_at(MemoryStore(), table_of(3), base=10)
-    assert chunk.first_at_or_after(Failing(), TABLE, ref, NOW_US) == 10
-    assert chunk.first_at_or_after(Failing(), TABLE, ref, NOW_US + 3) is None
+    assert chunk_reading.first_at_or_after(Failing(), TABLE, ref, NOW_US) == 10
+    assert chunk_reading.first_at_or_after(Failing(), TABLE, ref, NOW_US + 3) is None
 
 
 @given(st.lists(st.binary(max_size=30), min_size=1, max_size=40), st.data())
@@ -616,22 +618,22 @@ def test_bytes_before_is_exact(events: list[bytes], data: st.DataObject) -> None
         (ref,) = stage_at(store, table, base=100)
     count = data.draw(st.integers(0, len(events)))
     expected = 700 + sum(map(len, events[:count]))
-    assert chunk.bytes_before(store, TABLE, ref, 100 + count) == expected
+    assert chunk_reading.bytes_before(store, TABLE, ref, 100 + count) == expected
 
 
 def test_bytes_before_the_ends_of_a_chunk_reads_nothing() -> None:
     (ref,) = stage_at(MemoryStore(), table_of(3), base=10)
-    assert chunk.bytes_before(Failing(), TABLE, ref, 10) == 70
-    assert chunk.bytes_before(Failing(), TABLE, ref, 13) == 94
+    assert chunk_reading.bytes_before(Failing(), TABLE, ref, 10) == 70
+    assert chunk_reading.bytes_before(Failing(), TABLE, ref, 13) == 94
     with pytest.raises(InvalidInput, match="offset 14 is not in chunk"):
-        chunk.bytes_before(Failing(), TABLE, ref, 14)
+        chunk_reading.bytes_before(Failing(), TABLE, ref, 14)
 
 
 def test_events_of_a_batch_know_their_place() -> None:
     store = MemoryStore()
     (ref,) = stage_at(store, chunk.encode_events(["a", None], [1, -2], [b"x", b""]), base=5)
-    (batch,) = chunk.read(store, TABLE, ref, 5, 7)
-    found = list(chunk.events_of(batch, "scope/stream", 2, SEGMENT))
+    (batch,) = chunk_reading.read(store, TABLE, ref, 5, 7)
+    found = list(chunk_reading.events_of(batch, "scope/stream", 2, SEGMENT))
     assert [(e.data, e.routing_key, e.timestamp_us) for e in found] == [
         (b"x", "a", 1),
         (b"", None, -2),
@@ -687,7 +689,7 @@ def test_delta_readers_see_the_same_events(tmp_path: Any) -> None:
     table = deltalake.DeltaTable(f"{tmp_path}/t").to_pyarrow_table()
     offsets = np.add(table["base_offset"].to_numpy(), table["offset_delta"].to_numpy())
     found = table.append_column("offset", pa.array(offsets)).sort_by("offset")
-    found = found.select(chunk.BATCH_COLUMNS).cast(chunk.BATCH_SCHEMA)
+    found = found.select(chunk_reading.BATCH_COLUMNS).cast(chunk_reading.BATCH_SCHEMA)
     assert found.to_pylist() == expected_rows(table_of(300))
     (extension,) = files("duckdb_extension_delta").glob("extensions/*/delta.duckdb_extension")
     with duckdb.connect() as connection:

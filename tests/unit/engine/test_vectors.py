@@ -12,7 +12,8 @@ from pravega_spark.engine import vectors
 _READ_AND_WRITE = """
 import sys
 import pyarrow as pa
-from pravega_spark.engine.chunk import ChunkRef, encode, read, stage
+from pravega_spark.engine.chunk import ChunkRef, encode, stage
+from pravega_spark.engine.chunk_reading import read
 from pravega_spark.engine.routing import Router, split
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.vectors import constant
