@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from importlib.resources import files
 from typing import Any
 from unittest.mock import patch
@@ -76,8 +77,13 @@ class Counting(MemoryStore):
 
 
 def limits(**values: int) -> Any:
-    """Patch limits of the module, so that small data meets them."""
-    return patch.multiple(chunk, **values)
+    """Patch limits of writing and of reading, so that small data meets them."""
+    patches = ExitStack()
+    for module in (chunk, chunk_reading):
+        known = {name: value for name, value in values.items() if hasattr(module, name)}
+        if known:
+            patches.enter_context(patch.multiple(module, **known))
+    return patches
 
 
 def table_of(count: int, size: int = 8, start_us: int = NOW_US) -> pa.Table:
