@@ -53,19 +53,36 @@ class GenericStore:
         return shared, (GenericStore, self._url, self._options)
 
     def _connection(self) -> tuple[Any, str]:
-        """Return the driver of this process and the root's path in it, ending in a slash."""
+        """Return the driver of this process and the root's path in it, ending in a slash.
+
+        Raises StoreRefused without a driver, InvalidInput for options it does not take, and
+        StoreError where it cannot be made or reached.
+        """
         process = os.getpid()
         found = self._drivers.get(process)
         if found is None:
-            try:
-                options = {"use_listings_cache": False, **self._options}
-                fs, root = fsspec.url_to_fs(self._url, skip_instance_cache=True, **options)
-            except ImportError as error:
-                raise StoreRefused(f"{self._url}: its driver is missing: {error}") from error
-            except _UNABLE as error:
-                raise InvalidInput(f"{self._url} cannot be opened: {error}.") from error
-            found = self._drivers.setdefault(process, (self._given or fs, root.rstrip("/") + "/"))
+            found = self._drivers.setdefault(process, self._connect())
         return found
+
+    def _connect(self) -> tuple[Any, str]:
+        """Make the driver; some of them ask their server for it."""
+        options = {"use_listings_cache": False, **self._options}
+        try:
+            fs, root = fsspec.url_to_fs(self._url, skip_instance_cache=True, **options)
+        except ImportError as error:
+            raise StoreRefused(
+                f"{self._url}: its driver is missing: {error}. Install it, or name another root."
+            ) from error
+        except _UNABLE as error:
+            raise InvalidInput(
+                f"{self._url} cannot be opened: {error}. Check the URL and the storage options."
+            ) from error
+        except Exception as error:  # drivers raise what their SDK or the network raises
+            raise StoreError(
+                f"{self._url} cannot be reached: {type(error).__name__}: {error}. Check the URL, "
+                "the network and the credentials, or name another root."
+            ) from error
+        return self._given or fs, root.rstrip("/") + "/"
 
     def _at(self, key: str) -> tuple[Any, str]:
         fs, root = self._connection()

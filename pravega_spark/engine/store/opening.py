@@ -24,8 +24,9 @@ def open_store(url: str | os.PathLike[str], **storage_options: Any) -> Store:
     :func:`~pravega_spark.engine.store.probe.probe` accepts it. ``storage_options`` go to s3fs
     or fsspec; for S3 the usual ``AWS_*`` variables serve where an option is not given.
 
-    Raises InvalidInput for a URL nobody knows and StoreRefused for storage that cannot hold
-    streams or whose driver is not installed. Nothing is read or written yet.
+    Raises InvalidInput for what is no URL, StoreRefused for storage that nobody knows, that cannot
+    hold streams or whose driver is not installed, and StoreError where the driver asks a server
+    at once and gets no answer. Nothing is read or written yet.
     """
     return _open(os.fspath(url), storage_options)
 
@@ -85,7 +86,7 @@ def _open_generic(scheme: str, address: str, options: dict[str, Any]) -> Store:
 
     known = {*known_implementations, *registry}
     if scheme not in known:
-        raise InvalidInput(
+        raise StoreRefused(
             f"{address!r}: nothing known has the scheme {scheme!r}. Use a path, file://, s3://, "
             f"memory://, or one of fsspec's: {', '.join(sorted(known))}."
         )

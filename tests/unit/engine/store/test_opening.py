@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import builtins
+import ftplib
 import os
 import pickle
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.store.s3 import S3Store
-from pravega_spark.errors import InvalidInput, StoreRefused
+from pravega_spark.errors import InvalidInput, StoreError, StoreRefused
 
 
 @pytest.mark.parametrize("prefix", ["", "file:", "file://", "FILE://"])
@@ -62,8 +64,39 @@ def test_hdfs_is_refused_with_the_reason(url: str) -> None:
 
 @pytest.mark.parametrize("url", ["foo://x", "simplecache::s3://b/x", "://x", "s3fs+x://b"])
 def test_unknown_scheme_is_named_with_the_known_ones(url: str) -> None:
-    with pytest.raises(InvalidInput, match=r"scheme '.*file://, s3://.*gs"):
+    with pytest.raises(StoreRefused, match=r"scheme '.*file://, s3://.*gs"):
         open_store(url)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        socket.gaierror(-2, "Name or service not known"),
+        IsADirectoryError(21, "Is a directory"),
+        AttributeError("'NoneType' object has no attribute 'startswith'"),
+        ftplib.error_perm("530 Login incorrect"),
+    ],
+)
+def test_file_system_that_cannot_be_made_is_a_store_error(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*arguments: Any, **options: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr("fsspec.url_to_fs", fail)
+    with pytest.raises(StoreError, match=r"^ftp://unknown/x cannot be reached: ") as raised:
+        open_store("ftp://unknown/x")
+    assert f"{type(error).__name__}: {error}. Check the URL, the network" in str(raised.value)
+    assert "name another root" in str(raised.value)
+    assert raised.value.__cause__ is error
+
+
+def test_server_that_refuses_the_connection_is_a_store_error() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))  # bound and not listening: whoever comes is refused
+        url = f"ftp://127.0.0.1:{listener.getsockname()[1]}/x"
+        with pytest.raises(StoreError, match=rf"^{url} cannot be reached: ConnectionRefusedError"):
+            open_store(url)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +134,7 @@ def test_missing_driver_is_refused_with_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(StoreRefused, match=r"pip install 'pravega-spark\[s3\]'"):
         open_store("s3://b/x")
-    with pytest.raises(StoreRefused, match="driver is missing"):
+    with pytest.raises(StoreRefused, match=r"driver is missing: .* Install it"):
         open_store("gs://b/x")
 
 
