@@ -16,6 +16,7 @@ from pravega_spark.engine.reading import read_range
 from pravega_spark.engine.records import StreamState
 from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream import Stream, StreamView
+from pravega_spark.engine.times import TimeSearch
 from pravega_spark.errors import InvalidInput, InvalidStreamCut, NoSuchEvent, TruncatedData
 from pravega_spark.model import Event, EventPointer, SegmentRange, StreamCut
 
@@ -200,10 +201,7 @@ class EventReader:
 
     def cut_at(self, timestamp_us: int) -> StreamCut:
         """Return the cut of the first events at or after a time, in us since 1970 (UTC)."""
-        view = self._stream.view()
-        return plan.cut_at(
-            view, lambda segment_id: self._stream.offset_at_time(segment_id, timestamp_us, view)
-        )
+        return TimeSearch(self._stream, timestamp_us).cut(self._stream.view())
 
     def fetch(self, pointer: EventPointer | str) -> Event:
         """Return the event of a pointer, or of its text. Raises NoSuchEvent, StaleIdentity."""

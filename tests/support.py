@@ -251,7 +251,7 @@ def events_of(stream: Stream, segment_id: int) -> list[tuple[str | None, bytes]]
     head = max(0, view.record.head.get(segment_id, 0))
     end = view.segment(segment_id).next_offset
     rng = SegmentRange(stream.name, view.life, segment_id, head, end)
-    batches = list(read_range(stream.store, stream.path, stream.chunks(rng, view), rng))
+    batches = list(read_range(stream.store, stream.path, stream.chunks(rng), rng))
     if not batches:
         return []
     rows = pa.Table.from_batches(batches)

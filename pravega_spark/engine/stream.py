@@ -193,17 +193,15 @@ class Stream:
         """Return the error that a stream without a log raises."""
         return NoSuchStream(f"stream {self.name} does not exist under {self.root_url}; {_WAY_ON}")
 
-    def chunks(self, rng: SegmentRange, view: StreamView | None = None) -> list[ChunkRef]:
+    def chunks(self, rng: SegmentRange) -> list[ChunkRef]:
         """Return the chunks that cover exactly the range, in offset order.
 
-        ``view`` is any of this stream, if the caller has one. Raises TruncatedData for a range
-        that begins below the head, DataLoss for events that the log does not have, StaleIdentity
-        or NoSuchStream for a life that ended.
+        Raises TruncatedData for a range that begins below the head, DataLoss for events that the
+        log does not have, StaleIdentity or NoSuchStream for a life that ended.
         """
         if rng.start >= rng.end:
             return []
-        if view is None:
-            self.view(refresh=False)
+        self.view(refresh=False)
         refs, at = self._covering(rng)
         return refs if at >= rng.end else self._look_again(rng)
 
@@ -235,25 +233,6 @@ class Stream:
             f"{at}; the segment's next offset is {view.segment(rng.segment_id).next_offset}."
         )
 
-    def offset_at_time(
-        self, segment_id: int, timestamp_us: int, view: StreamView | None = None
-    ) -> int:
-        """Return the first offset whose timestamp is at or after a time, in us since 1970.
-
-        The segment's next offset if there is none yet. Timestamps are the writers': they need
-        not rise, and the first event in log order that is late enough counts, as in Kafka.
-        """
-        view = view or self.view(refresh=False)
-        end = view.segment(segment_id).next_offset
-        start = max(0, view.record.head.get(segment_id, 0))
-        for ref in self.chunks(SegmentRange(self.name, view.life, segment_id, start, end), view):
-            if ref.max_timestamp_us < timestamp_us:
-                continue
-            offset = chunk_reading.first_at_or_after(self.store, self.path, ref, timestamp_us)
-            if offset is not None:
-                return max(offset, start)
-        return end
-
     def bytes_at(self, segment_id: int, offset: int, view: StreamView | None = None) -> int:
         """Return the cumulative bytes of the segment's events before ``offset``, exactly."""
         view = view or self.view(refresh=False)
@@ -263,7 +242,7 @@ class Stream:
         if offset >= record.next_offset:
             return record.size_bytes
         rng = SegmentRange(self.name, view.life, segment_id, offset, offset + 1)
-        (ref,) = self.chunks(rng, view)
+        (ref,) = self.chunks(rng)
         return chunk_reading.bytes_before(self.store, self.path, ref, offset)
 
 

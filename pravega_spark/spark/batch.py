@@ -68,7 +68,7 @@ class PravegaBatchReader(DataSourceReader):
                 f"{(settings.ending or _LATEST).option}, or leave one out."
             )
         ranges = cuts.ranges_between(view, begin, end)
-        return [(rng, stream.chunks(rng, view)) for rng in ranges]
+        return [(rng, stream.chunks(rng)) for rng in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's events as Arrow batches; runs in a task."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from pravega_spark.engine import chunk_reading, cuts, plan
+from pravega_spark.engine import cuts
 from pravega_spark.engine.stream import Stream, StreamView
+from pravega_spark.engine.times import TimeSearch
 from pravega_spark.errors import InvalidOption
-from pravega_spark.model import SegmentRange, StreamCut
+from pravega_spark.model import StreamCut
 from pravega_spark.spark.settings import Bound
 from pravega_spark.spark.values import EARLIEST_OFFSET, LATEST_OFFSET, Instant
 
@@ -58,38 +59,6 @@ def starting(
             )
         return found
     return resolve(bound, stream, view)
-
-
-@dataclass(slots=True)
-class TimeSearch:
-    """Looks for the first events at or after a time; asked again, it looks at what is new only."""
-
-    stream: Stream
-    timestamp_us: int
-    found: dict[int, int] = field(default_factory=dict)
-    """By segment, the offset of the first event that is late enough."""
-    _searched: dict[int, int] = field(default_factory=dict)
-
-    def cut(self, view: StreamView) -> StreamCut:
-        """Return the cut before the events at or after the time; the tail where there are none."""
-        return plan.cut_at(view, lambda segment_id: self._offset(segment_id, view))
-
-    def _offset(self, segment_id: int, view: StreamView) -> int:
-        known = self.found.get(segment_id)
-        if known is not None:
-            return known
-        end = view.segment(segment_id).next_offset
-        head = max(0, view.head.positions.get(segment_id, 0))
-        start = max(head, self._searched.get(segment_id, 0))
-        rng = SegmentRange(view.stream, view.life, segment_id, start, end)
-        for ref in self.stream.chunks(rng, view):
-            offset = chunk_reading.first_at_or_after(
-                self.stream.store, self.stream.path, ref, self.timestamp_us
-            )
-            if offset is not None:
-                return self.found.setdefault(segment_id, max(start, offset))
-        self._searched[segment_id] = end
-        return end
 
 
 @dataclass(slots=True)

@@ -187,7 +187,7 @@ class _Reading:
         view.check_life(self._rng.life)
         while self._at < self._rng.end:
             try:
-                self._refs = stream.chunks(self._rest(), view)
+                self._refs = stream.chunks(self._rest())
                 return
             except TruncatedData as error:
                 head = max(0, view.head.positions.get(self._rng.segment_id, self._rng.end))

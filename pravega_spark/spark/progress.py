@@ -250,7 +250,7 @@ def events_within(
     while at < end:
         until = min(end, at + window)
         rng = SegmentRange(view.stream, view.life, segment_id, at, until)
-        for ref in stream.chunks(rng, view):
+        for ref in stream.chunks(rng):
             rows = ref.end - at
             size = ref.event_bytes * rows // ref.rows
             if size > left:

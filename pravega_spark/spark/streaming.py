@@ -114,7 +114,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if cuts.equal_or_after(view, begin, end):
             return []
         ranges = cuts.ranges_between(view, begin, end)
-        return [(view, rng, _chunks(stream, rng, view)) for rng in ranges]
+        return [(view, rng, _chunks(stream, rng)) for rng in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's events as Arrow batches; runs in a task."""
@@ -133,9 +133,9 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Do nothing: nothing is held open."""
 
 
-def _chunks(stream: Stream, rng: SegmentRange, view: StreamView) -> list[ChunkRef]:
+def _chunks(stream: Stream, rng: SegmentRange) -> list[ChunkRef]:
     try:
-        return stream.chunks(rng, view)
+        return stream.chunks(rng)
     except TruncatedData as error:
         raise TruncatedData(
             f"{error} Events that the query has still to read are gone. Set failOnDataLoss to "

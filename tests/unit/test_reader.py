@@ -460,24 +460,23 @@ def test_lost_events_are_loss_and_truncated_ones_are_truncated() -> None:
         EventReader(other).fetch("s/t@1:0#0=2")
 
 
-def test_chunks_by_an_old_view_are_looked_up_at_the_head_before_they_are_called_lost() -> None:
+def test_chunks_not_known_here_are_looked_up_at_the_head_before_they_are_called_lost() -> None:
     stream = make_stream()
     put(stream, 0, 5)
-    old = stream.view()
     other = again(stream)
     put(other, 5, 10)
     rng = SegmentRange("s/t", 1, 0, 0, 10)
-    assert [ref.rows for ref in stream.chunks(rng, old)] == [5, 5]
+    assert [ref.rows for ref in stream.chunks(rng)] == [5, 5]
 
     behind = again(stream)
-    old = behind.view()
+    behind.view()
     create_anew(other)
     with pytest.raises(StaleIdentity, match=r"life 2.*life 1"):
-        behind.chunks(SegmentRange("s/t", 1, 0, 0, 11), old)
+        behind.chunks(SegmentRange("s/t", 1, 0, 0, 11))
     lifecycle.seal(other)
     lifecycle.delete(other)
     with pytest.raises(NoSuchStream, match="create it first, or name another"):
-        behind.chunks(rng, old)
+        behind.chunks(rng)
 
 
 # -------------------------------------------------------------------------- processes and copies

@@ -141,7 +141,7 @@ def test_large_segments_are_split_at_chunk_borders(root: str) -> None:
     for i in range(4):
         fill(stream, 10 * i, 10 * i + 10)
     rng = SegmentRange("s/a", 1, 0, 3, 38)
-    refs = stream.chunks(rng, stream.view())
+    refs = stream.chunks(rng)
     pieces = by_offset(rng, refs, 1, most_bytes=2 * max(ref.size for ref in refs))
     assert [(p.rng.start, p.rng.end, len(p.refs)) for p in pieces] == [(3, 20, 2), (20, 38, 2)]
 
