@@ -13,12 +13,16 @@
     │   ├── NoSuchScope
     │   ├── NoSuchStream
     │   ├── NoSuchSegment
-    │   └── NoSuchEvent
+    │   ├── NoSuchEvent
+    │   └── NoSuchTransaction
     ├── IllegalState                     the object's state forbids the call: stop
     │   ├── StreamSealed
     │   ├── SegmentSealed
     │   ├── StreamNotSealed
     │   ├── ScopeNotEmpty
+    │   ├── ScaleConflict
+    │   ├── TxnFailed
+    │   ├── PingFailed
     │   └── ObjectClosed
     ├── Reopen                           open the object anew; it no longer matches the log
     │   ├── CommitUnknown
@@ -91,6 +95,10 @@ class NoSuchEvent(NotFound):
     """The pointer names no event: it was truncated, or never written."""
 
 
+class NoSuchTransaction(NotFound):
+    """The stream knows no transaction of that id: never begun, or ended too long ago."""
+
+
 class IllegalState(PravegaSparkError):
     """The object exists but its state forbids the call."""
 
@@ -109,6 +117,18 @@ class StreamNotSealed(IllegalState):
 
 class ScopeNotEmpty(IllegalState):
     """The scope still holds objects: delete them first, or delete recursively."""
+
+
+class ScaleConflict(IllegalState):
+    """A segment to be sealed is not current any more: another scale came first; look again."""
+
+
+class TxnFailed(IllegalState):
+    """The transaction has ended, or is about to, in another way than the call asks for."""
+
+
+class PingFailed(IllegalState):
+    """The transaction's lease cannot be extended: commit it before it runs out."""
 
 
 class ObjectClosed(IllegalState):

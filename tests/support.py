@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,14 +16,11 @@ from pravega_spark.engine.append import Appended, Identity, append
 from pravega_spark.engine.chunk import StagedChunk, encode_events, stage
 from pravega_spark.engine.chunk_reading import read_range
 from pravega_spark.engine.cleanup import clean_log, mark_stands, raise_horizon
+from pravega_spark.engine.draft import Draft
 from pravega_spark.engine.hygiene import maintain
 from pravega_spark.engine.log import Log
 from pravega_spark.engine.records import (
-    EPOCH_PREFIX,
     SEGMENT_PREFIX,
-    STREAM_DOMAIN,
-    SegmentRecord,
-    encode_epoch,
 )
 from pravega_spark.engine.routing import Router, split
 from pravega_spark.engine.runtime import Runtime
@@ -218,28 +214,15 @@ def write(
 
 
 def scale(stream: Stream, seal: Iterable[int], ranges: Iterable[tuple[float, float]]) -> StreamView:
-    """Replace segments by others, in one commit."""
+    """Replace segments by others, in one commit, whatever the policy's minimum."""
     doomed, new = list(seal), [KeyRange(*r) for r in ranges]
 
     def decide(snapshot: Snapshot | None) -> Body:
         assert snapshot is not None
-        view = StreamView(snapshot)
-        record = view.record
-        epoch = epochs.scale(view, doomed, new, stream.runtime.now_ms(), record.next_segment_number)
-        domains: dict[str, str | None] = {f"{EPOCH_PREFIX}{epoch.number}": encode_epoch(epoch)}
-        for segment_id in epoch.segment_ids:
-            if not view.has_segment(segment_id):
-                domains[f"{SEGMENT_PREFIX}{segment_id}"] = SegmentRecord(segment_id).encode()
-        for segment_id in doomed:
-            sealed = replace(view.segment(segment_id), sealed_epoch=epoch.number)
-            domains[f"{SEGMENT_PREFIX}{segment_id}"] = sealed.encode()
-        after = replace(
-            record,
-            active_epoch=epoch.number,
-            next_segment_number=record.next_segment_number + len(new),
-        )
-        domains[STREAM_DOMAIN] = after.encode()
-        return Body("SCALE", domains=domains)
+        view, now_ms = StreamView(snapshot), stream.runtime.now_ms()
+        draft = Draft(view, now_ms)
+        draft.switch(epochs.scale(view, doomed, new, now_ms, view.record.next_segment_number))
+        return draft.body("SCALE STREAM")
 
     stream.log.commit(decide)
     return stream.view()

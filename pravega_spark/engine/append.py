@@ -13,15 +13,14 @@ from datetime import datetime, timezone
 from pravega_spark.engine.actions import Add, Body
 from pravega_spark.engine.chunk import StagedChunk
 from pravega_spark.engine.crashpoints import crash_point
+from pravega_spark.engine.draft import Draft
 from pravega_spark.engine.files import OFFSET_COLUMN, SEGMENT_COLUMN
 from pravega_spark.engine.records import (
-    SEGMENT_PREFIX,
     WRITER_PREFIX,
-    SegmentRecord,
     StreamState,
     WriterRecord,
 )
-from pravega_spark.engine.reroute import reroute
+from pravega_spark.engine.reroute import Recuts, reroute
 from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.engine.writers import is_anonymous, opened_at
@@ -149,6 +148,7 @@ def append(
     CommitUnknown.
     """
     outcome: list[Appended] = []
+    recuts: Recuts = {}
 
     def decide(snapshot: Snapshot | None) -> Body | None:
         outcome.clear()
@@ -163,10 +163,9 @@ def append(
         _check_open(view, staging_version)
         if not follow_scale:
             _check_segments(view, staged)
-        chunks = reroute(stream, view, staging_version, staged)
-        body = place(view, chunks, stream.runtime.now_ms())
-        body.operation = operation
-        body.parameters = {**(parameters or {})}
+        draft = Draft(view, stream.runtime.now_ms())
+        draft.place(reroute(stream, view, staging_version, staged, recuts))
+        body = draft.body(operation, parameters)
         if identity is not None:
             record = identity.record(known, snapshot.version + 1)
             body.domains = {**body.domains, f"{WRITER_PREFIX}{identity.writer_id}": record.encode()}
@@ -213,54 +212,6 @@ def _sealed_at(view: StreamView) -> str:
         return ""
     time = datetime.fromtimestamp(sealed_ms / 1_000, timezone.utc)
     return f" at {time:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def place(view: StreamView, chunks: Sequence[StagedChunk], now_ms: int) -> Body:
-    """Return the commit that puts the chunks at the ends of their open segments, in order."""
-    segments: dict[int, SegmentRecord] = {}
-    adds: list[Add] = []
-    rows: dict[int, int] = {}
-    for chunk in chunks:
-        record = segments.get(chunk.segment_id) or view.segment(chunk.segment_id)
-        assert not record.is_sealed, f"chunk {chunk.path} is placed in a sealed segment"
-        assert chunk.rows > 0, f"chunk {chunk.path} is empty"
-        adds.append(
-            Add(
-                chunk.path,
-                {
-                    SEGMENT_COLUMN: str(chunk.segment_id),
-                    OFFSET_COLUMN: str(record.next_offset),
-                },
-                chunk.size,
-                now_ms,
-                chunk.stats(),
-                {
-                    "rows": str(chunk.rows),
-                    "bytes": str(chunk.event_bytes),
-                    "baseBytes": str(record.size_bytes),
-                    "minTimestamp": str(chunk.min_timestamp_us),
-                    "maxTimestamp": str(chunk.max_timestamp_us),
-                },
-            )
-        )
-        segments[chunk.segment_id] = replace(
-            record,
-            next_offset=record.next_offset + chunk.rows,
-            size_bytes=record.size_bytes + chunk.event_bytes,
-        )
-        rows[chunk.segment_id] = rows.get(chunk.segment_id, 0) + chunk.rows
-    metrics = {
-        "numOutputRows": sum(rows.values()),
-        "numOutputBytes": sum(chunk.event_bytes for chunk in chunks),
-        "numFiles": len(adds),
-        "rowsBySegment": ",".join(f"{segment_text(s)}={n}" for s, n in sorted(rows.items())),
-        "bytesBySegment": ",".join(
-            f"{segment_text(s)}={record.size_bytes - view.segment(s).size_bytes}"
-            for s, record in sorted(segments.items())
-        ),
-    }
-    domains = {f"{SEGMENT_PREFIX}{s}": record.encode() for s, record in segments.items()}
-    return Body("APPEND", metrics=metrics, domains=domains, adds=adds)
 
 
 def _places(adds: Sequence[Add]) -> tuple[tuple[int, int, int], ...]:

@@ -12,7 +12,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import immutables
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -218,9 +217,10 @@ class Checkpoint:
             if row["domainMetadata"]
         }
         record = self._record
-        return Snapshot(record["version"], record["timestamp"], record["token"],
-                        {k: v for k, v in protocol.items() if v is not None}, metadata,
-                        immutables.Map(domains))  # fmt: skip
+        known = {name: value for name, value in protocol.items() if value is not None}
+        return Snapshot.of(
+            record["version"], record["timestamp"], record["token"], known, metadata, domains
+        )
 
     def layer(self) -> CheckpointLayer:
         """Return the file rows as a layer."""

@@ -6,13 +6,15 @@ stream's own; creating the name again is the next commit of the same log, with t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
-from pravega_spark.config import StreamConfiguration
+from pravega_spark.config import ScalingPolicy, ScalingType, StreamConfiguration
 from pravega_spark.engine.actions import PROTOCOL, Body, Remove, new_table
 from pravega_spark.engine.cleanup import log_record, sweep_files
 from pravega_spark.engine.crashpoints import crash_point
-from pravega_spark.engine.epochs import first_epoch
+from pravega_spark.engine.draft import Draft
+from pravega_spark.engine.epochs import first_epoch, scale, split
 from pravega_spark.engine.files import OFFSET_COLUMN, SEGMENT_COLUMN
 from pravega_spark.engine.records import (
     EPOCH_PREFIX,
@@ -25,7 +27,8 @@ from pravega_spark.engine.records import (
 )
 from pravega_spark.engine.snapshot import LOG_DOMAIN, Snapshot
 from pravega_spark.engine.stream import EVENT_COLUMNS, Stream, StreamView
-from pravega_spark.errors import StreamNotSealed, StreamSealed
+from pravega_spark.errors import IllegalState, StreamNotSealed, StreamSealed
+from pravega_spark.model import KeyRange
 
 
 def current_view(stream: Stream) -> StreamView | None:
@@ -114,7 +117,11 @@ def _existing(stream: Stream, snapshot: Snapshot | None) -> StreamView:
 
 
 def update(stream: Stream, configuration: StreamConfiguration) -> bool:
-    """Replace the configuration; False if it is already so, StreamSealed on a sealed stream."""
+    """Replace the configuration; False if it is already so, StreamSealed on a sealed stream.
+
+    A fixed number of segments other than the present one, or a minimum above it, lays the stream
+    out anew in the same commit, with equal ranges; a lower minimum merges nothing (as Pravega).
+    """
     changed: list[bool] = []
 
     def decide(snapshot: Snapshot | None) -> Body | None:
@@ -126,27 +133,67 @@ def update(stream: Stream, configuration: StreamConfiguration) -> bool:
         changed[:] = [not same]
         if same:
             return None
-        record = replace(view.record, configuration=configuration)
-        return Body(
-            "UPDATE STREAM",
-            parameters={"configuration": configuration.to_json()},
-            domains={STREAM_DOMAIN: record.encode()},
-        )
+        now_ms = stream.runtime.now_ms()
+        draft = Draft(view, now_ms)
+        draft.record = replace(view.record, configuration=configuration)
+        if _wants_layout(configuration.scaling, len(view.active.segments)):
+            whole = split(KeyRange(0.0, 1.0), configuration.scaling.minimum)
+            number = view.record.next_segment_number
+            draft.switch(scale(draft, view.active.segment_ids, whole, now_ms, number))
+        return draft.body("UPDATE STREAM", {"configuration": configuration.to_json()})
 
     stream.log.commit(decide)
     return changed[0]
 
 
-def seal(stream: Stream) -> bool:
-    """Stop all writes for ever, in one commit; False if the stream was sealed already."""
-    changed: list[bool] = []
+def _wants_layout(policy: ScalingPolicy, segments: int) -> bool:
+    if policy.type is ScalingType.FIXED:
+        return segments != policy.minimum
+    return segments < policy.minimum
+
+
+def _refuse_open(stream: Stream) -> None:
+    raise IllegalState(
+        f"stream {stream.name} has open transactions: seal it by StreamManager.seal_stream, which "
+        "settles them."
+    )
+
+
+def seal(stream: Stream, settle: Callable[[Stream], object] = _refuse_open) -> bool:
+    """Stop all writes for ever, in one commit; False if the stream was sealed already.
+
+    If transactions are open it is SEALING first, in which none begins and no event is written;
+    ``settle`` carries out those that are decided and aborts the others.
+    """
+    state, changed = _seal(stream)
+    while state is not StreamState.SEALED:
+        crash_point("seal.sealing")
+        settle(stream)
+        state, again = _seal(stream)
+        changed = changed or again
+    return changed
+
+
+def _seal(stream: Stream) -> tuple[StreamState, bool]:
+    """Go as far as one commit can; return the state, and whether this call brought it about."""
+    outcome: list[tuple[StreamState, bool]] = []
 
     def decide(snapshot: Snapshot | None) -> Body | None:
         view = _existing(stream, snapshot)
-        changed[:] = [view.record.state is not StreamState.SEALED]
-        if not changed[0]:
+        state = view.record.state
+        if state is StreamState.SEALED or (state is StreamState.SEALING and view.transactions):
+            outcome[:] = [(state, False)]
             return None
         now_ms = stream.runtime.now_ms()
+        if view.transactions:
+            outcome[:] = [(StreamState.SEALING, True)]
+            record = replace(view.record, state=StreamState.SEALING, sealed_ms=now_ms)
+            return Body(
+                "BEGIN SEAL STREAM",
+                parameters={"stream": stream.name, "openTransactions": len(view.transactions)},
+                domains={STREAM_DOMAIN: record.encode()},
+            )
+        outcome[:] = [(StreamState.SEALED, True)]
         record = replace(view.record, state=StreamState.SEALED, sealed_ms=now_ms)
         domains: dict[str, str | None] = {STREAM_DOMAIN: record.encode()}
         for segment_id in view.active.segment_ids:
@@ -155,7 +202,7 @@ def seal(stream: Stream) -> bool:
         return Body("SEAL STREAM", parameters={"stream": stream.name}, domains=domains)
 
     stream.log.commit(decide)
-    return changed[0]
+    return outcome[0]
 
 
 def delete(stream: Stream) -> int | None:

@@ -6,6 +6,8 @@
 | ``pravega.epoch.<n>`` | model.Epoch: segments with key ranges |
 | ``pravega.segment.<id>`` | SegmentRecord: next offset, bytes, sealed or not |
 | ``pravega.writer.<id>`` | WriterRecord: session, last number, note |
+| ``pravega.open.<id>`` | OpenTransaction: epoch, lease, writer |
+| ``pravega.transaction.<id>`` | Outcome of a transaction: committed or aborted, when, how much |
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ STREAM_DOMAIN = "pravega.stream"
 EPOCH_PREFIX = "pravega.epoch."
 SEGMENT_PREFIX = "pravega.segment."
 WRITER_PREFIX = "pravega.writer."
+OUTCOME_PREFIX = "pravega.transaction."
 FORMAT = 1
 
 
@@ -172,6 +175,60 @@ class WriterRecord:
 def decode_writer(writer_id: str, text: str) -> WriterRecord:
     """Read what ``WriterRecord.encode`` wrote."""
     return WriterRecord(writer_id, *json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction that was begun and has no outcome yet; ``epoch`` routes its events.
+
+    ``lease_ms`` is how long it lives without a ping, ``limit_ms`` when it ends in any case.
+    ``writer_id`` is None for one that belongs to no writer; ``session`` is the writer's.
+    """
+
+    transaction_id: str
+    epoch: int
+    created_ms: int
+    lease_ms: int
+    limit_ms: int
+    writer_id: str | None = None
+    session: int = 0
+
+    def encode(self) -> str:
+        """Return the JSON text."""
+        times = [self.created_ms, self.lease_ms, self.limit_ms]
+        return to_json([self.epoch, *times, self.writer_id, self.session])
+
+
+@lru_cache(maxsize=4096)
+def decode_open(transaction_id: str, text: str) -> OpenTransaction:
+    """Read what ``OpenTransaction.encode`` wrote."""
+    return OpenTransaction(transaction_id, *json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a transaction ended, in which version, and with how much; ``reason`` if aborted."""
+
+    transaction_id: str
+    committed: bool
+    created_ms: int
+    ended_ms: int
+    version: int
+    events: int = 0
+    size_bytes: int = 0
+    writer_id: str | None = None
+    reason: str | None = None
+
+    def encode(self) -> str:
+        """Return the JSON text."""
+        when = [self.created_ms, self.ended_ms, self.version]
+        much = [self.events, self.size_bytes]
+        return to_json([self.committed, *when, *much, self.writer_id, self.reason])
+
+
+def decode_outcome(transaction_id: str, text: str) -> Outcome:
+    """Read what ``Outcome.encode`` wrote."""
+    return Outcome(transaction_id, *json.loads(text))
 
 
 def _load(domain: str, text: str) -> Any:

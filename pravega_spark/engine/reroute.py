@@ -13,41 +13,47 @@ import pyarrow as pa
 
 from pravega_spark.engine.chunk import ChunkRef, StagedChunk, stage
 from pravega_spark.engine.chunk_reading import read
-from pravega_spark.engine.epochs import successors
+from pravega_spark.engine.epochs import Layout, Lineage, overlapping
 from pravega_spark.engine.routing import Router, split
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.model import Segment
 
+Recuts = dict[tuple[str, int], list[StagedChunk]]
+"""What re-cutting a chunk for an epoch gave, so that a lost race does not do it again."""
+
+
+def targets(layout: Layout, segment_id: int) -> tuple[Segment, ...]:
+    """Return the active segments that the keys of a segment lie in now; empty if it is forgotten.
+
+    Whatever scales came in between: one segment means that its chunks go there as they are.
+    """
+    if not layout.has_segment(segment_id):
+        return ()
+    return overlapping(layout.active, Lineage(layout).find(segment_id).key_range)
+
 
 def reroute(
-    stream: Stream, view: StreamView, staging_version: int, staged: Sequence[StagedChunk]
+    stream: Stream,
+    view: StreamView,
+    staging_version: int,
+    staged: Sequence[StagedChunk],
+    recuts: Recuts,
 ) -> list[StagedChunk]:
     """Return the chunks with open segments only, in an order that keeps every key's order."""
     result: list[StagedChunk] = []
     for chunk in staged:
-        kept = view.has_segment(chunk.segment_id)
-        if kept and not view.segment(chunk.segment_id).is_sealed:
+        if view.has_segment(chunk.segment_id) and not view.segment(chunk.segment_id).is_sealed:
             result.append(chunk)
             continue
-        targets = _open_successors(view, chunk.segment_id) if kept else ()
-        if len(targets) == 1:
-            result.append(replace(chunk, segment_id=targets[0].segment_id))
-        else:
-            result.extend(_recut(stream, view, staging_version, chunk))
+        found = targets(view, chunk.segment_id)
+        if len(found) == 1:
+            result.append(replace(chunk, segment_id=found[0].segment_id))
+            continue
+        key = (chunk.path, view.active.number)
+        if key not in recuts:
+            recuts[key] = _recut(stream, view, staging_version, chunk)
+        result.extend(recuts[key])
     return result
-
-
-def _open_successors(view: StreamView, segment_id: int) -> list[Segment]:
-    """Return the open segments that the keys of a sealed one lie in now."""
-    found: dict[int, Segment] = {}
-    queue = [successor for successor, _ in successors(view, segment_id)]
-    while queue:
-        segment = queue.pop(0)
-        if view.segment(segment.segment_id).is_sealed:
-            queue.extend(successor for successor, _ in successors(view, segment.segment_id))
-        else:
-            found[segment.segment_id] = segment
-    return sorted(found.values(), key=lambda segment: segment.key_range)
 
 
 def _recut(

@@ -15,6 +15,8 @@ from pravega_spark.errors import CorruptLog, ForeignTable
 
 LOG_DOMAIN = "pravega.log"
 """Domain of every table of ours: versions of ``horizon``, ``cleanup`` and ``marked``."""
+OPEN_PREFIX = "pravega.open."
+"""Domains of what is under way; a snapshot has them at hand, however many others there are."""
 
 
 @lru_cache(maxsize=8192)
@@ -32,26 +34,46 @@ class Snapshot:
     protocol: Mapping[str, Any]
     metadata: Mapping[str, Any]
     domains: immutables.Map[str, str]
+    open: immutables.Map[str, str]
+    """The domains under ``OPEN_PREFIX``, by the rest of their names."""
+
+    @classmethod
+    def of(
+        cls,
+        version: int,
+        timestamp_ms: int,
+        token: str,
+        protocol: Mapping[str, Any],
+        metadata: Mapping[str, Any],
+        domains: Mapping[str, str],
+    ) -> Snapshot:
+        """Return the snapshot that a stored state describes."""
+        under_way = {
+            name.removeprefix(OPEN_PREFIX): value
+            for name, value in domains.items()
+            if name.startswith(OPEN_PREFIX)
+        }
+        whole = immutables.Map(domains)
+        return cls(
+            version, timestamp_ms, token, protocol, metadata, whole, immutables.Map(under_way)
+        )
 
     def apply(self, commit: Commit) -> Snapshot:
         """Return the snapshot after the next commit."""
         assert commit.version == self.version + 1, (commit.version, self.version)
-        domains = self.domains
-        if commit.domains:
-            with domains.mutate() as change:
-                for name, value in commit.domains.items():
-                    if value is not None:
-                        change[name] = value
-                    elif name in change:
-                        del change[name]
-                domains = change.finish()
+        opened = {
+            name.removeprefix(OPEN_PREFIX): value
+            for name, value in commit.domains.items()
+            if name.startswith(OPEN_PREFIX)
+        }
         return Snapshot(
             commit.version,
             commit.timestamp_ms,
             commit.token,
             commit.protocol or self.protocol,
             commit.metadata or self.metadata,
-            domains,
+            _changed(self.domains, commit.domains),
+            _changed(self.open, opened),
         )
 
     def get(self, domain: str) -> Any | None:
@@ -79,11 +101,25 @@ class Snapshot:
         return int((self.get(LOG_DOMAIN) or {}).get("marked", 0))
 
 
+def _changed(
+    before: immutables.Map[str, str], changes: Mapping[str, str | None]
+) -> immutables.Map[str, str]:
+    if not changes:
+        return before
+    after = before.mutate()
+    for name, value in changes.items():
+        if value is not None:
+            after[name] = value
+        elif name in after:
+            del after[name]
+    return after.finish()
+
+
 def first_snapshot(commit: Commit, where: str) -> Snapshot:
     """Return the snapshot that version 0 makes; raise CorruptLog if it makes no table."""
     if commit.version != 0 or commit.protocol is None or commit.metadata is None:
         raise CorruptLog(f"{where}: version 0 of the log holds no protocol or metadata.")
-    empty = Snapshot(-1, 0, "", commit.protocol, commit.metadata, immutables.Map())
+    empty = Snapshot.of(-1, 0, "", commit.protocol, commit.metadata, {})
     return guard(empty.apply(commit), where)
 
 

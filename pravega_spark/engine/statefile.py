@@ -18,7 +18,6 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-import immutables
 import xxhash
 
 from pravega_spark.engine.actions import Add, to_json
@@ -101,13 +100,13 @@ def decode_state(version: int, data: bytes) -> StateFile | None:
             return None
         lines = rest.splitlines()
         state = json.loads(lines[0])
-        snapshot = Snapshot(
+        snapshot = Snapshot.of(
             version,
             header["timestamp"],
             header["token"],
             state["protocol"],
             state["metaData"],
-            immutables.Map(state["domains"]),
+            state["domains"],
         )
         return StateFile(snapshot, header["since"], tuple(lines[1:]))
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):

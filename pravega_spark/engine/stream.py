@@ -14,14 +14,19 @@ from pravega_spark.engine.files import OFFSET_COLUMN, SEGMENT_COLUMN
 from pravega_spark.engine.log import Log
 from pravega_spark.engine.records import (
     EPOCH_PREFIX,
+    OUTCOME_PREFIX,
     SEGMENT_PREFIX,
     STREAM_DOMAIN,
     WRITER_PREFIX,
+    OpenTransaction,
+    Outcome,
     SegmentRecord,
     StreamRecord,
     StreamState,
     WriterRecord,
     decode_epoch,
+    decode_open,
+    decode_outcome,
     decode_segment,
     decode_stream,
     decode_writer,
@@ -128,6 +133,16 @@ class StreamView:
         """Return how far the log has a writer, or None if it does not know it."""
         text = self.snapshot.domains.get(f"{WRITER_PREFIX}{writer_id}")
         return None if text is None else decode_writer(writer_id, text)
+
+    @cached_property
+    def transactions(self) -> dict[str, OpenTransaction]:
+        """The transactions without an outcome, by id."""
+        return {name: decode_open(name, text) for name, text in self.snapshot.open.items()}
+
+    def outcome(self, transaction_id: str) -> Outcome | None:
+        """Return how a transaction ended, or None if it did not, or too long ago to be kept."""
+        text = self.snapshot.domains.get(f"{OUTCOME_PREFIX}{transaction_id}")
+        return None if text is None else decode_outcome(transaction_id, text)
 
     @cached_property
     def head(self) -> StreamCut:

@@ -34,7 +34,7 @@ def test_any_scales_later_each_key_is_in_its_open_segment_and_in_order(
             scale(stream, [a.segment_id, b.segment_id], ranges)
 
     view = stream.view()
-    moved = reroute(stream, view, 0, chunks)
+    moved = reroute(stream, view, 0, chunks, {})
 
     seen: dict[str | None, list[bytes]] = {}
     for chunk in moved:

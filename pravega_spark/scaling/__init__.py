@@ -1,0 +1,1 @@
+"""Scaling: segments split and merge, by hand or following the load."""

@@ -1,0 +1,133 @@
+"""Scaling by hand: one commit seals segments, opens others over the same keys, and switches."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from pravega_spark.engine import epochs
+from pravega_spark.engine.actions import Body
+from pravega_spark.engine.append import sealed_error
+from pravega_spark.engine.draft import Draft
+from pravega_spark.engine.records import StreamState
+from pravega_spark.engine.snapshot import Snapshot
+from pravega_spark.engine.stream import Stream, StreamView
+from pravega_spark.errors import InvalidInput, NoSuchSegment, ScaleConflict
+from pravega_spark.model import Epoch, KeyRange, segment_number, segment_text
+
+
+def scale_stream(
+    stream: Stream,
+    seal: Collection[int],
+    ranges: Sequence[KeyRange],
+    *,
+    automatic: bool = False,
+) -> Epoch:
+    """Replace the segments ``seal`` by new ones of the ranges; return the epoch that has them.
+
+    Any number of disjoint splits and merges at once (Pravega's scaleStream). A request whose
+    answer was lost can be made again: it finds its own epoch and makes no second one. A segment
+    that a rolling transaction repeated under a newer epoch is meant by its old id too, unless the
+    request is ``automatic``: what was decided on another layout is not done.
+
+    Raises InvalidConfiguration for ranges that do not tile the sealed ones or leave fewer
+    segments than the policy's minimum, NoSuchSegment, StreamSealed, and ScaleConflict when
+    another scale came first.
+    """
+    found: list[Epoch] = []
+
+    def decide(snapshot: Snapshot | None) -> Body | None:
+        if snapshot is None:
+            raise stream.absent()
+        view = StreamView(snapshot)
+        view.check_exists()
+        done = _done(view, seal, ranges)
+        if done is not None:
+            found[:] = [done]
+            return None
+        if view.record.state is not StreamState.ACTIVE:
+            raise sealed_error(view)
+        current = [_current(view, segment_id, automatic) for segment_id in seal]
+        now_ms = stream.runtime.now_ms()
+        draft = Draft(view, now_ms)
+        number = view.record.next_segment_number
+        minimum = view.record.configuration.scaling.minimum
+        epoch = epochs.scale(draft, current, ranges, now_ms, number, minimum=minimum)
+        draft.switch(epoch)
+        found[:] = [epoch]
+        return draft.body("SCALE STREAM", described(view.active, epoch, automatic=automatic))
+
+    stream.log.commit(decide)
+    return found[0]
+
+
+def described(before: Epoch, after: Epoch, *, automatic: bool) -> dict[str, object]:
+    """Return what history says of a scale."""
+    return {
+        "epoch": after.number,
+        "sealed": [str(s) for s in before.segments if s not in after.segments],
+        "opened": [
+            f"{s}=[{s.key_range.low}, {s.key_range.high})"
+            for s in after.segments
+            if s not in before.segments
+        ],
+        "automatic": automatic,
+    }
+
+
+def _done(view: StreamView, seal: Collection[int], ranges: Sequence[KeyRange]) -> Epoch | None:
+    """Return the epoch that this very request has made already, if it has."""
+    if not seal or not all(view.has_segment(segment_id) for segment_id in seal):
+        return None
+    sealed = {view.segment(segment_id).sealed_epoch for segment_id in seal}
+    number = sealed.pop()
+    if sealed or number is None or not view.oldest_epoch < number <= view.active.number:
+        return None
+    epoch, before = view.epoch(number), view.epoch(number - 1)
+    gone = set(before.segment_ids) - set(epoch.segment_ids)
+    opened = sorted(s.key_range for s in epoch.segments if s.epoch == number)
+    return epoch if gone == set(seal) and opened == sorted(ranges) else None
+
+
+def _current(view: StreamView, segment_id: int, automatic: bool) -> int:
+    """Return the active segment that a request means by an id."""
+    if view.active.segment(segment_id) is not None:
+        return segment_id
+    what = f"scale of {view.stream}: segment {segment_text(segment_id)}"
+    now = f"epoch {view.active.number} has {epochs.few(view.active.segments)}"
+    if not view.has_segment(segment_id):
+        if segment_number(segment_id) >= view.record.next_segment_number:
+            raise NoSuchSegment(f"{what} does not exist; {now}.")
+        raise ScaleConflict(
+            f"{what} is not current any more; {now}: look at them, and decide anew."
+        )
+    meant = None if automatic else _repeated(view, segment_id)
+    if meant is None:
+        raise ScaleConflict(
+            f"{what} was sealed by epoch {view.segment(segment_id).sealed_epoch}, so another scale "
+            f"came first; {now}: look at them, and decide anew."
+        )
+    return meant
+
+
+def _repeated(view: StreamView, segment_id: int) -> int | None:
+    """Return the active segment that repeats one, if the active epoch repeats its layout."""
+    sealed = view.segment(segment_id).sealed_epoch
+    if sealed is None or sealed <= view.oldest_epoch:
+        return None
+    if view.epoch(sealed - 1).reference != view.active.reference:
+        return None
+    number = segment_number(segment_id)
+    return next((s.segment_id for s in view.active.segments if s.number == number), None)
+
+
+def check_scale(view: StreamView, epoch: int) -> bool:
+    """Tell whether a scale of that epoch is done: a later one is active (Pravega's checkScale).
+
+    A scale is one commit, so none is ever under way. Raises InvalidInput for an epoch to come.
+    """
+    if not 0 <= epoch <= view.active.number:
+        raise InvalidInput(
+            f"stream {view.stream} has no epoch {epoch} yet; the active one is "
+            f"{view.active.number}."
+        )
+    return epoch < view.active.number
