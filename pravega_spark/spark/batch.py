@@ -15,9 +15,8 @@ from pravega_spark.engine.stream import open_stream
 from pravega_spark.errors import InvalidOption
 from pravega_spark.model import SegmentRange
 from pravega_spark.spark.bounds import resolve, starting
-from pravega_spark.spark.partitions import EventPartition, by_offset, counts, read_events
+from pravega_spark.spark.partitions import by_offset, counts, read_events
 from pravega_spark.spark.progress import matching, report_lost
-from pravega_spark.spark.rows import projection
 from pravega_spark.spark.settings import Bound, ReadSettings
 
 logger = logging.getLogger(__name__)
@@ -72,10 +71,4 @@ class PravegaBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's events as Arrow batches; runs in a task."""
-        if not isinstance(partition, EventPartition):
-            return iter(())
-        rng = partition.rng
-        rows = projection(self.settings.column_names, self._schema_json, rng.stream, rng.segment_id)
-        return read_events(
-            self.settings.root, partition, rows, fail_on_data_loss=self.settings.fail_on_data_loss
-        )
+        return read_events(self.settings, self._schema_json, partition)

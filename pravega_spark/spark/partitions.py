@@ -24,7 +24,8 @@ from pravega_spark.engine.stream import events_path, open_stream
 from pravega_spark.engine.vectors import mask, numbers
 from pravega_spark.errors import DataLoss, TruncatedData
 from pravega_spark.model import KeyRange, SegmentRange
-from pravega_spark.spark.rows import Projection
+from pravega_spark.spark.rows import projection
+from pravega_spark.spark.settings import ReadSettings
 
 logger = logging.getLogger(__name__)
 
@@ -116,21 +117,27 @@ def counts(ranges: Sequence[SegmentRange], wanted: int) -> list[int]:
 
 
 def read_events(
-    root: str, partition: EventPartition, projection: Projection, *, fail_on_data_loss: bool
+    settings: ReadSettings, schema_json: str, partition: InputPartition
 ) -> Iterator[pa.RecordBatch]:
     """Yield a partition's events as Spark wants them; every one up to its end, or an error.
 
-    Raises DataLoss, TruncatedData or CorruptChunk with the range that cannot be read; the first
-    two are logged and skipped if ``fail_on_data_loss`` is false.
+    Runs in a task, for the batch and the streaming source alike. Where nothing was planned Spark
+    reads a partition of its own, which holds nothing. Raises DataLoss, TruncatedData or
+    CorruptChunk with the range that cannot be read; the first two are logged and skipped if
+    ``failOnDataLoss`` is false.
     """
-    wanted = projection.columns
-    columns = wanted
-    if partition.part is not None:
-        columns = tuple(dict.fromkeys((*wanted, "offset", "routing_key")))
-    for batch in _Reading(root, partition, columns, fail_on_data_loss).batches():
-        rows = batch if partition.part is None else partition.part.select(batch)
-        if rows.num_rows:
-            yield projection(rows)
+    if not isinstance(partition, EventPartition):
+        return
+    rng, part = partition.rng, partition.part
+    rows = projection(settings.column_names, schema_json, rng.stream, rng.segment_id)
+    columns = rows.columns
+    if part is not None:
+        columns = tuple(dict.fromkeys((*columns, "offset", "routing_key")))
+    reading = _Reading(settings.root, partition, columns, settings.fail_on_data_loss)
+    for batch in reading.batches():
+        selected = batch if part is None else part.select(batch)
+        if selected.num_rows:
+            yield rows(selected)
 
 
 class _Reading:

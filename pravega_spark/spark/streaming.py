@@ -24,9 +24,8 @@ from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.errors import TruncatedData
 from pravega_spark.model import SegmentRange, StreamCut
 from pravega_spark.spark.offsets import StreamOffset, decode, encode
-from pravega_spark.spark.partitions import EventPartition, by_key, counts, read_events
+from pravega_spark.spark.partitions import by_key, counts, read_events
 from pravega_spark.spark.progress import Progress, report_lost
-from pravega_spark.spark.rows import projection
 from pravega_spark.spark.settings import ReadSettings
 
 
@@ -118,13 +117,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's events as Arrow batches; runs in a task."""
-        if not isinstance(partition, EventPartition):
-            return iter(())
-        rng = partition.rng
-        rows = projection(self.settings.column_names, self._schema_json, rng.stream, rng.segment_id)
-        return read_events(
-            self.settings.root, partition, rows, fail_on_data_loss=self.settings.fail_on_data_loss
-        )
+        return read_events(self.settings, self._schema_json, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: positions are in Spark's checkpoint."""
