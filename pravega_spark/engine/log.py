@@ -23,14 +23,14 @@ from pravega_spark.engine.actions import Body, Commit, parse_commit
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.files import FileIndex, RecentLayer
 from pravega_spark.engine.logreader import LogReader
+from pravega_spark.engine.resolve import create
 from pravega_spark.engine.runtime import SYSTEM, ProcessGuard, Runtime
 from pravega_spark.engine.snapshot import Snapshot, first_snapshot, guard
-from pravega_spark.engine.store import Put, Store
+from pravega_spark.engine.store import Store
 from pravega_spark.errors import (
     CommitUnknown,
     CorruptLog,
     PravegaSparkError,
-    StoreError,
     TooBusy,
 )
 
@@ -250,31 +250,18 @@ class Log:
 
     def _put(self, version: int, token: str, data: bytes) -> bool:
         """Send the same bytes to N until N is settled; True if they are what it holds."""
-        key = self.reader.key(version)
-        deadline = self.runtime.monotonic() + COMMIT_DEADLINE_SECONDS
-        pause, in_doubt = 0.005, False
-        while True:
-            try:
-                if self.store.put_if_absent(key, data) is Put.CREATED:
-                    crash_point("commit.applied")
-                    return True
-                in_doubt = True
-                found = self.store.get(key)
-                if parse_commit(version, found, self.reader.where, light=True).token != token:
-                    return False
-                self.store.settle(self.reader.folder)  # nobody told us that it is durable
-                return True
-            except FileNotFoundError:
-                pass
-            except StoreError as error:
-                if not in_doubt:
-                    raise
-                if self.runtime.monotonic() > deadline:
-                    raise self._unknown(version) from error
-            if self.runtime.monotonic() > deadline:
-                raise self._unknown(version)
-            self.runtime.sleep(pause)
-            pause = min(pause * 2, 1.0)
+
+        def is_ours(found: bytes) -> bool:
+            return parse_commit(version, found, self.reader.where, light=True).token == token
+
+        return create(
+            self.store,
+            self.runtime,
+            self.reader.key(version),
+            data,
+            is_ours=is_ours,
+            unknown=lambda: self._unknown(version),
+        )
 
     def _unknown(self, version: int) -> CommitUnknown:
         return CommitUnknown(

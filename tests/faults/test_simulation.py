@@ -33,7 +33,7 @@ def test_no_event_is_lost_or_doubled_whatever_answers_are_lost_or_late() -> None
 
 
 def test_writers_with_sessions_end_with_every_event_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pravega_spark.engine.log.COMMIT_DEADLINE_SECONDS", 0.01)
+    monkeypatch.setattr("pravega_spark.engine.resolve.COMMIT_DEADLINE_SECONDS", 0.01)
     unknown = 0
     for seed in range(SEEDS // 2):
         history = Simulation(seed, sessions=True).run()
