@@ -201,11 +201,27 @@ class StreamManager:
 
         Goes: files staged longer than ``grace`` ago that no retained version holds, the log
         entries of versions older than ``retain``, and the records of writers without an id of
-        their own. ``grace`` must be longer than any job that writes to the stream.
+        their own. ``grace`` must be longer than any job that writes to the stream. The stream's
+        ``metadata/`` table is swept with it. Raises NoSuchStream.
         """
         self._view(stream)
         return sweeping.sweep(
             self._stream(stream),
+            grace_ms=parse_duration_ms("grace", grace),
+            retain_ms=parse_duration_ms("retain", retain),
+        )
+
+    def sweep_scope(
+        self, scope: str, *, grace: str | float = "1 day", retain: str | float = "30 days"
+    ) -> SweepResult:
+        """Delete what the scope's own table needs no more, by the rules of :meth:`sweep_stream`.
+
+        Its streams are left alone: each is swept by itself. Raises NoSuchScope.
+        """
+        found = self._scope(scope)
+        found.check_exists()
+        return sweeping.sweep_table(
+            found.table.log,
             grace_ms=parse_duration_ms("grace", grace),
             retain_ms=parse_duration_ms("retain", retain),
         )

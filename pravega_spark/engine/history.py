@@ -31,12 +31,18 @@ class HistoryRow:
     value: str
 
 
+def history_log(stream: Stream) -> Log:
+    """Return the log of the stream's ``metadata/`` table, which need not exist."""
+    log = Log(stream.store, f"{stream.name}/metadata", stream.runtime)
+    log.maintain = hygiene.in_background
+    return log
+
+
 def append_history(stream: Stream, rows: Sequence[HistoryRow]) -> None:
     """Append rows to the stream's ``metadata/`` table, in one commit; made if missing."""
     if not rows:
         return
-    log = Log(stream.store, f"{stream.name}/metadata", stream.runtime)
-    log.maintain = hygiene.in_background
+    log = history_log(stream)
 
     def decide(snapshot: Snapshot | None) -> Body:
         now_ms = stream.runtime.now_ms()
@@ -48,9 +54,9 @@ def append_history(stream: Stream, rows: Sequence[HistoryRow]) -> None:
             for kind in kinds
         ]
         if snapshot is None:
-            name = f"{stream.name}/metadata"
+            table_id = stream.runtime.token()
             body.protocol = PROTOCOL
-            body.metadata = new_table(COLUMNS, ["record"], stream.runtime.token(), name, now_ms)
+            body.metadata = new_table(COLUMNS, ["record"], table_id, log.path, now_ms)
         return body
 
     log.commit(decide)

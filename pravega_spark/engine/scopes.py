@@ -51,6 +51,14 @@ class Scope:
         """Return ACTIVE, DELETING or DELETED (also for a scope that never was)."""
         return str(self._record(self.table.read())["state"])
 
+    def check_exists(self) -> None:
+        """Raise NoSuchScope if the scope does not exist."""
+        if self.state() == DELETED:
+            raise self._absent()
+
+    def _absent(self) -> NoSuchScope:
+        return NoSuchScope(f"scope {self.name} does not exist; create it first.")
+
     def create(self) -> bool:
         """Create the scope; False if it exists."""
         created = [False]
@@ -105,7 +113,7 @@ class Scope:
         """Return the rows by stream name; raise NoSuchScope if the scope does not exist."""
         state = self.table.read()
         if self._record(state)["state"] == DELETED:
-            raise NoSuchScope(f"scope {self.name} does not exist; create it first.")
+            raise self._absent()
         return {name: dict(row) for name, row in state.rows.items()}
 
     def claim(
@@ -121,7 +129,7 @@ class Scope:
         def decide(state: TableState) -> Change | None:
             record = self._record(state)
             if record["state"] == DELETED:
-                raise NoSuchScope(f"scope {self.name} does not exist; create it first.")
+                raise self._absent()
             known = state.rows.get(name)
             if known is not None and known["life"] >= life:
                 outcome[:] = [(False, row_configuration(known))]

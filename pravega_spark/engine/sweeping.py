@@ -1,16 +1,20 @@
-"""Sweeping a stream: raise its horizon, let go what nobody needs, delete dead files, clean the log.
+"""Sweeping a table of ours: raise its horizon, delete dead files, clean its log.
 
-Clocks decide when something may go; that it is safe does not depend on them (``cleanup``).
+The same for a stream's events, its history and every table of state; a stream also lets go the
+records of writers that nobody needs. Clocks decide when something may go; that it is safe does not
+depend on them (``cleanup``).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 
 from pravega_spark.engine.cleanup import clean_log, mark_stands, raise_horizon, sweep_files
 from pravega_spark.engine.crashpoints import crash_point
-from pravega_spark.engine.history import HistoryRow, append_history
+from pravega_spark.engine.history import HistoryRow, append_history, history_log
 from pravega_spark.engine.hygiene import maintain
+from pravega_spark.engine.log import Log
 from pravega_spark.engine.records import WRITER_PREFIX
 from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.stream import Stream
@@ -18,7 +22,7 @@ from pravega_spark.engine.writers import is_anonymous
 from pravega_spark.errors import CorruptLog
 
 _SWEEPS_OWN_COMMIT = 1
-"""A sweep is a commit itself: without more than that to gain, an idle stream is left alone."""
+"""A sweep is a commit itself: without more than that to gain, an idle table is left alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,41 +37,83 @@ class SweepResult:
     commits: int
 
 
-def sweep(stream: Stream, *, grace_ms: int, retain_ms: int) -> SweepResult:
-    """Sweep a stream once; safe to kill, to repeat and to run twice at once.
+@dataclass(frozen=True, slots=True)
+class _Marks:
+    """What a table can do without as of a snapshot, and how many commits went on the way."""
 
-    What was staged more than ``grace_ms`` ago and never committed can be committed no more, so
-    the grace must be longer than any write or job. Versions older than ``retain_ms`` can be
-    travelled to no more.
+    snapshot: Snapshot
+    horizon: int
+    cleanup: int
+    commits: int
+
+
+def sweep(stream: Stream, *, grace_ms: int, retain_ms: int) -> SweepResult:
+    """Sweep a stream once, then its history, which the counts of what was deleted include.
+
+    The rules are those of :func:`sweep_table`. Raises NoSuchStream.
     """
-    view = stream.view()
-    now_ms = stream.runtime.now_ms()
-    horizon = version_at(stream, now_ms - grace_ms)
-    snapshot = view.snapshot
-    mark, commits = snapshot.cleanup, 0
-    if mark_stands(stream.log, now_ms=now_ms):
-        if mark > 0:
-            wanted = True if _needs_checkpoint(stream) else None
-            maintain(stream.log.reader, snapshot.version, checkpoint=wanted)
-            commits = clean_log(stream.log, now_ms=now_ms)
-        mark = min(version_at(stream, now_ms - max(grace_ms, retain_ms)), horizon)
-    leaving = _leaving(snapshot, horizon)
-    gain = max(horizon - snapshot.horizon, mark - snapshot.cleanup)
-    if leaving or gain > _SWEEPS_OWN_COMMIT:
-        append_history(stream, leaving)
-        crash_point("sweep.history")
-        snapshot = _raise(stream, horizon, mark, {row.name for row in leaving})
-    swept = sweep_files(stream.log)
-    return SweepResult(
-        snapshot.horizon, snapshot.cleanup, len(leaving), swept.files, swept.size_bytes, commits
+    stream.view()
+    marks = _clean(stream.log, grace_ms, retain_ms)
+    rows = _leaving(marks.snapshot, marks.horizon)
+    append_history(stream, rows)
+    crash_point("sweep.history")
+    names = {row.name for row in rows}
+
+    def leaving(snapshot: Snapshot) -> list[str]:
+        return [row.name for row in _leaving(snapshot, marks.horizon) if row.name in names]
+
+    events = _finish(stream.log, marks, leaving)
+    history = sweep_table(history_log(stream), grace_ms=grace_ms, retain_ms=retain_ms)
+    return replace(
+        events,
+        files=events.files + history.files,
+        size_bytes=events.size_bytes + history.size_bytes,
+        commits=events.commits + history.commits,
     )
 
 
-def _raise(stream: Stream, horizon: int, mark: int, names: set[str]) -> Snapshot:
-    def leaving(snapshot: Snapshot) -> list[str]:
-        return [row.name for row in _leaving(snapshot, horizon) if row.name in names]
+def sweep_table(log: Log, *, grace_ms: int, retain_ms: int) -> SweepResult:
+    """Sweep any table of ours once; safe to kill, to repeat and to run twice at once.
 
-    return raise_horizon(stream.log, horizon, mark, leaving=leaving)
+    What was staged more than ``grace_ms`` ago and never committed can be committed no more, so
+    the grace must be longer than any write or job. Versions older than ``retain_ms`` can be
+    travelled to no more. A table that does not exist has nothing to sweep.
+    """
+    if log.refresh(settle=True) is None:
+        return SweepResult(0, 0, 0, 0, 0, 0)
+    return _finish(log, _clean(log, grace_ms, retain_ms))
+
+
+def _clean(log: Log, grace_ms: int, retain_ms: int) -> _Marks:
+    """Delete commits below the clean-up mark if it stands; return the marks to be set next."""
+    snapshot = log.refresh(settle=True)
+    assert snapshot is not None
+    now_ms = log.runtime.now_ms()
+    horizon = version_at(log, now_ms - grace_ms)
+    mark, commits = snapshot.cleanup, 0
+    if mark_stands(log, now_ms=now_ms):
+        if mark > 0:
+            wanted = True if _needs_checkpoint(log) else None
+            maintain(log.reader, snapshot.version, checkpoint=wanted)
+            commits = clean_log(log, now_ms=now_ms)
+        mark = min(version_at(log, now_ms - max(grace_ms, retain_ms)), horizon)
+    return _Marks(snapshot, horizon, mark, commits)
+
+
+def _finish(
+    log: Log,
+    marks: _Marks,
+    leaving: Callable[[Snapshot], Collection[str]] = lambda snapshot: (),
+) -> SweepResult:
+    """Raise the marks if anything is gained, and delete the files that nothing needs then."""
+    snapshot, gone = marks.snapshot, leaving(marks.snapshot)
+    gain = max(marks.horizon - snapshot.horizon, marks.cleanup - snapshot.cleanup)
+    if gone or gain > _SWEEPS_OWN_COMMIT:
+        snapshot = raise_horizon(log, marks.horizon, marks.cleanup, leaving=leaving)
+    swept = sweep_files(log)
+    return SweepResult(
+        snapshot.horizon, snapshot.cleanup, len(gone), swept.files, swept.size_bytes, marks.commits
+    )
 
 
 def _leaving(snapshot: Snapshot, horizon: int) -> list[HistoryRow]:
@@ -81,21 +127,21 @@ def _leaving(snapshot: Snapshot, horizon: int) -> list[HistoryRow]:
     return rows
 
 
-def _needs_checkpoint(stream: Stream) -> bool:
+def _needs_checkpoint(log: Log) -> bool:
     """Tell whether clean-up has fewer than the two checkpoints that it always leaves."""
-    entries = stream.store.list(f"{stream.path}/_pravega/checkpoint")
-    return len(entries) < 2
+    return len(log.store.list(f"{log.path}/_pravega/checkpoint")) < 2
 
 
-def version_at(stream: Stream, time_ms: int) -> int:
+def version_at(log: Log, time_ms: int) -> int:
     """Return the newest version committed at or before a time; the oldest retained if none."""
-    snapshot = stream.view().snapshot
+    snapshot = log.refresh()
+    assert snapshot is not None
     low, high = snapshot.cleanup, snapshot.version
     while low < high:
         middle = (low + high + 1) // 2
-        commit = stream.log.reader.commit(middle, light=True)
+        commit = log.reader.commit(middle, light=True)
         if commit is None:
-            raise CorruptLog(f"{stream.log.reader.where}: version {middle} of the log is missing.")
+            raise CorruptLog(f"{log.reader.where}: version {middle} of the log is missing.")
         if commit.timestamp_ms <= time_ms:
             low = middle
         else:

@@ -70,9 +70,18 @@ class StateTable:
         self._cached = TableState(-1)
 
     def read(self, *, refresh: bool = True) -> TableState:
-        """Return the newest state; version -1 if the table does not exist."""
+        """Return the newest state, or the last one known; version -1 if there is no table.
+
+        Raises CorruptChunk if the rows of the newest version cannot be read.
+        """
         snapshot = self.log.refresh(settle=True) if refresh else self.log.snapshot
-        return self._state(snapshot)
+        while True:
+            try:
+                return self._state(snapshot)
+            except CorruptChunk:  # of an old version: a sweep may have been there first
+                known, snapshot = snapshot, self.log.refresh(settle=True)
+                if snapshot is known:
+                    raise
 
     def _state(self, snapshot: Snapshot | None) -> TableState:
         if snapshot is None:
@@ -138,6 +147,10 @@ class StateTable:
         return body
 
     def _stage(self, rows: Rows, version: int, now_ms: int) -> Add:
+        """Write the rows into the folder of the version on which the change was decided.
+
+        Done anew after every lost race, so no horizon passes the file before it is committed.
+        """
         ordered = [rows[key] for key in sorted(rows)]
         sink = pa.BufferOutputStream()
         pq.write_table(pa.Table.from_pylist(ordered, self._schema), sink, compression="zstd")

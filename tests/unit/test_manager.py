@@ -405,6 +405,31 @@ def test_manager_is_pickled_by_its_root(tmp_path: Path) -> None:
     assert len(list(copy.read("s/t"))) == 5
 
 
+def test_scope_is_swept_apart_from_its_streams(manager: StreamManager, store: Spy) -> None:
+    for n in range(4):
+        manager.create_stream(f"s/t{n}")
+        manager.update_stream(f"s/t{n}", TWO)
+    before = len(store.list("s/_scope/data"))
+    commits = [store.list(f"s/t{n}/events") for n in range(4)]
+
+    manager._runtime.sleep(60)
+    result = manager.sweep_scope("s", grace=0, retain=0)
+    assert (result.files, result.writers) == (before - 1, 0)
+    assert len(store.list("s/_scope/data")) == 1
+    assert [store.list(f"s/t{n}/events") for n in range(4)] == commits
+    assert manager_of(store).list_streams("s", tag="two") == [f"s/t{n}" for n in range(4)]
+
+
+def test_scope_that_does_not_exist_is_not_swept(manager: StreamManager) -> None:
+    manager.create_scope("gone")
+    manager.delete_scope("gone")
+    for scope in ("none", "gone"):
+        with pytest.raises(NoSuchScope, match=f"scope {scope} does not exist; create it first"):
+            manager.sweep_scope(scope)
+    with pytest.raises(InvalidConfiguration, match="grace 'soon' is no duration"):
+        manager.sweep_scope("s", grace="soon")
+
+
 # ------------------------------------------------------------------------------------ bad input
 
 

@@ -1,16 +1,23 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from pravega_spark.engine.append import Succession
+from pravega_spark.engine.history import HistoryRow, append_history, history_log
+from pravega_spark.engine.log import Log
+from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import Stream
-from pravega_spark.engine.sweeping import SweepResult, sweep, version_at
+from pravega_spark.engine.sweeping import SweepResult, sweep, sweep_table, version_at
+from pravega_spark.engine.table import Change, StateTable, TableState
 from pravega_spark.engine.writers import anonymous_id
 from pravega_spark.errors import CommitUnknown
 from tests.support import (
     FakeRuntime,
+    Spy,
     again,
     all_events,
     at_crash_point,
@@ -22,6 +29,9 @@ from tests.support import (
 )
 
 HOUR_MS = 3_600_000
+
+
+SCHEMA = pa.schema([("name", pa.string()), ("count", pa.int64())])
 
 
 def stream_of() -> tuple[FakeRuntime, Stream]:
@@ -39,10 +49,10 @@ def test_version_at_a_time_is_the_newest_one_committed_by_then() -> None:
         runtime.sleep(60)
         write(stream, [("k", b"%d" % n)])
     now = runtime.now_ms()
-    assert version_at(stream, now) == 5
-    assert version_at(stream, now - 60_000) == 4
-    assert version_at(stream, now - 60_001) == 3
-    assert version_at(stream, 0) == 0
+    assert version_at(stream.log, now) == 5
+    assert version_at(stream.log, now - 60_000) == 4
+    assert version_at(stream.log, now - 60_001) == 3
+    assert version_at(stream.log, 0) == 0
 
 
 def test_log_of_a_stream_that_is_always_written_and_swept_does_not_grow_for_ever(
@@ -115,3 +125,134 @@ def test_two_sweeps_at_once_do_no_harm(point: str) -> None:
         sweep_now(stream)
     assert len(all_events(again(stream))) == 3
     assert len(stream.store.list(f"{stream.path}/data")) == 3
+
+
+# ---------------------------------------------------------------------- history, tables of state
+
+
+def table_of(store: Any, runtime: FakeRuntime) -> StateTable:
+    table = StateTable(store, "s/_scope", SCHEMA, "name", runtime)
+    table.log.maintain = None
+    return table
+
+
+def count_up(table: StateTable, name: str = "a") -> None:
+    def decide(state: TableState) -> Change:
+        count = state.rows[name]["count"] if name in state.rows else 0
+        return Change("COUNT", {**state.rows, name: {"name": name, "count": count + 1}})
+
+    table.change(decide)
+
+
+def counts(table: StateTable) -> dict[str, int]:
+    return {name: row["count"] for name, row in table.read().rows.items()}
+
+
+def files(log: Log) -> int:
+    return len(log.store.list(f"{log.path}/data"))
+
+
+def test_log_and_rows_of_a_table_that_always_changes_do_not_grow_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pravega_spark.engine.hygiene.CHECKPOINT_COMMITS", 32)
+    runtime = FakeRuntime()
+    table = table_of(memory(runtime), runtime)
+    kept = []
+    for _ in range(40):
+        for n in range(6):
+            count_up(table)
+            runtime.sleep(600)
+            if n in (2, 5):
+                log = table_of(table.log.store, runtime).log
+                sweep_table(log, grace_ms=2 * HOUR_MS, retain_ms=2 * HOUR_MS)
+        kept.append((len(versions(table.log)), files(table.log)))
+    assert max(commits for commits, _ in kept[20:]) < 120 < table.read().version
+    assert max(rows for _, rows in kept[20:]) < 40
+    assert counts(table_of(table.log.store, runtime)) == {"a": 240}
+
+
+def test_rows_that_a_retained_version_needs_stay() -> None:
+    runtime = FakeRuntime()
+    table = table_of(memory(runtime), runtime)
+    for _ in range(6):
+        runtime.sleep(3_600)
+        count_up(table)
+    result = sweep_table(table.log, grace_ms=0, retain_ms=2 * HOUR_MS)
+    assert (result.cleanup, result.files, files(table.log)) == (3, 3, 3)
+    assert result.size_bytes > 0
+    assert sweep_table(table.log, grace_ms=0, retain_ms=2 * HOUR_MS).files == 0
+
+
+def test_table_that_does_not_exist_has_nothing_to_sweep() -> None:
+    log = Log(MemoryStore(), "none", FakeRuntime())
+    assert sweep_table(log, grace_ms=0, retain_ms=0) == SweepResult(0, 0, 0, 0, 0, 0)
+    assert log.store.list("") == []
+
+
+def test_reader_whose_rows_are_swept_meanwhile_reads_the_newer_ones() -> None:
+    runtime = FakeRuntime()
+    store = Spy(memory(runtime))
+    writer, reader = table_of(store, runtime), table_of(store, runtime)
+    count_up(writer)
+
+    def overtake(operation: str, key: str) -> None:
+        if (
+            operation == "get" and "/data/v" in key
+        ):  # the reader knows the version, not yet the rows
+            store.hook = None
+            count_up(writer)
+            count_up(writer)
+            runtime.sleep(60)
+            assert sweep_table(writer.log, grace_ms=0, retain_ms=0).files == 2
+
+    store.hook = overtake
+    assert counts(reader) == {"a": 3}
+
+
+def test_change_that_a_sweep_overtakes_is_staged_anew_and_stays() -> None:
+    runtime = FakeRuntime()
+    table, other = (table_of(store, runtime) for store in [memory(runtime)] * 2)
+    for _ in range(3):
+        count_up(table)
+
+    def sweep_all() -> int:
+        runtime.sleep(60)
+        return sweep_table(other.log, grace_ms=0, retain_ms=0).files
+
+    with at_crash_point("commit.before", sweep_all):
+        count_up(table)
+    assert counts(table_of(table.log.store, runtime)) == {"a": 4}
+    assert files(table.log) == 3  # of the change, of the version before it, and what lost the race
+    assert sweep_all() == 1
+    assert counts(table_of(table.log.store, runtime)) == {"a": 4}
+
+
+def test_change_in_the_midst_of_a_sweep_stays() -> None:
+    runtime = FakeRuntime()
+    table, other = (table_of(store, runtime) for store in [memory(runtime)] * 2)
+    for _ in range(3):
+        count_up(table)
+    runtime.sleep(60)
+    with at_crash_point("sweep.delete", lambda: count_up(table)):
+        assert sweep_table(other.log, grace_ms=0, retain_ms=0).files == 2
+    assert counts(table_of(table.log.store, runtime)) == counts(table) == {"a": 4}
+
+
+def test_history_is_swept_with_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pravega_spark.engine.hygiene.CHECKPOINT_COMMITS", 8)
+    runtime, stream = stream_of()
+    history = history_log(stream)
+    deleted, kept = 0, []
+    for n in range(60):
+        append_history(stream, [HistoryRow("writer", n, f"w{n}", "[]")])
+        if n == 3:
+            stream.store.put(f"{history.path}/data/v1/writer-never.parquet", b"staged in vain")
+        runtime.sleep(3_600)
+        result = sweep_now(stream)
+        deleted += result.files
+        kept.append(len(versions(history)))
+    assert deleted == 1
+    assert max(kept[30:]) < 60 < versions(history)[-1]
+    with history_log(stream).files() as live:
+        assert len(list(live.all())) == 60 == files(history)
