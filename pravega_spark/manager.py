@@ -10,6 +10,7 @@ from typing import Any
 from pravega_spark.config import StreamConfiguration, parse_duration_ms
 from pravega_spark.engine import cuts, epochs, lifecycle, sweeping
 from pravega_spark.engine.crashpoints import crash_point
+from pravega_spark.engine.encoding import Serializer
 from pravega_spark.engine.records import SEGMENT_PREFIX, SegmentRecord
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.scopes import ACTIVE, DELETED, Scope, row_configuration
@@ -28,7 +29,7 @@ from pravega_spark.model import (
 )
 from pravega_spark.names import MAX_SCOPE_LENGTH, check_scope, is_name, split_stream
 from pravega_spark.reader import EventReader
-from pravega_spark.writer import EventStreamWriter, Serializer
+from pravega_spark.writer import EventStreamWriter
 
 Deserializer = Callable[[bytes], Any]
 

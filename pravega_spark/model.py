@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -342,6 +343,35 @@ class Event:
     def __repr__(self) -> str:
         """Show place, key and data."""
         return f"Event({self.pointer}, key={self.routing_key!r}, data={self.data!r})"
+
+
+class TransactionStatus(enum.Enum):
+    """Where a transaction is in its life; the last two are final."""
+
+    OPEN = "OPEN"
+    PREPARED = "PREPARED"
+    COMMITTING = "COMMITTING"
+    ABORTING = "ABORTING"
+    COMMITTED = "COMMITTED"
+    ABORTED = "ABORTED"
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionInfo:
+    """A transaction as the stream's log has it: times in ms since 1970, ``ended_ms`` 0 if open.
+
+    ``reason`` says why it was aborted; ``events`` and ``size_bytes`` are what it committed.
+    """
+
+    transaction_id: str
+    status: TransactionStatus
+    created_ms: int
+    ended_ms: int = 0
+    version: int = 0
+    events: int = 0
+    size_bytes: int = 0
+    writer_id: str | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,20 +8,20 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
 from pravega_spark.config import (
     MAX_ATOMIC_WRITE_BYTES,
     MAX_EVENT_BYTES,
-    MAX_NOTE_LENGTH,
     WRITER_BATCH_BYTES,
     WRITER_BATCH_EVENTS,
     WRITER_BUFFER_BYTES,
     WRITER_QUEUE_BATCHES,
 )
 from pravega_spark.engine.batches import BatchCommitter
+from pravega_spark.engine.encoding import Encoder, Serializer
 from pravega_spark.engine.pending import Pending, WriteFuture
 from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream import Stream
@@ -32,8 +32,6 @@ from pravega_spark.errors import (
     ObjectClosed,
     PravegaSparkError,
 )
-
-Serializer = Callable[[Any], bytes]
 
 
 def json_serializer(event: Any) -> bytes:
@@ -75,7 +73,8 @@ class EventStreamWriter:
     ) -> None:
         """Open the writer: a commit if it has an id of the user's own, no storage call else."""
         self._committer = BatchCommitter(stream, writer_id)
-        self._serializer = serializer
+        self._encoder = Encoder(stream.name, serializer)
+        self._plain = serializer is None
         self._now_us = stream.runtime.now_us
         self._name = stream.name
         self._guard = ProcessGuard(f"the writer of {stream.name}")
@@ -130,17 +129,13 @@ class EventStreamWriter:
         ``event`` is bytes or str (UTF-8), or anything the writer's serializer takes. Without a
         routing key there is no order between events. Blocks while the buffer is full.
         """
-        plain = type(event) is bytes and self._serializer is None
-        data: bytes = event if plain else self._encode(event)
+        plain = type(event) is bytes and self._plain
+        data: bytes = event if plain else self._encoder.event(event)
         size = len(data)
         if size > MAX_EVENT_BYTES:
-            raise EventTooLarge(
-                f"an event of {size} bytes for stream {self._name} is larger than "
-                f"{MAX_EVENT_BYTES} bytes (8 MiB); split it, or store it elsewhere and write a "
-                "reference."
-            )
+            raise self._encoder.too_large(size)
         if routing_key is not None and not (type(routing_key) is str and routing_key.isascii()):
-            self._check_key(routing_key)
+            self._encoder.check_key(routing_key)
         with self._lock:
             batch = self._open
             taken = self._taken + size
@@ -155,23 +150,21 @@ class EventStreamWriter:
 
     def write_events(self, events: Iterable[Any], routing_key: str | None = None) -> WriteFuture:
         """Write events all or none, together in one segment; the result is their pointers."""
-        data = [self._encode(event) for event in events]
+        data = [self._encoder.event(event) for event in events]
         total = sum(map(len, data))
         if not data:
             raise InvalidInput(f"write_events on stream {self._name} was given no event.")
-        if total > MAX_ATOMIC_WRITE_BYTES or max(map(len, data)) > MAX_EVENT_BYTES:
+        if total > MAX_ATOMIC_WRITE_BYTES:
             raise EventTooLarge(
                 f"{len(data)} events of {total} bytes for stream {self._name}: together at most "
-                f"{MAX_ATOMIC_WRITE_BYTES} bytes and each at most {MAX_EVENT_BYTES} are allowed; "
-                "use a transaction for more."
+                f"{MAX_ATOMIC_WRITE_BYTES} bytes are allowed; use a transaction for more."
             )
         if len(data) > WRITER_BATCH_EVENTS:
             raise EventTooLarge(
                 f"{len(data)} events for stream {self._name}: at most {WRITER_BATCH_EVENTS} can "
                 "be written together; use a transaction for more."
             )
-        if routing_key is not None and not (type(routing_key) is str and routing_key.isascii()):
-            self._check_key(routing_key)
+        self._encoder.check_key(routing_key)
         with self._lock:
             batch = self._room(total, len(data))
             first = batch.add_group(data, routing_key, self._now_us())
@@ -252,50 +245,13 @@ class EventStreamWriter:
         """Refuse pickling: a writer has a thread and a session."""
         raise TypeError("an EventStreamWriter cannot be pickled; create it where it is used.")
 
-    def _encode(self, event: Any) -> bytes:
-        if self._serializer is not None:
-            data = self._serializer(event)
-            if not isinstance(data, bytes):
-                raise InvalidInput(
-                    f"the serializer of the writer of {self._name} gave "
-                    f"{type(data).__name__}, not bytes."
-                )
-            return data
-        if isinstance(event, str):
-            return self._utf8("an event", event)
-        if isinstance(event, (bytes, bytearray, memoryview)):
-            return bytes(event)
-        raise InvalidInput(
-            f"an event for stream {self._name} is bytes or str, not {type(event).__name__}; give "
-            "the writer a serializer, such as pravega_spark.json_serializer."
-        )
-
-    def _check_key(self, routing_key: object) -> None:
-        if type(routing_key) is not str:
-            raise InvalidInput(
-                f"a routing key is a str or None, not {type(routing_key).__name__}: "
-                f"{routing_key!r}."
-            )
-        self._utf8("a routing key", routing_key)
-
-    def _utf8(self, what: str, text: str) -> bytes:
-        try:
-            return text.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidInput(
-                f"{what} for stream {self._name} has no UTF-8 form: {error}; replace the lone "
-                "surrogates in it."
-            ) from None
-
     def _check_note(self, note: str) -> None:
         if self._committer.is_anonymous:
             raise InvalidInput(
                 f"flush(note=...) on stream {self._name} needs a writer with an id of your own: "
                 "create_writer(stream, writer_id=...), since the note is kept by that id."
             )
-        if not isinstance(note, str) or len(note) > MAX_NOTE_LENGTH:
-            raise InvalidInput(f"a note is a text of at most {MAX_NOTE_LENGTH} characters.")
-        self._utf8("a note", note)
+        self._encoder.check_note(note)
 
     def _check_usable(self) -> None:
         self._guard.check()

@@ -73,7 +73,7 @@ class BatchCommitter:
             view = self._stream.view(refresh=False)
             view.check_life(self._life)
             routed = self._route(view, events, batch)
-            staged = self._stage(events, routed)
+            staged = stage_routed(self._stream, self._staging_version, events, routed)
             identity = Succession(
                 self.writer_id, self._session, self._previous, self._previous + count, batch.note
             )
@@ -125,23 +125,6 @@ class BatchCommitter:
             places[first : first + size] = places[first]
         return Routed(router.segment_ids, places)
 
-    def _stage(self, events: pa.Table | None, routed: Routed) -> list[StagedChunk]:
-        if events is None:
-            return []
-        name = self._stream.runtime.token()
-        return [
-            chunk
-            for segment_id, part in group(events, routed.places, routed.segment_ids)
-            for chunk in stage(
-                self._stream.store,
-                self._stream.path,
-                self._staging_version,
-                segment_id,
-                part,
-                name=f"{name}-{segment_id}",
-            )
-        ]
-
     def _pointers(self, routed: Routed, appended: Appended) -> Callable[[int], EventPointer]:
         """Return the function from an event's index to its pointer; computed when first asked."""
         bases: dict[int, int] = {}
@@ -157,3 +140,30 @@ class BatchCommitter:
             return EventPointer(name, life, segment_id, bases[segment_id] + int(cache[0][index]))
 
         return pointer
+
+
+def stage_routed(
+    stream: Stream,
+    staging_version: int,
+    events: pa.Table | None,
+    routed: Routed,
+    *,
+    folder: str | None = None,
+) -> list[StagedChunk]:
+    """Stage events as chunks of the segments they were routed to; none for no events."""
+    if events is None:
+        return []
+    name = stream.runtime.token()
+    return [
+        chunk
+        for segment_id, part in group(events, routed.places, routed.segment_ids)
+        for chunk in stage(
+            stream.store,
+            stream.path,
+            staging_version,
+            segment_id,
+            part,
+            name=f"{name}-{segment_id}",
+            folder=folder,
+        )
+    ]

@@ -122,13 +122,13 @@ class Draft:
                 "numOutputRows": sum(self.rows.values()),
                 "numOutputBytes": sum(self.size_bytes.values()),
                 "numFiles": len(self.adds),
-                "rowsBySegment": by_segment(self.rows),
-                "bytesBySegment": by_segment(self.size_bytes),
+                "rowsBySegment": _by_segment(self.rows),
+                "bytesBySegment": _by_segment(self.size_bytes),
             }
         return Body(operation, {**(parameters or {})}, metrics, domains, self.adds)
 
 
-def by_segment(numbers: Mapping[int, int]) -> str:
+def _by_segment(numbers: Mapping[int, int]) -> str:
     """Return numbers by segment as history shows them: ``0#0=12,1#0=3``."""
     return ",".join(f"{segment_text(s)}={n}" for s, n in sorted(numbers.items()))
 

@@ -195,7 +195,7 @@ def test_event_of_8_mib_is_written_and_one_byte_more_is_a_clear_error() -> None:
         pointer = writer.write_event(big).result(WAIT)
         with pytest.raises(EventTooLarge, match=r"8388609 bytes for stream s/t.*8388608.*split it"):
             writer.write_event(big + b"x")
-        with pytest.raises(EventTooLarge, match=r"each at most 8388608"):
+        with pytest.raises(EventTooLarge, match=r"an event of 8388609 bytes"):
             writer.write_events([b"a", big + b"x"], "k")
         with pytest.raises(EventTooLarge, match=rf"at most\s{MAX_ATOMIC_WRITE_BYTES} bytes"):
             writer.write_events([big, big, b"x" * 17], "k")

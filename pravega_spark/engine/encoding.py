@@ -1,0 +1,80 @@
+"""What a user may write as an event, a routing key or a note: checked, and turned into bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pravega_spark.config import MAX_EVENT_BYTES, MAX_NOTE_LENGTH
+from pravega_spark.errors import EventTooLarge, InvalidInput
+
+Serializer = Callable[[Any], bytes]
+
+
+class Encoder:
+    """The checks of one writer to one stream."""
+
+    __slots__ = ("_name", "serializer")
+
+    def __init__(self, name: str, serializer: Serializer | None) -> None:
+        """Name the stream; without a serializer events are bytes or str (UTF-8)."""
+        self._name = name
+        self.serializer = serializer
+
+    def event(self, event: Any) -> bytes:
+        """Return an event as bytes; raise InvalidInput, or EventTooLarge above 8 MiB."""
+        data = self._bytes(event)
+        if len(data) > MAX_EVENT_BYTES:
+            raise self.too_large(len(data))
+        return data
+
+    def too_large(self, size: int) -> EventTooLarge:
+        """Return the error for an event of ``size`` bytes."""
+        return EventTooLarge(
+            f"an event of {size} bytes for stream {self._name} is larger than {MAX_EVENT_BYTES} "
+            "bytes (8 MiB); split it, or store it elsewhere and write a reference."
+        )
+
+    def _bytes(self, event: Any) -> bytes:
+        if self.serializer is not None:
+            data = self.serializer(event)
+            if not isinstance(data, bytes):
+                raise InvalidInput(
+                    f"the serializer of the writer of {self._name} gave "
+                    f"{type(data).__name__}, not bytes."
+                )
+            return data
+        if isinstance(event, str):
+            return self._utf8("an event", event)
+        if isinstance(event, (bytes, bytearray, memoryview)):
+            return bytes(event)
+        raise InvalidInput(
+            f"an event for stream {self._name} is bytes or str, not {type(event).__name__}; give "
+            "the writer a serializer, such as pravega_spark.json_serializer."
+        )
+
+    def check_key(self, routing_key: object) -> None:
+        """Raise InvalidInput for a routing key that is neither None nor a Unicode text."""
+        if routing_key is None or (type(routing_key) is str and routing_key.isascii()):
+            return
+        if type(routing_key) is not str:
+            raise InvalidInput(
+                f"a routing key is a str or None, not {type(routing_key).__name__}: "
+                f"{routing_key!r}."
+            )
+        self._utf8("a routing key", routing_key)
+
+    def check_note(self, note: object) -> None:
+        """Raise InvalidInput for a note that is no text of at most MAX_NOTE_LENGTH characters."""
+        if not isinstance(note, str) or len(note) > MAX_NOTE_LENGTH:
+            raise InvalidInput(f"a note is a text of at most {MAX_NOTE_LENGTH} characters.")
+        self._utf8("a note", note)
+
+    def _utf8(self, what: str, text: str) -> bytes:
+        try:
+            return text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidInput(
+                f"{what} for stream {self._name} has no UTF-8 form: {error}; replace the lone "
+                "surrogates in it."
+            ) from None

@@ -1,0 +1,1 @@
+"""Transactions: events that appear all at once in every segment, or never."""

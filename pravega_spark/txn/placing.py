@@ -1,0 +1,67 @@
+"""Where a transaction's events go when it commits: by metadata alone, whatever its size.
+
+Its chunks were routed by the epoch in which it began. If each of the segments that it wrote to
+lies within one that is active now, they go there as they are. Otherwise the commit *rolls*, as
+Pravega's does: it repeats the old epoch, puts the late events there, and repeats the epoch that
+was active. So they come after all that was there and before anything new, for every key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from pravega_spark.engine import epochs
+from pravega_spark.engine.chunk import StagedChunk
+from pravega_spark.engine.draft import Draft
+from pravega_spark.engine.reroute import targets
+from pravega_spark.model import Epoch
+
+
+class Placing:
+    """Puts transactions into a draft, one after the other."""
+
+    def __init__(self, draft: Draft, now_ms: int) -> None:
+        """Begin in the draft's active epoch."""
+        self._draft = draft
+        self._now_ms = now_ms
+        self._interrupted: Epoch | None = None
+        """The epoch that was active before the commit rolled."""
+
+    @property
+    def rolled(self) -> bool:
+        """Whether an older epoch had to be repeated."""
+        return self._interrupted is not None
+
+    def put(self, epoch: int, chunks: Iterable[StagedChunk]) -> list[StagedChunk]:
+        """Place the chunks of a transaction of that epoch; return them with their segments."""
+        chunks = list(chunks)
+        moved = self._moved(chunks)
+        if moved is None:
+            if self._interrupted is None:
+                self._interrupted = self._draft.active
+            self._repeat(self._draft.epoch(epoch))
+            moved = self._moved(chunks)
+            assert moved is not None, f"epoch {epoch} does not hold its own segments"
+        self._draft.place(moved)
+        return moved
+
+    def finish(self) -> None:
+        """Go back to the layout that was active, after the last transaction."""
+        if self._interrupted is not None:
+            self._repeat(self._interrupted)
+
+    def _moved(self, chunks: Iterable[StagedChunk]) -> list[StagedChunk] | None:
+        """Return the chunks in the active segments that hold all their keys, or None."""
+        found: dict[int, int] = {}
+        for segment_id in {chunk.segment_id for chunk in chunks}:
+            active = targets(self._draft, segment_id)
+            if len(active) != 1:
+                return None
+            found[segment_id] = active[0].segment_id
+        return [replace(chunk, segment_id=found[chunk.segment_id]) for chunk in chunks]
+
+    def _repeat(self, source: Epoch) -> None:
+        before = self._draft.active
+        created_ms = max(self._now_ms, before.created_ms + 1)
+        self._draft.switch(epochs.duplicate(source, before.number + 1, created_ms))
