@@ -5,6 +5,10 @@ horizon is committed first; from then on nothing staged below it can be committe
 it that no retained version holds can be deleted whatever any clock says. The clean-up mark, at or
 below the horizon, is the oldest retained version of the log. Entries below it are deleted when it
 has stood for an hour, so it is not moved on before: else it would never be old enough.
+
+Some foreign writers of Delta write their files first and are refused then. Such strays have no
+version in their names and can never be committed; a clock alone, the store's own, says when they
+are old enough to go.
 """
 
 from __future__ import annotations
@@ -18,11 +22,15 @@ from pravega_spark.config import CLEANUP_WAIT_SECONDS
 from pravega_spark.engine.actions import Body, to_json
 from pravega_spark.engine.checkpoint import checkpoint_key, digest_key
 from pravega_spark.engine.crashpoints import crash_point
+from pravega_spark.engine.files import OFFSET_COLUMN, SEGMENT_COLUMN
 from pravega_spark.engine.log import Log
 from pravega_spark.engine.snapshot import LOG_DOMAIN, Snapshot
 from pravega_spark.engine.statefile import state_key, state_version
 
 _STAGED = re.compile(r".*/data/v(\d+)/[^/]+")
+_STRAY = re.compile(rf"{SEGMENT_COLUMN}=[^/]+/{OFFSET_COLUMN}=[^/]+/[^/]+")
+"""How Delta's writers, and not we, name files: by the partition columns."""
+_CLOCK = "clock.json"
 _DELETE_PAGE = 1_000
 
 
@@ -70,21 +78,22 @@ def log_record(horizon: int, cleanup: int, marked: int) -> str:
     return to_json({"horizon": horizon, "cleanup": cleanup, "marked": marked})
 
 
-def sweep_files(log: Log) -> Swept:
+def sweep_files(log: Log, *, grace_ms: int | None = None) -> Swept:
     """Delete data files staged below the horizon that no retained version holds.
 
     Judged by a snapshot at or after the horizon's commit: what is live now, or was removed after
-    the clean-up mark, is kept, and so is all that was staged at or above the horizon.
+    the clean-up mark, is kept, and so is all that was staged at or above the horizon. With a
+    ``grace_ms``, files that foreign writers left go too, once they are older.
     """
     if log.refresh(settle=True) is None:
         return Swept(0, 0)
     with log.files() as files:
         snapshot = log.snapshot
         assert snapshot is not None
-        if snapshot.horizon == 0:
-            return Swept(0, 0)
         live = {add.path for add in files.all()}
     doomed = _staged_below(log, snapshot.horizon)
+    if grace_ms is not None:
+        doomed |= _strays(log, grace_ms)
     doomed = {path: size for path, size in doomed.items() if path not in live}
     if doomed:
         for commit in log.reader.span(snapshot.cleanup, snapshot.version):
@@ -107,6 +116,29 @@ def _staged_below(log: Log, horizon: int) -> dict[str, int]:
     return found
 
 
+def _strays(log: Log, grace_ms: int) -> dict[str, int]:
+    """Return path and size of foreign writers' files that are older than the grace."""
+    folders = [f for f in log.store.folders(log.path) if f.startswith(f"{SEGMENT_COLUMN}=")]
+    entries = [entry for f in folders for entry in log.store.list(f"{log.path}/{f}")]
+    if not entries:
+        return {}
+    before_ms = _times(log).get(_CLOCK, 0) - grace_ms
+    old = [entry for entry in entries if 0 < entry.modified_ms < before_ms]
+    found = {entry.key.removeprefix(f"{log.path}/"): entry.size for entry in old}
+    return {path: size for path, size in found.items() if _STRAY.fullmatch(path)}
+
+
+def _mark_folder(log: Log) -> str:
+    return f"{log.path}/_pravega/mark"
+
+
+def _times(log: Log) -> dict[str, int]:
+    """Return the times in ms, by the store's clock, of what lies beside the mark; _CLOCK is now."""
+    folder = _mark_folder(log)
+    log.store.put(f"{folder}/{_CLOCK}", b"{}\n", durable=False)
+    return {e.key.removeprefix(f"{folder}/"): e.modified_ms for e in log.store.list(folder)}
+
+
 def mark_stands(log: Log, *, now_ms: int) -> bool:
     """Tell whether the clean-up mark has stood for CLEANUP_WAIT_SECONDS, or there is none yet.
 
@@ -117,16 +149,14 @@ def mark_stands(log: Log, *, now_ms: int) -> bool:
     if snapshot is None or snapshot.cleanup == 0:
         return True
     reader, wait_ms = log.reader, int(CLEANUP_WAIT_SECONDS * 1000)
-    folder = f"{log.path}/_pravega/mark"
-    seen, clock = f"{folder}/{snapshot.marked:020d}.json", f"{folder}/clock.json"
-    log.store.put_if_absent(seen, b"{}\n")
+    folder, seen = _mark_folder(log), f"{snapshot.marked:020d}.json"
+    log.store.put_if_absent(f"{folder}/{seen}", b"{}\n")
     commit = reader.commit(snapshot.marked, light=True)
     if commit is None or now_ms - commit.timestamp_ms < wait_ms:
         return False
-    log.store.put(clock, b"{}\n", durable=False)
-    times = {entry.key: entry.modified_ms for entry in log.store.list(folder)}
-    log.store.delete(key for key in times if key not in (seen, clock))
-    return seen in times and times.get(clock, 0) - times[seen] >= wait_ms
+    times = _times(log)
+    log.store.delete(f"{folder}/{name}" for name in times if name not in (seen, _CLOCK))
+    return seen in times and times.get(_CLOCK, 0) - times[seen] >= wait_ms
 
 
 def clean_log(log: Log, *, now_ms: int) -> int:

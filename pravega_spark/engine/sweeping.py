@@ -62,7 +62,7 @@ def sweep(stream: Stream, *, grace_ms: int, retain_ms: int) -> SweepResult:
     def leaving(snapshot: Snapshot) -> list[str]:
         return [row.name for row in _leaving(snapshot, marks.horizon) if row.name in names]
 
-    events = _finish(stream.log, marks, leaving)
+    events = _finish(stream.log, marks, grace_ms, leaving)
     history = sweep_table(history_log(stream), grace_ms=grace_ms, retain_ms=retain_ms)
     return replace(
         events,
@@ -81,7 +81,7 @@ def sweep_table(log: Log, *, grace_ms: int, retain_ms: int) -> SweepResult:
     """
     if log.refresh(settle=True) is None:
         return SweepResult(0, 0, 0, 0, 0, 0)
-    return _finish(log, _clean(log, grace_ms, retain_ms))
+    return _finish(log, _clean(log, grace_ms, retain_ms), grace_ms)
 
 
 def _clean(log: Log, grace_ms: int, retain_ms: int) -> _Marks:
@@ -103,6 +103,7 @@ def _clean(log: Log, grace_ms: int, retain_ms: int) -> _Marks:
 def _finish(
     log: Log,
     marks: _Marks,
+    grace_ms: int,
     leaving: Callable[[Snapshot], Collection[str]] = lambda snapshot: (),
 ) -> SweepResult:
     """Raise the marks if anything is gained, and delete the files that nothing needs then."""
@@ -110,7 +111,7 @@ def _finish(
     gain = max(marks.horizon - snapshot.horizon, marks.cleanup - snapshot.cleanup)
     if gone or gain > _SWEEPS_OWN_COMMIT:
         snapshot = raise_horizon(log, marks.horizon, marks.cleanup, leaving=leaving)
-    swept = sweep_files(log)
+    swept = sweep_files(log, grace_ms=grace_ms)
     return SweepResult(
         snapshot.horizon, snapshot.cleanup, len(gone), swept.files, swept.size_bytes, marks.commits
     )

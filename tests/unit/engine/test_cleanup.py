@@ -6,15 +6,23 @@ import pytest
 
 from pravega_spark.config import CLEANUP_WAIT_SECONDS
 from pravega_spark.engine.append import append
-from pravega_spark.engine.cleanup import clean_log, mark_stands, raise_horizon, sweep_files
+from pravega_spark.engine.cleanup import (
+    Swept,
+    clean_log,
+    mark_stands,
+    raise_horizon,
+    sweep_files,
+)
 from pravega_spark.engine.hygiene import maintain
 from pravega_spark.engine.log import Log
 from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.store.fault_plans import Rule
 from pravega_spark.engine.store.faults import Fault
 from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.engine.stream import Stream
 from pravega_spark.errors import StagedTooLate, StoreError
 from tests.support import (
+    NOW_MS,
     FakeRuntime,
     Spy,
     again,
@@ -235,6 +243,77 @@ def test_sweep_without_a_horizon_deletes_nothing() -> None:
     assert sweep_files(stream.log).files == 0
     assert len(files_of(stream.log)) == 1
     assert sweep_files(Log(MemoryStore(), "none")).files == 0
+
+
+STRAYS = (
+    "segment_id=0/base_offset=7/part-00000-1b7c.c000.snappy.parquet",
+    "segment_id=4294967297/base_offset=0/duckdb_1b7c.parquet",
+    "segment_id=__HIVE_DEFAULT_PARTITION__/base_offset=__HIVE_DEFAULT_PARTITION__/part-1.parquet",
+)
+OTHERS = (
+    "segment_id=0/readme.txt",
+    "segment_id=0/base_offset=7/deeper/part-0.parquet",
+    "other=0/base_offset=0/part-0.parquet",
+    "part-0.parquet",
+    "notes/segment_id=0/base_offset=0/part-0.parquet",
+    "_delta_log/segment_id=0/base_offset=0/part-0.parquet",
+)
+
+
+def strays_of(stream: Stream) -> list[str]:
+    prefix = f"{stream.path}/"
+    keys = [entry.key.removeprefix(prefix) for entry in stream.store.list(stream.path)]
+    return [key for key in keys if key in (*STRAYS, *OTHERS)]
+
+
+def test_files_that_refused_writers_left_go_after_the_grace_and_nothing_else_of_theirs() -> None:
+    runtime = FakeRuntime()
+    stream = make_stream(memory(runtime), runtime)
+    write(stream, [("k", b"x")])
+    for path in (*STRAYS, *OTHERS):
+        stream.store.put(f"{stream.path}/{path}", b"theirs")
+
+    runtime.sleep(60)
+    assert sweep_files(stream.log).files == 0  # nobody gave a grace
+    assert sweep_files(stream.log, grace_ms=60_000).files == 0
+    runtime.sleep(1)
+    assert sweep_files(stream.log, grace_ms=60_000) == Swept(3, 3 * len(b"theirs"))
+    assert strays_of(stream) == sorted(OTHERS)
+    assert sweep_files(stream.log, grace_ms=0).files == 0
+    assert len(all_events(again(stream))) == 1
+
+
+def test_age_of_a_stray_is_told_by_the_store_s_clock_alone() -> None:
+    clock, ours = FakeRuntime(), FakeRuntime()
+    stream = make_stream(memory(clock), ours)
+    stream.store.put(f"{stream.path}/{STRAYS[0]}", b"theirs")
+    ours.sleep(10**6)
+    assert sweep_files(stream.log, grace_ms=60_000).files == 0
+    clock.sleep(61)
+    assert sweep_files(stream.log, grace_ms=60_000).files == 1
+
+
+def test_stray_of_unknown_age_stays() -> None:
+    now = [0]
+    stream = make_stream(MemoryStore(clock_ms=lambda: now[0]))
+    stream.store.put(f"{stream.path}/{STRAYS[0]}", b"theirs")
+    now[0] = NOW_MS
+    assert sweep_files(stream.log, grace_ms=0).files == 0
+
+
+def test_stray_that_a_retained_version_names_stays() -> None:
+    runtime = FakeRuntime()
+    stream = make_stream(memory(runtime), runtime)
+    live, removed, gone = STRAYS
+    for path in STRAYS:
+        stream.store.put(f"{stream.path}/{path}", b"named")
+    put(stream.log, "adds", [event_add(path, 0, n, 1) for n, path in enumerate(STRAYS)])
+    put(stream.log, "removes", removes=[gone])
+    raise_horizon(stream.log, 2, 2)
+    put(stream.log, "removes", removes=[removed])
+    runtime.sleep(60)
+    assert sweep_files(stream.log, grace_ms=0).files == 1
+    assert strays_of(stream) == sorted([live, removed])
 
 
 def test_sweep_and_append_at_once_never_lose_a_committed_file() -> None:

@@ -90,6 +90,16 @@ def test_never_committed_files_go_after_the_grace_and_not_before() -> None:
     assert len(all_events(stream)) == 9
 
 
+def test_files_of_refused_writers_go_with_a_stream_s_sweep() -> None:
+    runtime, stream = stream_of()
+    stray = f"{stream.path}/segment_id=0/base_offset=0/part-0.parquet"
+    stream.store.put(stray, b"theirs")
+    assert sweep_now(stream).files == 0
+    runtime.sleep(3 * 3_600)
+    assert sweep_now(stream).files == 1
+    assert not stream.store.exists(stray)
+
+
 def test_idle_stream_is_left_alone() -> None:
     runtime, stream = stream_of()
     write(stream, [("k", b"x")])
