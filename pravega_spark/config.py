@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import enum
+import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pravega_spark.errors import InvalidConfiguration
@@ -41,12 +42,34 @@ CHECKPOINT_COMMITS = 1_024
 CHECKPOINT_GROWTH = 8
 """A checkpoint when the commits since the last reach the number of files divided by this."""
 
+MIN_LEASE_MS, MAX_LEASE_MS = 10_000, 600_000
+"""Bounds of a transaction's lease, as in Pravega."""
+DEFAULT_LEASE = "60 s"
+MAX_EXECUTION_LEASES = 1_000
+MAX_EXECUTION_MS = 86_400_000
+"""A transaction ends after so many leases, or after a day, whatever is less, unless told."""
+PREPARED_LIMIT = "7 days"
+"""A prepared transaction is aborted when nobody has decided it for so long."""
+KEEP_COMPLETED = "24 hours"
+"""How long the outcome of a transaction can be asked for, as in Pravega."""
+TEND_SECONDS = 30.0
+"""A writer looks for abandoned transactions of others at most this often."""
+
 COMMIT_ATTEMPTS = 10_000
 COMMIT_DEADLINE_SECONDS = 60.0
 STALE_HEAD_SECONDS = 1_800.0
 """After so long since the head was last seen, a commit looks whether its log was cleaned."""
 CLEANUP_WAIT_SECONDS = 3_600.0
 """Elapsed time between the commit of a clean-up mark and the first deletion below it."""
+
+RATES_COMMITS = 65_536
+"""A decision on scaling reads at most about so many commits of a stream's log."""
+SPLIT_SAMPLE_EVENTS = 65_536
+"""Newest events of a segment whose keys a split by keys looks at."""
+MIN_COOLDOWN_MS = 1_000
+"""A shorter cool-down of automatic scaling is no pace: ticks would be shorter than commits."""
+STREAMS_OF_TASK = 25
+"""Streams that one task of a job works on, one after the other."""
 
 POLL_LOCAL_SECONDS = (0.001, 0.050)
 POLL_REMOTE_SECONDS = (0.250, 2.0)
@@ -169,6 +192,49 @@ class ScalingPolicy:
             record.get("target", 0),
             record.get("factor", 0),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingPace:
+    """Times of automatic scaling in ms, all of Pravega's; :meth:`scaled` makes them all shorter.
+
+    ``windows_ms`` are those of the four moving averages, and the least ages of a segment for
+    these to count. ``tick_ms`` is how often the averages move. A segment is judged at writes at
+    most every ``report_ms``, never before it is ``cooldown_ms`` old, and after a scale event not
+    again for ``mute_ms``. An event counts, and a segment stays cold, for ``cold_ms``; one that was
+    not written for ``idle_ms`` is cold until it is sealed. ``history_ms`` is how far the log is
+    read back where nothing is remembered.
+    """
+
+    tick_ms: float = 5_000.0
+    windows_ms: tuple[float, float, float, float] = (120_000.0, 300_000.0, 600_000.0, 1_200_000.0)
+    report_ms: float = 120_000.0
+    cooldown_ms: float = 600_000.0
+    mute_ms: float = 600_000.0
+    cold_ms: float = 600_000.0
+    idle_ms: float = 1_200_000.0
+    history_ms: float = 3_600_000.0
+
+    def scaled(self, factor: float) -> ScalingPace:
+        """Return the pace with every time multiplied by ``factor``, which is above 0."""
+        if not 0.0 < factor < math.inf:
+            raise InvalidConfiguration(f"a pace is scaled by a number above 0, got {factor!r}.")
+        times: dict[str, Any] = {
+            name: tuple(t * factor for t in value) if isinstance(value, tuple) else value * factor
+            for name, value in asdict(self).items()
+        }
+        return ScalingPace(**times)
+
+    @classmethod
+    def of_cooldown(cls, cooldown: str | float) -> ScalingPace:
+        """Return the pace with this cool-down, all other times in proportion to it."""
+        standard = cls()
+        cooldown_ms = parse_duration_ms("the cool-down", cooldown)
+        if cooldown_ms < MIN_COOLDOWN_MS:
+            raise InvalidConfiguration(
+                f"the cool-down is at least {MIN_COOLDOWN_MS / 1_000:g} s, got {cooldown!r}."
+            )
+        return standard.scaled(cooldown_ms / standard.cooldown_ms)
 
 
 class RetentionType(enum.Enum):

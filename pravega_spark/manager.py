@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from pravega_spark.config import StreamConfiguration, parse_duration_ms
+from pravega_spark.config import PREPARED_LIMIT, StreamConfiguration, parse_duration_ms
 from pravega_spark.engine import cuts, epochs, lifecycle, sweeping
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.encoding import Serializer
@@ -20,15 +20,23 @@ from pravega_spark.engine.stream import Stream, StreamView, open_stream
 from pravega_spark.engine.sweeping import SweepResult
 from pravega_spark.errors import InvalidConfiguration, InvalidInput, NoSuchScope, NoSuchStream
 from pravega_spark.model import (
+    Epoch,
     Event,
     EventPointer,
+    KeyRange,
     Segment,
     SegmentRange,
     StreamCut,
     StreamInfo,
+    TransactionInfo,
 )
 from pravega_spark.names import MAX_SCOPE_LENGTH, check_scope, is_name, split_stream
 from pravega_spark.reader import EventReader
+from pravega_spark.scaling import manual
+from pravega_spark.txn import listing, tending
+from pravega_spark.txn.tending import Tended
+from pravega_spark.txn.transaction import Transaction
+from pravega_spark.txn.writer import TransactionalWriter
 from pravega_spark.writer import EventStreamWriter
 
 Deserializer = Callable[[bytes], Any]
@@ -142,6 +150,8 @@ class StreamManager:
     def update_stream(self, stream: str, configuration: StreamConfiguration) -> bool:
         """Replace the stream's configuration and tags; False if they are so already.
 
+        A fixed number of segments other than the present one, or a higher minimum, scales the
+        stream at once, with equal ranges.
         Raises NoSuchStream, StreamSealed.
         """
         scope, name = split_stream(stream)
@@ -156,9 +166,13 @@ class StreamManager:
         return changed
 
     def seal_stream(self, stream: str) -> bool:
-        """Stop all writes to the stream for ever; False if it is sealed already."""
+        """Stop all writes to the stream for ever; False if it is sealed already.
+
+        Transactions that are decided are carried out first, open ones aborted. Raises
+        IllegalState if one is prepared: the stream stays SEALING until it is decided.
+        """
         self._view(stream)
-        return lifecycle.seal(self._stream(stream))
+        return lifecycle.seal(self._stream(stream), tending.settle_all)
 
     def delete_stream(self, stream: str) -> bool:
         """Delete a sealed stream with its data; False if there is none. Raises StreamNotSealed."""
@@ -273,6 +287,72 @@ class StreamManager:
     ) -> tuple[int, int]:
         """Return (events, bytes) between two cuts, exactly; truncation does not change them."""
         return self.create_reader(stream).distance(start, end)
+
+    # Scaling
+
+    def scale_stream(
+        self,
+        stream: str,
+        seal: Iterable[int | str],
+        key_ranges: Iterable[KeyRange | tuple[float, float]],
+    ) -> Epoch:
+        """Seal segments and open others of the given ranges, in one commit; return the new epoch.
+
+        ``seal`` names segments by id, by text (``"3#1"``), or by the number of an active one;
+        ``key_ranges`` are (low, high) that together cover the same keys, once. Any number of
+        disjoint splits and merges. The same request again finds its own epoch. Raises
+        InvalidConfiguration, NoSuchSegment, ScaleConflict, StreamSealed.
+        """
+        view = self._view(stream)
+        doomed = [manual.segment_named(view, name) for name in seal]
+        ranges = [manual.key_range(given) for given in key_ranges]
+        return manual.scale_stream(self._stream(stream), doomed, ranges)
+
+    def check_scale(self, stream: str, epoch: int) -> bool:
+        """Tell whether a scale of that epoch has been done (Pravega's checkScale)."""
+        return manual.check_scale(self._view(stream), epoch)
+
+    # Transactions
+
+    def create_transactional_writer(
+        self, stream: str, writer_id: str | None = None, *, serializer: Serializer | None = None
+    ) -> TransactionalWriter:
+        """Open a writer of transactions; one with an id of your own fences its older self.
+
+        Raises NoSuchStream, StreamSealed, InvalidName.
+        """
+        self._view(stream)
+        return TransactionalWriter(self._stream(stream), writer_id, serializer=serializer)
+
+    def transaction(
+        self, stream: str, transaction_id: str, *, serializer: Serializer | None = None
+    ) -> Transaction:
+        """Take up a transaction by its id: to look, write, commit or abort.
+
+        Its lease is not extended by itself: call ``ping``, or take it up by a writer's
+        ``get_transaction``. Raises NoSuchTransaction.
+        """
+        self._view(stream)
+        return Transaction(self._stream(stream), transaction_id, serializer=serializer)
+
+    def list_transactions(self, stream: str) -> list[TransactionInfo]:
+        """Return the transactions without an outcome, the oldest first, with their status."""
+        return listing.open_ones(self._stream(stream), self._view(stream))
+
+    def list_completed_transactions(self, stream: str) -> list[TransactionInfo]:
+        """Return the committed and aborted ones that are kept (24 hours), the newest first."""
+        return listing.completed(self._view(stream))
+
+    def tend_transactions(
+        self, stream: str, *, prepared_limit: str | float = PREPARED_LIMIT
+    ) -> Tended:
+        """Abort abandoned transactions, carry out decided ones, remove what ended ones left.
+
+        For a scheduled job; writers do it now and then. Safe to repeat, and to run twice at once.
+        """
+        self._view(stream)
+        limit_ms = parse_duration_ms("the limit of prepared transactions", prepared_limit)
+        return tending.tend(self._stream(stream), prepared_limit_ms=limit_ms)
 
     # Writing and reading
 

@@ -207,13 +207,17 @@ def decode_open(transaction_id: str, text: str) -> OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a transaction ended, in which version, and with how much; ``reason`` if aborted."""
+    """How a transaction ended, in which version, and with how much; ``reason`` if aborted.
+
+    ``decision`` is the token of the closing mark that was carried out.
+    """
 
     transaction_id: str
     committed: bool
     created_ms: int
     ended_ms: int
     version: int
+    decision: str
     events: int = 0
     size_bytes: int = 0
     writer_id: str | None = None
@@ -221,7 +225,7 @@ class Outcome:
 
     def encode(self) -> str:
         """Return the JSON text."""
-        when = [self.created_ms, self.ended_ms, self.version]
+        when = [self.created_ms, self.ended_ms, self.version, self.decision]
         much = [self.events, self.size_bytes]
         return to_json([self.committed, *when, *much, self.writer_id, self.reason])
 

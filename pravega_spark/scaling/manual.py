@@ -12,7 +12,14 @@ from pravega_spark.engine.records import StreamState
 from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.errors import InvalidInput, NoSuchSegment, ScaleConflict
-from pravega_spark.model import Epoch, KeyRange, segment_number, segment_text
+from pravega_spark.model import (
+    Epoch,
+    KeyRange,
+    parse_segment,
+    segment_epoch,
+    segment_number,
+    segment_text,
+)
 
 
 def scale_stream(
@@ -118,6 +125,32 @@ def _repeated(view: StreamView, segment_id: int) -> int | None:
         return None
     number = segment_number(segment_id)
     return next((s.segment_id for s in view.active.segments if s.number == number), None)
+
+
+def segment_named(view: StreamView, name: int | str) -> int:
+    """Return the id of a segment given by id, by text (``"3#1"``), or by an active one's number."""
+    if isinstance(name, str):
+        return parse_segment(name)
+    if isinstance(name, bool) or not isinstance(name, int) or name < 0:
+        raise InvalidInput(f"a segment is named by its id, its number, or as '3#1'; got {name!r}.")
+    if segment_epoch(name) == 0 and not view.has_segment(name):
+        for segment in view.active.segments:
+            if segment.number == name:
+                return segment.segment_id
+    return name
+
+
+def key_range(given: KeyRange | tuple[float, float]) -> KeyRange:
+    """Return a range given as (low, high); raise InvalidInput if it is none within [0, 1]."""
+    if isinstance(given, KeyRange):
+        return given
+    try:
+        low, high = map(float, given)
+        return KeyRange(low, high)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            f"a key range is (low, high) with 0 <= low < high <= 1, got {given!r}."
+        ) from error
 
 
 def check_scale(view: StreamView, epoch: int) -> bool:

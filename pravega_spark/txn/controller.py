@@ -119,6 +119,11 @@ def status(stream: Stream, manifests: Manifests, transaction_id: str) -> Transac
     if isinstance(found, Outcome):
         return TransactionStatus.COMMITTED if found.committed else TransactionStatus.ABORTED
     manifests.read()
+    return status_of(manifests)
+
+
+def status_of(manifests: Manifests) -> TransactionStatus:
+    """Return where a transaction without an outcome is, by its manifests."""
     if manifests.is_closed:
         committing = manifests.entries[-1].kind is Kind.COMMITTING
         return TransactionStatus.COMMITTING if committing else TransactionStatus.ABORTING
@@ -156,8 +161,10 @@ def close(
 
     def decide(entries: Sequence[Manifest]) -> Manifest | None:
         last = entries[-1].kind if entries else Kind.WRITE
-        if last is kind:
+        if last is kind and not chunks:
             return None
+        if last is kind:
+            raise without(name, chunks)
         if last.is_closing:
             raise TxnFailed(f"{name} is {last.name} already; that is final. Begin another.")
         if last is Kind.PREPARED and if_open:
@@ -179,6 +186,15 @@ def close(
     marked = manifests.append(decide) is not None
     crash_point("txn.decided")
     return marked
+
+
+def without(name: str, chunks: Sequence[StagedChunk]) -> TxnFailed:
+    """Return the error of a commit that another process was quicker with."""
+    events = sum(chunk.rows for chunk in chunks)
+    return TxnFailed(
+        f"{name} was committed by another process before the last {events} events of this one were "
+        "flushed; they are not in it. Write them in another transaction."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +294,7 @@ def _outcomes(stream: Stream, view: StreamView, decided: Sequence[Decided]) -> B
             opened.created_ms,
             now_ms,
             version,
+            mark.token,
             sum(chunk.rows for chunk in placed),
             sum(chunk.event_bytes for chunk in placed),
             opened.writer_id,

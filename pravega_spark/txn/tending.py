@@ -1,0 +1,105 @@
+"""What is left of transactions: the abandoned are aborted, the decided carried out, traces go."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from pravega_spark.config import PREPARED_LIMIT, parse_duration_ms
+from pravega_spark.engine.crashpoints import crash_point
+from pravega_spark.engine.records import OpenTransaction, Outcome
+from pravega_spark.engine.stream import Stream, StreamView
+from pravega_spark.errors import IllegalState, TxnFailed
+from pravega_spark.txn import controller, leases
+from pravega_spark.txn.manifests import Kind, Manifests, chunk_folder, folder
+
+
+@dataclass(frozen=True, slots=True)
+class Tended:
+    """What tending a stream did: transaction ids, and how many are open still."""
+
+    committed: list[str] = field(default_factory=list)
+    aborted: dict[str, str] = field(default_factory=dict)
+    """With the reason of each."""
+    open: int = 0
+    cleared: int = 0
+    """Folders of ended transactions that were removed."""
+
+
+def tend(stream: Stream, *, prepared_limit_ms: int | None = None) -> Tended:
+    """Abort whom nobody keeps alive, carry out what is decided, remove what ended ones left.
+
+    Safe to repeat, to kill and to run twice at once: closing marks decide, and the log.
+    """
+    if prepared_limit_ms is None:
+        prepared_limit_ms = parse_duration_ms("the limit", PREPARED_LIMIT)
+    before = stream.view()
+    for name, reason in leases.expired(stream, before, prepared_limit_ms).items():
+        abort(stream, before.transactions[name], reason)
+    after = controller.carry_out(stream)
+    found = Tended(open=len(after.transactions), cleared=clear(stream, after))
+    for name in before.transactions:
+        outcome = after.outcome(name)
+        if outcome is not None and outcome.committed:
+            found.committed.append(name)
+        elif outcome is not None:
+            found.aborted[name] = str(outcome.reason)
+    return found
+
+
+def abort(stream: Stream, opened: OpenTransaction, reason: str, *, if_open: bool = False) -> bool:
+    """Decide that an open transaction is aborted; False if it is decided already.
+
+    ``if_open`` spares a prepared one.
+    """
+    manifests = Manifests(stream, opened.transaction_id)
+    manifests.read()
+    with suppress(TxnFailed):
+        return controller.close(
+            stream, manifests, opened, Kind.ABORTING, reason=reason, if_open=if_open
+        )
+    return False
+
+
+def settle_all(stream: Stream) -> None:
+    """Bring every open transaction to its end, for a stream that is being sealed.
+
+    The decided are carried out, the open aborted. Raises IllegalState if one is prepared: that
+    promise is not this stream's to break.
+    """
+    view = stream.view()
+    prepared = []
+    for name, opened in view.transactions.items():
+        abort(stream, opened, "the stream was sealed", if_open=True)
+        manifests = Manifests(stream, name)
+        manifests.read()
+        if not manifests.is_closed:
+            prepared.append(name)
+    clear(stream, controller.carry_out(stream))
+    if prepared:
+        raise IllegalState(
+            f"stream {stream.name} is being sealed, and {len(prepared)} transactions are prepared: "
+            f"{', '.join(prepared[:8])}. Commit or abort them, then seal again."
+        )
+
+
+def clear(stream: Stream, view: StreamView) -> int:
+    """Remove the manifests of transactions that have ended, and the chunks of aborted ones.
+
+    Chunks that a committed one did not name are left to the sweep of the stream's files.
+    """
+    base = f"{stream.name}/transactions"
+    ended = [name for name in stream.store.folders(base) if name not in view.transactions]
+    for name in ended:
+        clear_one(stream, name, view.outcome(name))
+    return len(ended)
+
+
+def clear_one(stream: Stream, transaction_id: str, outcome: Outcome | None) -> None:
+    """Remove what an ended transaction left; its outcome is in the log, or was long ago."""
+    crash_point("txn.clear")
+    keys = [entry.key for entry in stream.store.list(folder(stream, transaction_id))]
+    if outcome is not None and not outcome.committed:
+        chunks = stream.store.list(f"{stream.path}/data/{chunk_folder(transaction_id)}")
+        keys += [entry.key for entry in chunks]
+    stream.store.delete(keys)

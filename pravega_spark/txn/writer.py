@@ -1,0 +1,251 @@
+"""TransactionalWriter: begins transactions, keeps their leases, and knows where to resume."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from math import inf
+from types import TracebackType
+from typing import Any
+
+from pravega_spark.config import (
+    DEFAULT_LEASE,
+    MAX_EXECUTION_LEASES,
+    MAX_EXECUTION_MS,
+    TEND_SECONDS,
+    parse_duration_ms,
+)
+from pravega_spark.engine.append import sealed_error
+from pravega_spark.engine.encoding import Serializer
+from pravega_spark.engine.records import StreamState, WriterRecord
+from pravega_spark.engine.runtime import ProcessGuard
+from pravega_spark.engine.stream import Stream
+from pravega_spark.engine.writers import open_session
+from pravega_spark.errors import InvalidConfiguration, ObjectClosed, PravegaSparkError
+from pravega_spark.names import check_name
+from pravega_spark.txn import controller, leases, tending
+from pravega_spark.txn.transaction import Transaction
+
+logger = logging.getLogger(__name__)
+
+_CLEAR_EVERY = 64
+"""So many ended transactions are cleared away together."""
+
+
+class TransactionalWriter:
+    """Begins transactions on one stream; thread-safe. Made by ``create_transactional_writer``.
+
+    With a ``writer_id`` of the user's own, a newer writer of the same id fences this one: what it
+    left open is aborted, and ``last_note`` is the note of the last commit, so the newer one knows
+    where to go on. Prepared transactions outlive it.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        writer_id: str | None = None,
+        *,
+        serializer: Serializer | None = None,
+    ) -> None:
+        """Open the writer: a commit if it has an id of the user's own."""
+        view = stream.view()
+        if view.record.state is not StreamState.ACTIVE:
+            raise sealed_error(view)
+        self._stream = stream
+        self._life = view.life
+        self._serializer = serializer
+        self._guard = ProcessGuard(f"the transactional writer of {stream.name}")
+        self._record: WriterRecord | None = None
+        if writer_id is not None:
+            self._record = self._open(check_name("writer", writer_id))
+        self._open_ones: dict[str, Transaction] = {}
+        self._due: dict[str, float] = {}
+        """When the lease of each is to be extended, by the monotonic clock."""
+        self._ended: list[str] = []
+        self._changed = threading.Condition()
+        self._pinger: threading.Thread | None = None
+        self._tended = stream.runtime.monotonic()
+        self._closed = False
+
+    def _open(self, writer_id: str) -> WriterRecord:
+        """Open a session, and settle what older sessions of the id left open."""
+        record = open_session(self._stream, self._life, writer_id)
+        reason = f"writer {writer_id} was opened anew"
+        theirs = [
+            opened
+            for opened in self._stream.view(refresh=False).transactions.values()
+            if opened.writer_id == writer_id and opened.session < record.session
+        ]
+        for opened in theirs:
+            tending.abort(self._stream, opened, reason, if_open=True)
+        view = controller.carry_out(self._stream) if theirs else self._stream.view(refresh=False)
+        return view.writer(writer_id) or record
+
+    @property
+    def writer_id(self) -> str | None:
+        """The id of the user's own, if any."""
+        return None if self._record is None else self._record.writer_id
+
+    @property
+    def last_note(self) -> str | None:
+        """The note of the last commit of this writer id, as of now (one storage call)."""
+        if self._record is None:
+            return None
+        known = self._stream.view().writer(self._record.writer_id)
+        return None if known is None else known.note
+
+    def begin_transaction(
+        self, lease: str | float = DEFAULT_LEASE, *, max_execution: str | float | None = None
+    ) -> Transaction:
+        """Begin a transaction: one commit.
+
+        ``lease`` (10 s to 600 s) is how long it outlives this process; it is extended in the
+        background while the process lives, up to ``max_execution`` (default: a thousand leases,
+        at most a day, as in Pravega). Raises InvalidConfiguration, StreamSealed, WriterFenced.
+        """
+        self._check_usable()
+        lease_ms = leases.parse_lease_ms(lease)
+        execution_ms = _execution_ms(lease_ms, max_execution)
+        self._tend()
+        opened = controller.begin(
+            self._stream,
+            self._life,
+            lease_ms=lease_ms,
+            execution_ms=execution_ms,
+            writer=self._record,
+        )
+        return self._take(opened.transaction_id)
+
+    def get_transaction(self, transaction_id: str) -> Transaction:
+        """Take up a transaction by its id, begun here or in another process.
+
+        An open one is kept alive by this writer from then on. Raises NoSuchTransaction.
+        """
+        self._check_usable()
+        return self._take(transaction_id)
+
+    def _take(self, transaction_id: str) -> Transaction:
+        transaction = Transaction(
+            self._stream, transaction_id, serializer=self._serializer, on_end=self._forget
+        )
+        if not transaction.is_open:
+            return transaction
+        with self._changed:
+            self._open_ones[transaction_id] = transaction
+            interval = leases.ping_interval_seconds(transaction.lease_ms)
+            self._due[transaction_id] = self._stream.runtime.monotonic() + interval
+            if self._pinger is None:
+                self._pinger = threading.Thread(
+                    target=self._keep_alive, name=f"pravega-pings-{self._stream.name}", daemon=True
+                )
+                self._pinger.start()
+            self._changed.notify()
+        return transaction
+
+    def _forget(self, transaction: Transaction) -> None:
+        with self._changed:
+            self._open_ones.pop(transaction.id, None)
+            self._due.pop(transaction.id, None)
+            self._ended.append(transaction.id)
+            full = len(self._ended) >= _CLEAR_EVERY
+        if full:
+            self._clear()
+
+    def _clear(self) -> None:
+        """Remove the manifests of what has ended; a failure is left to the next who tends."""
+        with self._changed:
+            ended, self._ended = self._ended, []
+        view = self._stream.view(refresh=False)
+        try:
+            for transaction_id in ended:
+                outcome = view.outcome(transaction_id)
+                if outcome is not None:
+                    tending.clear_one(self._stream, transaction_id, outcome)
+        except PravegaSparkError as error:
+            logger.info("transactions of %s are not cleared yet: %s", self._stream.name, error)
+
+    def _tend(self) -> None:
+        """Finish what others left, now and then, if there is anything."""
+        now = self._stream.runtime.monotonic()
+        if now - self._tended < TEND_SECONDS:
+            return
+        self._tended = now
+        if set(self._stream.view().transactions) - set(self._open_ones):
+            tending.tend(self._stream)
+
+    def _keep_alive(self) -> None:
+        """Extend the leases of what is open, until the writer is closed."""
+        monotonic = self._stream.runtime.monotonic
+        while True:
+            with self._changed:
+                if self._closed:
+                    return
+                pause = min(self._due.values(), default=inf) - monotonic()
+                if pause > 0:
+                    self._changed.wait(None if pause == inf else pause)
+                    continue
+                now = monotonic()
+                ready = [self._open_ones[name] for name, due in self._due.items() if due <= now]
+            for transaction in ready:
+                again = self._ping(transaction)
+                with self._changed:
+                    if transaction.id in self._due:
+                        self._due[transaction.id] = monotonic() + again
+
+    def _ping(self, transaction: Transaction) -> float:
+        """Extend a lease; return the seconds until the next time."""
+        try:
+            if not transaction.keep_alive():
+                return inf
+        except PravegaSparkError as error:
+            logger.warning("the lease of %r was not extended: %s", transaction, error)
+        return leases.ping_interval_seconds(transaction.lease_ms)
+
+    def close(self) -> None:
+        """Stop extending leases; what is still open ends with its lease, unless taken up by id."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._changed.notify_all()
+        if self._guard.pid == os.getpid():
+            if self._pinger is not None:
+                self._pinger.join()
+            self._clear()
+
+    def __enter__(self) -> TransactionalWriter:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def __reduce__(self) -> Any:
+        """Refuse pickling: a writer has a thread and a session."""
+        raise TypeError("a TransactionalWriter cannot be pickled; create it where it is used.")
+
+    def _check_usable(self) -> None:
+        self._guard.check()
+        if self._closed:
+            raise ObjectClosed(
+                f"the transactional writer of stream {self._stream.name} was closed; create a new "
+                "one."
+            )
+
+
+def _execution_ms(lease_ms: int, limit: str | float | None) -> int:
+    if limit is None:
+        return min(MAX_EXECUTION_LEASES * lease_ms, MAX_EXECUTION_MS)
+    execution_ms = parse_duration_ms("max_execution", limit)
+    if execution_ms < lease_ms:
+        raise InvalidConfiguration(
+            f"max_execution {limit!r} is shorter than the lease of {lease_ms // 1000} s."
+        )
+    return execution_ms
