@@ -1,0 +1,385 @@
+"""How fast each segment is written, from the commits of the stream's own log. Pure, no clock.
+
+Pravega measures next to the data and posts scale events to its controller. Here both are one fold
+over the log: the commits tell events and bytes of each segment with their time, the stream's
+policy and layout as well, so that the same commits give the same averages and events, however
+often a scheduled job stopped in between. Rules and numbers are Pravega's (docs/scaling.md).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Final
+
+from pravega_spark.config import ScalingPace, ScalingPolicy, ScalingType
+from pravega_spark.engine.actions import Commit
+from pravega_spark.engine.records import (
+    EPOCH_PREFIX,
+    SEGMENT_PREFIX,
+    STREAM_DOMAIN,
+    StreamRecord,
+    StreamState,
+    decode_epoch,
+    decode_stream,
+)
+from pravega_spark.engine.stream import StreamView
+from pravega_spark.model import Epoch, parse_segment, segment_number
+
+FOR_EVER: Final = (1 << 63) - 1
+"""Cold until this time: until the segment is sealed."""
+UP_FACTORS: Final = (5.0, 2.0, 1.0)
+"""The averages over 2, 5 and 10 minutes call for a split above so many times the target."""
+DOWN_FACTORS: Final = (1.0, 1.0, 1.0, 0.5)
+"""All four averages below so many times the target: the segment is cold."""
+
+Averages = tuple[float, float, float, float]
+"""Rates over about 2, 5, 10 and 20 minutes, in events or in bytes a second."""
+ZERO: Final[Averages] = (0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Events and bytes, fractions of them where a transaction's are spread over time."""
+
+    events: float = 0
+    size_bytes: float = 0
+
+    def __add__(self, other: Amount) -> Amount:
+        """Return the sum of both."""
+        return Amount(self.events + other.events, self.size_bytes + other.size_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a committed transaction brought to one segment, and when the transaction was begun."""
+
+    created_ms: int
+    amount: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What one commit brought to one segment: plain appends together, transactions one by one."""
+
+    plain: Amount = Amount()
+    merged: tuple[Merged, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleUp:
+    """A scale event: the average number ``rule`` of UP_FACTORS was ``rate`` where ``target`` is."""
+
+    time_ms: int
+    splits: int
+    rule: int
+    rate: float
+    target: int
+
+
+@dataclass(slots=True)
+class SegmentRates:
+    """What the log tells of one active segment so far; times are commit times in ms.
+
+    ``since_ms`` is when the statistics began: with the segment, or with its first write after a
+    long silence. ``pending`` is what came after the last tick.
+    """
+
+    since_ms: int
+    ticked_ms: int
+    written_ms: int
+    reported_ms: int
+    up_ms: int
+    """When the last scale-up event was, which mutes further ones; at first the creation."""
+    down_ms: int
+    """The same for scale-down events, which an up event mutes too."""
+    pending: Amount = Amount()
+    events: Averages = ZERO
+    size_bytes: Averages = ZERO
+    up: ScaleUp | None = None
+    cold_until_ms: int = 0
+    cold_since_ms: int = 0
+    """When the mark was set that ends then."""
+
+    @classmethod
+    def begin(cls, time_ms: int) -> SegmentRates:
+        """Return the statistics of a segment that appears at this time: muted, as in Pravega."""
+        return cls(time_ms, time_ms, time_ms, time_ms, time_ms, time_ms)
+
+    def renew(self, time_ms: int) -> None:
+        """Begin the statistics anew after a long silence; mutes and marks stay."""
+        self.since_ms = self.ticked_ms = self.reported_ms = time_ms
+        self.pending, self.events, self.size_bytes = Amount(), ZERO, ZERO
+
+    def mark(self, time_ms: int, until_ms: int) -> None:
+        """Mark the segment cold from one time until another, unless it is cold for longer."""
+        if until_ms > self.cold_until_ms:
+            self.cold_since_ms, self.cold_until_ms = time_ms, until_ms
+
+    def averages(self, kind: ScalingType) -> Averages:
+        """Return the averages of a policy's kind: events a second, or KiB a second."""
+        if kind is ScalingType.DATA_RATE:
+            a, b, c, d = self.size_bytes
+            return a / 1024, b / 1024, c / 1024, d / 1024
+        return self.events
+
+
+@dataclass(slots=True)
+class Rates:
+    """The fold: the statistics of all active segments, by number, as of one version of the log.
+
+    Numbers, not ids: a segment that a rolling transaction repeated under a newer epoch goes on.
+    ``token`` is that of the version's commit, ``time_ms`` its time.
+    """
+
+    pace: ScalingPace
+    version: int
+    token: str
+    time_ms: int
+    life: int
+    epoch: int
+    policy: ScalingPolicy
+    segments: dict[int, SegmentRates] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, view: StreamView, pace: ScalingPace) -> Rates:
+        """Begin at a version of a stream; what was before is not known."""
+        record = view.record
+        time_ms = view.timestamp_ms
+        made = cls(
+            pace, view.version, view.snapshot.token, time_ms, record.life, record.active_epoch,
+            record.configuration.scaling,
+        )  # fmt: skip
+        if record.state is not StreamState.DELETED:
+            made._lay_out(view.active)
+        return made
+
+    @property
+    def may_shrink(self) -> bool:
+        """Whether the policy lets segments merge, and the stream has more than its minimum."""
+        is_fixed = self.policy.type is ScalingType.FIXED
+        return not is_fixed and len(self.segments) > self.policy.minimum
+
+    def apply(self, commit: Commit) -> None:
+        """Take in the commit of the next version."""
+        assert commit.version == self.version + 1, (commit.version, self.version)
+        self.version, self.token, self.time_ms = commit.version, commit.token, commit.timestamp_ms
+        text = commit.domains.get(STREAM_DOMAIN)
+        if text is not None:
+            self._change(commit, decode_stream(text))
+        for number, written in written_by(commit).items():
+            segment = self.segments.get(number)
+            if segment is not None:
+                self._write(segment, written)
+
+    def _change(self, commit: Commit, record: StreamRecord) -> None:
+        """Follow the stream's own record: policy, life and layout."""
+        for segment in self.segments.values():
+            self._mark_if_idle(segment)
+        self.policy = record.configuration.scaling
+        if record.life != self.life or record.state is StreamState.DELETED:
+            self.segments = {}
+        if (record.life, record.active_epoch) != (self.life, self.epoch):
+            text = commit.domains[f"{EPOCH_PREFIX}{record.active_epoch}"]
+            assert text is not None, f"version {commit.version} switches to an epoch it removes"
+            self._lay_out(decode_epoch(record.active_epoch, text))
+        self.life, self.epoch = record.life, record.active_epoch
+
+    def _lay_out(self, epoch: Epoch) -> None:
+        """Keep the segments that go on, begin those that are new, forget those that were sealed."""
+        known = self.segments
+        self.segments = {
+            s.number: known.get(s.number) or SegmentRates.begin(self.time_ms)
+            for s in epoch.segments
+        }
+
+    def is_idle(self, segment: SegmentRates, time_ms: float) -> bool:
+        """Tell whether the segment is cold by that time for want of writes alone.
+
+        While the stream is at its minimum it is not: a mark made then could pair up much later.
+        """
+        return self.may_shrink and time_ms - segment.written_ms > self.pace.idle_ms
+
+    def is_cold(self, segment: SegmentRates, time_ms: float) -> bool:
+        """Tell whether the segment is marked cold at a time, or idle."""
+        return segment.cold_until_ms > time_ms or self.is_idle(segment, time_ms)
+
+    def cold_since(self, segment: SegmentRates, time_ms: float) -> int:
+        """Return when the mark was set by which the segment is cold at a time."""
+        if segment.cold_until_ms > time_ms:
+            return segment.cold_since_ms
+        return segment.written_ms + math.ceil(self.pace.idle_ms)
+
+    def _mark_if_idle(self, segment: SegmentRates) -> None:
+        if self.is_idle(segment, self.time_ms):
+            segment.mark(segment.written_ms + math.ceil(self.pace.idle_ms), FOR_EVER)
+
+    def _write(self, segment: SegmentRates, written: Written) -> None:
+        now = self.time_ms
+        self._mark_if_idle(segment)
+        if now - segment.written_ms > self.pace.idle_ms:
+            segment.renew(now)
+        segment.written_ms = now
+        short = [m.amount for m in written.merged if now - m.created_ms < self.pace.tick_ms]
+        segment.pending = sum(short, segment.pending + written.plain)
+        tick(segment, now, self.pace)
+        if len(short) < len(written.merged):
+            credit(segment, now, written.merged, self.pace)
+        if now - segment.reported_ms > self.pace.report_ms:
+            segment.reported_ms = now
+            self._report(segment)
+
+    def _report(self, segment: SegmentRates) -> None:
+        """Judge the segment, as Pravega's segment store does when it reports to the processor."""
+        now, pace, policy = self.time_ms, self.pace, self.policy
+        age_ms = now - segment.since_ms
+        if policy.type is ScalingType.FIXED or age_ms <= pace.cooldown_ms:
+            return
+        averages = segment.averages(policy.type)
+        rule = too_fast(averages, policy.target, age_ms, pace)
+        if rule is not None:
+            if now - segment.up_ms > pace.mute_ms:
+                splits = max(2, int(max(averages[:3]) / policy.target))
+                segment.up = ScaleUp(now, splits, rule, averages[rule], policy.target)
+                segment.up_ms = segment.down_ms = now
+        elif is_slow(averages, policy.target) and age_ms > pace.windows_ms[3]:
+            if now - segment.down_ms <= pace.mute_ms:
+                return
+            segment.down_ms = now
+            if self.may_shrink:
+                segment.mark(now, now + math.ceil(pace.cold_ms))
+
+    def current(self, number: int, time_ms: int) -> SegmentRates:
+        """Return a segment's statistics as a write of nothing at that time would leave them."""
+        copy = replace(self.segments[number])
+        tick(copy, time_ms, self.pace)
+        return copy
+
+
+def too_fast(averages: Averages, target: int, age_ms: float, pace: ScalingPace) -> int | None:
+    """Return the first average that calls for a split at that age, as an index; None if none."""
+    for rule, factor in enumerate(UP_FACTORS):
+        if averages[rule] > factor * target and age_ms > pace.windows_ms[rule]:
+            return rule
+    return None
+
+
+def is_slow(averages: Averages, target: int) -> bool:
+    """Tell whether all averages are so low that an old enough segment is cold."""
+    return all(r < factor * target for r, factor in zip(averages, DOWN_FACTORS, strict=True))
+
+
+def tick(segment: SegmentRates, now_ms: int, pace: ScalingPace) -> None:
+    """Move the averages on if more than a tick has passed since the last time.
+
+    Whole ticks of silence count as 0; what is left, one to two ticks, has all that is pending.
+    """
+    passed = now_ms - segment.ticked_ms
+    if passed <= pace.tick_ms:
+        return
+    silent = int(passed // pace.tick_ms) - 1
+    seconds = (passed - silent * pace.tick_ms) / 1_000
+    pending = segment.pending
+    segment.ticked_ms, segment.pending = now_ms, Amount()
+    segment.events = _moved(segment.events, pending.events / seconds, silent, pace)
+    segment.size_bytes = _moved(segment.size_bytes, pending.size_bytes / seconds, silent, pace)
+
+
+def _moved(averages: Averages, instant: float, silent: int, pace: ScalingPace) -> Averages:
+    """Return the averages after so many silent ticks and one of the instant rate.
+
+    The first rate above 0 is taken as it is, since there is no average yet to move.
+    """
+    a, b, c, d = (
+        instant if rate == 0.0 else _toward(instant, rate * keep**silent, keep)
+        for rate, keep in zip(averages, keeps(pace), strict=True)
+    )
+    return a, b, c, d
+
+
+def _toward(instant: float, rate: float, keep: float) -> float:
+    return rate + (1.0 - keep) * (instant - rate)
+
+
+@lru_cache(maxsize=64)
+def keeps(pace: ScalingPace) -> Averages:
+    """Return what one tick leaves of each average: exp(-tick / window)."""
+    a, b, c, d = (math.exp(-pace.tick_ms / window_ms) for window_ms in pace.windows_ms)
+    return a, b, c, d
+
+
+def credit(segment: SegmentRates, now_ms: int, merged: Sequence[Merged], pace: ScalingPace) -> None:
+    """Count transactions as if their events had come evenly, tick by tick, over their lives.
+
+    Of a life of L ms each tick gets count x tick / L, whose rate is count / L; what k ticks of a
+    rate add to an average is the share 1 - keep^k of it. Shorter ones than a tick are not for here.
+    """
+    events, size_bytes = segment.events, segment.size_bytes
+    lives = [(m, now_ms - m.created_ms) for m in merged if now_ms - m.created_ms >= pace.tick_ms]
+    segment.events = _credited(events, [(m.amount.events, life) for m, life in lives], pace)
+    segment.size_bytes = _credited(
+        size_bytes, [(m.amount.size_bytes, life) for m, life in lives], pace
+    )
+
+
+def _credited(
+    averages: Averages, counts: Sequence[tuple[float, int]], pace: ScalingPace
+) -> Averages:
+    """Return the averages with counts, each spread over a life in ms; the first is taken whole."""
+    a, b, c, d = (
+        rate
+        + sum(
+            count * 1_000 / life_ms * (1.0 - keep ** (life_ms / pace.tick_ms) if rate else 1.0)
+            for count, life_ms in counts
+        )
+        for rate, keep in zip(averages, keeps(pace), strict=True)
+    )
+    return a, b, c, d
+
+
+def written_by(commit: Commit) -> dict[int, Written]:
+    """Return what a commit brought to each segment, by segment number.
+
+    Read from its metrics; only segments whose record the commit moved on count, so that a rewrite
+    of files does not. Transactions are told apart by the parameter ``transactions``.
+    """
+    parameters = commit.info.get("operationParameters") or {}
+    found: dict[int, Written] = {}
+    if "transactions" in parameters:
+        for transaction in json.loads(parameters["transactions"]):
+            rows = _ids(transaction["rowsBySegment"])
+            sizes = _ids(transaction["bytesBySegment"])
+            for number, amount in _amounts(commit, rows, sizes):
+                merged = Merged(transaction["created"], amount)
+                before = found.get(number, _NOTHING)
+                found[number] = Written(before.plain, (*before.merged, merged))
+        return found
+    metrics = commit.info.get("operationMetrics") or {}
+    rows = _ids(_cells(metrics.get("rowsBySegment", "")))
+    sizes = _ids(_cells(metrics.get("bytesBySegment", "")))
+    for number, amount in _amounts(commit, rows, sizes):
+        found[number] = Written(found.get(number, _NOTHING).plain + amount)
+    return found
+
+
+_NOTHING: Final = Written()
+
+
+def _amounts(
+    commit: Commit, rows: Mapping[int, int], sizes: Mapping[int, int]
+) -> Iterator[tuple[int, Amount]]:
+    for segment_id, events in rows.items():
+        if f"{SEGMENT_PREFIX}{segment_id}" in commit.domains:
+            yield segment_number(segment_id), Amount(events, sizes.get(segment_id, 0))
+
+
+def _cells(text: str) -> dict[str, str]:
+    """Read ``0#0=12,1#0=3``."""
+    return dict(cell.split("=") for cell in text.split(",") if cell)
+
+
+def _ids(cells: Mapping[str, int | str]) -> dict[int, int]:
+    return {parse_segment(segment): int(number) for segment, number in cells.items()}
