@@ -1,4 +1,4 @@
-"""Spark Connect and a standalone cluster, each with a driver of its own."""
+"""Spark Connect, a standalone cluster and a killed query, each with a driver of its own."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from typing import Any
 import pyspark
 import pytest
 
+from pravega_spark.config import ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.crashpoints import CRASH_VARIABLE
+from pravega_spark.manager import StreamManager
 from tests.s3server import S3Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -41,9 +44,9 @@ def environment() -> dict[str, str]:
     }
 
 
-def run(app: str, *arguments: str, **variables: str) -> dict[str, Any]:
-    """Run an application to its end and return the JSON of its last line."""
-    done = subprocess.run(
+def attempt(app: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run an application to its end, whatever that is."""
+    return subprocess.run(
         [sys.executable, str(HERE / app), *arguments],
         env={**environment(), **variables},
         capture_output=True,
@@ -51,6 +54,11 @@ def run(app: str, *arguments: str, **variables: str) -> dict[str, Any]:
         timeout=500,
         check=False,
     )
+
+
+def run(app: str, *arguments: str, **variables: str) -> dict[str, Any]:
+    """Run an application to its end and return the JSON of its last line."""
+    done = attempt(app, *arguments, **variables)
     assert done.returncode == 0, done.stderr[-4000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert isinstance(found, dict)
@@ -120,6 +128,38 @@ def test_standalone_cluster_retries_and_speculates_and_every_event_is_there_once
         for key in range(7):
             held = [n for n in events if n % 7 == key]
             assert held == sorted(held), name
+
+
+def test_query_whose_sink_is_killed_after_its_commit_copies_every_event_once(
+    tmp_path: Path,
+) -> None:
+    root, checkpoint = tmp_path / "root", tmp_path / "checkpoint"
+    manager = StreamManager(root)
+    manager.create_scope("s")
+    for name in ("s/a", "s/b"):
+        manager.create_stream(name, StreamConfiguration(ScalingPolicy.fixed(2)))
+    with manager.create_writer("s/a") as writer:
+        for n in range(50):
+            writer.write_event(str(n), f"k{n % 7}")
+
+    arguments = ("copying_app.py", str(root), str(checkpoint))
+    killed = attempt(*arguments, **{CRASH_VARIABLE: "commit.applied"})
+    assert killed.returncode == 1
+    assert "Python worker exited unexpectedly" in killed.stderr
+    assert len(numbers(manager, "s/b")) == 20, "the batch is in the stream"
+    assert (checkpoint / "offsets" / "0").exists()
+    assert not (checkpoint / "commits" / "0").exists(), "and Spark does not know"
+
+    assert run(*arguments)["sizes"] == [20, 20, 10]
+    found = numbers(manager, "s/b")
+    assert sorted(found) == list(range(50))
+    for key in range(7):
+        assert [n for n in found if n % 7 == key] == list(range(key, 50, 7))
+    assert manager.stream_info("s/b").version == 3, "one commit a batch, none for the replayed one"
+
+
+def numbers(manager: StreamManager, stream: str) -> list[int]:
+    return [int(event.data) for event in manager.read(stream)]
 
 
 def test_spark_connect_batch_and_streaming(tmp_path: Path) -> None:
