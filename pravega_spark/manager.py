@@ -7,7 +7,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from pravega_spark.config import PREPARED_LIMIT, StreamConfiguration, parse_duration_ms
+from pravega_spark.config import (
+    KEEP_COMPLETED,
+    PREPARED_LIMIT,
+    StreamConfiguration,
+    parse_duration_ms,
+)
 from pravega_spark.engine import cuts, epochs, lifecycle, sweeping
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.encoding import Serializer
@@ -210,21 +215,29 @@ class StreamManager:
         )
 
     def sweep_stream(
-        self, stream: str, *, grace: str | float = "1 day", retain: str | float = "30 days"
+        self,
+        stream: str,
+        *,
+        grace: str | float = "1 day",
+        retain: str | float = "30 days",
+        keep_completed: str | float = KEEP_COMPLETED,
     ) -> SweepResult:
         """Delete what the stream needs no more; for a scheduled job, safe to repeat and to kill.
 
         Goes: files staged longer than ``grace`` ago that no retained version holds, the log
-        entries of versions older than ``retain``, and the records of writers without an id of
-        their own. ``grace`` must be longer than any job that writes to the stream. The stream's
-        ``metadata/`` table is swept with it. Raises NoSuchStream.
+        entries of versions older than ``retain``, the records of writers without an id of their
+        own, and the outcomes of transactions that ended longer than ``keep_completed`` ago.
+        ``grace`` must be longer than any job that writes to the stream. Abandoned transactions
+        are aborted first, and the stream's ``metadata/`` table is swept too. Raises NoSuchStream.
         """
+        ages_ms = {
+            "grace_ms": parse_duration_ms("grace", grace),
+            "retain_ms": parse_duration_ms("retain", retain),
+            "completed_ms": parse_duration_ms("keep_completed", keep_completed),
+        }
         self._view(stream)
-        return sweeping.sweep(
-            self._stream(stream),
-            grace_ms=parse_duration_ms("grace", grace),
-            retain_ms=parse_duration_ms("retain", retain),
-        )
+        tending.tend(self._stream(stream))
+        return sweeping.sweep(self._stream(stream), **ages_ms)
 
     def sweep_scope(
         self, scope: str, *, grace: str | float = "1 day", retain: str | float = "30 days"

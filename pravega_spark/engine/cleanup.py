@@ -26,8 +26,10 @@ from pravega_spark.engine.files import OFFSET_COLUMN, SEGMENT_COLUMN
 from pravega_spark.engine.log import Log
 from pravega_spark.engine.snapshot import LOG_DOMAIN, Snapshot
 from pravega_spark.engine.statefile import state_key, state_version
+from pravega_spark.engine.store.base import Entry
 
 _STAGED = re.compile(r".*/data/v(\d+)/[^/]+")
+_OF_TRANSACTION = re.compile(r".*/data/t-([^/]+)/[^/]+")
 _STRAY = re.compile(rf"{SEGMENT_COLUMN}=[^/]+/{OFFSET_COLUMN}=[^/]+/[^/]+")
 """How Delta's writers, and not we, name files: by the partition columns."""
 _CLOCK = "clock.json"
@@ -87,13 +89,14 @@ def sweep_files(log: Log, *, grace_ms: int | None = None) -> Swept:
     """
     if log.refresh(settle=True) is None:
         return Swept(0, 0)
+    stored = log.store.list(f"{log.path}/data")
+    strays = {} if grace_ms is None else _strays(log, grace_ms)
+    log.refresh(settle=True)  # after the listing: no file in it can be of what began later
     with log.files() as files:
         snapshot = log.snapshot
         assert snapshot is not None
         live = {add.path for add in files.all()}
-    doomed = _staged_below(log, snapshot.horizon)
-    if grace_ms is not None:
-        doomed |= _strays(log, grace_ms)
+    doomed = strays | _cannot_be_committed(log, snapshot, stored)
     doomed = {path: size for path, size in doomed.items() if path not in live}
     if doomed:
         for commit in log.reader.span(snapshot.cleanup, snapshot.version):
@@ -106,12 +109,17 @@ def sweep_files(log: Log, *, grace_ms: int | None = None) -> Swept:
     return Swept(len(doomed), sum(doomed.values()))
 
 
-def _staged_below(log: Log, horizon: int) -> dict[str, int]:
-    """Return path and size of every stored file that was staged below the horizon."""
+def _cannot_be_committed(log: Log, snapshot: Snapshot, stored: Iterable[Entry]) -> dict[str, int]:
+    """Return path and size of the files that no later commit can name.
+
+    Those staged below the horizon, and those of transactions that have ended: a transaction's
+    files are written after its beginning was committed, and named by its last commit or never.
+    """
     found: dict[str, int] = {}
-    for entry in log.store.list(f"{log.path}/data"):
-        staged = _STAGED.fullmatch(entry.key)
-        if staged is not None and int(staged[1]) < horizon:
+    for entry in stored:
+        staged, shared = _STAGED.fullmatch(entry.key), _OF_TRANSACTION.fullmatch(entry.key)
+        below = staged is not None and int(staged[1]) < snapshot.horizon
+        if below or (shared is not None and shared[1] not in snapshot.open):
             found[entry.key.removeprefix(f"{log.path}/")] = entry.size
     return found
 

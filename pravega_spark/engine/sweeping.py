@@ -15,7 +15,7 @@ from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.history import HistoryRow, append_history, history_log
 from pravega_spark.engine.hygiene import maintain
 from pravega_spark.engine.log import Log
-from pravega_spark.engine.records import WRITER_PREFIX
+from pravega_spark.engine.records import OUTCOME_PREFIX, WRITER_PREFIX, decode_outcome
 from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.stream import Stream
 from pravega_spark.engine.writers import is_anonymous
@@ -31,7 +31,8 @@ class SweepResult:
 
     horizon: int
     cleanup: int
-    writers: int
+    records: int
+    """Writers without an id of their own, and outcomes of transactions, that went to history."""
     files: int
     size_bytes: int
     commits: int
@@ -47,20 +48,23 @@ class _Marks:
     commits: int
 
 
-def sweep(stream: Stream, *, grace_ms: int, retain_ms: int) -> SweepResult:
+def sweep(stream: Stream, *, grace_ms: int, retain_ms: int, completed_ms: int) -> SweepResult:
     """Sweep a stream once, then its history, which the counts of what was deleted include.
 
-    The rules are those of :func:`sweep_table`. Raises NoSuchStream.
+    The rules are those of :func:`sweep_table`. Outcomes of transactions older than
+    ``completed_ms`` become rows of the history. Raises NoSuchStream.
     """
     stream.view()
     marks = _clean(stream.log, grace_ms, retain_ms)
-    rows = _leaving(marks.snapshot, marks.horizon)
+    ended_before_ms = stream.runtime.now_ms() - completed_ms
+    rows = _leaving(marks.snapshot, marks.horizon, ended_before_ms)
     append_history(stream, rows)
     crash_point("sweep.history")
     names = {row.name for row in rows}
 
     def leaving(snapshot: Snapshot) -> list[str]:
-        return [row.name for row in _leaving(snapshot, marks.horizon) if row.name in names]
+        rows = _leaving(snapshot, marks.horizon, ended_before_ms)
+        return [row.name for row in rows if row.name in names]
 
     events = _finish(stream.log, marks, grace_ms, leaving)
     history = sweep_table(history_log(stream), grace_ms=grace_ms, retain_ms=retain_ms)
@@ -117,9 +121,18 @@ def _finish(
     )
 
 
-def _leaving(snapshot: Snapshot, horizon: int) -> list[HistoryRow]:
-    """Return the writers without an id of their own whose last commit is below the horizon."""
+def _leaving(snapshot: Snapshot, horizon: int, ended_before_ms: int) -> list[HistoryRow]:
+    """Return what the state can do without from the horizon on.
+
+    Writers without an id of their own whose last commit is below it, and outcomes of transactions
+    that are below it and old enough.
+    """
     rows = []
+    for domain in snapshot.names(OUTCOME_PREFIX):
+        text = snapshot.domains[domain]
+        outcome = decode_outcome(domain.removeprefix(OUTCOME_PREFIX), text)
+        if outcome.version < horizon and outcome.ended_ms < ended_before_ms:
+            rows.append(HistoryRow("transaction", outcome.version, domain, text))
     for domain in snapshot.names(WRITER_PREFIX):
         if is_anonymous(domain.removeprefix(WRITER_PREFIX)):
             version = int(snapshot.get(domain)[2])  # type: ignore[index]

@@ -414,7 +414,7 @@ def test_scope_is_swept_apart_from_its_streams(manager: StreamManager, store: Sp
 
     manager._runtime.sleep(60)
     result = manager.sweep_scope("s", grace=0, retain=0)
-    assert (result.files, result.writers) == (before - 1, 0)
+    assert (result.files, result.records) == (before - 1, 0)
     assert len(store.list("s/_scope/data")) == 1
     assert [store.list(f"s/t{n}/events") for n in range(4)] == commits
     assert manager_of(store).list_streams("s", tag="two") == [f"s/t{n}" for n in range(4)]

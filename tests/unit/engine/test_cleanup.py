@@ -5,6 +5,7 @@ import random
 import pytest
 
 from pravega_spark.config import CLEANUP_WAIT_SECONDS
+from pravega_spark.engine.actions import Body
 from pravega_spark.engine.append import append
 from pravega_spark.engine.cleanup import (
     Swept,
@@ -15,7 +16,7 @@ from pravega_spark.engine.cleanup import (
 )
 from pravega_spark.engine.hygiene import maintain
 from pravega_spark.engine.log import Log
-from pravega_spark.engine.snapshot import Snapshot
+from pravega_spark.engine.snapshot import OPEN_PREFIX, Snapshot
 from pravega_spark.engine.store.fault_plans import Rule
 from pravega_spark.engine.store.faults import Fault
 from pravega_spark.engine.store.memory import MemoryStore
@@ -221,19 +222,19 @@ def test_sweep_deletes_exactly_what_no_retained_version_needs() -> None:
         write(stream, [("k", b"%d" % n)])
     orphan_old = staged(stream, [("k", b"never")], version=2)[0].path
     orphan_new = staged(stream, [("k", b"never")], version=5)[0].path
-    in_transaction = f"{log.path}/data/t-0001/x.parquet"
-    log.store.put(in_transaction, b"x")
+    for name in ("open", "ended"):
+        log.store.put(f"{log.path}/data/t-{name}/x.parquet", b"x")
     paths = [add.path for add in log.reader.span(0, 4) for add in add.adds]
     put(log, "removes", removes=paths[:1])  # version 5: below the mark
-    put(log, "more")
+    log.commit(lambda snapshot: Body("BEGIN", domains={f"{OPEN_PREFIX}open": "[]"}))
     put(log, "removes", removes=paths[1:2])  # version 7: above the mark
     raise_horizon(log, 5, 5)
 
     swept = sweep_files(log)
 
-    assert swept.files == 2
+    assert swept.files == 3
     gone = {paths[0], orphan_old}
-    assert set(files_of(log)) == {*paths, orphan_new, "data/t-0001/x.parquet"} - gone
+    assert set(files_of(log)) == {*paths, orphan_new, "data/t-open/x.parquet"} - gone
     assert sweep_files(log).files == 0
 
 

@@ -40,7 +40,8 @@ def stream_of() -> tuple[FakeRuntime, Stream]:
 
 
 def sweep_now(stream: Stream, hours: int = 2) -> SweepResult:
-    return sweep(again(stream), grace_ms=hours * HOUR_MS, retain_ms=hours * HOUR_MS)
+    ages_ms = dict.fromkeys(("grace_ms", "retain_ms", "completed_ms"), hours * HOUR_MS)
+    return sweep(again(stream), **ages_ms)
 
 
 def test_version_at_a_time_is_the_newest_one_committed_by_then() -> None:
@@ -115,7 +116,7 @@ def test_writers_without_an_id_leave_the_state_and_become_history() -> None:
     for name in names:
         write(stream, [("k", b"x")], Succession(name, 0, 0, 1))
     runtime.sleep(3 * 3_600)
-    assert sweep_now(stream).writers == 3  # the newest one's last commit is the horizon
+    assert sweep_now(stream).records == 3  # the newest one's last commit is the horizon
     assert [name for name in names if again(stream).view().writer(name)] == names[3:]
     with pytest.raises(CommitUnknown, match="open a new writer"):
         write(stream, [("k", b"y")], Succession(names[0], 0, 1, 2))
