@@ -5,9 +5,10 @@
 One query replays the flights, in the order in which they left, into a stream with the carrier as
 routing key. A second one reads the stream meanwhile, joins the weather, and keeps the departure
 delays by carrier and hour in a Delta table. In the middle the first one, a process of its own, is
-killed with SIGKILL and started again. At the end every event is looked for in the stream, and the
-table is computed again without it. The last line of the output is one JSON object; the exit
-status is 0 if all checks held, 1 if not, and 2 for input that cannot be used.
+killed with SIGKILL and started again, and the stream's segments are split for their load. At the
+end every event is looked for in the stream, and the table is computed again without it. The last
+line of the output is one JSON object; the exit status is 0 if all checks held, 1 if not, and 2
+for input that cannot be used.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(argv)
     try:
         dataset = load(arguments)
-        place = prepare(arguments.root, arguments.stream, arguments.segments)
+        place = prepare(arguments.root, arguments.stream, arguments.segments, dataset.events)
     except (InputError, PravegaSparkError, OSError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 2
@@ -108,7 +109,8 @@ def announce(console: Console, dataset: Dataset, place: Place) -> None:
     """Say what will be done, and where."""
     console.print(
         f"{dataset.events:,} events of {dataset.source}, in the order of time, into "
-        f"{place.stream}: {place.segments} segments, routing key {dataset.key}.\n"
+        f"{place.stream}: {place.segments} segments, routing key {dataset.key}, to be split when "
+        f"one takes more than {place.target:,} events a second.\n"
         f"The stream is in {place.root}; the rest goes to {place.work}, emptied first.",
         soft_wrap=True,
         markup=False,

@@ -95,6 +95,7 @@ def _throughput(axes: Axes, story: Story) -> None:
     axes.set_ylim(0, axes.dataLim.ymax * 1.25)
     axes.tick_params(labelbottom=False)
     _mark_kill(axes, story, label=True)
+    _mark_splits(axes, story)
     axes.legend(loc="lower right", bbox_to_anchor=(1, 0.985), ncols=2, borderpad=0)
 
 
@@ -110,6 +111,23 @@ def _lag(axes: Axes, story: Story) -> None:
     axes.set_ylim(bottom=0)
     axes.set_xlim(0, seconds[-1])
     _mark_kill(axes, story)
+
+
+def _mark_splits(axes: Axes, story: Story) -> None:
+    """Draw a line where segments were split."""
+    if not story.splits:
+        return
+    at = story.splits[0].at - _first_event(story)
+    axes.axvline(at, color=WRITTEN, linewidth=1.2, linestyle="--")
+    count = len(story.splits)
+    axes.annotate(
+        f"{count} segment{'s' * (count > 1)} split",
+        (at, 0.03),
+        xytext=(6, 0),
+        xycoords=("data", "axes fraction"),
+        textcoords="offset points",
+        color=WRITTEN,
+    )
 
 
 def _mark_kill(axes: Axes, story: Story, *, label: bool = False) -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from demo_input import InputError
-from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
+from demo_scaling import policy
+from pravega_spark import StreamConfiguration, StreamManager
 from pravega_spark.names import split_stream
 
 WORK = Path("out", "demo")
@@ -22,6 +23,8 @@ class Place:
     root: str
     stream: str
     segments: int
+    target: int
+    """Events a second in a segment above which it is split."""
     work: Path
 
     def path(self, name: str) -> str:
@@ -29,16 +32,17 @@ class Place:
         return str(self.work / name)
 
 
-def prepare(root: str | None, stream: str, segments: int) -> Place:
+def prepare(root: str | None, stream: str, segments: int, events: int) -> Place:
     """Empty the demo's folder and create the stream; a root of the user's own is kept as it is.
+
+    It scales by a target that so many ``events`` will be above.
 
     Raises InputError if that would remove or change something that is not the demo's own, and
     what StreamManager raises for a root, name or number that it cannot use.
     """
     scope, _ = split_stream(stream)
-    configuration = StreamConfiguration(
-        scaling=ScalingPolicy.fixed(segments), tags=frozenset({"demo"})
-    )
+    scaling = policy(events, segments)
+    configuration = StreamConfiguration(scaling=scaling, tags=frozenset({"demo"}))
     work = WORK.resolve()
     if work.exists() and any(work.iterdir()) and not (work / MARK).exists():
         raise InputError(f"{work} was not made by the demo, so it is not emptied: move it away.")
@@ -56,7 +60,7 @@ def prepare(root: str | None, stream: str, segments: int) -> Place:
         )
     if root is not None:
         _empty(work)
-    return Place(manager.root, stream, segments, work)
+    return Place(manager.root, stream, segments, scaling.target, work)
 
 
 def _check_root(root: str, work: Path) -> None:

@@ -7,10 +7,12 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import IO
+
+from demo_scaling import Split
 
 KILL_FROM = 0.4
 """From this part of the events on, the ingest is killed at the worst moment that is seen."""
@@ -115,6 +117,8 @@ class Story:
     killed_batch: int | None = None
     killed_durable: bool = False
     """Whether the batch that was in flight was in the stream already: it must not come twice."""
+    splits: list[Split] = field(default_factory=list)
+    """Segments that were split for their load."""
     ingested_at: float = 0.0
     read_at: float = 0.0
 
@@ -178,6 +182,10 @@ class Replay:
         """Note the reading query's batches: (start, end, events) by the monotonic clock."""
         for start, end, events in batches:
             self.story.reads.append((start - self._started, end - self._started, events))
+
+    def note_splits(self, splits: Sequence[Split]) -> None:
+        """Note the splits: they come with the monotonic clock's time."""
+        self.story.splits += [replace(split, at=split.at - self._started) for split in splits]
 
     def _now(self) -> float:
         return time.monotonic() - self._started

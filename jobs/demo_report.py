@@ -105,6 +105,7 @@ def summary(run: Run) -> str:
         "batches_written": len(run.batch_rows),
         "batches_read": len(run.story.reads),
         "segments": run.place.segments,
+        "splits": len(story.splits),
         "root": run.place.root,
         "stream": run.place.stream,
         "table": run.place.path(TABLE),
@@ -124,6 +125,7 @@ def _steps(run: Run) -> list[tuple[str, str, str]]:
             f"{run.write_rate:,.0f} events/s",
         ),
         ("kill", _kill(story), f"back after {run.outage:.1f} s" if story.killed_at else ""),
+        ("scale", _scale(run), f"{len(story.splits)} splits"),
         (
             "read",
             f"readStream, by {dataset.key} and hour: {len(run.story.reads)} micro-batches",
@@ -136,6 +138,14 @@ def _steps(run: Run) -> list[tuple[str, str, str]]:
         ),
         ("all", "with input and checks", f"{run.seconds:.1f} s"),
     ]
+
+
+def _scale(run: Run) -> str:
+    policy = f"by event rate, target {run.place.target:,} a second in a segment"
+    if not run.story.splits:
+        return f"{policy}: none was above it for long enough"
+    first = run.story.splits[0]
+    return f"{policy}: at {first.at:.1f} s, {first.segment}: {first.reason}"
 
 
 def _kill(story: Story) -> str:

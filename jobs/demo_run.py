@@ -24,6 +24,7 @@ from demo_input import Dataset, write_feed
 from demo_place import Place
 from demo_replay import Ingest, OnSample, Replay, ReplayFailed
 from demo_report import INGEST_LOG, SPARK_LOG, TABLE, Run
+from demo_scaling import Scaler
 from pravega_spark import StreamManager
 
 CLOSING_EVENTS = 1
@@ -77,6 +78,7 @@ def run(dataset: Dataset, place: Place, on_sample: OnSample, *, started: float) 
     feed = place.path("feed")
     batch_rows = write_feed(dataset, Path(feed))
     manager, reading = StreamManager(place.root), Reading()
+    scaler = Scaler(place.root, place.stream)
     ingest = make_ingest(place, feed)
     replay = Replay(
         ingest,
@@ -98,12 +100,15 @@ def run(dataset: Dataset, place: Place, on_sample: OnSample, *, started: float) 
             table=place.path(TABLE),
             checkpoint=place.path("checkpoints/delays"),
         )
+        scaler.start()
         replay.run()
         with manager.create_writer(place.stream) as writer:
             writer.write_event(closing_event(dataset))
         replay.wait(lambda: reading.has_passed(dataset.last_hour))
         replay.note_reads(reading.batches)
+        replay.note_splits(scaler.splits)
     finally:
+        scaler.stop()
         ingest.stop()
         if reading.query is not None:
             reading.query.stop()

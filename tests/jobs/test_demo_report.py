@@ -46,7 +46,7 @@ def story() -> Story:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     dataset = load_flights(limit=1_000)
-    place = Place("file:///root", "nyc/flights", 4, tmp_path_factory.mktemp("work"))
+    place = Place("file:///root", "nyc/flights", 4, 350, tmp_path_factory.mktemp("work"))
     return Run(dataset, place, [100] * 10, story(), FINDINGS, expected_delays(dataset), 12.0)
 
 
