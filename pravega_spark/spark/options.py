@@ -131,6 +131,12 @@ WRITE = (
     Option("txnAppId", values.any_text, "-", "With txnVersion: a batch write happens once."),
     Option("txnVersion", values.version, "-", "A rising number; at or below the last is skipped."),
     Option(
+        "transaction",
+        values.any_text,
+        "-",
+        "Id of an open transaction: the frame becomes visible with its commit (batch only).",
+    ),
+    Option(
         "createIfMissing",
         values.flag,
         "true",
@@ -176,7 +182,6 @@ _LATER = frozenset(
         "retention",
         "scalingpolicy",
         "schema",
-        "transaction",
         "transactiontimeout",
     }
 )

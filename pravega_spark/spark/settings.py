@@ -62,6 +62,7 @@ class WriteSettings:
     routing_key: str | None = None
     event_time: str | None = None
     application: tuple[str, int] | None = None
+    transaction: str | None = None
     create_if_missing: bool = True
     segments: int = 1
     compression: str = "zstd"
@@ -116,13 +117,20 @@ def write_settings(given: Mapping[str, str]) -> WriteSettings:
     if ("txnAppId" in found) != ("txnVersion" in found):
         raise InvalidOption("options txnAppId and txnVersion go together; give both or none.")
     application = (found["txnAppId"], found["txnVersion"]) if "txnAppId" in found else None
+    transaction = found.get("transaction")
+    if transaction is not None and (found.get("createIfMissing") or "numSegments" in found):
+        raise InvalidOption(
+            f"option transaction={transaction} names a transaction of a stream that exists: leave "
+            "createIfMissing and numSegments out."
+        )
     return WriteSettings(
         root=_root(found),
         stream=streams[0],
         routing_key=found.get("routingKey"),
         event_time=found.get("eventTime"),
         application=application,
-        create_if_missing=found.get("createIfMissing", True),
+        transaction=transaction,
+        create_if_missing=found.get("createIfMissing", transaction is None),
         segments=found.get("numSegments", 1),
         compression=found.get("compression", "zstd"),
         max_rows=min(CHUNK_EVENTS, found.get("maxRecordsPerFile", CHUNK_EVENTS)),

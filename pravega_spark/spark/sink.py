@@ -1,5 +1,7 @@
 """The sink: tasks stage chunks, the driver makes one commit, and a repeated batch is skipped.
 
+With the option ``transaction`` the driver enters the chunks into the transaction instead.
+
 ``abort`` never deletes anything: Spark calls it also after a commit whose outcome it could not see.
 """
 
@@ -36,6 +38,7 @@ from pravega_spark.errors import (
 )
 from pravega_spark.manager import StreamManager
 from pravega_spark.names import split_stream
+from pravega_spark.spark import transactions
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.staging import InputColumns, Staging, stage
 
@@ -98,12 +101,18 @@ def check_mode(overwrite: bool) -> None:
 
 
 class PravegaBatchWriter(DataSourceArrowWriter):
-    """Writes a frame in one commit; with txnAppId and txnVersion, at most once."""
+    """Writes a frame in one commit, or as one write of an open transaction.
+
+    With txnAppId and txnVersion at most once: in the stream, or in the transaction.
+    """
 
     def __init__(self, settings: WriteSettings, schema: StructType) -> None:
         """Check the frame's columns and fix the plan, on the driver."""
         self.settings = settings
         self._columns = InputColumns.of(schema, settings)
+        if settings.transaction is not None:
+            self._staging, self._done = transactions.plan(settings, settings.transaction)
+            return
         self._staging, view = plan_staging(settings)
         identity = self._identity()
         known = view.writer(identity.writer_id) if identity else None
@@ -113,7 +122,7 @@ class PravegaBatchWriter(DataSourceArrowWriter):
         if self.settings.application is None:
             return None
         name, number = self.settings.application
-        return Monotone(f"txn:{name}", number)
+        return Monotone(transactions.application_writer(name), number)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Stage one partition; runs in a task."""
@@ -123,18 +132,24 @@ class PravegaBatchWriter(DataSourceArrowWriter):
         return Staged(self._staging.life, self._staging.version, chunks)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Commit what all partitions staged, in their order."""
-        if self._done:
+        """Commit or enter what all partitions staged, in their order."""
+        if self._done or not self._finish(_staged(messages)):
             self._skipped()
-            return
-        appended = commit_staged(self.settings, _staged(messages), self._identity())
-        if appended is not None and appended.duplicate:
-            self._skipped()
+
+    def _finish(self, staged: Sequence[Staged]) -> bool:
+        """Return False if the write is there already."""
+        if self.settings.transaction is None:
+            appended = commit_staged(self.settings, staged, self._identity())
+            return appended is None or not appended.duplicate
+        chunks = _chunks(staged)
+        return not chunks or transactions.enter(self.settings, self.settings.transaction, chunks)
 
     def _skipped(self) -> None:
         name, number = self.settings.application or ("", 0)
+        transaction = self.settings.transaction
         logger.warning(
-            "skipped as duplicate: stream %s has version %d of txnAppId %s, or a later one",
+            "skipped as duplicate: %sstream %s has version %d of txnAppId %s, or a later one",
+            f"transaction {transaction} of " if transaction else "",
             self.settings.stream,
             number,
             name,
@@ -153,6 +168,12 @@ class PravegaStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, settings: WriteSettings, schema: StructType) -> None:
         """Check the frame's columns."""
+        if settings.transaction is not None:
+            raise InvalidOption(
+                "option transaction is for a batch write: a streaming query commits each batch by "
+                "itself. To write its batches into transactions, use foreachBatch, and in it "
+                ".option('transaction', id) on the batch's own write."
+            )
         self.settings = settings
         self._columns = InputColumns.of(schema, settings)
         self._staging: Staging | None = None
@@ -210,7 +231,7 @@ def commit_staged(
     **parameters: object,
 ) -> Appended | None:
     """Commit what the tasks staged, in the order of the partitions; None if there is nothing."""
-    chunks = [found for message in staged for found in message.chunks]
+    chunks = _chunks(staged)
     if not chunks:
         return None
     plans = {(message.life, message.version) for message in staged}
@@ -218,6 +239,10 @@ def commit_staged(
     ((life, version),) = plans
     stream = open_stream(settings.root, settings.stream)
     return append(stream, life, version, chunks, identity, parameters=parameters)
+
+
+def _chunks(staged: Sequence[Staged]) -> list[StagedChunk]:
+    return [found for message in staged for found in message.chunks]
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:

@@ -97,13 +97,17 @@ def _check(column: str, found: DataType, wanted: tuple[type[DataType], ...], wor
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """What the driver fixes for all tasks of a write: stream, life, version, and the routing."""
+    """What the driver fixes for all tasks of a write: stream, life, version, and the routing.
+
+    ``folder`` is where a transaction's chunks lie; without one they lie in the version's.
+    """
 
     root: str
     stream: str
     life: int
     version: int
     segments: tuple[Segment, ...]
+    folder: str | None = None
 
 
 def stage(
@@ -213,6 +217,7 @@ class _Stager:
             events,
             name=f"{self._name}-{len(self._staged)}",
             compression=self._settings.compression,
+            folder=self._staging.folder,
         )
         self._staged.append(future)
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructType, _parse_datatype_json_string
 
 from pravega_spark.engine.stream import open_stream
 from pravega_spark.errors import (
@@ -23,30 +22,9 @@ from pravega_spark.errors import (
 )
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark import staging as staging_module
-from pravega_spark.spark.sink import PravegaBatchWriter, PravegaStreamWriter, Staged
-from pravega_spark.spark.source import PravegaDataSource
+from pravega_spark.spark.sink import PravegaStreamWriter, Staged
 from tests.support import scale
-
-TEXT = {"routing_key": "string", "event": "string"}
-
-
-def schema(**columns: str) -> StructType:
-    fields = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in columns.items()]
-    import json
-
-    found = _parse_datatype_json_string(json.dumps({"type": "struct", "fields": fields}))
-    assert isinstance(found, StructType)
-    return found
-
-
-def source(root: Path, **options: str) -> PravegaDataSource:
-    return PravegaDataSource({"root": str(root), "path": "s/a", **options})
-
-
-def batch_writer(root: Path, columns: dict[str, str] | None = None, **options: str) -> Any:
-    writer = source(root, **options).writer(schema(**(columns or TEXT)), False)
-    assert isinstance(writer, PravegaBatchWriter)
-    return pickle.loads(pickle.dumps(writer))
+from tests.unit.spark.writing import TEXT, batch_writer, read, rows, schema, source
 
 
 def stream_writer(root: Path, **options: str) -> Any:
@@ -54,20 +32,6 @@ def stream_writer(root: Path, **options: str) -> Any:
     writer = source(root, **options).streamWriter(schema(**TEXT), False)
     assert isinstance(writer, PravegaStreamWriter)
     return pickle.loads(pickle.dumps(writer))
-
-
-def rows(first: int, last: int, keys: int = 5) -> pa.RecordBatch:
-    return pa.record_batch(
-        [
-            pa.array([f"k{i % keys}" for i in range(first, last)]),
-            pa.array([str(i) for i in range(first, last)]),
-        ],
-        names=["routing_key", "event"],
-    )
-
-
-def read(root: Path, name: str = "s/a") -> list[int]:
-    return [int(event.data) for event in StreamManager(root).read(name)]
 
 
 def version(root: Path) -> int:
