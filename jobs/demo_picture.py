@@ -122,10 +122,13 @@ def _mark_splits(axes: Axes, story: Story) -> None:
     count = len(story.splits)
     axes.annotate(
         f"{count} segment{'s' * (count > 1)} split",
-        (at, 0.03),
-        xytext=(6, 0),
+        (at, 0.97),
+        xytext=(-5, 0),
         xycoords=("data", "axes fraction"),
         textcoords="offset points",
+        rotation=90,
+        ha="right",
+        va="top",
         color=WRITTEN,
     )
 
