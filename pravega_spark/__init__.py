@@ -5,12 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from pravega_spark import errors
-from pravega_spark.config import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.config import (
+    RetentionPolicy,
+    ScalingPace,
+    ScalingPolicy,
+    StreamConfiguration,
+)
 from pravega_spark.engine.records import SegmentRecord
 from pravega_spark.engine.sweeping import SweepResult
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import (
+    Epoch,
     Event,
     EventPointer,
     KeyRange,
@@ -18,8 +24,13 @@ from pravega_spark.model import (
     SegmentRange,
     StreamCut,
     StreamInfo,
+    TransactionInfo,
+    TransactionStatus,
 )
 from pravega_spark.reader import EventReader, json_deserializer
+from pravega_spark.txn.tending import Tended
+from pravega_spark.txn.transaction import Transaction
+from pravega_spark.txn.writer import TransactionalWriter
 from pravega_spark.writer import EventStreamWriter, json_serializer
 
 __version__ = "0.1.0"
@@ -36,6 +47,7 @@ def session(builder: Any = None, **conf: Any) -> Any:
 
 
 __all__ = [
+    "Epoch",
     "Event",
     "EventPointer",
     "EventReader",
@@ -43,6 +55,7 @@ __all__ = [
     "KeyRange",
     "PravegaSparkError",
     "RetentionPolicy",
+    "ScalingPace",
     "ScalingPolicy",
     "Segment",
     "SegmentRange",
@@ -52,6 +65,11 @@ __all__ = [
     "StreamInfo",
     "StreamManager",
     "SweepResult",
+    "Tended",
+    "Transaction",
+    "TransactionInfo",
+    "TransactionStatus",
+    "TransactionalWriter",
     "errors",
     "json_deserializer",
     "json_serializer",
