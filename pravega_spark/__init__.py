@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from pravega_spark import errors
-from pravega_spark.config import (
-    RetentionPolicy,
-    ScalingPace,
-    ScalingPolicy,
-    StreamConfiguration,
-)
-from pravega_spark.engine.records import SegmentRecord
-from pravega_spark.engine.sweeping import SweepResult
-from pravega_spark.errors import PravegaSparkError
-from pravega_spark.manager import StreamManager
-from pravega_spark.model import (
-    Epoch,
-    Event,
-    EventPointer,
-    KeyRange,
-    Segment,
-    SegmentRange,
-    StreamCut,
-    StreamInfo,
-    TransactionInfo,
-    TransactionStatus,
-)
-from pravega_spark.reader import EventReader, json_deserializer
-from pravega_spark.txn.tending import Tended
-from pravega_spark.txn.transaction import Transaction
-from pravega_spark.txn.writer import TransactionalWriter
-from pravega_spark.writer import EventStreamWriter, json_serializer
+if TYPE_CHECKING:
+    from pravega_spark import errors
+    from pravega_spark.config import (
+        RetentionPolicy,
+        ScalingPace,
+        ScalingPolicy,
+        StreamConfiguration,
+    )
+    from pravega_spark.engine.records import SegmentRecord
+    from pravega_spark.engine.sweeping import SweepResult
+    from pravega_spark.errors import PravegaSparkError
+    from pravega_spark.manager import StreamManager
+    from pravega_spark.model import (
+        Epoch,
+        Event,
+        EventPointer,
+        KeyRange,
+        Segment,
+        SegmentRange,
+        StreamCut,
+        StreamInfo,
+        TransactionInfo,
+        TransactionStatus,
+    )
+    from pravega_spark.reader import EventReader, json_deserializer
+    from pravega_spark.txn.tending import Tended
+    from pravega_spark.txn.transaction import Transaction
+    from pravega_spark.txn.writer import TransactionalWriter
+    from pravega_spark.writer import EventStreamWriter, json_serializer
 
 __version__ = "0.1.0"
 
@@ -75,3 +77,48 @@ __all__ = [
     "json_serializer",
     "session",
 ]
+
+_HOMES = {
+    "Epoch": "model",
+    "Event": "model",
+    "EventPointer": "model",
+    "EventReader": "reader",
+    "EventStreamWriter": "writer",
+    "KeyRange": "model",
+    "PravegaSparkError": "errors",
+    "RetentionPolicy": "config",
+    "ScalingPace": "config",
+    "ScalingPolicy": "config",
+    "Segment": "model",
+    "SegmentRange": "model",
+    "SegmentRecord": "engine.records",
+    "StreamConfiguration": "config",
+    "StreamCut": "model",
+    "StreamInfo": "model",
+    "StreamManager": "manager",
+    "SweepResult": "engine.sweeping",
+    "Tended": "txn.tending",
+    "Transaction": "txn.transaction",
+    "TransactionInfo": "model",
+    "TransactionStatus": "model",
+    "TransactionalWriter": "txn.writer",
+    "json_deserializer": "reader",
+    "json_serializer": "writer",
+}
+"""Where each name is: imported when it is asked for, as a worker of Spark needs few of them."""
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+if not TYPE_CHECKING:  # with it in sight, no type checker would miss a name that does not exist
+
+    def __getattr__(name: str) -> Any:
+        if name == "errors":
+            return importlib.import_module("pravega_spark.errors")
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"pravega_spark.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value

@@ -2,7 +2,7 @@
 
 Spark 4 imports every top-level module named ``pyspark_*`` and registers its ``DefaultSource``. It
 does so unguarded, when a session first uses *any* Python data source, so this module never raises:
-where ours cannot be imported (no pyarrow, say), the others must go on working.
+where ours cannot be imported (an old Spark, say), the others must go on working.
 ``import pravega_spark.spark.source`` then tells what is missing.
 """
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
+
+import pytest
 
 import pravega_spark
 
@@ -59,6 +63,36 @@ def test_every_name_in_the_package_is_listed_as_public() -> None:
     assert bound - OWN_USE - set(pravega_spark.__all__) == set()
 
 
+def test_public_names_are_known_before_they_are_imported() -> None:
+    code = "import pravega_spark; print(*dir(pravega_spark))"
+    assert set(pravega_spark.__all__) <= set(run(code).split())
+    code = "from pravega_spark import *; print(StreamManager.__module__, errors.__name__)"
+    assert run(code).split() == ["pravega_spark.manager", "pravega_spark.errors"]
+
+
+def test_type_checkers_find_every_name_where_it_is_imported_from() -> None:
+    tree = ast.parse(Path(pravega_spark.__file__).read_text())
+    (guarded,) = (node for node in tree.body if ast.unparse(node).startswith("if TYPE_CHECKING"))
+    told = {
+        alias.name: f"{node.module}.".removeprefix("pravega_spark.").rstrip(".")
+        for node in ast.walk(guarded)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert told == {**pravega_spark._HOMES, "errors": ""}
+    assert {*told, "session"} == set(pravega_spark.__all__)
+
+
+def test_name_that_does_not_exist_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'pravega_spark' has no attribute 'Stream'"):
+        _ = pravega_spark.Stream  # type: ignore[attr-defined]
+
+
+def test_package_and_source_import_what_they_need_and_no_engine() -> None:
+    for module in ("pravega_spark", "pravega_spark.errors", "pravega_spark.spark.source"):
+        assert imported_by(module) & {"fsspec", "immutables", "pyarrow", "xxhash"} == set(), module
+
+
 def test_importing_the_package_imports_neither_spark_nor_pandas_nor_s3fs() -> None:
     assert imported_by("pravega_spark") & (HEAVY | {"pyspark", "py4j"}) == set()
 
@@ -70,6 +104,15 @@ def test_spark_finds_the_data_source_by_module_name_and_imports_little() -> None
 
 
 def test_a_source_that_cannot_be_imported_does_not_break_other_sources() -> None:
-    for absent in ("pyarrow", "pyspark", "pravega_spark"):
+    for absent in ("pyspark", "pravega_spark"):
         code = REFUSE + "import pyspark_pravega; print(hasattr(pyspark_pravega, 'DefaultSource'))"
         assert run(code, absent).strip() == "False", absent
+
+
+def test_package_that_is_missing_is_named_when_the_source_is_used() -> None:
+    code = REFUSE + (
+        "from pyspark_pravega import DefaultSource\n"
+        "try: DefaultSource({'root': '/tmp', 'path': 's/t'}).schema()\n"
+        "except ModuleNotFoundError as error: print(error)"
+    )
+    assert run(code, "pyarrow").strip() == "pyarrow"
