@@ -32,6 +32,9 @@ ROW_GROUP_EVENTS = 131_072
 ROW_GROUP_BYTES = 16 * MIB
 COMPRESSION = "zstd"
 
+STORAGE_THREADS = 8
+"""So many chunks of one batch are written at once: their waits for the disk overlap."""
+
 RECENT_FILES = 4_096
 """An open log forgets the list of its newest files, and reads it anew, after about so many."""
 

@@ -63,6 +63,9 @@ class FakeRuntime(Runtime):
     def random(self) -> float:
         return self._random.random()
 
+    def each(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        return [function(item) for item in items]
+
 
 class Spy(FaultyStore):
     """A store that remembers its calls and fails by rules that a test adds."""

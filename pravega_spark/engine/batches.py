@@ -154,16 +154,18 @@ def stage_routed(
     if events is None:
         return []
     name = stream.runtime.token()
-    return [
-        chunk
-        for segment_id, part in group(events, routed.places, routed.segment_ids)
-        for chunk in stage(
+
+    def staged(part: tuple[int, pa.Table]) -> list[StagedChunk]:
+        segment_id, rows = part
+        return stage(
             stream.store,
             stream.path,
             staging_version,
             segment_id,
-            part,
+            rows,
             name=f"{name}-{segment_id}",
             folder=folder,
         )
-    ]
+
+    parts = group(events, routed.places, routed.segment_ids)
+    return [chunk for chunks in stream.runtime.each(staged, parts) for chunk in chunks]

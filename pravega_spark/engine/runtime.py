@@ -1,4 +1,4 @@
-"""What the engine takes from the outside world besides storage: clocks, sleep and randomness.
+"""What the engine takes from the outside world besides storage: clocks, randomness and threads.
 
 They are parameters, so that a simulator can run the real code with its own.
 """
@@ -7,10 +7,18 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+from pravega_spark.config import STORAGE_THREADS
 from pravega_spark.errors import ForkedProcess
+
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
 
 _ELAPSED: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -41,6 +49,41 @@ class Runtime:
     def random(self) -> float:
         """Return a number in [0, 1)."""
         return random.random()
+
+    def each(self, function: Callable[[_In], _Out], items: Sequence[_In]) -> list[_Out]:
+        """Return what ``function`` makes of each item, in order; several wait for storage at once.
+
+        What one of them raises is raised when all have ended.
+        """
+        if len(items) < 2:
+            return [function(item) for item in items]
+        futures = [_threads.pool().submit(function, item) for item in items]
+        wait(futures)
+        return [future.result() for future in futures]
+
+
+class _Threads:
+    """The threads that wait for storage; a forked child makes its own."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Forget the pool: its threads do not survive a fork."""
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def pool(self) -> ThreadPoolExecutor:
+        """Return the pool, made when it is first needed."""
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(STORAGE_THREADS, thread_name_prefix="pravega")
+            return self._pool
+
+
+_threads = _Threads()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_threads.renew)
 
 
 SYSTEM = Runtime()
