@@ -108,7 +108,7 @@ def decide(
     for place, segment in enumerate(active):
         current = rates.current(segment.number, now_ms)
         action, reason = found.get(place) or _left(current, rates, now_ms)
-        averages = current.averages(rates.policy.type)
+        averages = rates.averages(current)
         verdicts.append(Verdict(segment, action, reason, averages))
     return Decision(tuple(verdicts), tuple(requests))
 
@@ -207,7 +207,7 @@ def _why_cold(segment: SegmentRates, rates: Rates, now_ms: int) -> str:
 def _left(segment: SegmentRates, rates: Rates, now_ms: int) -> tuple[Action, str]:
     """Return what is said of a segment with which nothing is done; its averages are of now."""
     pace, policy = rates.pace, rates.policy
-    averages, age_ms = segment.averages(policy.type), now_ms - segment.since_ms
+    averages, age_ms = rates.averages(segment), now_ms - segment.since_ms
     rule = too_fast(averages, policy.target, pace.windows_ms[3] + 1, pace)
     if rule is None:
         of = f"the target, {policy.target:,} {_UNITS[policy.type]}"

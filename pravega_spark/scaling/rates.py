@@ -3,16 +3,24 @@
 Pravega measures next to the data and posts scale events to its controller. Here both are one fold
 over the log: the commits tell events and bytes of each segment with their time, the stream's
 policy and layout as well, so that the same commits give the same averages and events, however
-often a scheduled job stopped in between. Rules and numbers are Pravega's (docs/scaling.md).
+often a scheduled job stopped in between. Rules and numbers are Pravega's (docs/scaling.md); the
+averages differ from its in two ways, since events come here in commits, not one by one:
+
+* What a commit brings came since the one before, so the ticks in between share it evenly. Pravega
+  counts them as 0, and all in the last.
+* An average is over the time since the statistics began. Pravega's begin at the first rate seen,
+  which of a commit a minute would be twelve times the true one, and still five times after the
+  cool-down of 10 minutes.
+
+Both are Pravega's averages where a segment is written all the time.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Final
 
 from pravega_spark.config import ScalingPace, ScalingPolicy, ScalingType
@@ -43,10 +51,10 @@ ZERO: Final[Averages] = (0.0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Events and bytes, fractions of them where a transaction's are spread over time."""
+    """Events and their bytes."""
 
-    events: float = 0
-    size_bytes: float = 0
+    events: int = 0
+    size_bytes: int = 0
 
     def __add__(self, other: Amount) -> Amount:
         """Return the sum of both."""
@@ -85,7 +93,9 @@ class SegmentRates:
     """What the log tells of one active segment so far; times are commit times in ms.
 
     ``since_ms`` is when the statistics began: with the segment, or with its first write after a
-    long silence. ``pending`` is what came after the last tick.
+    long silence. ``pending`` is what came after the last tick. ``events`` and ``size_bytes`` are
+    sums of the rates by weight: divided by the weight of all time since the beginning, they are
+    the averages.
     """
 
     since_ms: int
@@ -119,12 +129,16 @@ class SegmentRates:
         if until_ms > self.cold_until_ms:
             self.cold_since_ms, self.cold_until_ms = time_ms, until_ms
 
-    def averages(self, kind: ScalingType) -> Averages:
-        """Return the averages of a policy's kind: events a second, or KiB a second."""
-        if kind is ScalingType.DATA_RATE:
-            a, b, c, d = self.size_bytes
-            return a / 1024, b / 1024, c / 1024, d / 1024
-        return self.events
+    def averages(self, kind: ScalingType, pace: ScalingPace) -> Averages:
+        """Return the averages in the unit of a policy: events a second, or KiB a second."""
+        passed_ms = self.ticked_ms - self.since_ms
+        if passed_ms <= 0:
+            return ZERO
+        by_bytes = kind is ScalingType.DATA_RATE
+        sums, unit = (self.size_bytes, 1_024) if by_bytes else (self.events, 1)
+        weights = shares(passed_ms, pace)
+        a, b, c, d = (found / w / unit for found, w in zip(sums, weights, strict=True))
+        return a, b, c, d
 
 
 @dataclass(slots=True)
@@ -225,9 +239,11 @@ class Rates:
         segment.written_ms = now
         short = [m.amount for m in written.merged if now - m.created_ms < self.pace.tick_ms]
         segment.pending = sum(short, segment.pending + written.plain)
-        tick(segment, now, self.pace)
         if len(short) < len(written.merged):
-            credit(segment, now, written.merged, self.pace)
+            tick(segment, now, self.pace)
+            credit(segment, written.merged, self.pace)
+        elif now - segment.ticked_ms > self.pace.tick_ms:
+            tick(segment, now, self.pace)
         if now - segment.reported_ms > self.pace.report_ms:
             segment.reported_ms = now
             self._report(segment)
@@ -238,7 +254,7 @@ class Rates:
         age_ms = now - segment.since_ms
         if policy.type is ScalingType.FIXED or age_ms <= pace.cooldown_ms:
             return
-        averages = segment.averages(policy.type)
+        averages = segment.averages(policy.type, pace)
         rule = too_fast(averages, policy.target, age_ms, pace)
         if rule is not None:
             if now - segment.up_ms > pace.mute_ms:
@@ -258,6 +274,10 @@ class Rates:
         tick(copy, time_ms, self.pace)
         return copy
 
+    def averages(self, segment: SegmentRates) -> Averages:
+        """Return a segment's averages in the unit of the policy."""
+        return segment.averages(self.policy.type, self.pace)
+
 
 def too_fast(averages: Averages, target: int, age_ms: float, pace: ScalingPace) -> int | None:
     """Return the first average that calls for a split at that age, as an index; None if none."""
@@ -272,71 +292,51 @@ def is_slow(averages: Averages, target: int) -> bool:
     return all(r < factor * target for r, factor in zip(averages, DOWN_FACTORS, strict=True))
 
 
+def shares(time_ms: float, pace: ScalingPace) -> Averages:
+    """Return how much so long a time counts in each average: 1 - exp(-time / window).
+
+    For a tick of 5 s that is Pravega's 1 - exp(-(5/60) / W), W in minutes.
+    """
+    a, b, c, d = (-math.expm1(-time_ms / window_ms) for window_ms in pace.windows_ms)
+    return a, b, c, d
+
+
 def tick(segment: SegmentRates, now_ms: int, pace: ScalingPace) -> None:
-    """Move the averages on if more than a tick has passed since the last time.
-
-    Whole ticks of silence count as 0; what is left, one to two ticks, has all that is pending.
-    """
-    passed = now_ms - segment.ticked_ms
-    if passed <= pace.tick_ms:
+    """Move the averages on to a time: what is pending came evenly since the last tick."""
+    passed_ms = now_ms - segment.ticked_ms
+    if passed_ms <= 0:
         return
-    silent = int(passed // pace.tick_ms) - 1
-    seconds = (passed - silent * pace.tick_ms) / 1_000
-    pending = segment.pending
+    share, pending = shares(passed_ms, pace), segment.pending
     segment.ticked_ms, segment.pending = now_ms, Amount()
-    segment.events = _moved(segment.events, pending.events / seconds, silent, pace)
-    segment.size_bytes = _moved(segment.size_bytes, pending.size_bytes / seconds, silent, pace)
+    segment.events = _moved(segment.events, pending.events * 1_000 / passed_ms, share)
+    segment.size_bytes = _moved(segment.size_bytes, pending.size_bytes * 1_000 / passed_ms, share)
 
 
-def _moved(averages: Averages, instant: float, silent: int, pace: ScalingPace) -> Averages:
-    """Return the averages after so many silent ticks and one of the instant rate.
-
-    The first rate above 0 is taken as it is, since there is no average yet to move.
-    """
-    a, b, c, d = (
-        instant if rate == 0.0 else _toward(instant, rate * keep**silent, keep)
-        for rate, keep in zip(averages, keeps(pace), strict=True)
-    )
+def _moved(sums: Averages, rate: float, share: Averages) -> Averages:
+    a, b, c, d = (old + part * (rate - old) for old, part in zip(sums, share, strict=True))
     return a, b, c, d
 
 
-def _toward(instant: float, rate: float, keep: float) -> float:
-    return rate + (1.0 - keep) * (instant - rate)
+def credit(segment: SegmentRates, merged: Iterable[Merged], pace: ScalingPace) -> None:
+    """Count the transactions that lived longer than a tick as if their events had come evenly.
 
-
-@lru_cache(maxsize=64)
-def keeps(pace: ScalingPace) -> Averages:
-    """Return what one tick leaves of each average: exp(-tick / window)."""
-    a, b, c, d = (math.exp(-pace.tick_ms / window_ms) for window_ms in pace.windows_ms)
-    return a, b, c, d
-
-
-def credit(segment: SegmentRates, now_ms: int, merged: Sequence[Merged], pace: ScalingPace) -> None:
-    """Count transactions as if their events had come evenly, tick by tick, over their lives.
-
-    Of a life of L ms each tick gets count x tick / L, whose rate is count / L; what k ticks of a
-    rate add to an average is the share 1 - keep^k of it. Shorter ones than a tick are not for here.
+    Of a life of L ms each tick gets count x tick / L, which is the rate count / L for so long; the
+    time before the statistics began does not count. They are as of the commit of these.
     """
-    events, size_bytes = segment.events, segment.size_bytes
-    lives = [(m, now_ms - m.created_ms) for m in merged if now_ms - m.created_ms >= pace.tick_ms]
-    segment.events = _credited(events, [(m.amount.events, life) for m, life in lives], pace)
-    segment.size_bytes = _credited(
-        size_bytes, [(m.amount.size_bytes, life) for m, life in lives], pace
-    )
+    now_ms = segment.ticked_ms
+    for transaction in merged:
+        life_ms = now_ms - transaction.created_ms
+        if life_ms >= pace.tick_ms:
+            share = shares(min(life_ms, now_ms - segment.since_ms), pace)
+            amount = transaction.amount
+            segment.events = _added(segment.events, amount.events * 1_000 / life_ms, share)
+            segment.size_bytes = _added(
+                segment.size_bytes, amount.size_bytes * 1_000 / life_ms, share
+            )
 
 
-def _credited(
-    averages: Averages, counts: Sequence[tuple[float, int]], pace: ScalingPace
-) -> Averages:
-    """Return the averages with counts, each spread over a life in ms; the first is taken whole."""
-    a, b, c, d = (
-        rate
-        + sum(
-            count * 1_000 / life_ms * (1.0 - keep ** (life_ms / pace.tick_ms) if rate else 1.0)
-            for count, life_ms in counts
-        )
-        for rate, keep in zip(averages, keeps(pace), strict=True)
-    )
+def _added(sums: Averages, rate: float, share: Averages) -> Averages:
+    a, b, c, d = (old + part * rate for old, part in zip(sums, share, strict=True))
     return a, b, c, d
 
 
