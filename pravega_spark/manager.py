@@ -13,16 +13,17 @@ from pravega_spark.config import (
     StreamConfiguration,
     parse_duration_ms,
 )
-from pravega_spark.engine import cuts, epochs, lifecycle, sweeping
+from pravega_spark.engine import cuts, epochs, lifecycle, sweeping, truncation
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.encoding import Serializer
-from pravega_spark.engine.records import SEGMENT_PREFIX, SegmentRecord
+from pravega_spark.engine.records import SegmentRecord
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.scopes import ACTIVE, DELETED, Scope, row_configuration
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.probe import ensure_probed
 from pravega_spark.engine.stream import Stream, StreamView, open_stream
 from pravega_spark.engine.sweeping import SweepResult
+from pravega_spark.engine.truncation import Truncated
 from pravega_spark.errors import InvalidConfiguration, InvalidInput, NoSuchScope, NoSuchStream
 from pravega_spark.model import (
     Epoch,
@@ -195,9 +196,9 @@ class StreamManager:
         """Return the stream's configuration, layout, head and tail, at its newest version."""
         view = self._view(stream)
         record = view.record
-        head_bytes = sum(
-            self._stream(stream).bytes_at(segment_id, max(0, offset), view)
-            for segment_id, offset in view.head
+        opened = self._stream(stream)
+        size = cuts.distance_bytes(
+            view, view.head, view.tail, lambda segment, at: opened.bytes_at(segment, at, view)
         )
         return StreamInfo(
             stream,
@@ -210,9 +211,19 @@ class StreamManager:
             view.head,
             view.tail,
             cuts.distance_events(view, view.head, view.tail),
-            _total_bytes(view) - head_bytes,
+            size,
             record.created_ms,
         )
+
+    def truncate_stream(self, stream: str, cut: StreamCut | str) -> Truncated:
+        """Drop all events before a cut, for good: one commit; the same cut again does nothing.
+
+        Files are deleted later, by ``sweep_stream``. Readers below the new head get TruncatedData
+        once and go on at it. Raises InvalidStreamCut for a cut that is no place of this stream or
+        behind the head anywhere, StreamSealed, NoSuchStream.
+        """
+        self._view(stream)
+        return truncation.truncate(self._stream(stream), cut)
 
     def sweep_stream(
         self,
@@ -455,11 +466,6 @@ def _checked(configuration: object) -> StreamConfiguration:
     if not isinstance(configuration, StreamConfiguration):
         raise InvalidConfiguration(f"a StreamConfiguration is needed, got {configuration!r}.")
     return configuration
-
-
-def _total_bytes(view: StreamView) -> int:
-    names = view.snapshot.names(SEGMENT_PREFIX)
-    return sum(view.segment(int(name.removeprefix(SEGMENT_PREFIX))).size_bytes for name in names)
 
 
 def _manager(root: str, options: dict[str, Any]) -> StreamManager:

@@ -43,11 +43,21 @@ class StreamState(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Truncation:
+    """The last truncation: its version, when it was (ms since 1970), and who did it."""
+
+    version: int
+    time_ms: int
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
 class StreamRecord:
     """What a commit must know of the stream as a whole.
 
     ``life`` counts the creations of the name, from 1; ``stream_id`` is one for all lives.
     ``head`` holds the offsets of the head cut. ``next_segment_number`` never goes back.
+    ``oldest_epoch`` is the oldest that is kept: no segment of the head is of an earlier one.
     """
 
     stream: str
@@ -61,9 +71,11 @@ class StreamRecord:
     head: Mapping[int, int]
     created_ms: int
     sealed_ms: int | None = None
+    truncation: Truncation | None = None
 
     def encode(self) -> str:
         """Return the JSON text."""
+        last = self.truncation
         return to_json(
             {
                 "format": FORMAT,
@@ -78,6 +90,7 @@ class StreamRecord:
                 "head": {str(s): o for s, o in sorted(self.head.items())},
                 "created": self.created_ms,
                 "sealed": self.sealed_ms,
+                "truncation": [last.version, last.time_ms, last.by] if last else None,
             }
         )
 
@@ -98,6 +111,7 @@ def decode_stream(text: str) -> StreamRecord:
         MappingProxyType({int(s): o for s, o in record["head"].items()}),
         record["created"],
         record["sealed"],
+        Truncation(*record["truncation"]) if record.get("truncation") else None,
     )
 
 

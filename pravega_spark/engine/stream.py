@@ -10,8 +10,10 @@ from functools import cached_property
 from pravega_spark.engine import chunk_reading, cuts, hygiene
 from pravega_spark.engine.actions import Add
 from pravega_spark.engine.chunk import ChunkRef
+from pravega_spark.engine.epochs import Lineage
 from pravega_spark.engine.files import OFFSET_COLUMN, SEGMENT_COLUMN
 from pravega_spark.engine.log import Log
+from pravega_spark.engine.places import locate
 from pravega_spark.engine.records import (
     EPOCH_PREFIX,
     OUTCOME_PREFIX,
@@ -43,7 +45,7 @@ from pravega_spark.errors import (
     StaleIdentity,
     TruncatedData,
 )
-from pravega_spark.model import Epoch, SegmentRange, StreamCut, segment_text
+from pravega_spark.model import END, Epoch, SegmentRange, StreamCut, segment_text
 from pravega_spark.names import split_stream
 
 EVENT_COLUMNS: Mapping[str, str] = {
@@ -149,6 +151,20 @@ class StreamView:
         """The first place that can be read."""
         return StreamCut(self.stream, self.life, self.record.head)
 
+    def is_truncated(self, segment_id: int, offset: int) -> bool:
+        """Tell whether an offset of a segment lies below the head."""
+        if not self.has_segment(segment_id):
+            return True
+        lineage = Lineage(self)
+        mark = locate(lineage, self.head).of(lineage.find(segment_id))
+        return mark == END or offset < mark
+
+    @property
+    def truncated_by(self) -> str:
+        """Who moved the head last, as a part of a sentence; empty if nobody did."""
+        last = self.record.truncation
+        return "" if last is None else f" by {last.by} at version {last.version}"
+
     @cached_property
     def tail(self) -> StreamCut:
         """The place after the last event: the active segments at their next offsets."""
@@ -238,10 +254,10 @@ class Stream:
         refs, at = self._covering(rng)
         if at >= rng.end:
             return refs
-        head = view.record.head.get(rng.segment_id)
-        if not view.has_segment(rng.segment_id) or (head is not None and at < head):
+        if view.is_truncated(rng.segment_id, at):
             raise TruncatedData(
-                f"{rng} was truncated up to the head {view.head}; go on at the head."
+                f"{rng} was truncated{view.truncated_by} up to the head {view.head}; go on at the "
+                "head."
             )
         raise DataLoss(
             f"{rng} cannot be read: the log of version {view.version} has no chunk with offset "
