@@ -1,0 +1,298 @@
+"""The job that scales streams: in a session of the tests, and as a user starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import job_front
+import scaling
+from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager, session
+from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.store import open_store
+from pravega_spark.engine.stream import Stream
+from pravega_spark.scaling.ratefile import rates_key
+from tests.support import FakeRuntime
+from tests.unit.scaling.loads import load
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+JOB = REPOSITORY / "jobs" / "scaling.py"
+HOT, COLD, CALM, FIXED = "s/hot", "s/cold", "s/calm", "t/fixed"
+CLASSIC = {
+    "PYSPARK_SUBMIT_ARGS": "--master local[2] "
+    "--conf spark.driver.extraJavaOptions='-XX:+UseSerialGC -XX:TieredStopAtLevel=1' pyspark-shell"
+}
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    made = session(
+        **{
+            "spark.master": "local[2]",
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        }
+    ).newSession()
+    made.conf.set("spark.sql.shuffle.partitions", "2")
+    return made
+
+
+class Past(FakeRuntime):
+    """A clock that begins so long ago, so that a history needs no waiting."""
+
+    def __init__(self, minutes: float) -> None:
+        super().__init__()
+        self.wall_ms = SYSTEM.now_ms() - minutes * 60_000
+
+
+def made(root: Path, name: str, policy: ScalingPolicy, minutes: float) -> Stream:
+    """A stream that was created so many minutes ago, with a clock that stands there."""
+    runtime = Past(minutes)
+    manager = StreamManager(root, runtime=runtime)
+    manager.create_scope(name.split("/", maxsplit=1)[0])
+    manager.create_stream(name, StreamConfiguration(policy))
+    return Stream(open_store(root), name, runtime)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Four streams: one too fast, one silent for half an hour, one calm, one of fixed segments."""
+    folder = tmp_path / "root"
+    load(made(folder, HOT, ScalingPolicy.by_event_rate(2, 4, 1), 12), seconds=715, rate=5)
+    silent = made(folder, COLD, ScalingPolicy.by_event_rate(2, 4, 2), 30)
+    StreamManager(folder, runtime=silent.runtime).scale_stream(COLD, [0], [(0, 0.25), (0.25, 0.5)])
+    load(made(folder, CALM, ScalingPolicy.by_data_rate(10, 2, 1), 12), seconds=715, rate=2)
+    made(folder, FIXED, ScalingPolicy.fixed(2), 12)
+    return folder
+
+
+def segments(root: Path, stream: str) -> list[str]:
+    return [str(segment) for segment in StreamManager(root).segments(stream)]
+
+
+def run(
+    capsys: pytest.CaptureFixture[str], spark: SparkSession, root: Path, *arguments: str
+) -> tuple[int, dict[str, Any], str]:
+    """Run the job's rounds in the tests' own session; status, last line, all of the output."""
+    parsed = scaling.parse(["--root", str(root), *arguments])
+    status = job_front.rounds(
+        "scaling", parsed, spark, lambda *found: scaling.scale_streams(parsed, *found)
+    )
+    out = capsys.readouterr()
+    return status, json.loads(out.out.splitlines()[-1]), out.out + out.err
+
+
+def row_of(text: str, segment: str, stream: str) -> str:
+    """The line of the table that shows a segment."""
+    (found,) = re.findall(rf"^ *{re.escape(stream)} +{re.escape(segment)} .*$", text, re.MULTILINE)
+    return str(found)
+
+
+def test_hot_segments_are_split_and_cold_ones_merged_and_the_rest_is_left(
+    spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {s: StreamManager(root).stream_info(s).version for s in (CALM, FIXED)}
+    status, found, text = run(capsys, spark, root)
+    assert status == 0, text
+    seconds = found.pop("seconds")
+    assert seconds > 0
+    assert found == {
+        "streams": 4,
+        "segments": 7,
+        "splits": 1,
+        "merges": 1,
+        "dropped": 0,
+        "failed": 0,
+        "dry_run": False,
+        "rounds": 1,
+    }
+    assert segments(root, HOT) == ["1#1", "2#1"]
+    assert len(segments(root, COLD)) == 2
+    assert segments(root, FIXED) == ["0#0", "1#0"]
+    assert {s: StreamManager(root).stream_info(s).version for s in before} == before
+    assert re.search(r"split +r5 was 5\.0 > 2 x 2 events/s: 2 even parts; done, epoch 1", text)
+    assert re.search(r"merge +no event for 1,8\d\d s; with .*; done, epoch 2", text)
+    assert "the number of segments is fixed" in row_of(text, "0#0", FIXED)
+    assert " 0.2 " in row_of(text, "0#0", CALM), "2 events a second, 100 bytes each, in KiB"
+
+    again, found, _ = run(capsys, spark, root)
+    assert (again, found["splits"], found["merges"], found["segments"]) == (0, 0, 0, 7)
+
+
+def test_a_dry_run_shows_what_would_be_done_and_changes_nothing(
+    spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
+    status, found, text = run(capsys, spark, root, "--dry-run")
+    assert status == 0, text
+    assert (found["splits"], found["merges"], found["dry_run"]) == (1, 1, True)
+    assert "2 even parts" in row_of(text, "0#0", HOT)
+    assert "done" not in text
+    after = {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
+    assert after == before
+    assert run(capsys, spark, root)[1]["splits"] == 1, "what was announced is what is done"
+
+
+def test_only_the_named_streams_and_scopes_are_touched(
+    spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, found, _ = run(capsys, spark, root, "--scope", "t", "--stream", HOT)
+    assert (found["streams"], found["splits"], found["merges"]) == (2, 1, 0)
+    assert not open_store(root).exists(rates_key(f"{COLD}/events"))
+    assert open_store(root).exists(rates_key(f"{HOT}/events"))
+
+
+def test_a_broken_stream_does_not_stop_the_others_and_fails_the_job(
+    spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = root / CALM / "events" / "_delta_log"
+    for commit in log.glob("*.json"):
+        commit.write_bytes(commit.read_bytes()[:-30])
+    status, found, text = run(capsys, spark, root)
+    assert status == 1
+    assert (found["streams"], found["failed"], found["splits"], found["merges"]) == (4, 1, 1, 1)
+    assert f"scaling: stream {CALM}: CorruptLog: " in text
+    assert segments(root, HOT) == ["1#1", "2#1"]
+
+
+def test_a_stream_that_was_deleted_meanwhile_is_no_failure(
+    spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parsed = scaling.parse(["--root", str(root)])
+    report = scaling.scale_streams(parsed, spark, str(root), [FIXED, "s/none", CALM], False)
+    assert report.failures == {}
+    assert report.counts["streams"] == 2
+
+
+def test_a_quicker_pace_and_split_by_keys(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "root"
+    stream = made(root, HOT, ScalingPolicy.by_event_rate(2, 4, 1), 5)
+    load(stream, seconds=295, rate=5, keys=3)
+    assert run(capsys, spark, root, "--dry-run")[1]["splits"] == 0
+    _, found, text = run(capsys, spark, root, "--cooldown", "200 s", "--by-keys")
+    assert found["splits"] == 1
+    assert "parts" in row_of(text, "0#0", HOT)
+    assert len(segments(root, HOT)) == 2
+
+
+def test_an_empty_scope_is_no_work(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    StreamManager(tmp_path).create_scope("s")
+    status, found, text = run(capsys, spark, tmp_path)
+    assert (status, found["streams"], found["segments"]) == (0, 0, 0)
+    assert len(text.splitlines()) == 1
+
+
+# ------------------------------------------------------------------------- as a user starts it
+
+
+def environment(**variables: str) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
+    return {**kept, "SPARK_LOCAL_IP": "127.0.0.1", **(variables or CLASSIC)}
+
+
+def start(*arguments: str, **variables: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(JOB), *arguments],
+        env=environment(**variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, dict[str, Any], str]:
+    out, err = process.communicate(timeout=300)
+    assert out, err
+    return process.returncode, json.loads(out.splitlines()[-1]), out + err
+
+
+@pytest.mark.slow
+def test_two_jobs_at_once_scale_once(root: Path) -> None:
+    both = [start("--root", str(root)) for _ in range(2)]
+    found = [ended(process) for process in both]
+    assert [status for status, _, _ in found] == [0, 0], found
+    assert segments(root, HOT) == ["1#1", "2#1"]
+    assert len(segments(root, COLD)) == 2
+    assert StreamManager(root).stream_info(HOT).epoch == 1
+    assert StreamManager(root).stream_info(COLD).epoch == 2
+    assert max(record["splits"] for _, record, _ in found) == 1
+
+
+@pytest.mark.slow
+def test_a_running_job_scales_what_becomes_hot_and_ends_well_when_told(root: Path) -> None:
+    process = start("--root", str(root), "--stream", HOT, "--interval", "1s")
+    deadline = time.monotonic() + 200
+    while segments(root, HOT) != ["1#1", "2#1"]:
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.2)
+    time.sleep(3)
+    process.send_signal(signal.SIGTERM)
+    status, found, text = ended(process)
+    assert status == 0, text
+    assert found["splits"] == 1
+    assert found["rounds"] >= 2
+    lines = re.findall(
+        r"^\d\d:\d\d:\d\d round \d+: 1 streams, .* next in \d+ s$", text, re.MULTILINE
+    )
+    assert len(lines) >= 1
+
+
+@pytest.mark.slow
+def test_the_job_runs_over_spark_connect(root: Path) -> None:
+    process = start("--root", str(root), SPARK_REMOTE="local[2]")
+    status, found, text = ended(process)
+    assert status == 0, text
+    assert (found["streams"], found["splits"], found["merges"]) == (4, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "the following arguments are required: --root"),
+        (("--root", "{root}", "--stream", "x"), "with one slash"),
+        (("--root", "{root}", "--stream", "s/none"), "stream s/none does not exist"),
+        (("--root", "{root}", "--scope", "none"), "scope none does not exist"),
+        (("--root", "{root}/none"), "holds no scope"),
+        (("--root", "memory://x"), "one process's own"),
+        (("--root", "{root}", "--interval", "soon"), "is no duration"),
+        (("--root", "{root}", "--interval", "0s"), "longer than 0 s"),
+        (("--root", "{root}", "--cooldown", "10 ms"), "at least 1 s"),
+    ],
+)
+def test_bad_input_is_one_clear_error(
+    tmp_path: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    StreamManager(tmp_path).create_scope("s")
+    process = start(*(text.format(root=tmp_path) for text in arguments))
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 2
+    assert says in err
+    assert "Traceback" not in err
+    assert out == ""
+
+
+@pytest.fixture(autouse=True)
+def _handlers() -> Iterator[None]:
+    """Leave signal handlers as they were: the rounds are run in the tests' own process."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
