@@ -1,49 +1,48 @@
-"""Begin, decide, carry out: a transaction's life as commits of the stream's log, without a server.
+"""Begin, look, decide: a transaction's life without a server.
 
-Beginning is a commit; deciding is a closing mark in the transaction's own folder; carrying out is
-one commit that brings every decided transaction to its end, in the order of the decisions. Any
-process may do the last, so what a dead one left is finished by whoever comes next.
+Beginning is a commit of the stream's log; deciding is a closing mark in the transaction's own
+folder; ``carrying`` brings what is decided to its end. What is told of a transaction is what the
+log holds, looked up after the manifests.
 """
 
 from __future__ import annotations
 
 import re
-import threading
-import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pravega_spark.engine.actions import Body
 from pravega_spark.engine.append import sealed_error
 from pravega_spark.engine.chunk import StagedChunk
 from pravega_spark.engine.crashpoints import crash_point
-from pravega_spark.engine.draft import Draft
-from pravega_spark.engine.records import (
-    OUTCOME_PREFIX,
-    WRITER_PREFIX,
-    OpenTransaction,
-    Outcome,
-    StreamState,
-    WriterRecord,
-)
+from pravega_spark.engine.records import OpenTransaction, Outcome, StreamState, WriterRecord
 from pravega_spark.engine.snapshot import OPEN_PREFIX, Snapshot
 from pravega_spark.engine.stream import Stream, StreamView
-from pravega_spark.errors import InvalidInput, NoSuchTransaction, TxnFailed, WriterFenced
-from pravega_spark.model import TransactionStatus, segment_text
-from pravega_spark.txn.manifests import Kind, Manifest, Manifests
-from pravega_spark.txn.placing import Placing
+from pravega_spark.errors import (
+    CommitUnknown,
+    InvalidInput,
+    NoSuchTransaction,
+    TxnFailed,
+    WriterFenced,
+)
+from pravega_spark.model import TransactionStatus
+from pravega_spark.txn.manifests import Kind, Manifest, Manifests, not_in, rows_of
 
 _ID = re.compile(r"[0-9a-f]{8}[0-9a-z]{8,56}")
 
 
-def check_id(transaction_id: object) -> str:
-    """Return the id if it is one; raise InvalidInput otherwise."""
-    if not isinstance(transaction_id, str) or not _ID.fullmatch(transaction_id):
+def is_id(name: object) -> bool:
+    """Tell whether it is the id of a transaction, of whatever stream."""
+    return isinstance(name, str) and _ID.fullmatch(name) is not None
+
+
+def check_id(transaction_id: object) -> None:
+    """Raise InvalidInput unless it is the id of a transaction, of whatever stream."""
+    if not is_id(transaction_id):
         raise InvalidInput(
             f"a transaction's id is 32 hexadecimal digits, as Transaction.id gives them; got "
             f"{transaction_id!r}."
         )
-    return transaction_id
 
 
 def begin(
@@ -113,74 +112,60 @@ def find(view: StreamView, transaction_id: str) -> OpenTransaction | Outcome:
     return found
 
 
-def status(stream: Stream, manifests: Manifests, transaction_id: str) -> TransactionStatus:
-    """Return where a transaction is, as of now."""
-    found = find(stream.view(), transaction_id)
+def status_of(
+    found: OpenTransaction | Outcome, manifests: Manifests | None = None
+) -> TransactionStatus:
+    """Return where a transaction is, by the log and by manifests that were read before it."""
     if isinstance(found, Outcome):
         return TransactionStatus.COMMITTED if found.committed else TransactionStatus.ABORTED
-    manifests.read()
-    return status_of(manifests)
+    last = Kind.WRITE if manifests is None else manifests.last
+    return TransactionStatus.OPEN if last is Kind.WRITE else TransactionStatus[last.name]
 
 
-def status_of(manifests: Manifests) -> TransactionStatus:
-    """Return where a transaction without an outcome is, by its manifests."""
-    if manifests.is_closed:
-        committing = manifests.entries[-1].kind is Kind.COMMITTING
-        return TransactionStatus.COMMITTING if committing else TransactionStatus.ABORTING
-    return TransactionStatus.PREPARED if manifests.is_prepared else TransactionStatus.OPEN
+def failed(view: StreamView, outcome: Outcome) -> TxnFailed:
+    """Return the error of a call that comes after the end of a transaction."""
+    what = "committed" if outcome.committed else f"aborted ({outcome.reason})"
+    return TxnFailed(
+        f"transaction {outcome.transaction_id} of stream {view.stream} was {what} at version "
+        f"{outcome.version}; that is final. Begin another."
+    )
 
 
 def ended(view: StreamView, outcome: Outcome, wanted: Kind) -> None:
-    """Raise TxnFailed unless the transaction ended as wanted."""
+    """Raise TxnFailed unless the transaction ended as wanted: COMMITTING or ABORTING."""
+    assert wanted.is_closing, f"a transaction never ends as {wanted.name}"
     if outcome.committed is not (wanted is Kind.COMMITTING):
-        what = "committed" if outcome.committed else f"aborted ({outcome.reason})"
-        raise TxnFailed(
-            f"transaction {outcome.transaction_id} of stream {view.stream} was {what} at version "
-            f"{outcome.version}; that is final. Begin another."
-        )
+        raise failed(view, outcome)
 
 
-def close(
-    stream: Stream,
-    manifests: Manifests,
-    opened: OpenTransaction,
-    kind: Kind,
-    *,
-    chunks: Sequence[StagedChunk] = (),
-    note: str | None = None,
-    timestamp_us: int | None = None,
-    reason: str | None = None,
-    if_open: bool = False,
-) -> bool:
+def close(manifests: Manifests, mark: Manifest, *, if_open: bool = False) -> bool:
     """Put the closing mark: the decision, from then on final. False if it was so decided before.
 
-    ``chunks`` are a last write that goes with it. ``if_open`` leaves a prepared transaction alone
-    (False). Raises TxnFailed if it was decided the other way.
+    The mark's chunks are a last write that goes with it; those that were entered before, with an
+    answer that was lost, are left out. ``if_open`` leaves a prepared transaction alone (False).
+    Raises TxnFailed if it was decided the other way, or so without those chunks.
+
+    The log may hold an outcome all the same: whose folder was cleared has no marks in it. Who
+    puts one looks there afterwards.
     """
-    name = f"transaction {opened.transaction_id} of stream {stream.name}"
 
     def decide(entries: Sequence[Manifest]) -> Manifest | None:
-        last = entries[-1].kind if entries else Kind.WRITE
-        if last is kind and not chunks:
+        last, left = manifests.last, not_in(entries, mark.chunks)
+        if last is mark.kind:
+            if left:
+                raise without(manifests, rows_of(left))
             return None
-        if last is kind:
-            raise without(name, chunks)
         if last.is_closing:
-            raise TxnFailed(f"{name} is {last.name} already; that is final. Begin another.")
+            raise TxnFailed(
+                f"{manifests.name} is {last.name} already; that is final. Begin another."
+            )
         if last is Kind.PREPARED and if_open:
             return None
-        if last is Kind.PREPARED and chunks:
-            raise TxnFailed(f"{name} was prepared; no event can be written into it any more.")
-        snapshot = stream.log.snapshot
-        return Manifest(
-            kind,
-            tuple(chunks),
-            version=0 if snapshot is None else snapshot.version,
-            time_ms=stream.runtime.now_ms(),
-            note=note,
-            timestamp_us=timestamp_us,
-            reason=reason,
-        )
+        if last is Kind.PREPARED and left:
+            raise TxnFailed(
+                f"{manifests.name} was prepared; no event can be written into it any more."
+            )
+        return replace(mark, chunks=tuple(left))
 
     crash_point("txn.deciding")
     marked = manifests.append(decide) is not None
@@ -188,146 +173,30 @@ def close(
     return marked
 
 
-def without(name: str, chunks: Sequence[StagedChunk]) -> TxnFailed:
-    """Return the error of a commit that another process was quicker with."""
-    events = sum(chunk.rows for chunk in chunks)
+def without(manifests: Manifests, events: int) -> TxnFailed:
+    """Return the error of a process that another one was quicker than with the commit."""
     return TxnFailed(
-        f"{name} was committed by another process before the last {events} events of this one were "
-        "flushed; they are not in it. Write them in another transaction."
+        f"{manifests.name} was committed by another process, and that is final: {events} events of "
+        "this one were not flushed before and are not in it. Write them in another transaction."
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """An open transaction with its closing mark."""
+def missing(
+    stream: Stream, outcome: Outcome, chunks: Sequence[StagedChunk]
+) -> Sequence[StagedChunk]:
+    """Return those of the chunks that the commit of a transaction left out; it is read.
 
-    opened: OpenTransaction
-    mark: Manifest
-    chunks: list[StagedChunk]
-
-    @property
-    def order(self) -> tuple[int, int, str]:
-        """The order of the decisions: by the version that the decider knew, then by its clock."""
-        return self.mark.version, self.mark.time_ms, self.opened.transaction_id
-
-
-class _Known:
-    """The manifests of a stream's open transactions, as far as this process has read them."""
-
-    def __init__(self) -> None:
-        self._manifests: dict[str, Manifests] = {}
-
-    def learn(self, transaction_id: str, manifests: Manifests) -> None:
-        """Take over what a handle of this process has read or written."""
-        self._manifests[transaction_id] = manifests
-
-    def decided(self, stream: Stream, view: StreamView) -> list[Decided]:
-        """Return the decided ones in order. Reads what is new, until nothing is.
-
-        So whatever was decided before any mark that is returned here is returned too.
-        """
-        opened = view.transactions
-        known = {name: self._manifests.get(name) or Manifests(stream, name) for name in opened}
-        self._manifests = known
-        news = True
-        while news:
-            pending = [manifests for manifests in known.values() if not manifests.is_closed]
-            news = False
-            found = stream.store.get_many([m.next_key for m in pending]) if pending else []
-            for manifests, data in zip(pending, found, strict=True):
-                if data is not None:
-                    manifests.add(data)
-                    news = True
-        closed = [
-            Decided(opened[name], manifests.entries[-1], manifests.chunks)
-            for name, manifests in known.items()
-            if manifests.is_closed
-        ]
-        return sorted(closed, key=lambda decided: decided.order)
-
-
-_known: weakref.WeakKeyDictionary[Stream, _Known] = weakref.WeakKeyDictionary()
-_known_lock = threading.Lock()
-
-
-def _known_of(stream: Stream) -> _Known:
-    with _known_lock:
-        return _known.setdefault(stream, _Known())
-
-
-def carry_out(stream: Stream, own: Manifests | None = None) -> StreamView:
-    """Bring every decided transaction to its end, in one commit; return the view afterwards.
-
-    ``own`` is a transaction that this process has just decided, which need not be read again.
+    What is told of a write must not rest on manifests: they may be cleared away, and a late one
+    put in their place. Raises CommitUnknown if the commit itself was cleaned away.
     """
-    known = _known_of(stream)
-
-    def decide(snapshot: Snapshot | None) -> Body | None:
-        if snapshot is None:
-            raise stream.absent()
-        view = StreamView(snapshot)
-        if own is not None:
-            known.learn(own.transaction_id, own)
-        decided = known.decided(stream, view)
-        return _outcomes(stream, view, decided) if decided else None
-
-    view = StreamView(stream.log.commit(decide))
-    crash_point("txn.carried-out")
-    return view
-
-
-def _outcomes(stream: Stream, view: StreamView, decided: Sequence[Decided]) -> Body:
-    """Return the commit that ends the transactions, in their order."""
-    now_ms, version = stream.runtime.now_ms(), view.version + 1
-    draft = Draft(view, now_ms)
-    placing = Placing(draft, now_ms)
-    domains: dict[str, str | None] = {}
-    story: list[dict[str, object]] = []
-    aborted: list[str] = []
-    for item in decided:
-        opened, mark, name = item.opened, item.mark, item.opened.transaction_id
-        committed = mark.kind is Kind.COMMITTING
-        placed = placing.put(opened.epoch, item.chunks) if committed else []
-        outcome = Outcome(
-            name,
-            committed,
-            opened.created_ms,
-            now_ms,
-            version,
-            mark.token,
-            sum(chunk.rows for chunk in placed),
-            sum(chunk.event_bytes for chunk in placed),
-            opened.writer_id,
-            mark.reason,
+    if not chunks or not outcome.committed:
+        return chunks
+    commit = stream.log.reader.commit(outcome.version, light=False)
+    if commit is None:
+        raise CommitUnknown(
+            f"transaction {outcome.transaction_id} of stream {stream.name} was committed at "
+            f"version {outcome.version}, which is not kept any more: nobody can tell whether "
+            f"{rows_of(chunks)} events of this process are in it."
         )
-        domains[f"{OPEN_PREFIX}{name}"] = None
-        domains[f"{OUTCOME_PREFIX}{name}"] = outcome.encode()
-        if not committed:
-            aborted.append(name)
-            continue
-        story.append({"id": name, "created": opened.created_ms, **_amounts(placed)})
-        if mark.note is not None and opened.writer_id is not None:
-            domains |= _noted(view, opened, mark.note, version)
-    placing.finish()
-    operation = "COMMIT TRANSACTION" if story else "ABORT TRANSACTION"
-    parameters = {"transactions": story, "aborted": aborted, "rolled": placing.rolled}
-    body = draft.body(operation, parameters)
-    body.domains = {**body.domains, **domains}
-    return body
-
-
-def _amounts(placed: Sequence[StagedChunk]) -> dict[str, dict[str, int]]:
-    rows: dict[str, int] = {}
-    sizes: dict[str, int] = {}
-    for chunk in placed:
-        segment = segment_text(chunk.segment_id)
-        rows[segment] = rows.get(segment, 0) + chunk.rows
-        sizes[segment] = sizes.get(segment, 0) + chunk.event_bytes
-    return {"rowsBySegment": rows, "bytesBySegment": sizes}
-
-
-def _noted(view: StreamView, opened: OpenTransaction, note: str, version: int) -> dict[str, str]:
-    writer_id = str(opened.writer_id)
-    known = view.writer(writer_id) or WriterRecord(writer_id, opened.session, 0, version)
-    record = replace(known, note=note, note_number=known.last, version=version)
-    return {f"{WRITER_PREFIX}{writer_id}": record.encode()}
+    named = {add.path for add in commit.adds}
+    return [chunk for chunk in chunks if chunk.path not in named]

@@ -3,20 +3,22 @@
 Its age is told by the storage's own clock, which also dates an object put just now to ask; so the
 clocks of the machines need not agree, and a job that runs once need not wait to see what moves.
 Whether a transaction may be aborted never depends on a clock: the closing mark decides. A clock
-only says when to try.
+only says when to try, and never too early.
 """
 
 from __future__ import annotations
 
 from math import sqrt
+from typing import NamedTuple
 
 from pravega_spark.config import MAX_LEASE_MS, MIN_LEASE_MS, parse_duration_ms
 from pravega_spark.engine.records import OpenTransaction
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.errors import InvalidConfiguration
-from pravega_spark.txn.manifests import Manifests, folder
+from pravega_spark.txn.manifests import Kind, Manifests, folder
 
-_LEASE = "lease.json"
+FIRST_PING_SECONDS = 1.0
+"""A transaction that is open for so long gets its lease object."""
 
 
 def parse_lease_ms(lease: str | float) -> int:
@@ -36,50 +38,92 @@ def ping_interval_seconds(lease_ms: int) -> float:
     return lease / max(1.0, sqrt(lease))
 
 
-def extend(stream: Stream, opened: OpenTransaction) -> None:
-    """Begin the lease anew: overwrite the object."""
-    stream.store.put(f"{folder(stream, opened.transaction_id)}/{_LEASE}", b"{}\n", durable=False)
+class Lease:
+    """A transaction's lease, in a process that extends it."""
+
+    def __init__(self, stream: Stream, opened: OpenTransaction) -> None:
+        """Take it up; what is left of the maximum execution time is measured from now on.
+
+        So a wall clock that jumps later neither ends it early nor lets it go on.
+        """
+        self._store = stream.store
+        self._key = _key(stream, opened.transaction_id)
+        self._runtime = stream.runtime
+        self._seconds = opened.lease_ms / 1_000
+        left_ms = opened.limit_ms - stream.runtime.now_ms()
+        self._until = stream.runtime.monotonic() + left_ms / 1_000
+
+    @property
+    def has_time(self) -> bool:
+        """Whether another lease ends before the maximum execution time."""
+        return self._runtime.monotonic() + self._seconds <= self._until
+
+    def extend(self) -> None:
+        """Begin the lease anew: overwrite the object."""
+        self._store.put(self._key, b"{}\n", durable=False)
 
 
-def expired(stream: Stream, view: StreamView, prepared_limit_ms: int) -> dict[str, str]:
-    """Return the open transactions that nobody keeps alive, with the reason of each.
+class Abandoned(NamedTuple):
+    """Why a transaction that nobody keeps alive is to be aborted; whether it is prepared."""
 
-    Expired is whose lease ran out, or who is older than its maximum execution time; a prepared
-    one only after ``prepared_limit_ms``, counted from its preparation.
+    reason: str
+    prepared: bool
+
+
+def abandoned(stream: Stream, view: StreamView, prepared_limit_ms: int) -> dict[str, Abandoned]:
+    """Return the open transactions that nobody keeps alive, by id.
+
+    Whose lease ran out; beyond the maximum execution time it is not extended. A prepared one only
+    after ``prepared_limit_ms`` since its preparation. One that was never pinged gets its lease
+    now, from whoever looks first.
     """
     if not view.transactions:
         return {}
-    now_ms = stream.runtime.now_ms()
-    idle_ms = _idle_ms(stream)
-    found: dict[str, str] = {}
+    ages_ms = _ages_ms(stream)
+    found: dict[str, Abandoned] = {}
     for name, opened in view.transactions.items():
-        idle = idle_ms.get(name, now_ms - opened.created_ms)
-        if idle <= opened.lease_ms and now_ms <= opened.limit_ms:
-            continue
-        manifests = Manifests(stream, name)
-        manifests.read()
-        if manifests.is_closed:
-            continue
-        if manifests.is_prepared:
-            since_ms = now_ms - manifests.entries[-1].time_ms
-            if since_ms > prepared_limit_ms:
-                found[name] = f"prepared {since_ms // 1000} s ago"
-        elif idle > opened.lease_ms:
-            found[name] = f"its lease of {opened.lease_ms // 1000} s ran out"
-        else:
-            found[name] = "its maximum execution time ran out"
+        idle_ms = ages_ms.get(_key(stream, name))
+        if idle_ms is None:
+            stream.store.put(_key(stream, name), b"{}\n", durable=False)
+        elif idle_ms > opened.lease_ms:
+            why = _why(stream, opened, ages_ms, prepared_limit_ms)
+            if why is not None:
+                found[name] = why
     return found
 
 
-def _idle_ms(stream: Stream) -> dict[str, int]:
-    """Return the time since the last ping of each transaction that was pinged at all."""
+def expired(stream: Stream, view: StreamView, prepared_limit_ms: int) -> dict[str, str]:
+    """Return the reason of each transaction that is :func:`abandoned`."""
+    found = abandoned(stream, view, prepared_limit_ms)
+    return {name: why.reason for name, why in found.items()}
+
+
+def _why(
+    stream: Stream, opened: OpenTransaction, ages_ms: dict[str, int], prepared_limit_ms: int
+) -> Abandoned | None:
+    """Judge a transaction whose lease ran out; None if it is decided, or waits for that."""
+    manifests = Manifests(stream, opened.transaction_id)
+    entries = manifests.read()
+    if manifests.is_closed:
+        return None
+    if manifests.last is Kind.PREPARED:
+        since_ms = ages_ms.get(manifests.key(len(entries) - 1), 0)
+        reason = f"prepared {since_ms // 1000} s ago, and nobody has decided it"
+        return Abandoned(reason, True) if since_ms > prepared_limit_ms else None
+    if stream.runtime.now_ms() > opened.limit_ms:
+        return Abandoned("its maximum execution time ran out", False)
+    return Abandoned(f"its lease of {opened.lease_ms // 1000} s ran out", False)
+
+
+def _key(stream: Stream, transaction_id: str) -> str:
+    return f"{folder(stream, transaction_id)}/lease.json"
+
+
+def _ages_ms(stream: Stream) -> dict[str, int]:
+    """Return the time since each object of the stream's transactions was written."""
     base = f"{stream.name}/transactions"
     clock = f"{base}/clock.json"
     stream.store.put(clock, b"{}\n", durable=False)
     entries = stream.store.list(base)
     now_ms = next((entry.modified_ms for entry in entries if entry.key == clock), 0)
-    return {
-        entry.key.split("/")[-2]: now_ms - entry.modified_ms
-        for entry in entries
-        if entry.key.endswith(f"/{_LEASE}")
-    }
+    return {entry.key: now_ms - entry.modified_ms for entry in entries}

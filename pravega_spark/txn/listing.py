@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from pravega_spark.engine.records import OUTCOME_PREFIX
 from pravega_spark.engine.stream import Stream, StreamView
-from pravega_spark.model import TransactionInfo, TransactionStatus
-from pravega_spark.txn.controller import status_of
-from pravega_spark.txn.manifests import Manifests
+from pravega_spark.model import TransactionInfo
+from pravega_spark.txn import controller
+from pravega_spark.txn.manifests import Manifests, read_new, rows_of
 
 
 def open_ones(stream: Stream, view: StreamView) -> list[TransactionInfo]:
     """Return the transactions without an outcome, the oldest first; reads their manifests."""
-    found = []
-    for name, opened in view.transactions.items():
-        manifests = Manifests(stream, name)
-        manifests.read()
-        chunks = manifests.chunks
-        found.append(
-            TransactionInfo(
-                name,
-                status_of(manifests),
-                opened.created_ms,
-                events=sum(chunk.rows for chunk in chunks),
-                size_bytes=sum(chunk.event_bytes for chunk in chunks),
-                writer_id=opened.writer_id,
-            )
+    several = [Manifests(stream, name) for name in view.transactions]
+    read_new(several)
+    opened = stream.view().transactions  # whose manifests were cleared away has ended
+    found = [
+        TransactionInfo(
+            manifests.transaction_id,
+            controller.status_of(opened[manifests.transaction_id], manifests),
+            opened[manifests.transaction_id].created_ms,
+            events=rows_of(manifests.chunks),
+            size_bytes=sum(chunk.event_bytes for chunk in manifests.chunks),
+            writer_id=opened[manifests.transaction_id].writer_id,
         )
+        for manifests in several
+        if manifests.transaction_id in opened
+    ]
     return sorted(found, key=lambda info: (info.created_ms, info.transaction_id))
 
 
@@ -36,11 +36,10 @@ def completed(view: StreamView) -> list[TransactionInfo]:
         name = domain.removeprefix(OUTCOME_PREFIX)
         outcome = view.outcome(name)
         assert outcome is not None
-        status = TransactionStatus.COMMITTED if outcome.committed else TransactionStatus.ABORTED
         found.append(
             TransactionInfo(
                 name,
-                status,
+                controller.status_of(outcome),
                 outcome.created_ms,
                 outcome.ended_ms,
                 outcome.version,

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import xxhash
@@ -21,6 +22,9 @@ from pravega_spark.engine.chunk import StagedChunk
 from pravega_spark.engine.resolve import create
 from pravega_spark.engine.stream import Stream
 from pravega_spark.errors import CommitUnknown, CorruptLog
+
+_MOST_AHEAD = 64
+"""So many manifests of a transaction are asked for at once, at most."""
 
 
 class Kind(enum.Enum):
@@ -41,16 +45,16 @@ class Kind(enum.Enum):
 class Manifest:
     """One entry. ``writer`` and ``number`` make a numbered write (a batch of a query) happen once.
 
-    A closing mark has the log ``version`` and the time at which it was decided, which order the
-    commits; ``note`` and ``timestamp_us`` are the user's; ``reason`` says why it was aborted.
+    A closing mark may bring a last write. ``order`` is its place among the decisions of the
+    stream (``carrying.turn``); ``note`` and ``timestamp_us`` are the user's; ``reason`` says
+    why it was aborted. ``token`` is nobody else's.
     """
 
     kind: Kind
     chunks: tuple[StagedChunk, ...] = ()
     writer: str | None = None
     number: int = 0
-    version: int = 0
-    time_ms: int = 0
+    order: int = 0
     note: str | None = None
     timestamp_us: int | None = None
     reason: str | None = None
@@ -61,16 +65,16 @@ class Manifest:
         record = {
             "kind": self.kind.value,
             "token": self.token,
-            "version": self.version,
-            "time": self.time_ms,
+            "order": self.order or None,
             "writer": self.writer,
-            "number": self.number,
+            "number": self.number or None,
             "note": self.note,
             "timestamp": self.timestamp_us,
             "reason": self.reason,
-            "chunks": [_cells(chunk) for chunk in self.chunks],
+            "chunks": [_cells(chunk) for chunk in self.chunks] or None,
         }
-        line = to_json({name: value for name, value in record.items() if value}).encode()
+        said = {name: value for name, value in record.items() if value is not None}
+        line = to_json(said).encode()
         return b"%b\n%b\n" % (line, xxhash.xxh3_128_hexdigest(line).encode())
 
 
@@ -98,8 +102,7 @@ def decode(data: bytes, where: str) -> Manifest:
         tuple(StagedChunk(*cells) for cells in record.get("chunks", ())),
         record.get("writer"),
         record.get("number", 0),
-        record.get("version", 0),
-        record.get("time", 0),
+        record.get("order", 0),
         record.get("note"),
         record.get("timestamp"),
         record.get("reason"),
@@ -117,33 +120,46 @@ class Manifests:
     def __init__(self, stream: Stream, transaction_id: str) -> None:
         """Name the transaction; nothing is read yet."""
         self.transaction_id = transaction_id
-        self._stream = stream
+        self.name = f"transaction {transaction_id} of stream {stream.name}"
+        """As errors name it."""
+        self.store = stream.store
+        self._runtime = stream.runtime
         self._folder = folder(stream, transaction_id)
-        self._where = f"{stream.store.url}: transaction {transaction_id} of {stream.name}"
         self.entries: list[Manifest] = []
 
     def read(self) -> list[Manifest]:
-        """Read the entries that are new, and return all."""
-        while not self.is_closed:
-            (data,) = self._stream.store.get_many([self._key(len(self.entries))])
-            if data is None:
-                break
-            self.add(data)
+        """Read the entries that are new, make them durable, and return all.
+
+        What is seen is durable: another may have put an entry, and not been told so yet.
+        """
+        known = len(self.entries)
+        read_new([self])
+        if len(self.entries) > known:
+            self._settle()
         return self.entries
 
-    @property
-    def next_key(self) -> str:
-        """The key of the first entry that is not known."""
-        return self._key(len(self.entries))
+    def key(self, number: int) -> str:
+        """Return the key of an entry."""
+        return f"{self._folder}/{number:08d}.json"
 
-    def add(self, data: bytes) -> None:
-        """Take the entry of ``next_key``."""
-        self.entries.append(decode(data, f"{self._where}: manifest {len(self.entries)}"))
+    def take(self, found: Iterable[bytes | None]) -> bool:
+        """Take what is stored of the next entries; False if one is absent, or is the mark."""
+        for data in found:
+            if data is None or self.is_closed:
+                return False
+            where = f"{self.store.url}: manifest {len(self.entries)} of {self.name}"
+            self.entries.append(decode(data, where))
+        return not self.is_closed
+
+    @property
+    def last(self) -> Kind:
+        """What the last known entry says; a transaction without any takes writes."""
+        return self.entries[-1].kind if self.entries else Kind.WRITE
 
     @property
     def is_closed(self) -> bool:
         """Whether the last known entry is the closing mark."""
-        return bool(self.entries) and self.entries[-1].kind.is_closing
+        return self.last.is_closing
 
     @property
     def is_prepared(self) -> bool:
@@ -158,14 +174,16 @@ class Manifests:
     def append(self, decide: Decide) -> Manifest | None:
         """Put what ``decide`` says as the next entry; it is asked again after a lost race.
 
-        Raises CommitUnknown if nobody can tell whether the entry landed.
+        None if nothing is left to say, and then what says so is durable. Raises CommitUnknown if
+        nobody can tell whether the entry landed: decide again, on what is there then.
         """
-        runtime = self._stream.runtime
         while True:
             entry = decide(self.entries)
             if entry is None:
+                self._settle()
                 return None
-            entry = replace(entry, token=runtime.token())
+            if not entry.token:
+                entry = replace(entry, token=self._runtime.token())
             if self._put(entry):
                 self.entries.append(entry)
                 return entry
@@ -177,21 +195,46 @@ class Manifests:
 
         def unknown() -> CommitUnknown:
             return CommitUnknown(
-                f"{self._where}: nobody can tell whether manifest {number} was written; open the "
-                "transaction again by its id, and look at its status."
+                f"{self.store.url}: nobody can tell whether manifest {number} of {self.name} "
+                "was written; call again, which settles it, or look at the status."
             )
 
         return create(
-            self._stream.store,
-            self._stream.runtime,
-            self._key(number),
+            self.store,
+            self._runtime,
+            self.key(number),
             data,
-            is_ours=data.__eq__,
+            is_ours=lambda found: found == data,
             unknown=unknown,
         )
 
-    def _key(self, number: int) -> str:
-        return f"{self._folder}/{number:08d}.json"
+    def _settle(self) -> None:
+        self.store.settle(self._folder)
+
+
+def read_new(several: Iterable[Manifests]) -> None:
+    """Read the entries that are new of several transactions of one stream, side by side.
+
+    Entry n + 1 is put by who knew entry n, so what is behind an absent one does not count.
+    """
+    behind = [manifests for manifests in several if not manifests.is_closed]
+    ahead = 1
+    while behind:
+        keys = [m.key(len(m.entries) + n) for m in behind for n in range(ahead)]
+        found = iter(behind[0].store.get_many(keys))
+        behind = [m for m in behind if m.take(list(islice(found, ahead)))]
+        ahead = min(2 * ahead, _MOST_AHEAD)
+
+
+def not_in(entries: Iterable[Manifest], chunks: Iterable[StagedChunk]) -> list[StagedChunk]:
+    """Return the chunks that no entry names."""
+    named = {chunk.path for entry in entries for chunk in entry.chunks}
+    return [chunk for chunk in chunks if chunk.path not in named]
+
+
+def rows_of(chunks: Iterable[StagedChunk]) -> int:
+    """Return how many events the chunks hold."""
+    return sum(chunk.rows for chunk in chunks)
 
 
 def folder(stream: Stream, transaction_id: str) -> str:

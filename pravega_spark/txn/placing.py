@@ -48,8 +48,9 @@ class Placing:
 
     def finish(self) -> None:
         """Go back to the layout that was active, after the last transaction."""
-        if self._interrupted is not None:
-            self._repeat(self._interrupted)
+        interrupted = self._interrupted
+        if interrupted is not None and self._draft.active.reference != interrupted.reference:
+            self._repeat(interrupted)
 
     def _moved(self, chunks: Iterable[StagedChunk]) -> list[StagedChunk] | None:
         """Return the chunks in the active segments that hold all their keys, or None."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pravega_spark.config import PREPARED_LIMIT, parse_duration_ms
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.records import OpenTransaction, Outcome
-from pravega_spark.engine.stream import Stream, StreamView
+from pravega_spark.engine.stream import Stream
 from pravega_spark.errors import IllegalState, TxnFailed
-from pravega_spark.txn import controller, leases
-from pravega_spark.txn.manifests import Kind, Manifests, chunk_folder, folder
+from pravega_spark.txn import carrying, controller, leases
+from pravega_spark.txn.manifests import Kind, Manifest, Manifests, chunk_folder, folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ def tend(stream: Stream, *, prepared_limit_ms: int | None = None) -> Tended:
     if prepared_limit_ms is None:
         prepared_limit_ms = parse_duration_ms("the limit", PREPARED_LIMIT)
     before = stream.view()
-    for name, reason in leases.expired(stream, before, prepared_limit_ms).items():
-        abort(stream, before.transactions[name], reason)
-    after = controller.carry_out(stream)
-    found = Tended(open=len(after.transactions), cleared=clear(stream, after))
+    for name, why in leases.abandoned(stream, before, prepared_limit_ms).items():
+        abort(stream, before.transactions[name], why.reason, if_open=not why.prepared)
+    after = carrying.carry_out(stream)
+    found = Tended(open=len(after.transactions), cleared=clear(stream))
     for name in before.transactions:
         outcome = after.outcome(name)
         if outcome is not None and outcome.committed:
@@ -50,14 +50,12 @@ def tend(stream: Stream, *, prepared_limit_ms: int | None = None) -> Tended:
 def abort(stream: Stream, opened: OpenTransaction, reason: str, *, if_open: bool = False) -> bool:
     """Decide that an open transaction is aborted; False if it is decided already.
 
-    ``if_open`` spares a prepared one.
+    ``if_open`` spares a prepared one, also one that was prepared just now.
     """
     manifests = Manifests(stream, opened.transaction_id)
     manifests.read()
     with suppress(TxnFailed):
-        return controller.close(
-            stream, manifests, opened, Kind.ABORTING, reason=reason, if_open=if_open
-        )
+        return controller.close(manifests, Manifest(Kind.ABORTING, reason=reason), if_open=if_open)
     return False
 
 
@@ -67,15 +65,10 @@ def settle_all(stream: Stream) -> None:
     The decided are carried out, the open aborted. Raises IllegalState if one is prepared: that
     promise is not this stream's to break.
     """
-    view = stream.view()
-    prepared = []
-    for name, opened in view.transactions.items():
+    for opened in stream.view().transactions.values():
         abort(stream, opened, "the stream was sealed", if_open=True)
-        manifests = Manifests(stream, name)
-        manifests.read()
-        if not manifests.is_closed:
-            prepared.append(name)
-    clear(stream, controller.carry_out(stream))
+    prepared = list(carrying.carry_out(stream).transactions)
+    clear(stream)
     if prepared:
         raise IllegalState(
             f"stream {stream.name} is being sealed, and {len(prepared)} transactions are prepared: "
@@ -83,13 +76,14 @@ def settle_all(stream: Stream) -> None:
         )
 
 
-def clear(stream: Stream, view: StreamView) -> int:
-    """Remove the manifests of transactions that have ended, and the chunks of aborted ones.
+def clear(stream: Stream) -> int:
+    """Remove what ended transactions left; return how many there were.
 
     Chunks that a committed one did not name are left to the sweep of the stream's files.
     """
-    base = f"{stream.name}/transactions"
-    ended = [name for name in stream.store.folders(base) if name not in view.transactions]
+    names = stream.store.folders(f"{stream.name}/transactions")
+    view = stream.view()  # after the listing: whatever has a folder there was begun before
+    ended = [n for n in names if controller.is_id(n) and n not in view.transactions]
     for name in ended:
         clear_one(stream, name, view.outcome(name))
     return len(ended)

@@ -10,32 +10,33 @@ from datetime import datetime, timezone
 from types import TracebackType
 from typing import Any
 
-import pyarrow as pa
-
-from pravega_spark.config import WRITER_BATCH_BYTES, WRITER_BATCH_EVENTS
-from pravega_spark.engine.batches import Routed, stage_routed
-from pravega_spark.engine.chunk import StagedChunk, encode_events
+from pravega_spark.engine.chunk import StagedChunk
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.encoding import Encoder, Serializer
 from pravega_spark.engine.records import OpenTransaction, Outcome
-from pravega_spark.engine.routing import Router
 from pravega_spark.engine.runtime import ProcessGuard
-from pravega_spark.engine.stream import Stream
+from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.errors import InvalidInput, PingFailed, PravegaSparkError, TxnFailed
 from pravega_spark.model import TransactionStatus
-from pravega_spark.txn import controller, leases
-from pravega_spark.txn.manifests import Kind, Manifest, Manifests, chunk_folder
+from pravega_spark.txn import carrying, controller
+from pravega_spark.txn.buffer import Buffer
+from pravega_spark.txn.leases import Lease
+from pravega_spark.txn.manifests import Kind, Manifest, Manifests, not_in, rows_of
 
-_FINAL = (TransactionStatus.COMMITTED, TransactionStatus.ABORTED)
+_Found = tuple[StreamView, OpenTransaction | Outcome]
 
 
 class Transaction:
     """Events that become visible together, in every segment, or never; thread-safe.
 
-    ``with`` commits at the end, and aborts if the block raises. Any number of processes may write
-    into one transaction by its ``id``; each flushes what it wrote before the commit. Events are
-    routed by the epoch in which the transaction began, whatever scales come in between, and those
-    without a key stay together in one segment (both as in Pravega).
+    ``with`` commits at the end, and aborts if the block raises; what the block itself committed,
+    prepared or aborted is left so. Any number of processes may write into one transaction by its
+    ``id``; each flushes what it wrote before the commit. Events are routed by the epoch in which
+    the transaction began, whatever scales come in between, and those without a key stay together
+    in one segment (both as in Pravega).
+
+    After an error that is not TxnFailed nothing is lost and nothing is in doubt for long: make
+    the call again.
     """
 
     def __init__(
@@ -46,31 +47,33 @@ class Transaction:
         serializer: Serializer | None = None,
         on_end: Callable[[Transaction], object] = lambda transaction: None,
     ) -> None:
-        """Take up a transaction by its id; raise NoSuchTransaction if the stream knows none."""
-        self._stream = stream
+        """Take up a transaction by its id; raise NoSuchTransaction if the stream knows none.
+
+        ``on_end`` is called once, when the handle learns that the transaction was decided.
+        """
+        controller.check_id(transaction_id)
         view = stream.view(refresh=stream.log.snapshot is None)
         if transaction_id not in view.transactions:
             view = stream.view()
         found = controller.find(view, transaction_id)
-        self._life = view.life
-        self._opened: OpenTransaction | None = None
-        self._router: Router | None = None
-        if isinstance(found, OpenTransaction):
-            self._opened, self._router = found, Router(view.epoch(found.epoch).segments)
+        self._stream = stream
         self._id = transaction_id
-        self._final: TransactionStatus | None = None
+        self._life = view.life
         self._manifests = Manifests(stream, transaction_id)
+        self._opened = found if isinstance(found, OpenTransaction) else None
+        self._final = None if self._opened else controller.status_of(found)
+        self._lease = Lease(stream, self._opened) if self._opened else None
+        segments = view.epoch(self._opened.epoch).segments if self._opened else ()
+        self._buffer = Buffer(stream, transaction_id, self.epoch, segments)
+        self._token = ""
+        """The token of a commit's mark with what is staged, so that a repetition is known."""
         self._encoder = Encoder(stream.name, serializer)
         self._on_end = on_end
+        self._told = self._opened is None
+        self._done = False
+        """Whether a call of this handle committed, prepared or aborted it."""
         self._lock = threading.RLock()
         self._guard = ProcessGuard(f"transaction {transaction_id}")
-        self._clear()
-
-    def _clear(self) -> None:
-        self._events: list[bytes] = []
-        self._keys: list[str | None] = []
-        self._times_us: list[int] = []
-        self._size_bytes = 0
 
     @property
     def id(self) -> str:
@@ -89,97 +92,105 @@ class Transaction:
 
     @property
     def lease_ms(self) -> int:
-        """How long it lives without a ping, in milliseconds."""
-        return self._require_open().lease_ms
+        """How long it lives without a ping, in milliseconds; 0 if it had ended when taken up."""
+        return 0 if self._opened is None else self._opened.lease_ms
 
     @property
     def status(self) -> TransactionStatus:
         """Where the transaction is now: asked of the storage, until it is final."""
-        if self._final is None:
-            with self._lock:
-                found = controller.status(self._stream, self._manifests, self._id)
-            if found in _FINAL:
-                self._end(found)
-            return found
-        return self._final
+        self._guard.check()
+        if self._final is not None:
+            return self._final
+        with self._lock:
+            # The log after the manifests: they are not cleared away before it has the outcome.
+            self._manifests.read()
+            _, found = self._look()
+            return controller.status_of(found, self._manifests)
 
     def write_event(self, event: Any, routing_key: str | None = None) -> None:
         """Write one event; it is durable after ``flush`` or ``commit``, and visible after commit.
 
-        Raises TxnFailed if this handle knows that the transaction has ended.
+        Raises TxnFailed if this handle knows that the transaction takes no more.
         """
         self.write_events((event,), routing_key)
 
     def write_events(self, events: Iterable[Any], routing_key: str | None = None) -> None:
-        """Write events with one routing key, in order."""
+        """Write events with one routing key, in order; none of them if it raises."""
         data = [self._encoder.event(event) for event in events]
         self._encoder.check_key(routing_key)
+        self._guard.check()
         with self._lock:
-            self._require_open()
-            now_us = self._stream.runtime.now_us()
-            self._events += data
-            self._keys += [routing_key] * len(data)
-            self._times_us += [now_us] * len(data)
-            self._size_bytes += sum(map(len, data))
-            full = len(self._events) >= WRITER_BATCH_EVENTS
-            if full or self._size_bytes >= WRITER_BATCH_BYTES:
+            self._require_writable()
+            if self._buffer.is_full:
                 self.flush()
+            self._buffer.add(data, routing_key, self._stream.runtime.now_us())
 
     def flush(self) -> None:
         """Make what was written durable in the transaction; TxnFailed if it takes no more."""
+        self._guard.check()
         with self._lock:
-            self._require_open()
-            chunks = self._stage()
-            if chunks:
-                self.add(chunks)
+            self._require_writable()
+            self._stage()
+            if self._buffer.staged:
+                self.add(self._buffer.staged)
+                self._buffer.staged = []
 
     def add(
         self, chunks: Sequence[StagedChunk], *, writer: str | None = None, number: int = 0
     ) -> bool:
         """Enter staged chunks of this transaction's folder, all or none; they are one write.
 
-        With a ``writer`` a write whose number is not above that writer's last is left out
-        (False): it is a repetition. Raises TxnFailed if the transaction takes no more.
+        False if they are in it already, by a call that got no answer. With a ``writer`` also if
+        the number is not above that writer's last: it is a repetition, and its chunks are not
+        needed. Raises TxnFailed if the transaction takes no more, and only if they are not in it.
         """
+        asked = chunks = tuple(chunks)
 
         def decide(entries: Sequence[Manifest]) -> Manifest | None:
-            if entries and entries[-1].kind is not Kind.WRITE:
-                raise self._closed(entries[-1].kind)
-            done = (e.number for e in entries if writer is not None and e.writer == writer)
-            if number <= max(done, default=number - 1):
+            nonlocal asked
+            mine = [e for e in entries if writer is not None and e.writer == writer]
+            repeated = any(number <= entry.number for entry in mine)
+            if repeated:
+                asked = tuple(chunk for entry in mine for chunk in entry.chunks)
+            left = not_in(entries, chunks)
+            there = repeated or (len(chunks) > 0 and not left)
+            if there and self._manifests.last is not Kind.ABORTING:
                 return None
-            return Manifest(Kind.WRITE, tuple(chunks), writer, number)
+            self._check_takes_more()
+            return Manifest(Kind.WRITE, tuple(left), writer, number)
 
+        self._guard.check()
         with self._lock:
             crash_point("txn.staged")
-            if writer is not None:
-                self._manifests.read()
-            entered = self._manifests.append(decide) is not None
-            # Were the folder gone, with the marks in it, the log would say how it ended.
-            found = controller.find(self._stream.view(), self._id)
+            entered = False
+            if self._final is None:
+                if writer is not None:
+                    self._manifests.read()
+                entered = self._manifests.append(decide) is not None
+            view, found = self._look()
             if isinstance(found, Outcome):
-                controller.ended(self._stream.view(refresh=False), found, Kind.WRITE)
+                controller.ended(view, found, Kind.COMMITTING)
+                self._check_in(controller.missing(self._stream, found, asked))
             return entered
 
-    def _closed(self, kind: Kind) -> TxnFailed:
-        return TxnFailed(
-            f"transaction {self._id} of stream {self._stream.name} is {kind.name}: no event can "
-            "be written into it any more. Begin another."
-        )
+    def _check_takes_more(self) -> None:
+        """Raise TxnFailed if the manifests that are known end the writing."""
+        last = self._manifests.last
+        if last is not Kind.WRITE:
+            raise TxnFailed(
+                f"{self._manifests.name} is {last.name}: no event can be written into it any "
+                "more. Begin another."
+            )
 
-    def _stage(self) -> list[StagedChunk]:
-        """Store what is in the buffer; it is empty afterwards."""
-        if not self._events:
-            return []
-        assert self._router is not None
-        events = encode_events(self._keys, self._times_us, self._events)
-        # Events without a key stay together: they are routed by the transaction's id.
-        keys = [self._id if key is None else key for key in self._keys]
-        places = self._router.places(pa.array(keys, pa.string()), start=0)
-        routed = Routed(self._router.segment_ids, places)
-        self._clear()
-        folder = chunk_folder(self._id)
-        return stage_routed(self._stream, self.epoch, events, routed, folder=folder)
+    def _check_in(self, missing: Sequence[StagedChunk], unstaged: int = 0) -> None:
+        """Raise TxnFailed if events were left out of the commit."""
+        if missing or unstaged:
+            events = rows_of(missing) + unstaged
+            raise controller.without(self._manifests, events)
+
+    def _stage(self) -> None:
+        if self._buffer.stage():
+            self._token = ""
 
     def ping(self) -> None:
         """Begin the lease anew. Raises PingFailed when that cannot be.
@@ -187,58 +198,56 @@ class Transaction:
         A writer does so by itself, in the background, for the transactions it began; the call is
         for handles taken up by id. Beyond the maximum execution time the lease is not extended.
         """
+        self._guard.check()
         with self._lock:
-            opened = self._opened
-            if opened is None or self.status is not TransactionStatus.OPEN:
+            lease, status = self._lease, self.status
+            if lease is None or status is not TransactionStatus.OPEN:
+                raise PingFailed(f"{self._manifests.name} is {status.value}: it has no lease.")
+            if not lease.has_time:
                 raise PingFailed(
-                    f"transaction {self._id} of stream {self._stream.name} is "
-                    f"{self.status.value}: it has no lease to extend."
+                    f"{self._manifests.name} reaches its maximum execution time before another "
+                    f"lease of {self.lease_ms // 1000} s ends: commit it, or begin another with "
+                    "a longer max_execution."
                 )
-            if self._stream.runtime.now_ms() + opened.lease_ms > opened.limit_ms:
-                raise PingFailed(
-                    f"transaction {self._id} of stream {self._stream.name} reaches its maximum "
-                    f"execution time before another lease of {opened.lease_ms // 1000} s ends: "
-                    "commit it, or begin another with a longer max_execution."
-                )
-            leases.extend(self._stream, opened)
+            lease.extend()
 
     def keep_alive(self) -> bool:
         """Begin the lease anew without asking whether there is one; False if that is of no use.
 
         For the background: takes no lock, so a long write cannot let the lease run out.
         """
-        opened = self._opened
-        if opened is None or self._final is not None or self._guard.pid != os.getpid():
+        lease, known = self._lease, self._stream.log.snapshot
+        if lease is None or self._told or self._guard.pid != os.getpid():
             return False
-        if self._stream.runtime.now_ms() + opened.lease_ms > opened.limit_ms:
+        ended = known is not None and self._id not in known.open
+        if ended or self._manifests.is_prepared or not lease.has_time:
             return False
-        leases.extend(self._stream, opened)
+        lease.extend()
         return True
 
     def prepare(self) -> None:
         """First phase of two: flush, take no more events, and wait for the decision.
 
         A prepared transaction has no lease and outlives its writer: any process may commit or
-        abort it by its id. Again: nothing.
+        abort it by its id. Again: nothing. Raises TxnFailed if it has ended.
         """
 
         def decide(entries: Sequence[Manifest]) -> Manifest | None:
-            last = entries[-1].kind if entries else Kind.WRITE
-            if last is Kind.PREPARED:
+            if self._manifests.last is Kind.PREPARED:
                 return None
-            if last.is_closing:
-                raise self._closed(last)
-            return Manifest(Kind.PREPARED, time_ms=self._stream.runtime.now_ms())
+            self._check_takes_more()
+            return Manifest(Kind.PREPARED)
 
+        self._guard.check()
         with self._lock:
-            self.flush()
+            self._require_open()
+            if self._manifests.last is not Kind.PREPARED or not self._buffer.is_empty:
+                self.flush()
             self._manifests.append(decide)
-            self._check_open_in_log()
-
-    def _check_open_in_log(self) -> None:
-        found = controller.find(self._stream.view(), self._id)
-        if isinstance(found, Outcome):
-            controller.ended(self._stream.view(refresh=False), found, Kind.WRITE)
+            view, found = self._look()
+            if isinstance(found, Outcome):
+                raise controller.failed(view, found)
+            self._done = True
 
     def commit(
         self,
@@ -250,77 +259,100 @@ class Transaction:
         """Make all events visible, at once, in every segment; they are when this returns.
 
         ``note`` (such as a source position) is what ``last_note`` gives to the next writer of
-        this writer's id, kept in the same commit. ``timestamp`` is kept with it, for watermarks.
+        this writer's id, kept in the same commit; of several commits of one transaction the
+        first one's counts. ``timestamp`` is kept in the same commit, for watermarks.
         ``wait=False`` returns once it is decided, as Pravega's commit does; the events become
-        visible with the next commit of a transaction, or when the stream is tended. Again after
-        a commit: nothing. Raises TxnFailed if it was aborted; CommitUnknown when nobody can tell
-        yet, and the call can be repeated.
+        visible with the next commit of a transaction, or when the stream is tended. Commits
+        become visible in the order in which they were decided. Again after a commit: nothing.
+        Raises TxnFailed if it was aborted, or committed by another process without the last
+        events of this one; CommitUnknown when nobody can tell yet.
         """
         if note is not None:
             self._check_note(note)
         timestamp_us = None if timestamp is None else _microseconds(timestamp)
+        self._guard.check()
         with self._lock:
-            opened = self._take_up(Kind.COMMITTING)
-            if opened is None:
+            if self._final is TransactionStatus.COMMITTED and self._buffer.is_empty:
+                self._finish()
                 return
-            chunks = self._stage()
-            controller.close(
-                self._stream,
-                self._manifests,
-                opened,
-                Kind.COMMITTING,
-                chunks=chunks,
-                note=note,
-                timestamp_us=timestamp_us,
-            )
-            if wait:
-                self._settle(Kind.COMMITTING, chunks)
+            view, found = self._look()
+            if isinstance(found, OpenTransaction):
+                view, found = self._decide_commit(view, note, timestamp_us, wait=wait)
+            if isinstance(found, Outcome):
+                controller.ended(view, found, Kind.COMMITTING)
+                if found.decision != self._token:
+                    left = controller.missing(self._stream, found, self._buffer.staged)
+                    self._check_in(left, self._buffer.unstaged)
+            self._finish()
+
+    def _decide_commit(
+        self, view: StreamView, note: str | None, timestamp_us: int | None, *, wait: bool
+    ) -> _Found:
+        """Put the mark, with what was not flushed; return what the log holds then."""
+        self._stage()
+        self._token = self._token or self._stream.runtime.token()
+        mark = Manifest(
+            Kind.COMMITTING,
+            tuple(self._buffer.staged),
+            order=carrying.turn(self._stream, view, self._id),
+            note=note,
+            timestamp_us=timestamp_us,
+            token=self._token,
+        )
+        controller.close(self._manifests, mark)
+        if not wait:
+            return self._look()
+        return self._carry_out()
+
+    def _carry_out(self) -> _Found:
+        carrying.carry_out(self._stream, self._manifests)
+        view, found = self._look(refresh=False)
+        assert isinstance(found, Outcome), f"{self._manifests.name} was decided and is still open"
+        return view, found
 
     def abort(self) -> None:
         """Drop all events, for good. Again: nothing. Raises TxnFailed if it was committed."""
-        with self._lock:
-            self._clear()
-            opened = self._take_up(Kind.ABORTING)
-            if opened is not None:
-                reason = "the application asked for it"
-                controller.close(
-                    self._stream, self._manifests, opened, Kind.ABORTING, reason=reason
-                )
-                self._settle(Kind.ABORTING)
-
-    def _take_up(self, wanted: Kind) -> OpenTransaction | None:
-        """Return the transaction if it is open in the log; None if it ended as wanted."""
         self._guard.check()
-        view = self._stream.view(refresh=self._id not in self._stream.view(False).transactions)
-        found = controller.find(view, self._id)
-        if isinstance(found, OpenTransaction):
-            return found
-        controller.ended(view, found, wanted)
-        return None
+        with self._lock:
+            if self._final is not TransactionStatus.ABORTED:
+                view, found = self._look()
+                if isinstance(found, OpenTransaction):
+                    mark = Manifest(Kind.ABORTING, reason="the application asked for it")
+                    controller.close(self._manifests, mark)
+                    view, found = self._carry_out()
+                assert isinstance(found, Outcome)
+                controller.ended(view, found, Kind.ABORTING)
+            self._finish()
 
-    def _settle(self, wanted: Kind, last: Sequence[StagedChunk] = ()) -> None:
-        """Carry the decision out, and see that it is what was wanted, with the last write in it."""
-        view = controller.carry_out(self._stream, self._manifests)
+    def _look(self, *, refresh: bool = True) -> _Found:
+        """Return what the log holds of the transaction, now or as far as is known."""
+        view = self._stream.view(refresh)
+        view.check_life(self._life)
         found = controller.find(view, self._id)
-        assert isinstance(found, Outcome), f"transaction {self._id} was decided and is still open"
-        if found.committed and last and found.decision != self._manifests.entries[-1].token:
-            raise controller.without(f"transaction {self._id} of stream {self._stream.name}", last)
-        self._end(TransactionStatus.COMMITTED if found.committed else TransactionStatus.ABORTED)
-        controller.ended(view, found, wanted)
+        if isinstance(found, Outcome):
+            self._final = controller.status_of(found)
+            self._tell()
+        return view, found
 
-    def _end(self, status: TransactionStatus) -> None:
-        if self._final is None:
-            self._final = status
+    def _finish(self) -> None:
+        """Note that what this handle was asked for is done."""
+        self._buffer.drop()
+        self._done = True
+        self._tell()
+
+    def _tell(self) -> None:
+        if not self._told:
+            self._told = True
             self._on_end(self)
 
-    def _require_open(self) -> OpenTransaction:
-        self._guard.check()
-        if self._opened is None or self._final is not None:
-            raise TxnFailed(
-                f"transaction {self._id} of stream {self._stream.name} is {self.status.value}. "
-                "Begin another."
-            )
-        return self._opened
+    def _require_open(self) -> None:
+        """Raise TxnFailed if the transaction is known to have ended."""
+        if self._final is not None:
+            raise TxnFailed(f"{self._manifests.name} is {self._final.value}. Begin another.")
+
+    def _require_writable(self) -> None:
+        self._require_open()
+        self._check_takes_more()
 
     def _check_note(self, note: str) -> None:
         self._encoder.check_note(note)
@@ -341,10 +373,11 @@ class Transaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Commit, unless the block has ended the transaction itself; abort if it raised."""
+        """Commit, or abort if the block raised, unless the block has decided or prepared."""
+        if self._done:
+            return
         if kind is None:
-            if self._final is None and not self._manifests.is_closed:
-                self.commit()
+            self.commit()
         else:
             with suppress(PravegaSparkError):
                 self.abort()
@@ -359,8 +392,10 @@ class Transaction:
         raise TypeError("a Transaction cannot be pickled; pass its id, and take it up by that.")
 
 
-def _microseconds(time: datetime) -> int:
-    if time.tzinfo is None:
-        raise InvalidInput(f"the timestamp {time!r} has no time zone; give it one, such as UTC.")
+def _microseconds(time: object) -> int:
+    if not isinstance(time, datetime) or time.utcoffset() is None:
+        raise InvalidInput(
+            f"a commit's timestamp is a datetime with a time zone, such as UTC; got {time!r}."
+        )
     since = time - datetime(1970, 1, 1, tzinfo=timezone.utc)
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

@@ -24,7 +24,7 @@ from pravega_spark.engine.stream import Stream
 from pravega_spark.engine.writers import open_session
 from pravega_spark.errors import InvalidConfiguration, ObjectClosed, PravegaSparkError
 from pravega_spark.names import check_name
-from pravega_spark.txn import controller, leases, tending
+from pravega_spark.txn import carrying, controller, leases, tending
 from pravega_spark.txn.transaction import Transaction
 
 logger = logging.getLogger(__name__)
@@ -63,6 +63,7 @@ class TransactionalWriter:
         self._due: dict[str, float] = {}
         """When the lease of each is to be extended, by the monotonic clock."""
         self._ended: list[str] = []
+        """Decided ones whose traces are to be cleared away."""
         self._changed = threading.Condition()
         self._pinger: threading.Thread | None = None
         self._tended = stream.runtime.monotonic()
@@ -79,7 +80,7 @@ class TransactionalWriter:
         ]
         for opened in theirs:
             tending.abort(self._stream, opened, reason, if_open=True)
-        view = controller.carry_out(self._stream) if theirs else self._stream.view(refresh=False)
+        view = carrying.carry_out(self._stream) if theirs else self._stream.view(refresh=False)
         return view.writer(writer_id) or record
 
     @property
@@ -133,8 +134,8 @@ class TransactionalWriter:
             return transaction
         with self._changed:
             self._open_ones[transaction_id] = transaction
-            interval = leases.ping_interval_seconds(transaction.lease_ms)
-            self._due[transaction_id] = self._stream.runtime.monotonic() + interval
+            first = self._stream.runtime.monotonic() + leases.FIRST_PING_SECONDS
+            self._due[transaction_id] = first
             if self._pinger is None:
                 self._pinger = threading.Thread(
                     target=self._keep_alive, name=f"pravega-pings-{self._stream.name}", daemon=True
@@ -153,17 +154,21 @@ class TransactionalWriter:
             self._clear()
 
     def _clear(self) -> None:
-        """Remove the manifests of what has ended; a failure is left to the next who tends."""
+        """Remove the traces of what has ended; a failure is left to the next who tends."""
         with self._changed:
             ended, self._ended = self._ended, []
-        view = self._stream.view(refresh=False)
         try:
-            for transaction_id in ended:
-                outcome = view.outcome(transaction_id)
+            view = self._stream.view(refresh=False)
+            waiting = [name for name in ended if name in view.transactions]
+            for name in ended:
+                outcome = view.outcome(name)
                 if outcome is not None:
-                    tending.clear_one(self._stream, transaction_id, outcome)
+                    tending.clear_one(self._stream, name, outcome)
         except PravegaSparkError as error:
             logger.info("transactions of %s are not cleared yet: %s", self._stream.name, error)
+        else:
+            with self._changed:
+                self._ended += waiting
 
     def _tend(self) -> None:
         """Finish what others left, now and then, if there is anything."""
@@ -171,8 +176,13 @@ class TransactionalWriter:
         if now - self._tended < TEND_SECONDS:
             return
         self._tended = now
-        if set(self._stream.view().transactions) - set(self._open_ones):
-            tending.tend(self._stream)
+        try:
+            with self._changed:
+                ours = set(self._open_ones)
+            if self._stream.view().transactions.keys() - ours:
+                tending.tend(self._stream)
+        except PravegaSparkError as error:
+            logger.warning("transactions of %s were not tended: %s", self._stream.name, error)
 
     def _keep_alive(self) -> None:
         """Extend the leases of what is open, until the writer is closed."""
@@ -194,25 +204,26 @@ class TransactionalWriter:
                         self._due[transaction.id] = monotonic() + again
 
     def _ping(self, transaction: Transaction) -> float:
-        """Extend a lease; return the seconds until the next time."""
+        """Extend a lease; return the seconds until the next time. Never raises."""
         try:
             if not transaction.keep_alive():
                 return inf
-        except PravegaSparkError as error:
+        except Exception as error:  # whatever it is, the other leases go on
             logger.warning("the lease of %r was not extended: %s", transaction, error)
         return leases.ping_interval_seconds(transaction.lease_ms)
 
     def close(self) -> None:
         """Stop extending leases; what is still open ends with its lease, unless taken up by id."""
+        if self._guard.pid != os.getpid():
+            return  # the lock may be held by a thread that is not here
         with self._changed:
             if self._closed:
                 return
             self._closed = True
             self._changed.notify_all()
-        if self._guard.pid == os.getpid():
-            if self._pinger is not None:
-                self._pinger.join()
-            self._clear()
+        if self._pinger is not None:
+            self._pinger.join()
+        self._clear()
 
     def __enter__(self) -> TransactionalWriter:
         """Return itself."""

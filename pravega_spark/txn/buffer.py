@@ -1,0 +1,83 @@
+"""Events on their way into a transaction: taken, then staged, then entered by a manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from pravega_spark.config import WRITER_BATCH_BYTES, WRITER_BATCH_EVENTS
+from pravega_spark.engine.batches import Routed, stage_routed
+from pravega_spark.engine.chunk import StagedChunk, encode_events
+from pravega_spark.engine.routing import Router
+from pravega_spark.engine.stream import Stream
+from pravega_spark.model import Segment
+from pravega_spark.txn.manifests import chunk_folder
+
+
+class Buffer:
+    """What one handle took and does not know to be in the transaction; not for several threads.
+
+    Nothing leaves it by an error: what is staged stays until the handle knows that it was
+    entered, and what could not be staged stays as it is, so every call can be made again.
+    """
+
+    def __init__(
+        self, stream: Stream, transaction_id: str, epoch: int, segments: Sequence[Segment]
+    ) -> None:
+        """Begin empty; ``segments`` are those of the epoch, by which the events are routed."""
+        self._stream = stream
+        self._id = transaction_id
+        self._epoch = epoch
+        self._segments = segments
+        self.drop()
+
+    def drop(self) -> None:
+        """Forget all."""
+        self.staged: list[StagedChunk] = []
+        """Chunks in the transaction's folder, in the order of the events."""
+        self._forget_events()
+
+    def _forget_events(self) -> None:
+        self._events: list[bytes] = []
+        self._keys: list[str | None] = []
+        self._times_us: list[int] = []
+        self._size_bytes = 0
+
+    @property
+    def unstaged(self) -> int:
+        """How many events are in memory alone."""
+        return len(self._events)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is in it."""
+        return not self._events and not self.staged
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is to be flushed before it takes more."""
+        full = len(self._events) >= WRITER_BATCH_EVENTS
+        return full or self._size_bytes >= WRITER_BATCH_BYTES
+
+    def add(self, events: list[bytes], routing_key: str | None, time_us: int) -> None:
+        """Take events with one routing key and time, in order."""
+        self._events += events
+        self._keys += [routing_key] * len(events)
+        self._times_us += [time_us] * len(events)
+        self._size_bytes += sum(map(len, events))
+
+    def stage(self) -> bool:
+        """Store what is in memory; False if there is nothing."""
+        if not self._events:
+            return False
+        events = encode_events(self._keys, self._times_us, self._events)
+        router = Router(self._segments)
+        # Events without a key stay together: they are routed by the transaction's id.
+        keys = [self._id if key is None else key for key in self._keys]
+        places = router.places(pa.array(keys, pa.string()), start=0)
+        routed = Routed(router.segment_ids, places)
+        folder = chunk_folder(self._id)
+        self.staged += stage_routed(self._stream, self._epoch, events, routed, folder=folder)
+        self._forget_events()
+        return True
