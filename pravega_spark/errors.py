@@ -14,7 +14,8 @@
     │   ├── NoSuchStream
     │   ├── NoSuchSegment
     │   ├── NoSuchEvent
-    │   └── NoSuchTransaction
+    │   ├── NoSuchTransaction
+    │   └── NoSuchReaderGroup
     ├── IllegalState                     the object's state forbids the call: stop
     │   ├── StreamSealed
     │   ├── SegmentSealed
@@ -23,6 +24,9 @@
     │   ├── ScaleConflict
     │   ├── TxnFailed
     │   ├── PingFailed
+    │   ├── ConfigMismatch
+    │   ├── TooManyCheckpoints
+    │   ├── CheckpointFailed
     │   └── ObjectClosed
     ├── Reopen                           open the object anew; it no longer matches the log
     │   ├── CommitUnknown
@@ -30,6 +34,7 @@
     │   ├── OutOfOrder
     │   ├── StagedTooLate
     │   ├── StaleIdentity
+    │   ├── ReinitializationRequired
     │   └── ForkedProcess
     ├── TooBusy                          wait, then try again
     ├── TruncatedData                    go on at the head, which the error names
@@ -99,6 +104,10 @@ class NoSuchTransaction(NotFound):
     """The stream knows no transaction of that id: never begun, or ended too long ago."""
 
 
+class NoSuchReaderGroup(NotFound):
+    """The reader group does not exist, or was deleted."""
+
+
 class IllegalState(PravegaSparkError):
     """The object exists but its state forbids the call."""
 
@@ -131,6 +140,18 @@ class PingFailed(IllegalState):
     """The transaction's lease cannot be extended: commit it before it runs out."""
 
 
+class ConfigMismatch(IllegalState):
+    """A reader group of that name exists with another configuration: take that, or reset it."""
+
+
+class TooManyCheckpoints(IllegalState):
+    """As many checkpoints as the group allows are under way: wait for one of them."""
+
+
+class CheckpointFailed(IllegalState):
+    """The checkpoint was cancelled, or the group was reset: initiate another one."""
+
+
 class ObjectClosed(IllegalState):
     """The writer, reader or manager was closed."""
 
@@ -157,6 +178,10 @@ class StagedTooLate(Reopen):
 
 class StaleIdentity(Reopen):
     """The stream was deleted and created again: the object belongs to an earlier life."""
+
+
+class ReinitializationRequired(Reopen):
+    """The reader is not in its group any more, or the group was reset: create the reader anew."""
 
 
 class ForkedProcess(Reopen):
