@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         SegmentRange,
         StreamCut,
         StreamInfo,
+        SubscriberInfo,
         TransactionInfo,
         TransactionStatus,
     )
@@ -66,6 +67,7 @@ __all__ = [
     "StreamCut",
     "StreamInfo",
     "StreamManager",
+    "SubscriberInfo",
     "SweepResult",
     "Tended",
     "Transaction",
@@ -96,6 +98,7 @@ _HOMES = {
     "StreamCut": "model",
     "StreamInfo": "model",
     "StreamManager": "manager",
+    "SubscriberInfo": "model",
     "SweepResult": "engine.sweeping",
     "Tended": "txn.tending",
     "Transaction": "txn.transaction",

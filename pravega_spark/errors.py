@@ -15,7 +15,8 @@
     │   ├── NoSuchSegment
     │   ├── NoSuchEvent
     │   ├── NoSuchTransaction
-    │   └── NoSuchReaderGroup
+    │   ├── NoSuchReaderGroup
+    │   └── NoSuchSubscriber
     ├── IllegalState                     the object's state forbids the call: stop
     │   ├── StreamSealed
     │   ├── SegmentSealed
@@ -27,6 +28,7 @@
     │   ├── ConfigMismatch
     │   ├── TooManyCheckpoints
     │   ├── CheckpointFailed
+    │   ├── HeldBySubscriber
     │   └── ObjectClosed
     ├── Reopen                           open the object anew; it no longer matches the log
     │   ├── CommitUnknown
@@ -35,6 +37,7 @@
     │   ├── StagedTooLate
     │   ├── StaleIdentity
     │   ├── ReinitializationRequired
+    │   ├── GenerationMismatch
     │   └── ForkedProcess
     ├── TooBusy                          wait, then try again
     ├── TruncatedData                    go on at the head, which the error names
@@ -108,6 +111,10 @@ class NoSuchReaderGroup(NotFound):
     """The reader group does not exist, or was deleted."""
 
 
+class NoSuchSubscriber(NotFound):
+    """The group is no subscriber of the stream: never was, removed, or expired: subscribe it."""
+
+
 class IllegalState(PravegaSparkError):
     """The object exists but its state forbids the call."""
 
@@ -152,6 +159,10 @@ class CheckpointFailed(IllegalState):
     """The checkpoint was cancelled, or the group was reset: initiate another one."""
 
 
+class HeldBySubscriber(IllegalState):
+    """A subscriber still needs what would be truncated: wait, remove it, or say to pass it."""
+
+
 class ObjectClosed(IllegalState):
     """The writer, reader or manager was closed."""
 
@@ -182,6 +193,10 @@ class StaleIdentity(Reopen):
 
 class ReinitializationRequired(Reopen):
     """The reader is not in its group any more, or the group was reset: create the reader anew."""
+
+
+class GenerationMismatch(Reopen):
+    """The group was changed, reset or created again: what is used here is of another generation."""
 
 
 class ForkedProcess(Reopen):

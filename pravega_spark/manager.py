@@ -34,10 +34,12 @@ from pravega_spark.model import (
     SegmentRange,
     StreamCut,
     StreamInfo,
+    SubscriberInfo,
     TransactionInfo,
 )
 from pravega_spark.names import MAX_SCOPE_LENGTH, check_scope, is_name, split_stream
 from pravega_spark.reader import EventReader
+from pravega_spark.retention import subscribers
 from pravega_spark.scaling import manual
 from pravega_spark.txn import listing, tending
 from pravega_spark.txn.tending import Tended
@@ -215,15 +217,22 @@ class StreamManager:
             record.created_ms,
         )
 
-    def truncate_stream(self, stream: str, cut: StreamCut | str) -> Truncated:
+    def truncate_stream(
+        self, stream: str, cut: StreamCut | str, *, past_subscribers: bool = False
+    ) -> Truncated:
         """Drop all events before a cut, for good: one commit; the same cut again does nothing.
 
         Files are deleted later, by ``sweep_stream``. Readers below the new head get TruncatedData
         once and go on at it. Raises InvalidStreamCut for a cut that is no place of this stream or
-        behind the head anywhere, StreamSealed, NoSuchStream.
+        behind the head anywhere, HeldBySubscriber for one that a subscriber still needs unless
+        ``past_subscribers``, which the stream's history tells; StreamSealed, NoSuchStream.
         """
         self._view(stream)
-        return truncation.truncate(self._stream(stream), cut)
+        return truncation.truncate(self._stream(stream), cut, past_subscribers=past_subscribers)
+
+    def list_subscribers(self, stream: str) -> list[SubscriberInfo]:
+        """Return the groups that the stream's retention waits for, by name."""
+        return subscribers.listed(self._view(stream))
 
     def sweep_stream(
         self,

@@ -375,6 +375,21 @@ class TransactionInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class SubscriberInfo:
+    """A group that a stream's retention waits for: times in ms since 1970.
+
+    It needs nothing before ``cut``, and with None holds nothing; ``published_ms`` is None while
+    the cut is the one that protects it until it publishes.
+    """
+
+    group: str
+    generation: int
+    cut: StreamCut | None
+    published_ms: int | None
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class StreamInfo:
     """A stream at one version: configuration, layout, head and tail."""
 

@@ -8,6 +8,8 @@
 | ``pravega.writer.<id>`` | WriterRecord: session, last number, note |
 | ``pravega.open.<id>`` | OpenTransaction: epoch, lease, writer |
 | ``pravega.transaction.<id>`` | Outcome of a transaction: committed or aborted, when, how much |
+| ``pravega.subscriber.<group>`` | SubscriberRecord: generation, published cut, since when |
+| ``pravega.sample.<version>`` | SampleRecord, an entry of the retention set: time, size, tail |
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -23,13 +25,15 @@ from typing import Any
 from pravega_spark.config import StreamConfiguration
 from pravega_spark.engine.actions import to_json
 from pravega_spark.errors import CorruptLog
-from pravega_spark.model import Epoch, KeyRange, Segment
+from pravega_spark.model import Epoch, KeyRange, Segment, StreamCut
 
 STREAM_DOMAIN = "pravega.stream"
 EPOCH_PREFIX = "pravega.epoch."
 SEGMENT_PREFIX = "pravega.segment."
 WRITER_PREFIX = "pravega.writer."
 OUTCOME_PREFIX = "pravega.transaction."
+SUBSCRIBER_PREFIX = "pravega.subscriber."
+SAMPLE_PREFIX = "pravega.sample."
 FORMAT = 1
 
 
@@ -58,6 +62,8 @@ class StreamRecord:
     ``life`` counts the creations of the name, from 1; ``stream_id`` is one for all lives.
     ``head`` holds the offsets of the head cut. ``next_segment_number`` never goes back.
     ``oldest_epoch`` is the oldest that is kept: no segment of the head is of an earlier one.
+    ``head_sizes`` holds the bytes of the head's segments before the head, where they are known,
+    ``gone_bytes`` those of the segments that have no record any more.
     """
 
     stream: str
@@ -72,6 +78,8 @@ class StreamRecord:
     created_ms: int
     sealed_ms: int | None = None
     truncation: Truncation | None = None
+    head_sizes: Mapping[int, int] = field(default_factory=dict)
+    gone_bytes: int = 0
 
     def encode(self) -> str:
         """Return the JSON text."""
@@ -91,6 +99,8 @@ class StreamRecord:
                 "created": self.created_ms,
                 "sealed": self.sealed_ms,
                 "truncation": [last.version, last.time_ms, last.by] if last else None,
+                "headBytes": {str(s): b for s, b in sorted(self.head_sizes.items())},
+                "goneBytes": self.gone_bytes,
             }
         )
 
@@ -112,6 +122,8 @@ def decode_stream(text: str) -> StreamRecord:
         record["created"],
         record["sealed"],
         Truncation(*record["truncation"]) if record.get("truncation") else None,
+        MappingProxyType({int(s): b for s, b in record.get("headBytes", {}).items()}),
+        record.get("goneBytes", 0),
     )
 
 
@@ -247,6 +259,95 @@ class Outcome:
 def decode_outcome(transaction_id: str, text: str) -> Outcome:
     """Read what ``Outcome.encode`` wrote."""
     return Outcome(transaction_id, *json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class SizedCut:
+    """A cut of one life of the stream, with the bytes of its segments before it where known."""
+
+    positions: Mapping[int, int]
+    sizes: Mapping[int, int]
+
+    def cut(self, stream: str, life: int) -> StreamCut:
+        """Return it as a cut of that stream."""
+        return StreamCut(stream, life, self.positions)
+
+    def cells(self) -> list[list[int | None]]:
+        """Return the JSON value."""
+        return [[s, o, self.sizes.get(s)] for s, o in sorted(self.positions.items())]
+
+    @classmethod
+    def of_cells(cls, cells: list[Any] | None) -> SizedCut | None:
+        """Read what :meth:`cells` gave."""
+        if cells is None:
+            return None
+        positions = MappingProxyType({s: o for s, o, _ in cells})
+        return cls(positions, MappingProxyType({s: b for s, _, b in cells if b is not None}))
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberRecord:
+    """A reader group whose consumption the stream's retention waits for.
+
+    ``published`` is the cut up to which it needs nothing any more, and ``published_ms`` when it
+    said so. ``hold`` protects what lies behind it until then; without one, a subscriber that has
+    not published holds nothing. ``removed`` says why a removed one is gone: its generation stays,
+    so that what comes late of it does nothing.
+    """
+
+    group: str
+    generation: int
+    since_ms: int
+    since_version: int
+    hold: SizedCut | None = None
+    published: SizedCut | None = None
+    published_ms: int | None = None
+    removed: str = ""
+
+    @property
+    def bound(self) -> SizedCut | None:
+        """What retention may not pass, if anything."""
+        return None if self.removed else self.published or self.hold
+
+    def encode(self) -> str:
+        """Return the JSON text."""
+        cuts = [cut and cut.cells() for cut in (self.hold, self.published)]
+        since = [self.since_ms, self.since_version]
+        return to_json([self.generation, *since, *cuts, self.published_ms, self.removed])
+
+
+@lru_cache(maxsize=4096)
+def decode_subscriber(group: str, text: str) -> SubscriberRecord:
+    """Read what ``SubscriberRecord.encode`` wrote."""
+    generation, since_ms, since_version, hold, published, *rest = json.loads(text)
+    cuts = SizedCut.of_cells(hold), SizedCut.of_cells(published)
+    return SubscriberRecord(group, generation, since_ms, since_version, *cuts, *rest)
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRecord:
+    """Where the tail was at a version: one entry of the retention set.
+
+    ``size_bytes`` are those of all events before it, from the creation of the stream's life on.
+    """
+
+    version: int
+    time_ms: int
+    size_bytes: int
+    tail: SizedCut
+
+    def encode(self) -> str:
+        """Return the JSON text."""
+        return to_json([self.time_ms, self.size_bytes, self.tail.cells()])
+
+
+@lru_cache(maxsize=8192)
+def decode_sample(version: int, text: str) -> SampleRecord:
+    """Read what ``SampleRecord.encode`` wrote."""
+    time_ms, size_bytes, cells = json.loads(text)
+    tail = SizedCut.of_cells(cells)
+    assert tail is not None, f"sample {version} holds no cut"
+    return SampleRecord(version, time_ms, size_bytes, tail)
 
 
 def _load(domain: str, text: str) -> Any:

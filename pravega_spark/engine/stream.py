@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 from pravega_spark.engine import chunk_reading, cuts, hygiene
@@ -17,20 +17,27 @@ from pravega_spark.engine.places import locate
 from pravega_spark.engine.records import (
     EPOCH_PREFIX,
     OUTCOME_PREFIX,
+    SAMPLE_PREFIX,
     SEGMENT_PREFIX,
     STREAM_DOMAIN,
+    SUBSCRIBER_PREFIX,
     WRITER_PREFIX,
     OpenTransaction,
     Outcome,
+    SampleRecord,
     SegmentRecord,
+    SizedCut,
     StreamRecord,
     StreamState,
+    SubscriberRecord,
     WriterRecord,
     decode_epoch,
     decode_open,
     decode_outcome,
+    decode_sample,
     decode_segment,
     decode_stream,
+    decode_subscriber,
     decode_writer,
 )
 from pravega_spark.engine.runtime import SYSTEM, Runtime
@@ -145,6 +152,49 @@ class StreamView:
         """Return how a transaction ended, or None if it did not, or too long ago to be kept."""
         text = self.snapshot.domains.get(f"{OUTCOME_PREFIX}{transaction_id}")
         return None if text is None else decode_outcome(transaction_id, text)
+
+    def subscriber(self, group: str) -> SubscriberRecord | None:
+        """Return a subscriber's record, also a removed one's, or None if there never was one."""
+        text = self.snapshot.domains.get(f"{SUBSCRIBER_PREFIX}{group}")
+        return None if text is None else decode_subscriber(group, text)
+
+    @cached_property
+    def subscribers(self) -> list[SubscriberRecord]:
+        """The subscribers that are not removed, by name."""
+        names = self.snapshot.names(SUBSCRIBER_PREFIX)
+        found = (self.subscriber(name.removeprefix(SUBSCRIBER_PREFIX)) for name in sorted(names))
+        return [record for record in found if record is not None and not record.removed]
+
+    @cached_property
+    def samples(self) -> list[SampleRecord]:
+        """The retention set, oldest first."""
+        domains = self.snapshot.domains
+        found = (
+            (int(name.removeprefix(SAMPLE_PREFIX)), domains[name])
+            for name in self.snapshot.names(SAMPLE_PREFIX)
+        )
+        return [decode_sample(version, text) for version, text in sorted(found)]
+
+    @cached_property
+    def total_bytes(self) -> int:
+        """Bytes of all events since the creation of this life, also of those truncated."""
+        ids = (int(n.removeprefix(SEGMENT_PREFIX)) for n in self.snapshot.names(SEGMENT_PREFIX))
+        return self.record.gone_bytes + sum(self.segment(s).size_bytes for s in ids)
+
+    def sized(self, cut: StreamCut, bytes_at: Callable[[int, int], int]) -> SizedCut:
+        """Return a cut of this version with its bytes, but for what was truncated.
+
+        ``bytes_at`` is as for :func:`cuts.distance_bytes`.
+        """
+        sizes = dict[int, int]()
+        for segment_id, offset in cut:
+            if offset > 0 and self.has_segment(segment_id):
+                record = self.segment(segment_id)
+                if offset == record.next_offset:
+                    sizes[segment_id] = record.size_bytes
+                elif not self.is_truncated(segment_id, offset):
+                    sizes[segment_id] = bytes_at(segment_id, offset)
+        return SizedCut(cut.positions, sizes)
 
     @cached_property
     def head(self) -> StreamCut:

@@ -2,13 +2,16 @@
 
 The head never moves back. With the chunks leave the log's state the epochs before every segment
 of the head, and the segments that no kept epoch names; each is a row of the stream's history
-first. An epoch that routes an open transaction stays, and all after it.
+first. An epoch that routes an open transaction stays, and all after it. The samples of the
+retention set that the head has passed go as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pravega_spark.engine import cuts
 from pravega_spark.engine.actions import Add, Body, Remove
@@ -19,15 +22,20 @@ from pravega_spark.engine.files import place_of, rows_of
 from pravega_spark.engine.history import HistoryRow, append_history
 from pravega_spark.engine.records import (
     EPOCH_PREFIX,
+    SAMPLE_PREFIX,
     SEGMENT_PREFIX,
     STREAM_DOMAIN,
+    SampleRecord,
     StreamState,
+    SubscriberRecord,
     Truncation,
 )
 from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.stream import Stream, StreamView
-from pravega_spark.errors import InvalidStreamCut
+from pravega_spark.errors import HeldBySubscriber, InvalidStreamCut, PravegaSparkError
 from pravega_spark.model import StreamCut, segment_epoch
+
+BytesAt = Callable[[int, int], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +50,50 @@ class Truncated:
     chunks: int = 0
 
 
-def truncate(stream: Stream, cut: StreamCut | str, *, by: str = "user") -> Truncated:
+def truncate(
+    stream: Stream, cut: StreamCut | str, *, by: str = "user", past_subscribers: bool = False
+) -> Truncated:
     """Move the head to a cut and remove the chunks wholly below it, in one commit; idempotent.
 
     ``by`` tells history and readers who did it. Raises InvalidStreamCut for a cut that is none
-    of this stream or behind the head anywhere, StreamSealed, NoSuchStream.
+    of this stream or behind the head anywhere, HeldBySubscriber for one that a subscriber still
+    needs unless ``past_subscribers``, StreamSealed, NoSuchStream.
     """
-    done: list[Truncated] = []
     known = stream.view()
+    allowed = None if past_subscribers else frozenset[str]()
+    done = move_head(stream, known, cut, by=by, allowed=allowed)
+    assert done is not None
+    return done
+
+
+Beside = Callable[[StreamView], "Mapping[str, str | None] | None"]
+"""Given the view that a commit decides on, domains to set besides; None to give the commit up."""
+
+
+def move_head(
+    stream: Stream,
+    known: StreamView,
+    cut: StreamCut | str,
+    *,
+    by: str,
+    allowed: Collection[str] | None,
+    bytes_at: BytesAt | None = None,
+    beside: Beside = lambda view: {},
+    reason: str = "",
+) -> Truncated | None:
+    """Do what :func:`truncate` does, on top of ``known`` or later; with more in the same commit.
+
+    ``allowed`` names the subscribers that may be passed, None all. ``bytes_at`` gives the bytes
+    of a segment before an offset, by default from the chunks. If the head is there already, what
+    is ``beside`` is not committed; if ``beside`` gives it up, the result is None.
+    """
+    done: list[Truncated | None] = []
     goal = _goal(known, cut)
     if goal == known.head:
         return Truncated(known.version, known.head)
+    _refuse_held(known, goal, allowed)
     oldest = _oldest_epoch(known, goal)
+    sizes = _sizes(known, goal, bytes_at or partial(stream.bytes_at, view=known))
     append_history(stream, list(_leaving(known, oldest)))
     crash_point("truncate.history")
 
@@ -66,13 +106,60 @@ def truncate(stream: Stream, cut: StreamCut | str, *, by: str = "user") -> Trunc
         if head == view.head:
             done[:] = [Truncated(view.version, view.head)]
             return None
+        passed = _refuse_held(view, head, allowed)
+        domains = beside(view)
+        if domains is None:
+            done[:] = [None]
+            return None
         remembered = max(view.oldest_epoch, min(oldest, _oldest_epoch(view, head)))
-        body, result = _body(stream, view, head, remembered, by)
+        body, result = _body(stream, view, head, remembered, by, sizes)
+        body.domains = {**body.domains, **domains}
+        told = {"pastSubscribers": passed, "reason": reason}
+        body.parameters = {**body.parameters, **{k: v for k, v in told.items() if v}}
         done[:] = [result]
         return body
 
     stream.log.commit(decide)
     return done[0]
+
+
+def passed_subscribers(view: StreamView, cut: StreamCut) -> list[SubscriberRecord]:
+    """Return the subscribers that still need something before a cut, by name."""
+    found = []
+    for record in view.subscribers:
+        if record.bound is not None:
+            bound = record.bound.cut(view.stream, view.life)
+            clipped, _ = cuts.clip_to_head(view, bound)
+            if not cuts.equal_or_after(view, cuts.canonical(view, clipped), cut):
+                found.append(record)
+    return found
+
+
+def _refuse_held(view: StreamView, goal: StreamCut, allowed: Collection[str] | None) -> list[str]:
+    """Return the names of the subscribers that are passed; raise if one may not be."""
+    passed = passed_subscribers(view, goal)
+    for record in passed:
+        if allowed is not None and record.group not in allowed:
+            bound = record.bound
+            assert bound is not None
+            says = "published" if record.published else "is protected from"
+            raise HeldBySubscriber(
+                f"stream {view.stream} cannot be truncated at {goal}: subscriber {record.group} "
+                f"{says} {bound.cut(view.stream, view.life)} and still needs what lies "
+                "between; wait for it, remove it, or truncate with past_subscribers=True."
+            )
+    return [record.group for record in passed]
+
+
+def _sizes(view: StreamView, head: StreamCut, bytes_at: BytesAt) -> Mapping[int, int]:
+    """Return the bytes before a head in its segments; none if a chunk there cannot be read.
+
+    Also damaged data must be possible to truncate.
+    """
+    try:
+        return view.sized(head, bytes_at).sizes
+    except (PravegaSparkError, OSError):
+        return {}
 
 
 def _goal(view: StreamView, cut: StreamCut | str) -> StreamCut:
@@ -110,14 +197,23 @@ def _leaving(view: StreamView, oldest: int) -> Iterator[HistoryRow]:
 
 
 def _body(
-    stream: Stream, view: StreamView, head: StreamCut, oldest: int, by: str
+    stream: Stream,
+    view: StreamView,
+    head: StreamCut,
+    oldest: int,
+    by: str,
+    sizes: Mapping[int, int],
 ) -> tuple[Body, Truncated]:
     now_ms, version = stream.runtime.now_ms(), view.version + 1
+    leaving = [row.name for row in _leaving(view, oldest)]
+    ids = [int(n.removeprefix(SEGMENT_PREFIX)) for n in leaving if n.startswith(SEGMENT_PREFIX)]
     record = replace(
         view.record,
         head=head.positions,
         oldest_epoch=oldest,
         truncation=Truncation(version, now_ms, by),
+        head_sizes={s: sizes[s] for s, offset in head if offset > 0 and s in sizes},
+        gone_bytes=view.record.gone_bytes + sum(view.segment(s).size_bytes for s in ids),
     )
     gone = _chunks(stream, view, head)
     events = cuts.distance_events(view, view.head, head)
@@ -128,11 +224,22 @@ def _body(
         {"numTruncatedEvents": events, "numRemovedFiles": len(gone)},
         {
             STREAM_DOMAIN: record.encode(),
-            **dict.fromkeys(row.name for row in _leaving(view, oldest)),
+            **dict.fromkeys([*leaving, *_passed_samples(view, head)]),
         },
         removes=[Remove.of(add, now_ms) for add in gone],
     )
     return body, Truncated(version, head, events, size_bytes, len(gone))
+
+
+def _passed_samples(view: StreamView, head: StreamCut) -> list[str]:
+    """Return the domains of the samples that lie at or before a head; they are in order."""
+    samples = view.samples
+
+    def is_after(sample: SampleRecord) -> bool:
+        return not cuts.equal_or_after(view, head, sample.tail.cut(view.stream, view.life))
+
+    count = bisect_left(samples, True, key=is_after)
+    return [f"{SAMPLE_PREFIX}{sample.version}" for sample in samples[:count]]
 
 
 def _chunks(stream: Stream, view: StreamView, head: StreamCut) -> list[Add]:

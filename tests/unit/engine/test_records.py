@@ -7,13 +7,18 @@ from hypothesis import strategies as st
 from pravega_spark.config import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.engine import epochs
 from pravega_spark.engine.records import (
+    SampleRecord,
     SegmentRecord,
+    SizedCut,
     StreamRecord,
     StreamState,
+    SubscriberRecord,
     WriterRecord,
     decode_epoch,
+    decode_sample,
     decode_segment,
     decode_stream,
+    decode_subscriber,
     decode_writer,
     encode_epoch,
 )
@@ -70,3 +75,36 @@ def test_record_of_a_newer_format_says_to_upgrade() -> None:
     newer = record.encode().replace('"format":1', '"format":2')
     with pytest.raises(CorruptLog, match=r"format 2.*knows 1.*upgrade"):
         decode_stream(newer)
+
+
+MARKS = st.dictionaries(COUNTS, st.integers(-2, 2**62), max_size=3)
+
+
+def sized(positions: dict[int, int]) -> SizedCut:
+    return SizedCut(positions, {s: 2 * o for s, o in positions.items() if o >= 0})
+
+
+CUTS = st.builds(sized, MARKS)
+
+
+@given(
+    st.builds(
+        SubscriberRecord, st.just("s/g"), COUNTS, COUNTS, COUNTS, st.none() | CUTS,
+        st.none() | CUTS, st.none() | COUNTS, st.sampled_from(["", "idle"]),
+    )
+)  # fmt: skip
+def test_subscriber_record_reads_back_as_it_was_written(record: SubscriberRecord) -> None:
+    assert decode_subscriber("s/g", record.encode()) == record
+
+
+@given(st.builds(SampleRecord, COUNTS, COUNTS, COUNTS, CUTS))
+def test_sample_record_reads_back_as_it_was_written(record: SampleRecord) -> None:
+    assert decode_sample(record.version, record.encode()) == record
+
+
+def test_a_stream_record_without_sizes_of_its_head_is_read() -> None:
+    record = StreamRecord("s/t", "id", 1, StreamState.ACTIVE, StreamConfiguration(), 0, 0, 1, {}, 0)
+    text = record.encode()
+    older = text.replace(',"headBytes":{},"goneBytes":0', "")
+    assert older != text
+    assert decode_stream(older) == record

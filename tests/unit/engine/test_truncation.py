@@ -172,6 +172,27 @@ def test_epochs_and_segments_before_the_head_leave_the_state_and_are_history() -
     assert kinds == ["epoch", "epoch", "segment", "segment"]
 
 
+def test_bytes_since_creation_outlive_what_is_truncated() -> None:
+    stream = filled(chunks=1)
+    scale(stream, [0], [(0.0, 0.5), (0.5, 1.0)])
+    left, right = make_segment_id(1, 1), make_segment_id(2, 1)
+    write(stream, [("a", b"12"), ("b", b"345"), ("c", b"6")])
+    before = stream.view().total_bytes
+    truncate(stream, StreamCut("s/t", 1, {left: 0, right: 0}))
+    view = stream.view()
+    assert not view.has_segment(0)
+    assert view.total_bytes == before == 9
+
+
+def test_the_bytes_before_the_head_are_known_where_its_chunks_can_be_read() -> None:
+    stream = filled()
+    truncate(stream, cut_of(stream, s0=4))
+    assert stream.view().record.head_sizes == {0: 4}
+    stream.store.delete([entry.key for entry in stream.store.list(f"{stream.path}/data")])
+    truncate(stream, cut_of(stream, s0=8))
+    assert stream.view().record.head_sizes == {}
+
+
 def test_a_segment_that_is_kept_but_before_the_head_counts_as_truncated() -> None:
     stream = filled(chunks=1)
     scale(stream, [0], [(0.0, 0.5), (0.5, 1.0)])

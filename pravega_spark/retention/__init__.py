@@ -1,0 +1,1 @@
+"""Retention: what a stream keeps by its policy and its subscribers, and what may go."""

@@ -1,0 +1,186 @@
+"""Subscribers of a stream: reader groups that its retention waits for. Each call is one commit.
+
+A subscriber's record lives in the stream's own log, so that what it published and what a
+truncation may drop are decided in one order. Calls carry the group's generation, which rises
+with every change of the group: what comes late, of an older one, does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+from pravega_spark.engine import cuts
+from pravega_spark.engine.actions import Body
+from pravega_spark.engine.cuts import Order
+from pravega_spark.engine.records import SUBSCRIBER_PREFIX, SubscriberRecord
+from pravega_spark.engine.snapshot import Snapshot
+from pravega_spark.engine.stream import Stream, StreamView
+from pravega_spark.errors import GenerationMismatch, InvalidName, InvalidStreamCut, NoSuchSubscriber
+from pravega_spark.model import StreamCut, SubscriberInfo
+from pravega_spark.names import check_name, check_scope
+
+UNSUBSCRIBED, IDLE = "unsubscribed", "idle"
+"""Why a subscriber is gone."""
+
+Change = Callable[[StreamView], "SubscriberRecord | None"]
+
+
+def subscribe(
+    stream: Stream,
+    group: str,
+    generation: int,
+    *,
+    protect: bool = False,
+    start: StreamCut | str | None = None,
+) -> bool:
+    """Make the group a subscriber, or renew it; False if its generation is not newer.
+
+    As in Pravega, a new subscriber holds nothing until it publishes. With ``protect`` it holds
+    all from the head as it is now, with ``start`` all from there, until it publishes. A renewed
+    one keeps what it published; with ``start`` it begins there, which may be further back, but
+    not behind the head. Raises InvalidStreamCut, InvalidName, NoSuchStream.
+    """
+    name, place = check_group(group), StreamCut.EARLIEST if start is None else start
+    bytes_at = _bytes_at(stream)
+    _check_generation(generation)
+
+    def change(view: StreamView) -> SubscriberRecord | None:
+        known = view.subscriber(name)
+        if known is not None and known.generation >= generation:
+            return None
+        hold = published = published_ms = None
+        if start is not None or protect:
+            hold = view.sized(_not_behind_head(view, place), bytes_at)
+        if known is not None and not known.removed and start is None:
+            published, published_ms = known.published, known.published_ms
+            hold = known.hold or hold
+        since = stream.runtime.now_ms(), view.version + 1
+        return SubscriberRecord(name, generation, *since, hold, published, published_ms)
+
+    return _commit(stream, "SUBSCRIBE", name, change)
+
+
+def unsubscribe(stream: Stream, group: str, generation: int) -> bool:
+    """Remove the subscriber, which holds nothing from then on; False if not newer.
+
+    Its generation stays, also of one that was never there: a late ``subscribe`` does nothing.
+    """
+    name = check_group(group)
+    _check_generation(generation)
+
+    def change(view: StreamView) -> SubscriberRecord | None:
+        known = view.subscriber(name)
+        if known is not None and known.generation >= generation:
+            return None
+        since = stream.runtime.now_ms(), view.version + 1
+        return SubscriberRecord(name, generation, *since, removed=UNSUBSCRIBED)
+
+    return _commit(stream, "UNSUBSCRIBE", name, change)
+
+
+def publish(stream: Stream, group: str, generation: int, cut: StreamCut | str) -> bool:
+    """Say that the group needs nothing before a cut any more; False if it has said so before.
+
+    Nothing is truncated by it; the next run of retention may. Raises NoSuchSubscriber,
+    GenerationMismatch, and InvalidStreamCut for a cut that is no place of the stream or is behind
+    what was published before.
+    """
+    name, bytes_at = check_group(group), _bytes_at(stream)
+
+    def change(view: StreamView) -> SubscriberRecord | None:
+        known = _published_by(view, name, generation)
+        place = cuts.canonical(view, cuts.resolve(view, cut))
+        if known.bound is not None:
+            before = known.bound.cut(view.stream, view.life)
+            if cuts.compare(view, place, before) is not Order.EQUAL_OR_AFTER:
+                raise InvalidStreamCut(
+                    f"subscriber {name} of {view.stream} cannot publish {place}: that is behind "
+                    f"{before}, at least in part, and subscribers do not go back; reset the group "
+                    "to begin anew."
+                )
+        if known.published is not None and known.published.positions == place.positions:
+            return None
+        now_ms = stream.runtime.now_ms()
+        return replace(known, published=view.sized(place, bytes_at), published_ms=now_ms)
+
+    return _commit(stream, "PUBLISH", name, change)
+
+
+def listed(view: StreamView) -> list[SubscriberInfo]:
+    """Return the subscribers, by name."""
+    found = []
+    for record in view.subscribers:
+        bound = record.bound
+        cut = None if bound is None else bound.cut(view.stream, view.life)
+        told = cut, record.published_ms, record.since_ms
+        found.append(SubscriberInfo(record.group, record.generation, *told))
+    return found
+
+
+def check_group(group: object) -> str:
+    """Return the name ``scope/group`` if the naming rule allows it."""
+    if not isinstance(group, str) or group.count("/") != 1:
+        raise InvalidName(f"a group is named 'scope/group', with one slash; got {group!r}.")
+    scope, name = group.split("/")
+    return f"{check_scope(scope)}/{check_name('group', name)}"
+
+
+def _check_generation(generation: int) -> None:
+    assert generation >= 0, f"generation {generation} of a group"
+
+
+def _published_by(view: StreamView, name: str, generation: int) -> SubscriberRecord:
+    known = view.subscriber(name)
+    if known is None or known.removed:
+        why = ""
+        if known is not None and known.removed == IDLE:
+            why = ": it published nothing for so long that it expired"
+        raise NoSuchSubscriber(
+            f"group {name} is no subscriber of stream {view.stream}{why}; subscribe it first."
+        )
+    if known.generation != generation:
+        raise GenerationMismatch(
+            f"subscriber {name} of {view.stream} is in generation {known.generation}, and what "
+            f"publishes here is of generation {generation}; open the group anew."
+        )
+    return known
+
+
+def _not_behind_head(view: StreamView, cut: StreamCut | str) -> StreamCut:
+    place = cuts.canonical(view, cuts.resolve(view, cut))
+    if not cuts.equal_or_after(view, place, view.head):
+        raise InvalidStreamCut(
+            f"a subscriber of {view.stream} cannot begin at {place}: that is behind the head, "
+            f"{view.head}, at least in part."
+        )
+    return place
+
+
+def _bytes_at(stream: Stream) -> Callable[[int, int], int]:
+    """Return the bytes of segments before offsets, which are looked up once for all attempts."""
+    return cache(stream.bytes_at)
+
+
+def _commit(stream: Stream, operation: str, name: str, change: Change) -> bool:
+    """Commit the record that ``change`` gives, if any; tell whether it did."""
+    life = stream.view().life
+    changed = [False]
+
+    def decide(snapshot: Snapshot | None) -> Body | None:
+        if snapshot is None:
+            raise stream.absent()
+        view = StreamView(snapshot)
+        view.check_life(life)
+        record = change(view)
+        changed[0] = record is not None
+        if record is None:
+            return None
+        told: dict[str, object] = {"subscriber": name, "generation": record.generation}
+        if record.bound is not None:
+            told["cut"] = str(record.bound.cut(view.stream, view.life))
+        return Body(operation, told, domains={f"{SUBSCRIBER_PREFIX}{name}": record.encode()})
+
+    stream.log.commit(decide)
+    return changed[0]
