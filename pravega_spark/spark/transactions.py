@@ -40,16 +40,12 @@ def enter(settings: WriteSettings, transaction_id: str, chunks: Sequence[StagedC
 
     Raises TxnFailed if the transaction takes no more, and CommitUnknown if nobody can tell.
     """
-    stream = open_stream(settings.root, settings.stream)
-    _opened(stream.view(), transaction_id)
-    transaction = Transaction(stream, transaction_id)
+    transaction = Transaction(open_stream(settings.root, settings.stream), transaction_id)
     if settings.application is None:
-        entered = transaction.add(chunks)
-    else:
-        name, number = settings.application
-        entered = transaction.add(chunks, writer=application_writer(name), number=number)
-    _opened(stream.view(refresh=False), transaction_id)  # else it may be without the write
-    return entered
+        transaction.add(chunks)
+        return True
+    name, number = settings.application
+    return transaction.add(chunks, writer=application_writer(name), number=number)
 
 
 def application_writer(name: str) -> str:
@@ -61,9 +57,7 @@ def _opened(view: StreamView, transaction_id: str) -> OpenTransaction:
     """Return the transaction, which the log must hold as open."""
     found = controller.find(view, transaction_id)
     if isinstance(found, Outcome):
-        wanted = Kind.ABORTING if found.committed else Kind.COMMITTING
-        controller.ended(view, found, wanted)
-    assert isinstance(found, OpenTransaction)
+        raise controller.failed(view, found)
     return found
 
 
