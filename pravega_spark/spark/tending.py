@@ -1,0 +1,102 @@
+"""Tending one stream's transactions, as rows: the work of a job over many streams."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pravega_spark.config import parse_duration_ms
+from pravega_spark.engine.records import Outcome
+from pravega_spark.engine.stream import Stream, open_stream
+from pravega_spark.manager import StreamManager
+from pravega_spark.model import TransactionInfo, TransactionStatus
+from pravega_spark.txn import controller, leases, listing
+
+ROW_SCHEMA: Final = pa.schema(
+    [
+        ("transaction", pa.string()),
+        ("status", pa.string()),
+        ("writer", pa.string()),
+        ("age_seconds", pa.float64()),
+        ("events", pa.int64()),
+        ("size_bytes", pa.int64()),
+        ("decision", pa.string()),
+        ("reason", pa.string()),
+        ("cleared", pa.int64()),
+    ]
+)
+"""A row for each transaction, and one without, which tells how many ended ones were ``cleared``.
+
+``status`` is what it is now; ``decision`` is what the job does to it, or would: commit, abort,
+keep. A transaction's ``events`` are those that were flushed into it, or that it committed."""
+
+COMMIT, ABORT, KEEP = "commit", "abort", "keep"
+
+Row = dict[str, Any]
+
+
+def tend(root: str, stream: str, *, prepared_limit: str, dry_run: bool) -> list[Row]:
+    """Tend a stream's transactions, or with ``dry_run`` only say what would be done."""
+    opened = open_stream(root, stream)
+    return _planned(opened, prepared_limit) if dry_run else _tended(opened, prepared_limit)
+
+
+def _tended(stream: Stream, prepared_limit: str) -> list[Row]:
+    """Tend them; return those that it brought to their end, and those that are open still."""
+    manager = StreamManager(stream.root_url)
+    tended = manager.tend_transactions(stream.name, prepared_limit=prepared_limit)
+    now_ms, view = stream.runtime.now_ms(), stream.view(refresh=False)
+    outcomes = [view.outcome(name) for name in (*tended.committed, *tended.aborted)]
+    rows = [_ended(outcome) for outcome in outcomes if outcome is not None]
+    kept = listing.open_ones(stream, view)
+    return [*rows, *(_row(info, now_ms, KEEP) for info in kept), {"cleared": tended.cleared}]
+
+
+def _planned(stream: Stream, prepared_limit: str) -> list[Row]:
+    """Return what is without an outcome, and what tending would do about it."""
+    view = stream.view()
+    limit_ms = parse_duration_ms("the limit of prepared transactions", prepared_limit)
+    expired = leases.expired(stream, view, limit_ms)
+    now_ms = stream.runtime.now_ms()
+    rows = []
+    for info in listing.open_ones(stream, view):
+        decision = _decision(info, info.transaction_id in expired)
+        rows.append(_row(info, now_ms, decision, expired.get(info.transaction_id)))
+    folders = stream.store.folders(f"{stream.name}/transactions")
+    kept = {row["transaction"] for row in rows if row["decision"] == KEEP}
+    leaving = [name for name in folders if controller.is_id(name) and name not in kept]
+    return [*rows, {"cleared": len(leaving)}]
+
+
+def _decision(info: TransactionInfo, is_expired: bool) -> str:
+    if info.status is TransactionStatus.COMMITTING:
+        return COMMIT
+    return ABORT if is_expired or info.status is TransactionStatus.ABORTING else KEEP
+
+
+def _row(info: TransactionInfo, now_ms: int, decision: str, reason: str | None = None) -> Row:
+    return {
+        "transaction": info.transaction_id,
+        "status": info.status.value,
+        "writer": info.writer_id,
+        "age_seconds": (now_ms - info.created_ms) / 1_000,
+        "events": info.events,
+        "size_bytes": info.size_bytes,
+        "decision": decision,
+        "reason": reason or info.reason,
+    }
+
+
+def _ended(outcome: Outcome) -> Row:
+    status = TransactionStatus.COMMITTED if outcome.committed else TransactionStatus.ABORTED
+    return {
+        "transaction": outcome.transaction_id,
+        "status": status.value,
+        "writer": outcome.writer_id,
+        "age_seconds": (outcome.ended_ms - outcome.created_ms) / 1_000,
+        "events": outcome.events,
+        "size_bytes": outcome.size_bytes,
+        "decision": COMMIT if outcome.committed else ABORT,
+        "reason": outcome.reason,
+    }

@@ -1,0 +1,103 @@
+"""What the job says of one stream's transactions, without Spark."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from pravega_spark.engine.stream import open_stream
+from pravega_spark.errors import NoSuchStream
+from pravega_spark.manager import StreamManager
+from pravega_spark.spark.tending import ROW_SCHEMA, Row, tend
+from pravega_spark.txn import controller
+from pravega_spark.txn.manifests import Kind, Manifest, Manifests
+
+EVERY = ("open", "expired", "prepared", "committing", "aborting")
+
+
+@pytest.fixture
+def ids(tmp_path: Path) -> dict[str, str]:
+    """One transaction of each state, by what it is; nothing is carried out."""
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    manager.create_stream("s/a")
+    with manager.create_transactional_writer("s/a", "etl") as writer:
+        made = {name: writer.begin_transaction() for name in EVERY}
+        for transaction in made.values():
+            transaction.write_events([b"one", b"two"], "k")
+            transaction.flush()
+            transaction.ping()
+    made["prepared"].prepare()
+    made["committing"].commit(wait=False)
+    stream = open_stream(str(tmp_path), "s/a")
+    controller.close(Manifests(stream, made["aborting"].id), Manifest(Kind.ABORTING))
+    lease = tmp_path / f"s/a/transactions/{made['expired'].id}/lease.json"
+    os.utime(lease, (time.time() - 100,) * 2)
+    return {name: transaction.id for name, transaction in made.items()}
+
+
+def told(root: Path, *, dry_run: bool, limit: str = "7 days") -> tuple[dict[str, Row], int]:
+    *rows, last = tend(str(root), "s/a", prepared_limit=limit, dry_run=dry_run)
+    assert set(last) <= set(ROW_SCHEMA.names) >= set(rows[0])
+    return {row["transaction"]: row for row in rows}, last["cleared"]
+
+
+def test_what_is_planned_is_what_is_done(tmp_path: Path, ids: dict[str, str]) -> None:
+    planned, clearing = told(tmp_path, dry_run=True)
+    done, cleared = told(tmp_path, dry_run=False)
+    decisions = {name: planned[ids[name]]["decision"] for name in EVERY}
+    assert decisions == {
+        "open": "keep",
+        "expired": "abort",
+        "prepared": "keep",
+        "committing": "commit",
+        "aborting": "abort",
+    }
+    assert decisions == {name: done[ids[name]]["decision"] for name in EVERY}
+    assert clearing == cleared == 3
+    assert planned[ids["expired"]]["reason"] == "its lease of 60 s ran out"
+    assert done[ids["expired"]]["reason"] == "its lease of 60 s ran out"
+    assert [event.data for event in StreamManager(tmp_path).read("s/a")] == [b"one", b"two"]
+
+
+def test_a_row_tells_state_writer_age_and_size(tmp_path: Path, ids: dict[str, str]) -> None:
+    planned, _ = told(tmp_path, dry_run=True)
+    states = {name: planned[ids[name]]["status"] for name in EVERY}
+    assert states == {
+        "open": "OPEN",
+        "expired": "OPEN",
+        "prepared": "PREPARED",
+        "committing": "COMMITTING",
+        "aborting": "ABORTING",
+    }
+    for row in planned.values():
+        assert (row["writer"], row["events"], row["size_bytes"]) == ("etl", 2, 6)
+        assert 0 <= row["age_seconds"] < 60
+    done, _ = told(tmp_path, dry_run=False)
+    ended = done[ids["committing"]]
+    assert (ended["status"], ended["events"], ended["size_bytes"]) == ("COMMITTED", 2, 6)
+
+
+def test_prepared_ones_go_after_their_limit(tmp_path: Path, ids: dict[str, str]) -> None:
+    time.sleep(0.01)
+    planned, _ = told(tmp_path, dry_run=True, limit="1 ms")
+    assert planned[ids["prepared"]]["decision"] == "keep", "it has its lease's time at least"
+    os.utime(tmp_path / f"s/a/transactions/{ids['prepared']}/lease.json", (0, 0))
+    planned, _ = told(tmp_path, dry_run=True, limit="1 ms")
+    assert planned[ids["prepared"]]["decision"] == "abort"
+    assert "nobody has decided it" in planned[ids["prepared"]]["reason"]
+
+
+def test_stream_without_transactions_and_stream_that_is_gone(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    manager.create_stream("s/a")
+    for dry_run in (True, False):
+        assert tend(str(tmp_path), "s/a", prepared_limit="7 days", dry_run=dry_run) == [
+            {"cleared": 0}
+        ]
+        with pytest.raises(NoSuchStream):
+            tend(str(tmp_path), "s/b", prepared_limit="7 days", dry_run=dry_run)
