@@ -1,0 +1,298 @@
+"""A bank whose tellers are killed at every step of a transaction while its segments are scaled.
+
+``BANK_TRANSFERS=2000`` runs it longer, ``BANK_SEED`` chooses another run; the choices of tellers
+and nemesis follow from the seed, what the machine makes of them does not.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from pravega_spark.config import ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.crashpoints import CRASH_VARIABLE
+from pravega_spark.engine.snapshot import Snapshot, first_snapshot
+from pravega_spark.engine.stream import Stream, StreamView, open_stream
+from pravega_spark.manager import StreamManager
+from pravega_spark.model import StreamCut
+from pravega_spark.spark.session import session
+from tests.faults.bank import FENCED, STREAM, fund
+from tests.faults.bank_audit import Books
+
+PROJECT = Path(__file__).parents[2]
+SEED = os.environ.get("BANK_SEED", "1")
+COUNT = int(os.environ.get("BANK_TRANSFERS", "60"))
+"""Transfers of each teller."""
+STRIKES = COUNT // 6
+"""So often somebody is killed, or stopped and replaced, besides the crash points."""
+TELLERS = ("ann", "bob", "cid")
+SPARK_VERSIONS = 3
+LAUNCH = {
+    "spark.master": "local[2]",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
+LIMIT_SECONDS = 120 + COUNT
+POINTS = (
+    "txn.staged",
+    "txn.deciding",
+    "txn.decided",
+    "txn.carried-out",
+    "commit.before",
+    "commit.applied",
+)
+
+
+@dataclass
+class Actor:
+    """A process that is started again whenever it is killed."""
+
+    name: str
+    command: list[str]
+    crashes: list[str]
+    acks: Path
+    process: subprocess.Popen[bytes] | None = None
+    crash: str = ""
+    fired: list[str] = field(default_factory=list)
+    killed: bool = False
+    done: bool = False
+
+    def start(self) -> None:
+        """Start it, to be killed at the first crash point at which it was not killed yet."""
+        self.crash = self.crashes[0] if self.crashes else ""
+        self.killed = False
+        self.process = self.run(self.crash)
+
+    def run(self, crash: str = "") -> subprocess.Popen[bytes]:
+        """Run the command; what it prints is appended to the acknowledgements."""
+        with self.acks.open("ab") as acks:
+            return subprocess.Popen(
+                [sys.executable, "-m", "tests.faults.bank", *self.command],
+                stdout=acks,
+                cwd=PROJECT,
+                env={**os.environ, CRASH_VARIABLE: crash},
+            )
+
+    def kill(self) -> None:
+        """Kill it wherever it is."""
+        assert self.process is not None
+        self.killed = True
+        self.process.kill()
+
+    def look(self) -> None:
+        """Start it again if it was killed; note whether it has finished."""
+        assert self.process is not None
+        code = self.process.poll()
+        if code is None or self.done:
+            return
+        if code == 0:
+            self.done = True
+            return
+        assert code in (FENCED, -signal.SIGKILL), f"{self.name} ended with {code}"
+        if code != FENCED and not self.killed:
+            self.fired.append(self.crash.partition(":")[0])
+            self.crashes.remove(self.crash)
+        self.start()
+
+
+class Nemesis:
+    """Runs the actors, kills them, and lets a stopped one come back behind its successor."""
+
+    def __init__(self, root: Path, seed: str) -> None:
+        self.dice = Random(f"{seed}/nemesis")
+        self.stop = root.parent / "stop"
+        self.tellers = [
+            Actor(
+                name,
+                ["teller", str(root), name, seed, str(COUNT)],
+                self._crashes(),
+                root.parent / f"{name}.acks",
+            )
+            for name in TELLERS
+        ]
+        crashes = [f"{point}:{self.dice.randint(1, 9)}" for point in POINTS[-2:]]
+        command = ["scaler", str(root), "scaler", seed, str(self.stop)]
+        self.scaler = Actor("scaler", command, crashes, root.parent / "scaler.out")
+        self.stopped: list[tuple[float, subprocess.Popen[bytes]]] = []
+        self.fenced = 0
+
+    def _crashes(self) -> list[str]:
+        """Return every point once, in another order for each teller."""
+        points = list(POINTS)
+        self.dice.shuffle(points)
+        return [
+            f"{point}:{self.dice.randint(1, 8 if 'commit' in point else 3)}" for point in points
+        ]
+
+    def run(self) -> None:
+        """Run until every teller has done all its transfers."""
+        actors = [*self.tellers, self.scaler]
+        deadline = time.monotonic() + LIMIT_SECONDS
+        try:
+            for actor in actors:
+                actor.start()
+            strike = time.monotonic() + self.dice.uniform(0.6, 1.2)
+            strikes = 0
+            while self.stopped or not all(teller.done for teller in self.tellers):
+                assert time.monotonic() < deadline, "the tellers do not come to an end"
+                time.sleep(0.02)
+                for actor in actors:
+                    actor.look()
+                self._awake()
+                running = [actor for actor in actors if not actor.done]
+                if time.monotonic() > strike and running and strikes < STRIKES:
+                    self._strike(running)
+                    strikes += 1
+                    strike = time.monotonic() + self.dice.uniform(0.6, 1.2)
+            self.stop.touch()
+            assert self.scaler.process is not None
+            self.scaler.process.wait(30)
+        finally:
+            processes = [actor.process for actor in actors] + [old for _, old in self.stopped]
+            for process in processes:
+                if process is not None:
+                    process.kill()
+                    process.wait()
+
+    def _strike(self, running: list[Actor]) -> None:
+        victim = self.dice.choice(running)
+        if victim is self.scaler or self.dice.random() < 0.6:
+            victim.kill()
+        else:
+            self._replace(victim)
+
+    def _replace(self, victim: Actor) -> None:
+        """Stop a teller, start another of its name, and let the first go on behind its back."""
+        old = victim.process
+        assert old is not None
+        old.send_signal(signal.SIGSTOP)
+        victim.start()
+        self.stopped.append((time.monotonic() + self.dice.uniform(0.5, 3.0), old))
+
+    def _awake(self) -> None:
+        """Let who was stopped go on, and count who finds its id taken."""
+        for moment, old in self.stopped[:]:
+            if time.monotonic() > moment:
+                old.send_signal(signal.SIGCONT)
+            code = old.poll()
+            if code is not None:
+                assert code in (0, FENCED, -signal.SIGKILL), f"a stopped teller ended with {code}"
+                self.fenced += code == FENCED
+                self.stopped.remove((moment, old))
+
+
+@pytest.fixture(scope="module")
+def bank(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Nemesis]:
+    """The storage of a bank after a day of murder, and who did it."""
+    root = tmp_path_factory.mktemp("bank") / "root"
+    manager = StreamManager(root)
+    manager.create_scope("bank")
+    manager.create_stream(STREAM, StreamConfiguration(ScalingPolicy.fixed(1)))
+    fund(manager)
+    nemesis = Nemesis(root, SEED)
+    nemesis.run()
+    manager.tend_transactions(STREAM)
+    return root, nemesis
+
+
+def snapshots(stream: Stream) -> Iterator[Snapshot]:
+    """Yield the snapshot of every version, in order."""
+    snapshot: Snapshot | None = None
+    for commit in stream.log.reader.span(-1, stream.view().version):
+        snapshot = snapshot.apply(commit) if snapshot else first_snapshot(commit, stream.name)
+        yield snapshot
+
+
+def pairs(table: pa.Table | pa.RecordBatch) -> Iterator[tuple[str, bytes]]:
+    """Yield the accounts and events of a table."""
+    keys, events = table.column("routing_key").to_pylist(), table.column("event").to_pylist()
+    return zip(keys, events, strict=True)
+
+
+@pytest.mark.slow
+def test_every_transfer_is_done_once_whoever_is_killed_when(bank: tuple[Path, Nemesis]) -> None:
+    root, nemesis = bank
+    books = Books()
+    books.enter((str(e.routing_key), e.data) for e in StreamManager(root).read(STREAM))
+    books.check("the end")
+    books.check_end(SEED, TELLERS, COUNT)
+    for teller in nemesis.tellers:
+        acked = [int(line) for line in teller.acks.read_text().split()]
+        assert set(acked) <= set(range(1, COUNT + 1))
+    fired = {point for actor in (*nemesis.tellers, nemesis.scaler) for point in actor.fired}
+    assert fired >= set(POINTS), f"never killed at {set(POINTS) - fired}"
+    assert StreamManager(root).list_transactions(STREAM) == []
+
+
+@pytest.mark.slow
+def test_every_version_balances_for_our_reader(bank: tuple[Path, Nemesis]) -> None:
+    root, _ = bank
+    manager, books = StreamManager(root), Books()
+    stream = open_stream(manager.root, STREAM)
+    reader, cut, rolled = manager.create_reader(STREAM), StreamCut.EARLIEST, 0
+    for snapshot in snapshots(stream):
+        view = StreamView(snapshot)
+        for _, batch in reader.batches(cut, view.tail):
+            books.enter(pairs(batch))
+        books.check(f"version {snapshot.version}")
+        cut = view.tail
+        rolled += view.active.number != view.active.reference
+    assert rolled > 0, "no transaction was late for a scale"
+
+
+@pytest.mark.slow
+def test_every_version_balances_for_delta_rs(bank: tuple[Path, Nemesis], tmp_path: Path) -> None:
+    root, _ = bank
+    table = root / STREAM / "events"
+    # A table with the same files whose log grows at one end and goes at the other: so the reader
+    # takes one commit for each version, and not the whole log.
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    (tmp_path / "data").symlink_to(table / "data")
+    books, known, delta = Books(), set[str](), None
+    for commit in sorted((table / "_delta_log").glob("*.json")):
+        (log / commit.name).hardlink_to(commit)
+        if delta is None:
+            delta = DeltaTable(tmp_path)
+        else:
+            delta.update_incremental()
+        version = delta.version()
+        assert version == int(commit.stem)
+        files = set(delta.file_uris())
+        assert known <= files
+        for path in sorted(files - known):
+            books.enter(pairs(pq.read_table(path, columns=["routing_key", "event"])))
+        books.check(f"version {version}")
+        known = files
+        (log / f"{version - 1:020d}.json").unlink(missing_ok=True)
+    assert len(known) > 3 * COUNT
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_sampled_versions_balance_for_delta_spark(bank: tuple[Path, Nemesis]) -> None:
+    root, _ = bank
+    manager = StreamManager(root)
+    last = manager.stream_info(STREAM).version
+    spark = session(**LAUNCH).newSession()
+    spark.conf.set("spark.databricks.delta.snapshotPartitions", "1")
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
+    for version in sorted({last, *Random(SEED).sample(range(1, last), SPARK_VERSIONS)}):
+        frame = spark.read.format("delta").option("versionAsOf", version)
+        rows = frame.load(f"{root}/{STREAM}/events").select("routing_key", "event").toArrow()
+        books = Books()
+        books.enter(pairs(rows))
+        books.check(f"version {version}")
