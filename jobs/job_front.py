@@ -8,6 +8,7 @@ streams were worked on, 1 if some failed, and 2 for input that cannot be used.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -84,16 +85,19 @@ def duration(text: str) -> float:
 def run(prog: str, arguments: argparse.Namespace, work: Work) -> int:
     """Do the rounds; return the exit status. Without ``--interval`` there is one."""
     sys.stderr = user_stderr()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         find_streams(arguments.root, arguments.scope, arguments.stream)
     except PravegaSparkError as error:
         return _refused(prog, error)
     spark = start(prog)
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        # Spark's own asks the JVM to cancel, which may be dying, or just be answering us.
+        signal.signal(sign, signal.default_int_handler)
     try:
         return rounds(prog, arguments, spark, work)
     finally:
-        spark.stop()
+        with contextlib.suppress(Exception):
+            spark.stop()
 
 
 def start(prog: str) -> SparkSession:
@@ -114,10 +118,10 @@ def rounds(prog: str, arguments: argparse.Namespace, spark: SparkSession, work: 
     interrupted = False
     try:
         while True:
-            number += 1
             at = time.monotonic()
             counts = _round(prog, arguments, spark, work, console)
             sums.update(counts)
+            number += 1
             if arguments.interval is None:
                 break
             took = time.monotonic() - at

@@ -71,7 +71,7 @@ SPLIT_SAMPLE_EVENTS = 65_536
 """Newest events of a segment whose keys a split by keys looks at."""
 MIN_COOLDOWN_MS = 1_000
 """A shorter cool-down of automatic scaling is no pace: ticks would be shorter than commits."""
-STREAMS_OF_TASK = 25
+STREAMS_OF_TASK = 50
 """Streams that one task of a job works on, one after the other."""
 
 POLL_LOCAL_SECONDS = (0.001, 0.050)

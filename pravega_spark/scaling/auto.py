@@ -94,7 +94,7 @@ def decide(
     the load better. ``now_ms`` is the time to decide for, by default the runtime's clock. Raises
     NoSuchStream, and CorruptLog for a log that cannot be read.
     """
-    return _decide(stream, stream.view(), pace, use_keys, now_ms, keep=False)
+    return _decide(stream, _newest(stream), pace, use_keys, now_ms, keep=False)
 
 
 def act(
@@ -106,7 +106,7 @@ def act(
     a segment is sealed once. The log of a stream with a fixed number of segments is not read.
     Raises what :func:`decide` does, and what a commit raises.
     """
-    view = stream.view()
+    view = _newest(stream)
     policy = view.record.configuration.scaling
     if policy.type is ScalingType.FIXED:
         fixed = leave(view.active.segments, decision.FIXED)
@@ -114,6 +114,16 @@ def act(
     decided = _decide(stream, view, pace, use_keys, now_ms, keep=True)
     outcomes = tuple(_scale(stream, request) for request in decided.decision.requests)
     return replace(decided, outcomes=outcomes)
+
+
+def _newest(stream: Stream) -> StreamView:
+    """Return the newest view without making it durable: no event is handed out here."""
+    snapshot = stream.log.refresh()
+    if snapshot is None:
+        raise stream.absent()
+    view = StreamView(snapshot)
+    view.check_exists()
+    return view
 
 
 def _decide(

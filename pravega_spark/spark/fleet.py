@@ -92,8 +92,8 @@ def map_streams(
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for name in batch.column(0).to_pylist():
-                yield pa.RecordBatch.from_pylist(_rows(root, name, work), schema=whole)
+            rows = [row for name in batch.column(0).to_pylist() for row in _rows(root, name, work)]
+            yield pa.RecordBatch.from_pylist(rows, schema=whole)
 
     return names.repartition(tasks).mapInArrow(run, from_arrow_schema(whole))
 

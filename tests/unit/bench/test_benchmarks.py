@@ -14,7 +14,13 @@ from bench.data import EVENT_BYTES, payloads, table
 from bench.long_stream import long_stream
 from bench.registry import benchmarks
 
-SPARK = {"frame_read", "frame_write", "stream_to_stream", "streaming_backlog"}
+SPARK = {
+    "auto_scale_decision",
+    "frame_read",
+    "frame_write",
+    "stream_to_stream",
+    "streaming_backlog",
+}
 PLAIN = sorted(set(benchmarks()) - SPARK)
 
 
