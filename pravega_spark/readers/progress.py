@@ -1,0 +1,216 @@
+"""From segment to segment of a stream: pure transitions over the layout of its epochs.
+
+A segment that was read to its end makes way for its successors at once: those whose predecessors
+are all done wait for a reader, those of a half-read merge are future. Empty sealed segments are
+passed over. Where the head has moved past the group, the group moves on to the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from pravega_spark.engine import cuts
+from pravega_spark.engine.epochs import Layout, Lineage
+from pravega_spark.engine.places import Frontier, Place, locate
+from pravega_spark.errors import InvalidStreamCut, TruncatedData
+from pravega_spark.model import END, NOT_REACHED, Segment, SegmentRange, StreamCut, segment_text
+from pravega_spark.readers import checkpoints
+from pravega_spark.readers.configuration import ReaderGroupConfiguration, Span
+from pravega_spark.readers.state import Checkpoint, GroupState, Key, Owned, Phase
+
+
+def begin(
+    group: str,
+    generation: int,
+    configuration: ReaderGroupConfiguration,
+    layouts: Mapping[str, Layout],
+    *,
+    starts: Mapping[str, StreamCut] | None = None,
+    next_number: int = 1,
+    phase: Phase = Phase.ACTIVE,
+    last: Checkpoint | None = None,
+) -> GroupState:
+    """Return the first state of a generation, with every stream at its start cut.
+
+    ``starts`` take the place of the configuration's. Raises InvalidStreamCut for cuts that are
+    none of the streams, or a start after its end; TruncatedData for a start of which whole
+    segments are forgotten (one that is below the head otherwise is left for readers to find).
+    """
+    state = GroupState(
+        group,
+        generation,
+        phase,
+        configuration,
+        {stream: layouts[stream].life for stream in configuration.streams},
+        next_number=next_number,
+        last=last,
+    )
+    for stream, span in configuration.streams.items():
+        layout = layouts[stream]
+        lineage = Lineage(layout)
+        start, end = _bounds(layout, Span((starts or {}).get(stream, span.start), span.end))
+        if end is not None:
+            state = replace(state, ends={**state.ends, stream: end})
+        frontier = Frontier(lineage, start)
+        _advance(state, stream, frontier, {})
+        state = _arrange(state, stream, frontier)
+    return state
+
+
+def _bounds(layout: Layout, span: Span) -> tuple[Place, StreamCut | None]:
+    lineage = Lineage(layout)
+    start = locate(lineage, cuts.resolve(layout, span.start))
+    if start.forgotten:
+        cut, _ = cuts.clip_to_head(layout, start.cut)
+        raise TruncatedData(f"start {start.cut} lies below the head of {layout.stream}: use {cut}.")
+    if span.end is None:
+        return start, None
+    end = cuts.resolve(layout, span.end)
+    canonical = (cuts.canonical(layout, end), cuts.canonical(layout, start.cut))
+    if not cuts.equal_or_after(layout, *canonical):
+        raise InvalidStreamCut(f"the start {start.cut} lies after the end {end}.")
+    return start, end
+
+
+def stop_of(state: GroupState, layout: Layout, key: Key) -> int | None:
+    """Return the offset at which the group's end cut stops in a segment; None: at its end."""
+    end = state.ends.get(key.stream)
+    if end is None or not layout.has_segment(key.segment_id):
+        return None
+    lineage = Lineage(layout)
+    mark = locate(lineage, end).of(lineage.find(key.segment_id))
+    return None if mark == END else max(mark, 0)
+
+
+def complete(
+    state: GroupState, layout: Layout, reader: str, number: int, done: Mapping[Key, int]
+) -> GroupState:
+    """Take segments of one stream from their reader, which has read them to their ends.
+
+    ``done`` has the numbers of the ownerships; what the reader does not own is left alone. Ends
+    are the layout's, or the group's end cut. Raises ReinitializationRequired, and TruncatedData
+    if the group's place is below the head: see :func:`to_head`.
+    """
+    state.member(reader, number)
+    stream = layout.stream
+    mine = {
+        key: owned
+        for key, owned in state.assigned.items()
+        if key.stream == stream and (owned.reader, owned.number) == (reader, done.get(key))
+    }
+    if not mine:
+        return state
+    lineage = Lineage(layout)
+    place = locate(lineage, state.cut(stream))
+    if place.forgotten:
+        raise _below(state, layout)
+    ends, frontier = {}, Frontier(lineage, place)
+    for key in mine:
+        segment = lineage.find(key.segment_id)
+        stop = stop_of(state, layout, key)
+        assert stop is not None or lineage.is_sealed(segment), f"{key} has not ended"
+        ends[key] = lineage.end(segment) if stop is None else stop
+        frontier.at[key.segment_id] = ends[key]
+    state = checkpoints.give_up(state, reader, ends)
+    assigned = {key: owned for key, owned in state.assigned.items() if key not in mine}
+    state = replace(state, assigned=assigned)
+    _advance(state, stream, frontier, state.assigned)
+    return _arrange(state, stream, frontier)
+
+
+def to_head(state: GroupState, layout: Layout) -> tuple[GroupState, tuple[SegmentRange, ...]]:
+    """Move the group on to the head of a stream where it is below; return what was lost.
+
+    Lost is what lies between the recorded place and the head; a reader may have read some of it.
+    Owners keep the segments that the head leaves.
+    """
+    stream = layout.stream
+    here = state.cut(stream)
+    clipped, lost = cuts.clip_to_head(layout, here)
+    if clipped == here:
+        return state, ()
+    lineage = Lineage(layout)
+    frontier = Frontier(lineage, locate(lineage, clipped))
+    kept = {Key(stream, segment_id) for segment_id, mark in clipped if mark >= 0}
+    gone = {k: o for k, o in state.assigned.items() if k.stream == stream and k not in kept}
+    for reader in {owned.reader for owned in gone.values()}:
+        offsets = {k: o.offset for k, o in gone.items() if o.reader == reader}
+        state = checkpoints.give_up(state, reader, offsets)
+    assigned = {k: o for k, o in state.assigned.items() if k not in gone}
+    state = replace(state, assigned=assigned)
+    _advance(state, stream, frontier, state.assigned)
+    return _arrange(state, stream, frontier), lost
+
+
+def _below(state: GroupState, layout: Layout) -> TruncatedData:
+    return TruncatedData(
+        f"reader group {state.group} is below the head of {layout.stream}, {layout.head}, and goes "
+        "on there."
+    )
+
+
+def told_of(lost: Iterable[SegmentRange]) -> str:
+    """Name ranges that were lost, in words."""
+    return ", ".join(
+        f"segment {segment_text(r.segment_id)} "
+        + (f"[{r.start}, {r.end})" if len(r) else f"from {r.start}")
+        for r in lost
+    )
+
+
+def _advance(
+    state: GroupState, stream: str, frontier: Frontier, assigned: Mapping[Key, Owned]
+) -> None:
+    """Move on over what is finished, but not over what a reader has or the end cut stops."""
+    end = state.ends.get(stream)
+    limit = None if end is None else locate(frontier.lineage, end)
+
+    def may_pass(segment: Segment) -> bool:
+        has_reader = Key(stream, segment.segment_id) in assigned
+        return not has_reader and (limit is None or limit.of(segment) == END)
+
+    frontier.advance(may_pass)
+
+
+def _arrange(state: GroupState, stream: str, frontier: Frontier) -> GroupState:
+    """Return the state with the places of a stream as the frontier has them.
+
+    Segments keep their readers; what is new waits, behind what waited before.
+    """
+    lineage = frontier.lineage
+    end = state.ends.get(stream)
+    limit = None if end is None else locate(lineage, end)
+    assigned = {k: o for k, o in state.assigned.items() if k.stream != stream}
+    future = {k: missing for k, missing in state.future.items() if k.stream != stream}
+    completed = {k: mark for k, mark in state.completed.items() if k.stream != stream}
+    waiting: dict[Key, int] = {}
+    for segment_id, mark in frontier.cut():
+        key, segment = Key(stream, segment_id), lineage.find(segment_id)
+        stop = END if limit is None else limit.of(segment)
+        if mark == NOT_REACHED:
+            before = lineage.predecessors(segment)
+            missing = {b.segment_id for b in before if frontier.of(b) != END}
+            if stop != NOT_REACHED:
+                future[key] = frozenset(missing)
+        elif mark == END:
+            completed[key] = END
+        elif key in state.assigned:
+            owned = state.assigned[key]
+            assigned[key] = replace(owned, offset=max(owned.offset, mark))
+        elif stop != END and mark >= stop:
+            completed[key] = mark
+        else:
+            waiting[key] = mark
+    unassigned = {
+        k: waiting.pop(k, offset)
+        for k, offset in state.unassigned.items()
+        if k.stream != stream or k in waiting
+    }
+    return replace(
+        state,
+        assigned=assigned,
+        unassigned={**unassigned, **waiting},
+        future=future,
+        completed=completed,
+    )

@@ -1,0 +1,103 @@
+"""What a reader does with its group's state when it looks at it: one pure step for all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pravega_spark.engine.epochs import Layout, Lineage
+from pravega_spark.engine.places import locate
+from pravega_spark.model import SegmentRange
+from pravega_spark.readers import checkpoints, members, progress
+from pravega_spark.readers.members import Held
+from pravega_spark.readers.state import GroupState, Key
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A reader as its group knows it, and what it has come to since it last looked.
+
+    ``held`` are its segments, each with the number of its ownership and the offset of the next
+    event to hand out; the application has asked for more, so all before it is done. ``ended`` are
+    those of them that were read to their ends, ``below`` the streams in which it met the head.
+    """
+
+    reader: str
+    number: int
+    held: Held = field(default_factory=dict)
+    ended: frozenset[Key] = frozenset()
+    below: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a turn makes of the state, and what the reader must know of it.
+
+    ``lost`` are ranges that truncation took from the group, found by this reader; ``vanished``
+    the segments that the reader held, and that a truncation found by another one has taken.
+    """
+
+    state: GroupState
+    lost: tuple[SegmentRange, ...] = ()
+    vanished: frozenset[Key] = frozenset()
+
+
+def turn(
+    state: GroupState,
+    seat: Seat,
+    layout_of: Callable[[str], Layout],
+    *,
+    answering: int | None = None,
+    automatic: str | None = None,
+) -> Turn:
+    """Do for a reader all that is to be done now; nothing is recorded if nothing is.
+
+    It answers the checkpoint whose marker it has shown (``answering``) and silent ones, begins
+    the automatic checkpoint of that name unless one is under way, moves on from ended segments,
+    releases its surplus, and acquires its share. Raises ReinitializationRequired.
+    """
+    before = state
+    state.member(seat.reader, seat.number)
+    mine = {key: owned.number for key, owned in state.owned_by(seat.reader).items()}
+    vanished = frozenset(key for key, (number, _) in seat.held.items() if mine.get(key) != number)
+    offsets = {key: offset for key, (_, offset) in seat.held.items() if key not in vanished}
+    if answering is not None:
+        state = checkpoints.answer(state, seat.reader, answering, offsets)
+    if automatic is not None and not any(
+        not c.is_complete and not c.silent for c in state.checkpoints
+    ):
+        state, _ = checkpoints.initiate(state, automatic, automatic=True)
+    while (owed := state.owed_by(seat.reader)) is not None and owed.silent:
+        state = checkpoints.answer(state, seat.reader, owed.number, offsets)
+    state, lost = _move_on(state, seat, layout_of)
+    count = members.surplus(state, seat.reader)
+    if count:
+        newest = list(state.owned_by(seat.reader))[-count:]
+        given = {key: seat.held[key] for key in newest if key in seat.held}
+        given |= {
+            key: (o.number, o.offset)
+            for key, o in state.owned_by(seat.reader).items()
+            if key in newest and key not in given
+        }
+        state = members.release(state, seat.reader, seat.number, given)
+    state = members.acquire(state, seat.reader, seat.number)
+    if state != before:
+        state = members.record(state, seat.reader, seat.number, seat.held)
+    return Turn(state, lost, vanished)
+
+
+def _move_on(
+    state: GroupState, seat: Seat, layout_of: Callable[[str], Layout]
+) -> tuple[GroupState, tuple[SegmentRange, ...]]:
+    """Move on from segments that ended, and to the head where the group is below it."""
+    lost: tuple[SegmentRange, ...] = ()
+    ended = {key.stream for key in seat.ended if key in state.assigned}
+    for stream in sorted(ended | seat.below):
+        layout = layout_of(stream)
+        if stream in seat.below or locate(Lineage(layout), state.cut(stream)).forgotten:
+            state = members.record(state, seat.reader, seat.number, seat.held)
+            state, found = progress.to_head(state, layout)
+            lost += found
+        done = {key: seat.held[key][0] for key in seat.ended if key.stream == stream}
+        state = progress.complete(state, layout, seat.reader, seat.number, done)
+    return state, lost
