@@ -71,6 +71,12 @@ SPLIT_SAMPLE_EVENTS = 65_536
 """Newest events of a segment whose keys a split by keys looks at."""
 MIN_COOLDOWN_MS = 1_000
 """A shorter cool-down of automatic scaling is no pace: ticks would be shorter than commits."""
+SAMPLE_FREQUENCY = "30 minutes"
+"""The retention set gets an entry when the newest one is older, as in Pravega."""
+MAX_SAMPLES = 2_000
+"""So many entries the retention set has; then every second one of its older half goes."""
+RETENTION_ATTEMPTS = 10
+"""So often a run of retention decides anew because subscribers or the head moved meanwhile."""
 STREAMS_OF_TASK = 50
 """Streams that one task of a job works on, one after the other."""
 

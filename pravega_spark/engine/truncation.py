@@ -62,7 +62,9 @@ def truncate(
     known = stream.view()
     allowed = None if past_subscribers else frozenset[str]()
     done = move_head(stream, known, cut, by=by, allowed=allowed)
-    assert done is not None
+    if done is None:
+        view = stream.view(refresh=False)
+        return Truncated(view.version, view.head)
     return done
 
 
@@ -84,13 +86,13 @@ def move_head(
     """Do what :func:`truncate` does, on top of ``known`` or later; with more in the same commit.
 
     ``allowed`` names the subscribers that may be passed, None all. ``bytes_at`` gives the bytes
-    of a segment before an offset, by default from the chunks. If the head is there already, what
-    is ``beside`` is not committed; if ``beside`` gives it up, the result is None.
+    of a segment before an offset, by default from the chunks. None if nothing was committed: the
+    head is there already, or ``beside`` gave it up.
     """
-    done: list[Truncated | None] = []
+    done: list[Truncated] = []
     goal = _goal(known, cut)
     if goal == known.head:
-        return Truncated(known.version, known.head)
+        return None
     _refuse_held(known, goal, allowed)
     oldest = _oldest_epoch(known, goal)
     sizes = _sizes(known, goal, bytes_at or partial(stream.bytes_at, view=known))
@@ -100,17 +102,16 @@ def move_head(
     def decide(snapshot: Snapshot | None) -> Body | None:
         if snapshot is None:
             raise stream.absent()
+        done.clear()
         view = StreamView(snapshot)
+        domains = beside(view)
+        if domains is None:
+            return None
         view.check_life(known.life)
         head = _goal(view, cut)
         if head == view.head:
-            done[:] = [Truncated(view.version, view.head)]
             return None
         passed = _refuse_held(view, head, allowed)
-        domains = beside(view)
-        if domains is None:
-            done[:] = [None]
-            return None
         remembered = max(view.oldest_epoch, min(oldest, _oldest_epoch(view, head)))
         body, result = _body(stream, view, head, remembered, by, sizes)
         body.domains = {**body.domains, **domains}
@@ -120,7 +121,7 @@ def move_head(
         return body
 
     stream.log.commit(decide)
-    return done[0]
+    return done[0] if done else None
 
 
 def passed_subscribers(view: StreamView, cut: StreamCut) -> list[SubscriberRecord]:

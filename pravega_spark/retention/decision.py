@@ -1,0 +1,211 @@
+"""Where a stream is to be truncated: Pravega's tables as pure functions of one version. No I/O.
+
+An entry of the retention set is the tail as it was at some version. With ``age`` for a policy by
+time and ``retained`` (bytes after the entry) for one by size, the *minimum entry* is the newest one
+of at least the minimum, the *last entry* beyond the maximum the newest one of more than that. The
+bound is the lower bound of what the subscribers published.
+
+| policy | no bound | with a bound |
+| --- | --- | --- |
+| time, size | the minimum entry, or nothing | the tables of ``_by_time`` and ``_by_size`` |
+| consumption | nothing, but for the maximum | the bound, or the same tables where it has limits |
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pravega_spark.config import LimitUnit, RetentionPolicy, RetentionType
+from pravega_spark.engine import cuts
+from pravega_spark.engine.cuts import Order
+from pravega_spark.engine.epochs import Layout
+from pravega_spark.model import StreamCut
+from pravega_spark.retention.bound import highest, lowest, raised
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The tail at a version: its time (ms since 1970) and all bytes ever written before it."""
+
+    version: int
+    time_ms: int
+    size_bytes: int
+    cut: StreamCut
+    sizes: Mapping[int, int] = field(default_factory=dict)
+    """Bytes of the cut's segments before it."""
+
+
+class RetentionSet(Protocol):
+    """Entries in order of version, which is also that of time, size and cut."""
+
+    def around(self, is_before: Callable[[Entry], bool]) -> tuple[Entry | None, Entry | None]:
+        """Return the newest entry for which a test holds, the oldest for which it does not.
+
+        The test holds for the entries up to one of them and for none after it.
+        """
+
+
+class Rule(enum.Enum):
+    """What decided how far a truncation goes."""
+
+    NO_POLICY = "the stream has no retention policy"
+    NOT_ACTIVE = "the stream is sealed, or is being sealed"
+    NO_SUBSCRIBER = "no subscriber has published a cut"
+    NOTHING_BEYOND = "nothing is beyond the minimum"
+    MINIMUM = "all beyond the minimum"
+    CONSUMED = "all that is consumed"
+    CONSUMED_BEYOND = "all that is consumed and beyond the minimum"
+    MAXIMUM = "all beyond the maximum"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Truncate at ``cut``, or not at all if it is None; ``minimum`` is where the minimum begins."""
+
+    rule: Rule
+    cut: StreamCut | None = None
+    minimum: StreamCut | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All that a decision depends on.
+
+    ``bound`` is None while no subscriber has published, and never below the head. ``retained``
+    gives the bytes between a cut and the tail.
+    """
+
+    layout: Layout
+    policy: RetentionPolicy
+    entries: RetentionSet
+    bound: StreamCut | None
+    now_ms: int
+    tail_bytes: int
+    retained: Callable[[StreamCut], int]
+
+    def kept(self, entry: Entry) -> int:
+        """Return what the policy limits: the age of an entry, or the bytes after it."""
+        if self.policy.unit is LimitUnit.TIME_MS:
+            return self.now_ms - entry.time_ms
+        return self.tail_bytes - entry.size_bytes
+
+    def raised(self, entry: Entry) -> StreamCut:
+        """Return the entry's cut, at the head where it is below."""
+        return raised(self.layout, entry.cut)
+
+    def order(self, a: StreamCut, b: StreamCut) -> Order:
+        """Tell where ``a`` lies seen from ``b``."""
+        return cuts.compare(self.layout, a, b)
+
+
+def decide(situation: Situation) -> Decision:
+    """Return where the stream is to be truncated; nothing below the head is ever asked for."""
+    policy, bound = situation.policy, situation.bound
+    if policy.type is RetentionType.CONSUMPTION and bound is None:
+        found = _limited(situation, situation.layout.head)
+        if found.rule is Rule.MAXIMUM:
+            return found
+        return Decision(Rule.NO_SUBSCRIBER, None, found.minimum)
+    if bound is None:
+        least = _minimum(situation)
+        return Decision(Rule.NOTHING_BEYOND if least is None else Rule.MINIMUM, least, least)
+    return _limited(situation, bound)
+
+
+def _limited(situation: Situation, bound: StreamCut) -> Decision:
+    unit = situation.policy.unit
+    if unit is LimitUnit.NONE:
+        return Decision(Rule.CONSUMED, bound)
+    by_unit = _by_time if unit is LimitUnit.TIME_MS else _by_size
+    return by_unit(situation, bound, _minimum(situation))
+
+
+def _minimum(situation: Situation) -> StreamCut | None:
+    """Return the cut of the newest entry of at least the minimum, or None."""
+    least = situation.policy.minimum
+    entry, _ = situation.entries.around(lambda entry: situation.kept(entry) >= least)
+    return None if entry is None else situation.raised(entry)
+
+
+def _by_time(situation: Situation, bound: StreamCut, least: StreamCut | None) -> Decision:
+    """Decide by time; the minimum is strong: an event younger than it stays, whoever read it.
+
+    | minimum entry, seen from the bound | truncate at |
+    | --- | --- |
+    | none | nothing |
+    | before: subscribers are further | the minimum entry |
+    | overlaps | the lower bound of both (Pravega: the newest entry before the bound) |
+    | equal or after | the bound |
+
+    Where that is behind the last entry beyond the maximum, it is moved on to it. If the set knows
+    no entry in the next version, it may be too early: if the cut is behind it everywhere, it is
+    moved on to the oldest entry within the maximum, unless the minimum forbids that.
+    """
+    if least is None:
+        return Decision(Rule.NOTHING_BEYOND)
+    found = _consumed(situation, bound, least)
+    assert found.cut is not None
+    limit = _beyond(situation, found.cut)
+    if limit is None:
+        return found
+    return Decision(Rule.MAXIMUM, highest(situation.layout, found.cut, limit), least)
+
+
+def _consumed(situation: Situation, bound: StreamCut, least: StreamCut) -> Decision:
+    order = situation.order(least, bound)
+    if order is Order.BEFORE:
+        return Decision(Rule.MINIMUM, least, least)
+    if order is Order.OVERLAPS:
+        both = lowest(situation.layout, (least, bound))
+        return Decision(Rule.CONSUMED_BEYOND, both, least)
+    return Decision(Rule.CONSUMED, bound, least)
+
+
+def _beyond(situation: Situation, cut: StreamCut) -> StreamCut | None:
+    """Return where a cut must move to for the maximum age, or None if it keeps it."""
+    most, least = situation.policy.maximum, situation.policy.minimum
+    if most is None:
+        return None
+    last, within = situation.entries.around(lambda entry: situation.kept(entry) > most)
+    if last is None:
+        return None
+    limit = situation.raised(last)
+    order = situation.order(cut, limit)
+    if order is Order.EQUAL_OR_AFTER:
+        return None
+    is_exact = within is None or within.version == last.version + 1
+    if is_exact or order is Order.OVERLAPS or situation.kept(within) < least:  # type: ignore[arg-type]
+        return limit
+    return situation.raised(within)  # type: ignore[arg-type]
+
+
+def _by_size(situation: Situation, bound: StreamCut, least: StreamCut | None) -> Decision:
+    """Decide by size. The bound retains ``r`` bytes.
+
+    | case | truncate at |
+    | --- | --- |
+    | r < minimum, no minimum entry | nothing |
+    | r < minimum, minimum entry before the bound | the minimum entry |
+    | r < minimum, they overlap | the lower bound of both (Pravega: as by time) |
+    | minimum <= r <= maximum | the bound |
+    | r > maximum | the oldest entry that retains no more than the maximum and no less than the |
+    | | minimum, else the minimum entry; the bound if that retains less |
+    """
+    policy, retained = situation.policy, situation.retained(bound)
+    if retained < policy.minimum:
+        if least is None:
+            return Decision(Rule.NOTHING_BEYOND)
+        return _consumed(situation, bound, least)
+    most = policy.maximum
+    if most is None or retained <= most:
+        return Decision(Rule.CONSUMED, bound, least)
+    _, within = situation.entries.around(lambda entry: situation.kept(entry) > most)
+    limit = least
+    if within is not None and situation.kept(within) >= policy.minimum:
+        limit = situation.raised(within)
+    if limit is not None and situation.retained(limit) < retained:
+        return Decision(Rule.MAXIMUM, limit, least)
+    return Decision(Rule.CONSUMED, bound, least)

@@ -1,0 +1,124 @@
+"""The retention set of a stream: its tail at every retained version, and samples from before.
+
+A version's state is in the log, so that the tail of any retained version can be looked up: first
+the state files are bisected, then the commits between two of them. Samples narrow the search
+without a call to storage, and stand for the versions whose commits are deleted.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+
+from pravega_spark.engine.records import SampleRecord
+from pravega_spark.engine.snapshot import Snapshot
+from pravega_spark.engine.stream import Stream, StreamView
+from pravega_spark.errors import CorruptLog
+from pravega_spark.retention.decision import Entry
+
+Test = Callable[[Entry], bool]
+
+
+class Past:
+    """The retention set as of one view; a ``decision.RetentionSet``."""
+
+    def __init__(self, stream: Stream, view: StreamView) -> None:
+        """Look at nothing yet."""
+        self._reader = stream.log.reader
+        self._view = view
+        self._samples = [self._of_sample(record) for record in view.samples]
+        self._entries = dict[int, Entry]()
+        self._states: list[int] | None = None
+        self._read = dict[int, Snapshot]()
+        self.tail = self._entry(view.snapshot)
+        self.sizes = dict[tuple[int, int], int]()
+        """Bytes of segments before offsets, of the entries that were returned."""
+
+    def around(self, is_before: Test) -> tuple[Entry | None, Entry | None]:
+        """Return the newest entry for which the test holds, the oldest for which it does not."""
+        if is_before(self.tail):
+            return self._known(self.tail), None
+        at = bisect_left(self._samples, True, key=lambda entry: not is_before(entry))
+        before = self._samples[at - 1] if at else None
+        after = self._samples[at] if at < len(self._samples) else self.tail
+        low = max(self._view.snapshot.cleanup, -1 if before is None else before.version)
+        if low < after.version:
+            found, missed = self._search(low, after.version, is_before)
+            before, after = found or before, missed or after
+        return self._known(before), self._known(after)
+
+    def _known(self, entry: Entry | None) -> Entry | None:
+        if entry is not None:
+            self.sizes.update({(s, entry.cut.positions[s]): b for s, b in entry.sizes.items()})
+        return entry
+
+    def _search(self, low: int, high: int, is_before: Test) -> tuple[Entry | None, Entry | None]:
+        """Do what :meth:`around` does for the versions from ``low`` to ``high``."""
+        life = self._view.life
+
+        def passes(snapshot: Snapshot) -> bool:
+            view = StreamView(snapshot)
+            return view.life < life or is_before(self._entry(snapshot))
+
+        states = [version for version in self._listed() if low <= version <= high]
+        base: Snapshot | None = None
+        end = high
+        while states:
+            middle = len(states) // 2
+            state = self._state(states[middle])
+            if state is None:
+                del states[middle]
+            elif passes(state):
+                base, states = state, states[middle + 1 :]
+            else:
+                end, states = state.version, states[:middle]
+        try:
+            path = self._path(low, end, base)
+        except CorruptLog:  # clean-up went on meanwhile: what it deleted is not to be had
+            return None, None
+        at = bisect_left(path, True, key=lambda snapshot: not passes(snapshot))
+        before = self._of_life(path[at - 1]) if at else None
+        after = self._of_life(path[at]) if at < len(path) else None
+        return before, after
+
+    def _of_life(self, snapshot: Snapshot) -> Entry | None:
+        is_ours = StreamView(snapshot).life == self._view.life
+        return self._entry(snapshot) if is_ours else None
+
+    def _path(self, low: int, high: int, base: Snapshot | None) -> list[Snapshot]:
+        """Return the snapshots of the versions from a base at or below ``low`` to ``high``."""
+        if base is None:
+            opened = self._reader.open(below=low + 1)
+            assert opened is not None, f"{self._reader.where} has lost its log"
+            base = opened[0]
+        path = [base]
+        for commit in self._reader.span(base.version, high, light=True):
+            path.append(path[-1].apply(commit))
+        return [snapshot for snapshot in path if snapshot.version >= low]
+
+    def _listed(self) -> list[int]:
+        """Return the versions of the state files, oldest first."""
+        if self._states is None:
+            self._states = sorted(self._reader.listed("state"))
+        return self._states
+
+    def _state(self, version: int) -> Snapshot | None:
+        if version not in self._read:
+            state = self._reader.state(version)
+            if state is None:
+                return None
+            self._read[version] = state.snapshot
+        return self._read[version]
+
+    def _entry(self, snapshot: Snapshot) -> Entry:
+        entry = self._entries.get(snapshot.version)
+        if entry is None:
+            view = StreamView(snapshot)
+            sizes = {s: view.segment(s).size_bytes for s in view.active.segment_ids}
+            told = snapshot.timestamp_ms, view.total_bytes, view.tail, sizes
+            entry = self._entries[snapshot.version] = Entry(snapshot.version, *told)
+        return entry
+
+    def _of_sample(self, record: SampleRecord) -> Entry:
+        cut = record.tail.cut(self._view.stream, self._view.life)
+        return Entry(record.version, record.time_ms, record.size_bytes, cut, record.tail.sizes)

@@ -1,0 +1,364 @@
+"""Retention of one stream: decide what may go, and let it go; for jobs and for people.
+
+Nothing but the stream's log is asked. A sample for the retention set, subscribers that expire, and
+the truncation are one commit, which holds only while the head, the policy and the subscribers are
+as they were when it was decided. So a run may be killed at any time, and two may run at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pravega_spark.config import (
+    KEEP_COMPLETED,
+    MAX_SAMPLES,
+    RETENTION_ATTEMPTS,
+    SAMPLE_FREQUENCY,
+    RetentionPolicy,
+    RetentionType,
+    parse_duration_ms,
+)
+from pravega_spark.engine import cuts, sweeping
+from pravega_spark.engine.actions import Body
+from pravega_spark.engine.crashpoints import crash_point
+from pravega_spark.engine.records import (
+    SAMPLE_PREFIX,
+    SUBSCRIBER_PREFIX,
+    SampleRecord,
+    StreamState,
+    SubscriberRecord,
+)
+from pravega_spark.engine.snapshot import Snapshot
+from pravega_spark.engine.stream import Stream, StreamView
+from pravega_spark.engine.sweeping import SweepResult
+from pravega_spark.engine.truncation import Beside, Truncated, move_head, passed_subscribers
+from pravega_spark.errors import TooBusy
+from pravega_spark.model import StreamCut
+from pravega_spark.retention import decision
+from pravega_spark.retention.bound import lowest, raised
+from pravega_spark.retention.decision import Decision, Rule, Situation
+from pravega_spark.retention.explain import Amount, Claim, Explanation
+from pravega_spark.retention.past import Past
+from pravega_spark.retention.subscribers import IDLE
+from pravega_spark.txn import tending
+
+ROW_SCHEMA: Final = pa.schema(
+    [
+        ("policy", pa.string()),
+        ("decision", pa.string()),
+        ("cut", pa.string()),
+        ("goes_events", pa.int64()),
+        ("goes_bytes", pa.int64()),
+        ("stays_events", pa.int64()),
+        ("stays_bytes", pa.int64()),
+        ("stays_seconds", pa.float64()),
+        ("held_by", pa.string()),
+        ("passed", pa.string()),
+        ("expired", pa.string()),
+        ("version", pa.int64()),
+        ("sampled", pa.bool_()),
+        ("swept_files", pa.int64()),
+        ("swept_bytes", pa.int64()),
+    ]
+)
+"""A row for each stream. ``version`` is that of the commit that truncated, null if none did."""
+
+BY = "retention"
+"""Who moved the head, for readers and for the stream's history."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a run goes: times in ms."""
+
+    sample_every_ms: int = parse_duration_ms("the frequency", SAMPLE_FREQUENCY)
+    expire_ms: int | None = None
+    """A subscriber that has published nothing for so long is removed; None: never."""
+    sweep: bool = True
+    grace_ms: int = parse_duration_ms("grace", "1 day")
+    retain_ms: int = parse_duration_ms("retain", "30 days")
+    completed_ms: int = parse_duration_ms("keep_completed", KEEP_COMPLETED)
+
+
+DEFAULTS: Final = Options()
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a run did with a stream."""
+
+    explanation: Explanation
+    truncated: Truncated | None = None
+    sampled: bool = False
+    swept: SweepResult | None = None
+
+    def row(self) -> dict[str, Any]:
+        """Return it as a row of ROW_SCHEMA."""
+        swept = self.swept
+        return {
+            **self.explanation.row(),
+            "version": None if self.truncated is None else self.truncated.version,
+            "sampled": self.sampled,
+            "swept_files": 0 if swept is None else swept.files,
+            "swept_bytes": 0 if swept is None else swept.size_bytes,
+        }
+
+
+def decide(
+    stream: Stream, options: Options = DEFAULTS, *, now_ms: int | None = None
+) -> Explanation:
+    """Decide on a stream and change nothing.
+
+    ``now_ms`` is the time to decide for, by default the runtime's clock. Raises NoSuchStream, and
+    CorruptLog for a log that cannot be read.
+    """
+    return _Plan(stream, stream.view(), options, now_ms).explain()
+
+
+def act(stream: Stream, options: Options = DEFAULTS, *, now_ms: int | None = None) -> Done:
+    """Decide on a stream, truncate it and sample its tail in one commit, and sweep it.
+
+    A run after a run has nothing left to do. Raises what :func:`decide` does, what a commit
+    raises, and TooBusy if subscribers or the head move all the time.
+    """
+    for _ in range(RETENTION_ATTEMPTS):
+        plan = _Plan(stream, stream.view(), options, now_ms)
+        explanation = plan.explain()
+        crash_point("retention.decided")
+        done = plan.carry_out(explanation)
+        if done is not None:
+            break
+    else:
+        raise TooBusy(
+            f"stream {stream.name}: the head or its subscribers moved {RETENTION_ATTEMPTS} times "
+            "while its retention was decided; nothing was truncated; try again."
+        )
+    if not options.sweep:
+        return done
+    crash_point("retention.truncated")
+    tending.tend(stream)
+    swept = sweeping.sweep(
+        stream,
+        grace_ms=options.grace_ms,
+        retain_ms=options.retain_ms,
+        completed_ms=options.completed_ms,
+    )
+    return replace(done, swept=swept)
+
+
+class _Plan:
+    """A decision on one view of a stream, and what is needed to tell about it and to do it."""
+
+    def __init__(
+        self, stream: Stream, view: StreamView, options: Options, now_ms: int | None
+    ) -> None:
+        self._stream = stream
+        self._view = view
+        self._options = options
+        clock_ms = stream.runtime.now_ms() if now_ms is None else now_ms
+        self._now_ms = max(clock_ms, view.timestamp_ms)
+        self._policy = view.record.configuration.retention
+        self._past = Past(stream, view)
+        self._idle = [s for s in view.subscribers if self._is_idle(s)]
+        self._bounds = self._bounds_of(view)
+        self._ages = dict[StreamCut, float]()
+        self._sizes = {(s, view.record.head[s]): b for s, b in view.record.head_sizes.items()}
+        for record in view.subscribers:
+            if record.bound is not None:
+                for segment_id, size in record.bound.sizes.items():
+                    self._sizes[segment_id, record.bound.positions[segment_id]] = size
+
+    @property
+    def _is_active(self) -> bool:
+        return self._view.record.state is StreamState.ACTIVE
+
+    def _is_idle(self, record: SubscriberRecord) -> bool:
+        if self._options.expire_ms is None or not self._is_active or self._policy is None:
+            return False
+        seen_ms = max(record.since_ms, record.published_ms or 0)
+        return self._now_ms - seen_ms > self._options.expire_ms
+
+    def _bounds_of(self, view: StreamView) -> dict[str, StreamCut]:
+        """Return where the subscribers are that hold data, never below the head."""
+        return {
+            record.group: raised(view, record.bound.cut(view.stream, view.life))
+            for record in view.subscribers
+            if record.bound is not None and record not in self._idle
+        }
+
+    def bytes_at(self, segment_id: int, offset: int) -> int:
+        """Return the bytes of a segment before an offset: from the log's state if it tells."""
+        found = self._sizes.get((segment_id, offset))
+        if found is None:
+            found = self._past.sizes.get((segment_id, offset))
+        if found is None:
+            found = self._stream.bytes_at(segment_id, offset, self._view)
+            self._sizes[segment_id, offset] = found
+        return found
+
+    def explain(self) -> Explanation:
+        """Decide, and tell."""
+        view, policy, idle = self._view, self._policy, tuple(s.group for s in self._idle)
+        if policy is None or not self._is_active:
+            rule = Rule.NO_POLICY if policy is None else Rule.NOT_ACTIVE
+            stays = self._amount(view.head)
+            claims = (Claim(rule.value, view.head, stays),) if stays.events else ()
+            told = view.head, None, Amount(), stays, claims
+            return Explanation(view.stream, view.version, policy, rule, *told)
+        found = self._decide(policy)
+        head = view.head if found.cut is None else found.cut
+        moves = head != view.head
+        passed = passed_subscribers(view, head) if moves else ()
+        return Explanation(
+            view.stream,
+            view.version,
+            policy,
+            found.rule,
+            view.head,
+            head if moves else None,
+            self._amount(view.head, head) if moves else Amount(),
+            self._amount(head),
+            self._claims(found, head),
+            tuple(s.group for s in passed if s.group not in idle),
+            idle,
+        )
+
+    def _decide(self, policy: RetentionPolicy) -> Decision:
+        bound = lowest(self._view, self._bounds.values()) if self._bounds else None
+        return decision.decide(
+            Situation(
+                self._view,
+                policy,
+                self._past,
+                bound,
+                self._now_ms,
+                self._view.total_bytes,
+                lambda cut: self._amount(cut, aged=False).size_bytes,
+            )
+        )
+
+    def _amount(
+        self, start: StreamCut, end: StreamCut = StreamCut.LATEST, *, aged: bool = True
+    ) -> Amount:
+        events = cuts.distance_events(self._view, start, end)
+        if not events:
+            return Amount()
+        size_bytes = cuts.distance_bytes(self._view, start, end, self.bytes_at)
+        return Amount(events, size_bytes, self._age(start) if aged else 0.0)
+
+    def _age(self, cut: StreamCut) -> float:
+        """Return the age in seconds of the oldest event after a cut."""
+        view = self._view
+
+        def is_passed(entry: decision.Entry) -> bool:
+            return cuts.equal_or_after(view, cut, raised(view, entry.cut))
+
+        if cut not in self._ages:
+            _, following = self._past.around(is_passed)
+            since_ms = self._now_ms if following is None else following.time_ms
+            self._ages[cut] = (self._now_ms - since_ms) / 1_000
+        return self._ages[cut]
+
+    def _claims(self, found: Decision, head: StreamCut) -> tuple[Claim, ...]:
+        """Return who holds something of what stays, the largest first."""
+        view, policy = self._view, self._policy
+        assert policy is not None
+        holders = {f"subscriber {name}": cut for name, cut in self._bounds.items()}
+        if policy.minimum:
+            holders["minimum"] = found.minimum or view.head
+        if policy.type is RetentionType.CONSUMPTION and not self._bounds:
+            holders[Rule.NO_SUBSCRIBER.value] = head
+        claims = []
+        for holder, cut in holders.items():
+            start = cut if cuts.equal_or_after(view, cut, head) else head
+            holds = self._amount(start)
+            if holds.events:
+                claims.append(Claim(holder, start, holds))
+        claims.sort(key=lambda claim: (-claim.holds.events, claim.holder))
+        return tuple(claims)
+
+    def carry_out(self, explanation: Explanation) -> Done | None:
+        """Commit what was decided; None if that holds no more."""
+        if explanation.rule in (Rule.NO_POLICY, Rule.NOT_ACTIVE):
+            return Done(explanation)
+        sampled = [False]
+
+        def beside(view: StreamView) -> Mapping[str, str | None] | None:
+            if _basis(view) != _basis(self._view):
+                return None
+            sample = self._sample(view, explanation.cut or view.head)
+            sampled[0] = bool(sample)
+            return {**sample, **self._removals()}
+
+        if explanation.cut is None:
+            held = self._commit(beside)
+            return Done(explanation, None, sampled[0]) if held else None
+        truncated = move_head(
+            self._stream,
+            self._view,
+            explanation.cut,
+            by=BY,
+            allowed={*explanation.passed, *explanation.idle},
+            bytes_at=self.bytes_at,
+            beside=beside,
+            reason=explanation.rule.value,
+        )
+        if truncated is None:
+            return None
+        return Done(explanation, truncated, sampled[0])
+
+    def _commit(self, beside: Beside) -> bool:
+        """Commit a sample or removals, if there are any; False if the decision holds no more."""
+        held = [True]
+
+        def decide(snapshot: Snapshot | None) -> Body | None:
+            if snapshot is None:
+                raise self._stream.absent()
+            domains = beside(StreamView(snapshot))
+            held[0] = domains is not None
+            if not domains:
+                return None
+            told = {"expired": [s.group for s in self._idle]} if self._idle else {}
+            return Body("SAMPLE", told, domains=domains)
+
+        self._stream.log.commit(decide)
+        return held[0]
+
+    def _removals(self) -> dict[str, str | None]:
+        return {
+            f"{SUBSCRIBER_PREFIX}{record.group}": replace(
+                record, hold=None, published=None, removed=IDLE
+            ).encode()
+            for record in self._idle
+        }
+
+    def _sample(self, view: StreamView, head: StreamCut) -> dict[str, str | None]:
+        """Return the sample of the view's tail, if one is due, and without those too many."""
+        samples = view.samples
+        newest = samples[-1] if samples else None
+        if newest is not None:
+            is_due = self._now_ms - newest.time_ms >= self._options.sample_every_ms
+            if not is_due or newest.tail.positions == view.tail.positions:
+                return {}
+        if view.tail == head:
+            return {}
+        sizes = {s: view.segment(s).size_bytes for s in view.active.segment_ids}
+        tail = view.sized(view.tail, lambda segment_id, _: sizes[segment_id])
+        time_ms = max(self._now_ms, view.timestamp_ms)
+        record = SampleRecord(view.version + 1, time_ms, view.total_bytes, tail)
+        domains: dict[str, str | None] = {}
+        if len(samples) >= MAX_SAMPLES:
+            thinned = samples[1 : len(samples) // 2 : 2]
+            domains = {f"{SAMPLE_PREFIX}{old.version}": None for old in thinned}
+        return {**domains, f"{SAMPLE_PREFIX}{record.version}": record.encode()}
+
+
+def _basis(view: StreamView) -> tuple[object, ...]:
+    """Return what a decision rests on that may change: events that come only add to the rest."""
+    record = view.record
+    policy = record.configuration.retention
+    return record.life, record.state, policy, dict(record.head), view.subscribers

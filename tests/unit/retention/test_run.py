@@ -1,0 +1,377 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pravega_spark.config import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.engine import crashpoints, lifecycle
+from pravega_spark.engine.stream import Stream
+from pravega_spark.engine.truncation import truncate
+from pravega_spark.errors import NoSuchStream, TooBusy, TruncatedData
+from pravega_spark.model import SegmentRange, StreamCut
+from pravega_spark.retention import run
+from pravega_spark.retention.decision import Rule
+from pravega_spark.retention.run import Options, act, decide
+from pravega_spark.retention.subscribers import publish, subscribe, unsubscribe
+from tests.support import (
+    FakeRuntime,
+    again,
+    at_crash_point,
+    clean,
+    events_of,
+    memory,
+    scale,
+    versions,
+    write,
+)
+
+MINUTE_MS = 60_000
+NO_SWEEP = Options(sweep=False)
+
+
+def made(policy: RetentionPolicy | None, commits: int = 10) -> Stream:
+    """A stream that got an event of ten bytes every minute, the last one just now."""
+    runtime = FakeRuntime()
+    stream = Stream(memory(runtime), "s/t", runtime)
+    stream.log.maintain = None
+    lifecycle.create(stream, 1, StreamConfiguration(ScalingPolicy.fixed(1), policy))
+    grow(stream, commits)
+    return stream
+
+
+def grow(stream: Stream, commits: int) -> None:
+    first = stream.view().segment(0).next_offset
+    for n in range(first, first + commits):
+        stream.runtime.sleep(60)
+        write(stream, [(None, b"%010d" % n)])
+
+
+def at(offset: int) -> StreamCut:
+    return StreamCut("s/t", 1, {0: offset})
+
+
+def head(stream: Stream) -> int:
+    return stream.view().head.positions[0]
+
+
+def test_by_time_what_is_older_than_the_minimum_goes_to_the_commit() -> None:
+    stream = made(RetentionPolicy.by_time("3 min"))
+    found = decide(stream)
+    assert (found.rule, found.cut) == (Rule.MINIMUM, at(7))
+    assert (found.goes.events, found.goes.size_bytes, found.goes.seconds) == (7, 70, 540)
+    assert (found.stays.events, found.stays.size_bytes, found.stays.seconds) == (3, 30, 120)
+    assert found.held_by == "minimum"
+    assert head(stream) == 0
+    done = act(stream, NO_SWEEP)
+    assert done.explanation == found
+    assert done.truncated is not None
+    assert (done.truncated.events, head(stream)) == (7, 7)
+    assert stream.view().truncated_by.startswith(" by retention at version")
+
+
+def test_a_run_after_a_run_has_nothing_to_do() -> None:
+    stream = made(RetentionPolicy.by_time("3 min"))
+    act(stream, NO_SWEEP)
+    version = stream.view().version
+    done = act(again(stream), NO_SWEEP)
+    assert (done.truncated, done.sampled, done.explanation.cut) == (None, False, None)
+    assert stream.view().version == version
+
+
+def test_truncation_and_sample_are_one_commit_and_passed_samples_go_in_it() -> None:
+    stream = made(RetentionPolicy.by_time("15 min"))
+    assert act(stream, NO_SWEEP).sampled
+    (first,) = stream.view().samples
+    assert (first.tail.positions, first.size_bytes) == ({0: 10}, 100)
+    assert first.version == stream.view().version
+    grow(stream, 30)
+    before = stream.view().version
+    done = act(stream, NO_SWEEP)
+    assert stream.view().version == before + 1
+    assert done.sampled
+    assert done.truncated is not None
+    assert [s.tail.positions for s in stream.view().samples] == [{0: 40}]
+    assert head(stream) == 25
+
+
+def test_samples_come_at_their_frequency_and_only_for_news() -> None:
+    stream = made(RetentionPolicy.by_time("10 days"))
+    assert act(stream, NO_SWEEP).sampled
+    grow(stream, 29)
+    assert not act(stream, NO_SWEEP).sampled
+    assert act(stream, replace(NO_SWEEP, sample_every_ms=20 * MINUTE_MS)).sampled
+    stream.runtime.sleep(7_200)
+    assert not act(stream, NO_SWEEP).sampled
+    grow(stream, 1)
+    assert act(stream, NO_SWEEP).sampled
+
+
+def test_too_many_samples_are_thinned_where_they_are_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "MAX_SAMPLES", 8)
+    stream = made(RetentionPolicy.by_time("10 days"), commits=0)
+    options = replace(NO_SWEEP, sample_every_ms=0)
+    for _ in range(9):
+        grow(stream, 1)
+        act(stream, options)
+    found = [sample.tail.positions[0] for sample in stream.view().samples]
+    assert found == [1, 3, 5, 6, 7, 8, 9]
+
+
+def test_samples_stand_for_what_the_log_has_forgotten() -> None:
+    stream = made(RetentionPolicy.by_time("3 min"))
+    lifecycle.update(stream, StreamConfiguration(retention=RetentionPolicy.by_time("10 days")))
+    act(stream, NO_SWEEP)
+    grow(stream, 2)
+    clean(stream.log, stream.runtime, stream.view().version - 1)  # type: ignore[arg-type]
+    assert 5 not in versions(stream.log)
+    grow(stream, 1)
+    age = decide(stream).stays.seconds
+    assert age >= 3_600, "the oldest known place, the sample, is so old"
+    lifecycle.update(stream, StreamConfiguration(retention=RetentionPolicy.by_time("63 min")))
+    found = decide(stream)
+    assert (found.rule, found.cut) == (Rule.MINIMUM, at(10))
+
+
+def test_by_size_the_newest_bytes_stay() -> None:
+    stream = made(RetentionPolicy.by_size(35))
+    assert decide(stream).cut == at(6)
+    act(stream, NO_SWEEP)
+    assert [event for _, event in events_of(stream, 0)] == [b"%010d" % n for n in range(6, 10)]
+
+
+def test_subscribers_hold_what_they_have_not_consumed_and_are_named() -> None:
+    stream = made(RetentionPolicy.by_consumption())
+    assert decide(stream).rule is Rule.NO_SUBSCRIBER
+    assert decide(stream).held_by == Rule.NO_SUBSCRIBER.value
+    subscribe(stream, "s/slow", 0)
+    subscribe(stream, "s/fast", 0)
+    assert decide(stream).rule is Rule.NO_SUBSCRIBER, "who has not published is ignored"
+    publish(stream, "s/fast", 0, at(8))
+    publish(stream, "s/slow", 0, at(2))
+    found = decide(stream)
+    assert (found.rule, found.cut) == (Rule.CONSUMED, at(2))
+    (slow, fast) = found.claims
+    assert (slow.holder, slow.holds.events, slow.holds.size_bytes) == ("subscriber s/slow", 8, 80)
+    assert (fast.holder, fast.cut, fast.holds.events) == ("subscriber s/fast", at(8), 2)
+    assert (round(slow.holds.seconds), round(fast.holds.seconds)) == (7 * 60, 60)
+    act(stream, NO_SWEEP)
+    assert head(stream) == 2
+    unsubscribe(stream, "s/slow", 1)
+    act(stream, NO_SWEEP)
+    assert head(stream) == 8
+
+
+def test_a_protected_subscriber_holds_data_before_it_publishes() -> None:
+    stream = made(RetentionPolicy.by_time("3 min"))
+    subscribe(stream, "s/new", 0, protect=True)
+    found = decide(stream)
+    assert (found.rule, found.cut, found.held_by) == (Rule.CONSUMED, None, "subscriber s/new")
+    publish(stream, "s/new", 0, at(9))
+    assert decide(stream).cut == at(7), "the minimum holds the rest"
+
+
+def test_the_maximum_beats_a_slow_subscriber_who_is_named_and_told() -> None:
+    stream = made(RetentionPolicy.by_consumption(maximum="250 s"))
+    subscribe(stream, "s/slow", 0)
+    publish(stream, "s/slow", 0, at(2))
+    found = decide(stream)
+    assert (found.rule, found.cut, found.passed) == (Rule.MAXIMUM, at(5), ("s/slow",))
+    act(stream, NO_SWEEP)
+    commit = stream.log.reader.commit(stream.view().version, light=True)
+    assert commit is not None
+    told = commit.info["operationParameters"]
+    assert (told["pastSubscribers"], told["by"]) == ('["s/slow"]', '"retention"')
+    assert told["reason"] == '"all beyond the maximum"'
+    rng = SegmentRange("s/t", 1, 0, 2, 4)
+    with pytest.raises(TruncatedData, match="truncated by retention"):
+        stream.chunks(rng)
+
+
+def test_idle_subscribers_expire_only_if_asked_and_it_is_told_and_recorded() -> None:
+    stream = made(RetentionPolicy.by_consumption())
+    subscribe(stream, "s/gone", 3)
+    publish(stream, "s/gone", 3, at(2))
+    act(stream, NO_SWEEP)
+    stream.runtime.sleep(3_600)
+    subscribe(stream, "s/here", 0)
+    publish(stream, "s/here", 0, at(6))
+    assert decide(stream).idle == ()
+    options = replace(NO_SWEEP, expire_ms=30 * MINUTE_MS)
+    assert decide(stream, options).idle == ("s/gone",)
+    assert head(stream) == 2
+    done = act(stream, options)
+    assert (done.explanation.idle, head(stream)) == (("s/gone",), 6)
+    gone = stream.view().subscriber("s/gone")
+    assert gone is not None
+    assert (gone.removed, gone.generation, gone.bound) == ("idle", 3, None)
+    assert [s.group for s in stream.view().subscribers] == ["s/here"]
+
+
+def test_an_idle_subscriber_alone_expires_without_a_truncation() -> None:
+    stream = made(RetentionPolicy.by_consumption())
+    subscribe(stream, "s/gone", 0)
+    stream.runtime.sleep(3_600)
+    done = act(stream, replace(NO_SWEEP, expire_ms=1))
+    assert (done.truncated, done.explanation.idle) == (None, ("s/gone",))
+    assert stream.view().subscribers == []
+
+
+def test_no_policy_and_a_sealed_stream_are_left_alone() -> None:
+    stream = made(None)
+    version = stream.view().version
+    assert act(stream, NO_SWEEP).explanation.rule is Rule.NO_POLICY
+    other = made(RetentionPolicy.by_time("1 min"))
+    lifecycle.seal(other)
+    sealed = other.view().version
+    assert act(other, NO_SWEEP).explanation.rule is Rule.NOT_ACTIVE
+    assert (stream.view().version, other.view().version) == (version, sealed)
+    lifecycle.delete(other)
+    with pytest.raises(NoSuchStream):
+        act(other, NO_SWEEP)
+
+
+def test_policies_may_change_and_what_was_published_stays_valid() -> None:
+    stream = made(None)
+    subscribe(stream, "s/g", 0)
+    publish(stream, "s/g", 0, at(4))
+
+    def now(policy: RetentionPolicy | None) -> StreamCut | None:
+        lifecycle.update(stream, StreamConfiguration(ScalingPolicy.fixed(1), policy))
+        return decide(stream).cut
+
+    assert now(RetentionPolicy.by_consumption()) == at(4)
+    assert now(None) is None
+    assert now(RetentionPolicy.by_size(80)) == at(2)
+    assert now(RetentionPolicy.by_time("1 min")) == at(4)
+    assert now(RetentionPolicy.by_consumption("8 minutes")) == at(2)
+
+
+def test_a_subscriber_that_comes_while_it_is_decided_is_not_passed() -> None:
+    stream = made(RetentionPolicy.by_time("3 min"))
+    other = again(stream)
+    for point in ("retention.decided", "truncate.history"):
+        name = f"s/{point}"
+        with at_crash_point(point, lambda name=name: subscribe(other, name, 0, protect=True)):
+            done = act(stream, NO_SWEEP)
+        assert (head(stream), done.truncated) == (0, None)
+        assert done.explanation.held_by == f"subscriber {name}"
+        unsubscribe(other, name, 1)
+    act(stream, NO_SWEEP)
+    assert head(stream) == 7
+
+
+def test_two_runs_at_once_truncate_once() -> None:
+    stream = made(RetentionPolicy.by_time("3 min"))
+    other = again(stream)
+    version = stream.view().version
+    for point in ("retention.decided", "truncate.history"):
+        with at_crash_point(point, lambda: act(other, NO_SWEEP)):
+            act(stream, NO_SWEEP)
+    assert (head(stream), stream.view().version) == (7, version + 1)
+
+
+def test_events_that_come_meanwhile_change_nothing_that_was_decided() -> None:
+    stream = made(RetentionPolicy.by_size(30))
+    other = again(stream)
+    with at_crash_point("truncate.history", lambda: write(other, [(None, b"late")])):
+        done = act(stream, NO_SWEEP)
+    assert done.explanation.cut == at(7)
+    assert head(stream) == 7
+    (sample,) = stream.view().samples
+    assert sample.tail.positions == {0: 11}
+
+
+def test_a_run_whose_ground_never_stands_still_gives_up() -> None:
+    stream = made(RetentionPolicy.by_time("3 min"))
+    other, generation = again(stream), iter(range(100))
+    crashpoints.register(
+        "retention.decided", lambda: subscribe(other, "s/g", next(generation), protect=True)
+    )
+    try:
+        with pytest.raises(TooBusy, match="try again"):
+            act(stream, NO_SWEEP)
+    finally:
+        crashpoints.register("retention.decided", None)
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize(
+    "point",
+    ["retention.decided", "truncate.history", "commit.before", "retention.truncated",
+     "sweep.history", "sweep.delete"],
+)  # fmt: skip
+def test_a_run_that_was_killed_is_finished_by_the_next(point: str) -> None:
+    stream = made(RetentionPolicy.by_time("3 min"))
+    options = replace(Options(), grace_ms=0, retain_ms=0)
+
+    def die() -> None:
+        raise Killed
+
+    with at_crash_point(point, die) as hit:
+        try:
+            act(again(stream), options)
+        except Killed:
+            assert hit.hits == 1
+    stream = again(stream)
+    act(stream, options)
+    assert head(stream) == 7
+    assert [event for _, event in events_of(stream, 0)] == [b"%010d" % n for n in (7, 8, 9)]
+
+
+def test_a_run_sweeps_what_it_truncated_when_that_can_be_read_no_more() -> None:
+    stream = made(RetentionPolicy.by_time("3 min"))
+    options = replace(Options(), grace_ms=0, retain_ms=0)
+    act(stream, options)
+    swept = 0
+    for _ in range(4):
+        stream.runtime.sleep(4_000)
+        grow(stream, 1)
+        found = act(stream, options).swept
+        assert found is not None
+        swept += found.files
+    assert swept >= 10
+    assert len(stream.store.list(f"{stream.path}/data")) <= 4
+
+
+def test_a_scaled_stream_is_truncated_by_what_all_its_keys_allow() -> None:
+    stream = made(RetentionPolicy.by_consumption())
+    view = scale(stream, [0], [(0.0, 0.5), (0.5, 1.0)])
+    left, right = view.active.segment_ids
+    write(stream, [(f"key{n}", b"x") for n in range(40)])
+    for name, cut in (("a", {left: 3, right: 1}), ("b", {left: 1, right: 5})):
+        subscribe(stream, f"s/{name}", 0)
+        publish(stream, f"s/{name}", 0, StreamCut("s/t", 1, cut))
+    act(stream, NO_SWEEP)
+    assert stream.view().head.positions == {left: 1, right: 1}
+    subscribe(stream, "s/late", 0)
+    publish(stream, "s/late", 0, at(4))
+    assert decide(stream).cut is None
+
+
+def test_the_explanation_is_told_in_lines_and_as_a_row() -> None:
+    stream = made(RetentionPolicy.by_consumption(maximum="250 s"))
+    subscribe(stream, "s/slow", 0)
+    publish(stream, "s/slow", 0, at(2))
+    text = str(decide(stream))
+    assert text.splitlines() == [
+        f"s/t at version {stream.view().version}: by consumption, 0.0 s to 4.2 minutes",
+        "  goes:  5 events, 50 B, 9.0 minutes (all beyond the maximum)",
+        "  stays: 5 events, 50 B, 4.0 minutes",
+        "  held by subscriber s/slow: 5 events, 50 B, 4.0 minutes",
+        "  loses data to the maximum: subscriber s/slow",
+    ]
+    done = act(stream, NO_SWEEP)
+    assert set(done.row()) == set(run.ROW_SCHEMA.names)
+    assert "nothing (all beyond the maximum)" not in str(decide(stream))
+
+
+def test_who_truncates_by_hand_meanwhile_goes_first() -> None:
+    stream = made(RetentionPolicy.by_time("3 min"))
+    other = again(stream)
+    with at_crash_point("retention.decided", lambda: truncate(other, at(8))):
+        done = act(stream, NO_SWEEP)
+    assert (done.truncated, head(stream)) == (None, 8)
