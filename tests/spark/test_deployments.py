@@ -162,6 +162,21 @@ def numbers(manager: StreamManager, stream: str) -> list[int]:
     return [int(event.data) for event in manager.read(stream)]
 
 
+def test_attempts_that_failed_or_lost_are_not_in_the_transaction(
+    master: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    found = run("transaction_app.py", master, str(root))
+    assert found["before"] == []
+    assert sorted(found["events"]) == list(range(2_000))
+    for key in range(7):
+        held = [n for n in found["events"] if n % 7 == key]
+        assert held == sorted(held)
+    staged = root.glob(f"s/a/events/data/t-{found['id']}/*.parquet")
+    attempts = {file.name.split("-")[0] for file in staged}
+    assert len(attempts) > 4, "more attempts than tasks have staged something"
+
+
 def test_spark_connect_batch_and_streaming(tmp_path: Path) -> None:
     check_connect(run("connect_app.py", str(tmp_path / "root"), str(tmp_path / "checkpoint")))
 
