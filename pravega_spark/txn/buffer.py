@@ -67,10 +67,10 @@ class Buffer:
         self._times_us += [time_us] * len(events)
         self._size_bytes += sum(map(len, events))
 
-    def stage(self) -> bool:
-        """Store what is in memory; False if there is nothing."""
+    def stage(self) -> None:
+        """Store what is in memory."""
         if not self._events:
-            return False
+            return
         events = encode_events(self._keys, self._times_us, self._events)
         router = Router(self._segments)
         # Events without a key stay together: they are routed by the transaction's id.
@@ -80,4 +80,3 @@ class Buffer:
         folder = chunk_folder(self._id)
         self.staged += stage_routed(self._stream, self._epoch, events, routed, folder=folder)
         self._forget_events()
-        return True

@@ -62,14 +62,16 @@ class _Known:
         with self._lock:
             self._forget_ended(view)
             several = [
-                self._manifests.setdefault(name, Manifests(stream, name))
+                self._manifests[name].copy() if name in self._manifests else Manifests(stream, name)
                 for name in view.transactions
                 if name != apart_from
             ]
-            before, closed = -1, 0
-            while before != closed:
-                read_new(several)
-                before, closed = closed, sum(manifests.is_closed for manifests in several)
+        before, closed = -1, 0
+        while before != closed:
+            read_new(several)
+            before, closed = closed, sum(manifests.is_closed for manifests in several)
+        with self._lock:
+            self._manifests |= {m.transaction_id: m for m in several}
             self._closed |= {m.transaction_id: m for m in several if m.is_closed}
 
     def _forget_ended(self, view: StreamView) -> None:

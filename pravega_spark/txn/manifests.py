@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -126,6 +127,12 @@ class Manifests:
         self._runtime = stream.runtime
         self._folder = folder(stream, transaction_id)
         self.entries: list[Manifest] = []
+
+    def copy(self) -> Manifests:
+        """Return the same entries, for another thread to go on from."""
+        other = copy(self)
+        other.entries = list(self.entries)
+        return other
 
     def read(self) -> list[Manifest]:
         """Read the entries that are new, make them durable, and return all.

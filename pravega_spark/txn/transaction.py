@@ -66,7 +66,7 @@ class Transaction:
         segments = view.epoch(self._opened.epoch).segments if self._opened else ()
         self._buffer = Buffer(stream, transaction_id, self.epoch, segments)
         self._token = ""
-        """The token of a commit's mark with what is staged, so that a repetition is known."""
+        """The token of a commit's mark with all that was taken, so that a repetition is known."""
         self._encoder = Encoder(stream.name, serializer)
         self._on_end = on_end
         self._told = self._opened is None
@@ -124,13 +124,14 @@ class Transaction:
             if self._buffer.is_full:
                 self.flush()
             self._buffer.add(data, routing_key, self._stream.runtime.now_us())
+            self._token = ""
 
     def flush(self) -> None:
         """Make what was written durable in the transaction; TxnFailed if it takes no more."""
         self._guard.check()
         with self._lock:
             self._require_writable()
-            self._stage()
+            self._buffer.stage()
             if self._buffer.staged:
                 self.add(self._buffer.staged)
                 self._buffer.staged = []
@@ -187,10 +188,6 @@ class Transaction:
         if missing or unstaged:
             events = rows_of(missing) + unstaged
             raise controller.without(self._manifests, events)
-
-    def _stage(self) -> None:
-        if self._buffer.stage():
-            self._token = ""
 
     def ping(self) -> None:
         """Begin the lease anew. Raises PingFailed when that cannot be.
@@ -289,7 +286,7 @@ class Transaction:
         self, view: StreamView, note: str | None, timestamp_us: int | None, *, wait: bool
     ) -> _Found:
         """Put the mark, with what was not flushed; return what the log holds then."""
-        self._stage()
+        self._buffer.stage()
         self._token = self._token or self._stream.runtime.token()
         mark = Manifest(
             Kind.COMMITTING,
