@@ -115,8 +115,8 @@ def parse_duration_ms(what: str, value: str | float) -> int:
                 f"{what} {value!r} is no duration: write '90 s', '5 minutes', '1 hour' or '7 days'."
             )
         number, unit = float(match[1]), match[2].lower()
-    if number < 0:
-        raise InvalidConfiguration(f"{what} must not be negative, got {value!r}.")
+    if not 0 <= number < math.inf:
+        raise InvalidConfiguration(f"{what} must be a time from 0 on, got {value!r}.")
     return round(number * _DURATION_UNITS_MS[unit])
 
 

@@ -47,18 +47,20 @@ def scale_stream(
             raise stream.absent()
         view = StreamView(snapshot)
         view.check_exists()
-        done = _done(view, seal, ranges)
+        meant = [segment_id if automatic else _newest(view, segment_id) for segment_id in seal]
+        done = _done(view, meant, ranges)
         if done is not None:
             found[:] = [done]
             return None
         if view.record.state is not StreamState.ACTIVE:
             raise sealed_error(view)
-        current = [_current(view, segment_id, automatic) for segment_id in seal]
+        for named, current in zip(seal, meant, strict=True):
+            _check_current(view, named, current)
         now_ms = stream.runtime.now_ms()
         draft = Draft(view, now_ms)
         number = view.record.next_segment_number
         minimum = view.record.configuration.scaling.minimum
-        epoch = epochs.scale(draft, current, ranges, now_ms, number, minimum=minimum)
+        epoch = epochs.scale(draft, meant, ranges, now_ms, number, minimum=minimum)
         draft.switch(epoch)
         found[:] = [epoch]
         return draft.body("SCALE STREAM", described(view.active, epoch, automatic=automatic))
@@ -81,6 +83,26 @@ def described(before: Epoch, after: Epoch, *, automatic: bool) -> dict[str, obje
     }
 
 
+def _newest(view: StreamView, segment_id: int) -> int:
+    """Return the segment that repeats one, as long as only rolling transactions came after it."""
+    while view.has_segment(segment_id):
+        sealed = view.segment(segment_id).sealed_epoch
+        if sealed is None or sealed <= view.oldest_epoch or not _is_repetition(view.epoch(sealed)):
+            break
+        reference = view.epoch(sealed - 1).reference
+        later = (view.epoch(number) for number in range(sealed, view.active.number + 1))
+        again = next((epoch for epoch in later if epoch.reference == reference), None)
+        if again is None:
+            break
+        number = segment_number(segment_id)
+        segment_id = next(s.segment_id for s in again.segments if s.number == number)
+    return segment_id
+
+
+def _is_repetition(epoch: Epoch) -> bool:
+    return epoch.reference != epoch.number
+
+
 def _done(view: StreamView, seal: Collection[int], ranges: Sequence[KeyRange]) -> Epoch | None:
     """Return the epoch that this very request has made already, if it has."""
     if not seal or not all(view.has_segment(segment_id) for segment_id in seal):
@@ -92,39 +114,26 @@ def _done(view: StreamView, seal: Collection[int], ranges: Sequence[KeyRange]) -
     epoch, before = view.epoch(number), view.epoch(number - 1)
     gone = set(before.segment_ids) - set(epoch.segment_ids)
     opened = sorted(s.key_range for s in epoch.segments if s.epoch == number)
-    return epoch if gone == set(seal) and opened == sorted(ranges) else None
+    same = gone == set(seal) and opened == sorted(ranges)
+    return epoch if same and not _is_repetition(epoch) else None
 
 
-def _current(view: StreamView, segment_id: int, automatic: bool) -> int:
-    """Return the active segment that a request means by an id."""
-    if view.active.segment(segment_id) is not None:
-        return segment_id
-    what = f"scale of {view.stream}: segment {segment_text(segment_id)}"
+def _check_current(view: StreamView, named: int, current: int) -> None:
+    """Raise unless a request that names a segment can be done on ``current``, which is meant."""
+    if view.active.segment(current) is not None:
+        return
+    what = f"scale of {view.stream}: segment {segment_text(named)}"
     now = f"epoch {view.active.number} has {epochs.few(view.active.segments)}"
-    if not view.has_segment(segment_id):
-        if segment_number(segment_id) >= view.record.next_segment_number:
-            raise NoSuchSegment(f"{what} does not exist; {now}.")
+    if view.has_segment(current):
         raise ScaleConflict(
-            f"{what} is not current any more; {now}: look at them, and decide anew."
-        )
-    meant = None if automatic else _repeated(view, segment_id)
-    if meant is None:
-        raise ScaleConflict(
-            f"{what} was sealed by epoch {view.segment(segment_id).sealed_epoch}, so another scale "
+            f"{what} was sealed by epoch {view.segment(current).sealed_epoch}, so another scale "
             f"came first; {now}: look at them, and decide anew."
         )
-    return meant
-
-
-def _repeated(view: StreamView, segment_id: int) -> int | None:
-    """Return the active segment that repeats one, if the active epoch repeats its layout."""
-    sealed = view.segment(segment_id).sealed_epoch
-    if sealed is None or sealed <= view.oldest_epoch:
-        return None
-    if view.epoch(sealed - 1).reference != view.active.reference:
-        return None
-    number = segment_number(segment_id)
-    return next((s.segment_id for s in view.active.segments if s.number == number), None)
+    if segment_number(named) >= view.record.next_segment_number or (
+        segment_epoch(named) >= view.oldest_epoch  # else it may be one that was truncated away
+    ):
+        raise NoSuchSegment(f"{what} does not exist; {now}.")
+    raise ScaleConflict(f"{what} is not current any more; {now}: look at them, and decide anew.")
 
 
 def segment_named(view: StreamView, name: int | str) -> int:
@@ -145,8 +154,8 @@ def key_range(given: KeyRange | tuple[float, float]) -> KeyRange:
     if isinstance(given, KeyRange):
         return given
     try:
-        low, high = map(float, given)
-        return KeyRange(low, high)
+        low, high = given
+        return KeyRange(low + 0.0, high + 0.0)
     except (TypeError, ValueError) as error:
         raise InvalidInput(
             f"a key range is (low, high) with 0 <= low < high <= 1, got {given!r}."
@@ -158,9 +167,9 @@ def check_scale(view: StreamView, epoch: int) -> bool:
 
     A scale is one commit, so none is ever under way. Raises InvalidInput for an epoch to come.
     """
-    if not 0 <= epoch <= view.active.number:
+    if not isinstance(epoch, int) or not 0 <= epoch <= view.active.number:
         raise InvalidInput(
-            f"stream {view.stream} has no epoch {epoch} yet; the active one is "
+            f"stream {view.stream} has no epoch {epoch!r} yet; the active one is "
             f"{view.active.number}."
         )
     return epoch < view.active.number

@@ -100,7 +100,9 @@ def test_limits_of_mixed_unclear_or_crossed_units_are_refused(
         RetentionPolicy.by_consumption(minimum, maximum)
 
 
-@pytest.mark.parametrize("value", ["", "7 parsecs", "h", "-1 s", -1, None, True, "10 GB"])
+@pytest.mark.parametrize(
+    "value", ["", "7 parsecs", "h", "-1 s", -1, None, True, "10 GB", float("nan"), float("inf")]
+)
 def test_what_is_no_duration_is_refused(value: Any) -> None:
     with pytest.raises(InvalidConfiguration, match="grace"):
         parse_duration_ms("grace", value)

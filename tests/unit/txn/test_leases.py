@@ -35,7 +35,8 @@ def test_lease_within_the_bounds_is_read(lease: Any, ms: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "lease", ["9.999 s", 9, "601 s", "11 minutes", 0, -1, "soon", None, True, "", "10"]
+    "lease",
+    ["9.999 s", 9, "601 s", "11 minutes", 0, -1, "soon", None, True, "", "10", float("nan")],
 )
 def test_lease_beyond_the_bounds_is_refused_with_the_value(lease: Any) -> None:
     with pytest.raises(InvalidConfiguration, match=r"lease"):
