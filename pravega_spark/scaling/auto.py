@@ -10,7 +10,12 @@ import pyarrow as pa
 from pravega_spark.config import ScalingPace, ScalingPolicy, ScalingType
 from pravega_spark.engine.records import StreamState
 from pravega_spark.engine.stream import Stream, StreamView, open_stream
-from pravega_spark.errors import InvalidConfiguration, ScaleConflict, StreamSealed
+from pravega_spark.errors import (
+    InvalidConfiguration,
+    NoSuchSegment,
+    ScaleConflict,
+    StreamSealed,
+)
 from pravega_spark.scaling import decision
 from pravega_spark.scaling.decision import NAMES, Decision, ScaleRequest, equal_parts, leave
 from pravega_spark.scaling.keys import by_keys
@@ -140,8 +145,7 @@ def _decide(
     if view.record.state is not StreamState.ACTIVE:
         found = leave(active, f"the stream is {view.record.state.value}")
         return Scaling(stream.name, view.version, policy, found)
-    clock_ms = stream.runtime.now_ms() if now_ms is None else now_ms
-    now_ms = max(clock_ms, view.timestamp_ms)
+    now_ms = stream.runtime.now_ms() if now_ms is None else now_ms
     rates, news = read_rates(stream, view, pace, now_ms)
     if keep and news:
         keep_rates(stream, rates)
@@ -154,7 +158,7 @@ def _decide(
 def _scale(stream: Stream, request: ScaleRequest) -> Outcome:
     try:
         epoch = scale_stream(stream, request.seal, request.ranges, automatic=True)
-    except (ScaleConflict, StreamSealed, InvalidConfiguration) as error:
+    except (ScaleConflict, NoSuchSegment, StreamSealed, InvalidConfiguration) as error:
         return Outcome(dropped=str(error))
     return Outcome(epoch=epoch.number)
 

@@ -92,7 +92,7 @@ def leave(active: Sequence[Segment], reason: str) -> Decision:
 def decide(
     active: Sequence[Segment], rates: Rates, now_ms: int, divide: Divide = equal_parts
 ) -> Decision:
-    """Decide on the active segments, in range order, at a time not before that of the rates.
+    """Decide on the active segments, in range order, at a time.
 
     A stream with a fixed number of segments is left alone. All requests are disjoint; the merges
     leave at least the policy's minimum whether the splits are made or not.

@@ -194,9 +194,9 @@ class Rates:
         for segment in self.segments.values():
             self._mark_if_idle(segment)
         self.policy = record.configuration.scaling
-        if record.life != self.life or record.state is StreamState.DELETED:
+        if record.state is StreamState.DELETED:
             self.segments = {}
-        if (record.life, record.active_epoch) != (self.life, self.epoch):
+        elif record.active_epoch != self.epoch:
             text = commit.domains[f"{EPOCH_PREFIX}{record.active_epoch}"]
             assert text is not None, f"version {commit.version} switches to an epoch it removes"
             self._lay_out(decode_epoch(record.active_epoch, text))

@@ -12,6 +12,8 @@ from pravega_spark.scaling import auto
 from pravega_spark.scaling.auto import ROW_SCHEMA, act, decide
 from pravega_spark.scaling.manual import scale_stream
 from pravega_spark.scaling.ratefile import rates_key
+from pravega_spark.txn import controller
+from pravega_spark.txn.transaction import Transaction
 from tests.support import FakeRuntime, Spy, again, all_events, at_crash_point, make_stream, write
 from tests.unit.scaling.loads import PACE, load, stream_with
 
@@ -183,6 +185,47 @@ def test_a_stream_that_does_not_exist_is_an_error() -> None:
             work(stream)
 
 
+def begun(stream: Stream) -> Transaction:
+    life = stream.view().life
+    opened = controller.begin(stream, life, lease_ms=600_000, execution_ms=86_400_000)
+    return Transaction(stream, opened.transaction_id)
+
+
+def test_transactions_count_over_their_lives() -> None:
+    stream = stream_with(ScalingPolicy.by_event_rate(2, 4, 2))
+    for minute in range(14):
+        txn = begun(stream)
+        for i in range(60 * 10):
+            txn.write_event(b"e" * 100, f"key-{i % 64}")
+        stream.runtime.sleep(60)
+        txn.commit()
+        if minute < 9:
+            assert {row["action"] for row in decide(stream).rows()} == {"wait"}
+    rows = decide(stream).rows()
+    assert sum(row["r10"] for row in rows) == pytest.approx(10, rel=0.01)
+    assert [row["action"] for row in rows] == ["split", "split"]
+
+
+def test_a_transaction_that_rolls_over_a_scale_leaves_rates_and_marks_as_they_are() -> None:
+    stream = stream_with(ScalingPolicy.by_event_rate(2, 4, 2))
+    load(stream, seconds=12 * 60, rate=10)
+    txn = begun(stream)
+    txn.write_event(b"late", "key-1")
+    first, second = stream.view().active.segments
+    halves = [KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)]
+    scale_stream(stream, [first.segment_id], halves)
+    before = {row["segment"]: row for row in decide(stream).rows()}
+    assert before[str(second)]["action"] == "split"
+    txn.commit()
+    rolled = stream.view().active
+    assert rolled.reference == 1, "the layout is the same, under a newer epoch"
+    assert second.segment_id not in rolled.segment_ids
+    after = decide(stream).rows()
+    assert [row["action"] for row in after] == [before[s]["action"] for s in ("2#1", "3#1", "1#0")]
+    assert after[-1]["reason"] == before[str(second)]["reason"]
+    assert act(stream).outcomes[0].epoch == rolled.number + 1
+
+
 def skewed() -> Stream:
     """A busy stream whose keys all lie in the first tenth of the key space."""
     stream = stream_with(POLICY)
@@ -220,7 +263,7 @@ def test_a_pace_makes_everything_quicker() -> None:
     assert [r.action.value for r in quick.decision.requests] == ["split"]
 
 
-def test_a_clock_that_is_behind_the_log_does_not_bring_the_past_back() -> None:
+def test_a_clock_that_is_behind_the_log_decides_the_same() -> None:
     stream = busy()
     assert decide(stream, now_ms=0) == decide(stream, now_ms=stream.view().timestamp_ms)
 

@@ -426,6 +426,15 @@ def test_an_up_event_does_not_clear_a_cold_mark() -> None:
     assert not rates.is_cold(rates.segments[0], NOW_MS + 500_000)
 
 
+def test_a_down_event_does_not_shorten_a_longer_mark() -> None:
+    rates = rates_of({0: segment_rates(), 1: segment_rates()})
+    rates.segments[0].mark(NOW_MS - 9, FOR_EVER)
+    rates.apply(commit(1, NOW_MS + 1, {"0#0": 1}))
+    found = rates.segments[0]
+    assert found.down_ms == NOW_MS + 1
+    assert (found.cold_since_ms, found.cold_until_ms) == (NOW_MS - 9, FOR_EVER)
+
+
 # ---------------------------------------------------------------------------------------- idle
 
 
