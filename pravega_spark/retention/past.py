@@ -2,19 +2,31 @@
 
 A version's state is in the log, so that the tail of any retained version can be looked up: first
 the state files are bisected, then the commits between two of them. Samples narrow the search
-without a call to storage, and stand for the versions whose commits are deleted.
+without a call to storage, and stand for the versions whose commits are deleted; between two that
+are near each other the commits alone tell.
 """
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_left
 from collections.abc import Callable
 
-from pravega_spark.engine.records import SampleRecord
+from pravega_spark.config import STATE_FILE_COMMITS
+from pravega_spark.engine.records import (
+    EPOCH_PREFIX,
+    SEGMENT_PREFIX,
+    SampleRecord,
+    decode_segment,
+)
 from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.errors import CorruptLog
+from pravega_spark.model import StreamCut
 from pravega_spark.retention.decision import Entry
+
+_NEAR = STATE_FILE_COMMITS
+"""So many commits are read from a sample on; farther on, a state file may be nearer."""
 
 Test = Callable[[Entry], bool]
 
@@ -26,8 +38,9 @@ class Past:
         """Look at nothing yet."""
         self._reader = stream.log.reader
         self._view = view
-        self._samples = [self._of_sample(record) for record in view.samples]
+        self._samples = view.samples
         self._entries = dict[int, Entry]()
+        self._sampled = dict[int, Entry]()
         self._states: list[int] | None = None
         self._read = dict[int, Snapshot]()
         self.tail = self._entry(view.snapshot)
@@ -38,14 +51,45 @@ class Past:
         """Return the newest entry for which the test holds, the oldest for which it does not."""
         if is_before(self.tail):
             return self._known(self.tail), None
-        at = bisect_left(self._samples, True, key=lambda entry: not is_before(entry))
-        before = self._samples[at - 1] if at else None
-        after = self._samples[at] if at < len(self._samples) else self.tail
+        samples = self._samples
+        at = bisect_left(samples, True, key=lambda record: not is_before(self._of_sample(record)))
+        before = self._of_sample(samples[at - 1]) if at else None
+        after = self._of_sample(samples[at]) if at < len(samples) else self.tail
         low = max(self._view.snapshot.cleanup, -1 if before is None else before.version)
         if low < after.version:
-            found, missed = self._search(low, after.version, is_before)
-            before, after = found or before, missed or after
+            with contextlib.suppress(CorruptLog):  # clean-up went on, and deleted what was read
+                found, missed = self._between(before, low, after.version, is_before)
+                before, after = found or before, missed or after
         return self._known(before), self._known(after)
+
+    def _between(
+        self, before: Entry | None, low: int, high: int, is_before: Test
+    ) -> tuple[Entry | None, Entry | None]:
+        """Do what :meth:`around` does for the versions from ``low`` to ``high``."""
+        if before is not None and before.version == low and high - low <= _NEAR:
+            entries = self._following(before, high)
+            if entries is not None:
+                at = bisect_left(entries, True, key=lambda entry: not is_before(entry))
+                following = entries[at] if at < len(entries) else None
+                return entries[at - 1] if at else None, following
+        return self._search(low, high, is_before)
+
+    def _following(self, entry: Entry, high: int) -> list[Entry] | None:
+        """Return an entry and those after it; None if the segments change on the way."""
+        found, total, marks, sizes = [entry], entry.size_bytes, dict(entry.cut), dict(entry.sizes)
+        for commit in self._reader.span(entry.version, high, light=True):
+            for name, text in commit.domains.items():
+                if name.startswith(EPOCH_PREFIX) and text is not None:
+                    return None
+                segment_id = int(name[len(SEGMENT_PREFIX) :]) if _is_segment(name) else None
+                if segment_id in marks and text is not None:
+                    record = decode_segment(segment_id, text)
+                    total += record.size_bytes - sizes.get(segment_id, 0)
+                    marks[segment_id], sizes[segment_id] = record.next_offset, record.size_bytes
+            cut = StreamCut(entry.cut.stream, entry.cut.life, marks)
+            told = commit.version, commit.timestamp_ms, total, cut, dict(sizes)
+            found.append(Entry(*told))
+        return found
 
     def _known(self, entry: Entry | None) -> Entry | None:
         if entry is not None:
@@ -72,10 +116,7 @@ class Past:
                 base, states = state, states[middle + 1 :]
             else:
                 end, states = state.version, states[:middle]
-        try:
-            path = self._path(low, end, base)
-        except CorruptLog:  # clean-up went on meanwhile: what it deleted is not to be had
-            return None, None
+        path = self._path(low, end, base)
         at = bisect_left(path, True, key=lambda snapshot: not passes(snapshot))
         before = self._of_life(path[at - 1]) if at else None
         after = self._of_life(path[at]) if at < len(path) else None
@@ -87,6 +128,9 @@ class Past:
 
     def _path(self, low: int, high: int, base: Snapshot | None) -> list[Snapshot]:
         """Return the snapshots of the versions from a base at or below ``low`` to ``high``."""
+        older = [version for version in self._listed() if version <= low]
+        if base is None and older:
+            base = self._state(older[-1])
         if base is None:
             opened = self._reader.open(below=low + 1)
             assert opened is not None, f"{self._reader.where} has lost its log"
@@ -120,5 +164,13 @@ class Past:
         return entry
 
     def _of_sample(self, record: SampleRecord) -> Entry:
-        cut = record.tail.cut(self._view.stream, self._view.life)
-        return Entry(record.version, record.time_ms, record.size_bytes, cut, record.tail.sizes)
+        entry = self._sampled.get(record.version)
+        if entry is None:
+            cut = record.tail.cut(self._view.stream, self._view.life)
+            told = record.version, record.time_ms, record.size_bytes, cut, record.tail.sizes
+            entry = self._sampled[record.version] = Entry(*told)
+        return entry
+
+
+def _is_segment(domain: str) -> bool:
+    return domain.startswith(SEGMENT_PREFIX)

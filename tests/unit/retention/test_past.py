@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pravega_spark.config import STATE_FILE_COMMITS
+from pravega_spark.config import STATE_FILE_COMMITS, RetentionPolicy, StreamConfiguration
 from pravega_spark.engine import lifecycle
 from pravega_spark.engine.hygiene import maintain
 from pravega_spark.engine.stream import Stream, StreamView
@@ -12,6 +12,7 @@ from pravega_spark.engine.truncation import truncate
 from pravega_spark.model import make_segment_id
 from pravega_spark.retention.decision import Entry
 from pravega_spark.retention.past import Past
+from pravega_spark.retention.run import Options, act
 from tests.support import FakeRuntime, Spy, again, clean, make_stream, memory, scale, write
 
 
@@ -58,6 +59,31 @@ def test_any_version_is_found_by_time_and_by_size(states: tuple[int, ...]) -> No
         assert past.around(lambda e, t=entry.time_ms: e.time_ms <= t) == (entry, following)
         assert past.around(lambda e, v=entry.version: e.version <= v) == (entry, following)
     assert past.around(lambda e: False) == (None, known[0])
+
+
+def test_between_samples_the_commits_alone_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = FakeRuntime()
+    stream = make_stream(memory(runtime), runtime)
+    policy = RetentionPolicy.by_time("10 days")
+    lifecycle.update(stream, StreamConfiguration(retention=policy))
+    for n in range(30):
+        runtime.sleep(1)
+        if n == 17:
+            scale(stream, [0], [(0.0, 0.5), (0.5, 1.0)])
+        write(stream, [(f"key{n}", b"x" * (n % 7))])
+        if n % 5 == 2:
+            act(stream, Options(sample_every_ms=0, sweep=False))
+    assert len(stream.view().samples) == 6
+    known = {entry.version: entry for entry in every(stream)}
+    past = Past(stream, stream.view())
+    for version in range(stream.view().version):
+        before, after = past.around(lambda e, v=version: e.version <= v)
+        for entry, wanted in ((before, version), (after, version + 1)):
+            assert entry is not None
+            assert entry.version == wanted
+            assert entry.cut == known[wanted].cut
+            assert entry.size_bytes == known[wanted].size_bytes
+            assert set(entry.sizes.values()) - {0} == set(known[wanted].sizes.values()) - {0}
 
 
 def test_versions_of_an_earlier_life_do_not_count() -> None:
