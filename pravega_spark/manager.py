@@ -40,6 +40,7 @@ from pravega_spark.model import (
 from pravega_spark.names import MAX_SCOPE_LENGTH, check_scope, is_name, split_stream
 from pravega_spark.reader import EventReader
 from pravega_spark.retention import subscribers
+from pravega_spark.retention.auto import StreamRetention
 from pravega_spark.scaling import manual
 from pravega_spark.txn import listing, tending
 from pravega_spark.txn.tending import Tended
@@ -229,6 +230,14 @@ class StreamManager:
         """
         self._view(stream)
         return truncation.truncate(self._stream(stream), cut, past_subscribers=past_subscribers)
+
+    def retention(self, stream: str) -> StreamRetention:
+        """Return the stream's retention: to ``explain`` what would go and who holds it, to ``run``.
+
+        Raises NoSuchStream.
+        """
+        self._view(stream)
+        return StreamRetention(self._stream(stream))
 
     def list_subscribers(self, stream: str) -> list[SubscriberInfo]:
         """Return the groups that the stream's retention waits for, by name."""

@@ -1,0 +1,108 @@
+"""Retention of one stream as people and jobs ask for it: times as text, results as rows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from pravega_spark.config import SAMPLE_FREQUENCY, parse_duration_ms
+from pravega_spark.engine.stream import Stream, open_stream
+from pravega_spark.errors import TooBusy
+from pravega_spark.retention import run
+from pravega_spark.retention.explain import Explanation
+from pravega_spark.retention.run import Done, Options
+
+
+class StreamRetention:
+    """What a stream keeps and why; made by ``StreamManager.retention``."""
+
+    def __init__(self, stream: Stream) -> None:
+        """Name the stream."""
+        self._stream = stream
+
+    def explain(self, *, expire: str | float | None = None) -> Explanation:
+        """Return what would go now, what stays and who holds it; print it, or ask its fields.
+
+        With ``expire``, as if subscribers that published nothing for so long were removed.
+        Nothing is changed. Raises NoSuchStream.
+        """
+        return run.decide(self._stream, options(expire=expire, sweep=False))
+
+    def run(
+        self,
+        *,
+        sample_every: str | float = SAMPLE_FREQUENCY,
+        expire: str | float | None = None,
+        sweep: bool = True,
+        grace: str | float = "1 day",
+        retain: str | float = "30 days",
+    ) -> Done:
+        """Let go what the policy and the subscribers allow, now; safe to repeat and to kill.
+
+        One commit truncates the stream and samples its tail if the newest sample is older than
+        ``sample_every``; then it is swept, by the rules of ``StreamManager.sweep_stream``.
+        Raises NoSuchStream, TooBusy.
+        """
+        ages = {"sample_every": sample_every, "grace": grace, "retain": retain}
+        return run.act(self._stream, options(expire=expire, sweep=sweep, **ages))
+
+
+def options(
+    *,
+    sample_every: str | float = SAMPLE_FREQUENCY,
+    expire: str | float | None = None,
+    sweep: bool = True,
+    grace: str | float = "1 day",
+    retain: str | float = "30 days",
+) -> Options:
+    """Return the options of a run from times as people write them."""
+    return Options(
+        parse_duration_ms("the frequency of samples", sample_every),
+        None if expire is None else parse_duration_ms("the expiry of subscribers", expire),
+        sweep,
+        parse_duration_ms("grace", grace),
+        parse_duration_ms("retain", retain),
+    )
+
+
+def rows_of(
+    root: str, stream: str, *, options: Options, dry_run: bool, limit_seconds: float
+) -> list[dict[str, Any]]:
+    """Do the work on a stream, or only decide; return its row of run.ROW_SCHEMA. For executors.
+
+    Raises TooBusy if that takes longer than the limit: what is under way is safe to leave, and
+    the next run finishes it.
+    """
+    opened = open_stream(root, stream)
+
+    def work() -> Done:
+        if dry_run:
+            return Done(run.decide(opened, options))
+        return run.act(opened, options)
+
+    return [within(limit_seconds, work, stream).row()]
+
+
+def within(seconds: float, work: Callable[[], Done], stream: str) -> Done:
+    """Return what the work gives; raise what it raises, or TooBusy if it takes too long."""
+    found: list[Done] = []
+    raised: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            found.append(work())
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=guarded, name=f"retention-{stream}", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if raised:
+        raise raised[0]
+    if not found:
+        raise TooBusy(
+            f"retention of stream {stream} took longer than its limit of {seconds:g} s; it is "
+            "finished by the next run. Give it more time if that happens again."
+        )
+    return found[0]
