@@ -1,0 +1,442 @@
+"""A reader group: create, reset and delete it, its checkpoints, its readers and its lag.
+
+The group's table is the arbiter of all of it; a group that holds data tells its streams in between
+(``Holds``). So a creation or reset is first noted in the group's log, then the streams take the
+hold, then the group is active; who finds it in between finishes it. The log of a deleted group
+stays, and with it the generation, which goes on when the name is created again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import TimeoutError as WaitTimeout
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from pravega_spark.config import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS
+from pravega_spark.engine.crashpoints import crash_point
+from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.store import Store
+from pravega_spark.engine.stream import Stream, StreamView
+from pravega_spark.engine.synchronizer import Synchronizer
+from pravega_spark.errors import (
+    CheckpointFailed,
+    ConfigMismatch,
+    InvalidConfiguration,
+    InvalidInput,
+    InvalidStreamCut,
+    NoSuchReaderGroup,
+)
+from pravega_spark.model import StreamCut
+from pravega_spark.names import check_name
+from pravega_spark.readers import checkpoints, members, progress
+from pravega_spark.readers.configuration import (
+    READER_LEASE,
+    GroupRetention,
+    ReaderGroupConfiguration,
+    split_group,
+)
+from pravega_spark.readers.lag import GroupLag, lag_of
+from pravega_spark.readers.leases import Leases, bury, parse_reader_lease_ms
+from pravega_spark.readers.position import Position
+from pravega_spark.readers.reader import Deserializer, EventStreamReader
+from pravega_spark.readers.rows import GroupCodec
+from pravega_spark.readers.state import Checkpoint, GroupState, Phase
+
+GROUPS_FOLDER = "_reader_groups"
+_BURY_SECONDS = 5.0
+"""Who waits for a checkpoint looks so often whether a reader that owes an answer has died."""
+
+
+def group_path(group: str) -> str:
+    """Return the key of a group's table; raise InvalidName for what is no name of a group."""
+    scope, name = split_group(group)
+    return f"{scope}/{GROUPS_FOLDER}/{name}"
+
+
+class Holds(Protocol):
+    """What tells the streams of a group that holds data; both may be called again and again."""
+
+    def take(self, state: GroupState, /) -> None:
+        """Make each stream keep what the group has still to read, as of this generation."""
+
+    def drop(self, state: GroupState, /) -> None:
+        """Make the streams keep nothing for the group any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCheckpoint:
+    """A completed checkpoint: where the group was in each stream."""
+
+    name: str
+    stream_cuts: Mapping[str, StreamCut]
+
+
+class CheckpointFuture:
+    """A checkpoint under way, with the interface of ``concurrent.futures.Future``."""
+
+    def __init__(self, group: ReaderGroup, generation: int, checkpoint: Checkpoint) -> None:
+        """Wait for a checkpoint of a generation."""
+        self._group, self._generation, self._checkpoint = group, generation, checkpoint
+
+    def _poll(self) -> GroupCheckpoint | None:
+        state = self._group.state()
+        found = state.checkpoint(self._checkpoint.number)
+        if found is None and state.last is not None:
+            found = state.last if state.last.number == self._checkpoint.number else None
+        if found is None or state.generation != self._generation:
+            raise CheckpointFailed(
+                f"checkpoint {self._checkpoint.name} of reader group {state.group} was cancelled, "
+                "the group was reset, or it was completed too long ago."
+            )
+        if not found.is_complete:
+            return None
+        return GroupCheckpoint(found.name, state.cuts_of(found.positions))
+
+    def done(self) -> bool:
+        """Tell whether it is complete. Raises CheckpointFailed."""
+        return self._poll() is not None
+
+    def result(self, timeout: float | None = None) -> GroupCheckpoint:
+        """Return the checkpoint when all readers have answered.
+
+        Raises CheckpointFailed, and TimeoutError after ``timeout`` seconds.
+        """
+        runtime = self._group.runtime
+        pause = (POLL_LOCAL_SECONDS if self._group.is_local else POLL_REMOTE_SECONDS)[1]
+        began = buried = runtime.monotonic()
+        while (found := self._poll()) is None:
+            now = runtime.monotonic()
+            if timeout is not None and now - began >= timeout:
+                raise WaitTimeout(
+                    f"checkpoint {self._checkpoint.name} is not complete after {timeout} s."
+                )
+            if now - buried >= _BURY_SECONDS:
+                self._group.bury()
+                buried = now
+            runtime.sleep(pause)
+        return found
+
+
+class ReaderGroup:
+    """One reader group of one process. Made by ``StreamManager``; it need not exist yet."""
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        streams: Callable[[str], Stream],
+        runtime: Runtime = SYSTEM,
+        holds: Holds | None = None,
+    ) -> None:
+        """Name the group; ``streams`` opens a stream, ``holds`` is needed to hold data."""
+        path = group_path(name)
+        self.name = name
+        self.runtime = runtime
+        self.is_local = store.is_local
+        self.sync: Synchronizer[GroupState] = Synchronizer(store, path, GroupCodec(), runtime)
+        self._streams, self._holds = streams, holds
+        self._leases = Leases(store, path)
+
+    # ------------------------------------------------------------------------------------ its life
+
+    def create(self, configuration: ReaderGroupConfiguration) -> bool:
+        """Create the group; False if it exists with this configuration.
+
+        Raises ConfigMismatch if it exists with another one; NoSuchStream, InvalidStreamCut.
+        """
+        phase = self._first_phase(configuration)
+        known = self.sync.fetch()
+        if known is not None and known.state.phase is not Phase.DELETED:
+            self._finish(known.state)
+        views = self._views(configuration)
+        if self.sync.fetch() is None:
+            state = progress.begin(self.name, 0, configuration, views, phase=phase)
+            if self.sync.initialise(state, "CREATE READER GROUP"):
+                self._finish(state)
+                return True
+
+        def generator(state: GroupState) -> tuple[GroupState | None, bool]:
+            if state.phase is Phase.DELETED:
+                return self._begin(state, configuration, views, phase), True
+            if state.configuration != configuration:
+                raise ConfigMismatch(
+                    f"reader group {self.name} exists with another configuration, generation "
+                    f"{state.generation}; open it as it is, or reset it to this one."
+                )
+            return None, False
+
+        created = self.sync.update("CREATE READER GROUP", generator)
+        self._finish(self.sync.local.state)
+        return created
+
+    def _first_phase(self, configuration: ReaderGroupConfiguration) -> Phase:
+        """Return how a generation begins: at once, or with its streams to be told first."""
+        if configuration.retention is GroupRetention.NONE:
+            return Phase.ACTIVE
+        if self._holds is None:
+            raise InvalidConfiguration(
+                f"reader group {self.name} cannot hold data here: retention "
+                f"{configuration.retention.value!r} is not available."
+            )
+        return Phase.CHANGING
+
+    def _begin(
+        self,
+        state: GroupState,
+        configuration: ReaderGroupConfiguration,
+        views: Mapping[str, StreamView],
+        phase: Phase,
+        starts: Mapping[str, StreamCut] | None = None,
+        last: Checkpoint | None = None,
+    ) -> GroupState:
+        """Return the first state of the next generation."""
+        return progress.begin(
+            self.name,
+            state.generation + 1,
+            configuration,
+            views,
+            starts=starts,
+            next_number=state.next_number,
+            phase=phase,
+            last=last,
+        )
+
+    def _views(self, configuration: ReaderGroupConfiguration) -> dict[str, StreamView]:
+        return {stream: self._streams(stream).view() for stream in configuration.streams}
+
+    def _finish(self, state: GroupState) -> None:
+        """Carry on a creation, reset or deletion that has begun; whoever comes next does."""
+        if state.phase in (Phase.ACTIVE, Phase.DELETED):
+            return
+        crash_point("group.change.noted")
+        holds = self._holds
+        if holds is not None:
+            holds.drop(state) if state.phase is Phase.DELETING else holds.take(state)
+        elif state.configuration.retention is not GroupRetention.NONE:
+            self._first_phase(state.configuration)  # raises: this process cannot tell the streams
+        crash_point("group.change.told")
+        phase = Phase.DELETED if state.phase is Phase.DELETING else Phase.ACTIVE
+
+        def generator(newest: GroupState) -> tuple[GroupState | None, None]:
+            if (newest.generation, newest.phase) != (state.generation, state.phase):
+                return None, None
+            return replace(newest, phase=phase), None
+
+        self.sync.update(f"{phase.value} READER GROUP", generator)
+
+    def exists(self) -> bool:
+        """Tell whether the group exists."""
+        known = self.sync.fetch()
+        return known is not None and known.state.phase in (Phase.ACTIVE, Phase.CHANGING)
+
+    def state(self) -> GroupState:
+        """Return the newest state. Raises NoSuchReaderGroup."""
+        known = self.sync.fetch()
+        if known is not None and known.state.phase in (Phase.CHANGING, Phase.DELETING):
+            self._finish(known.state)
+            known = self.sync.fetch()
+        if known is None or known.state.phase is Phase.DELETED:
+            raise NoSuchReaderGroup(f"reader group {self.name} does not exist; create it first.")
+        return known.state
+
+    def reset(
+        self,
+        to: GroupCheckpoint
+        | Mapping[str, StreamCut | str]
+        | ReaderGroupConfiguration
+        | None = None,
+    ) -> int:
+        """Begin a new generation and return its number; readers get ReinitializationRequired.
+
+        At the last completed checkpoint (the configured start if there is none), at a checkpoint,
+        at cuts (streams that are not named stay where they were last recorded), or with another
+        configuration at its start. Checkpoints under way fail. Raises NoSuchReaderGroup,
+        InvalidStreamCut, TruncatedData for a place that is forgotten.
+        """
+        self.state()
+
+        def generator(state: GroupState) -> tuple[GroupState, int]:
+            if state.phase in (Phase.DELETING, Phase.DELETED):
+                raise NoSuchReaderGroup(f"reader group {self.name} was deleted.")
+            configuration = state.configuration
+            starts: Mapping[str, StreamCut] | None = None
+            last = None
+            if isinstance(to, ReaderGroupConfiguration):
+                configuration = to
+            elif to is not None:
+                starts = {**state.cuts(), **self._cuts(state, to)}
+            elif state.last is not None:
+                starts, last = state.cuts_of(state.last.positions), state.last
+            phase, views = self._first_phase(configuration), self._views(configuration)
+            after = self._begin(state, configuration, views, phase, starts, last)
+            return after, after.generation
+
+        generation = self.sync.update("RESET READER GROUP", generator)
+        self._finish(self.sync.local.state)
+        return generation
+
+    def _cuts(
+        self, state: GroupState, to: GroupCheckpoint | Mapping[str, StreamCut | str]
+    ) -> dict[str, StreamCut]:
+        given = to.stream_cuts if isinstance(to, GroupCheckpoint) else to
+        strange = sorted(set(given) - set(state.lives))
+        if strange:
+            raise InvalidStreamCut(
+                f"reader group {self.name} does not read {', '.join(strange)}; it reads "
+                f"{', '.join(sorted(state.lives))}."
+            )
+        return {stream: StreamCut.of(cut) for stream, cut in given.items()}
+
+    def delete(self) -> bool:
+        """Delete the group; False if there is none. Its readers get ReinitializationRequired."""
+        if self.sync.fetch() is None:
+            return False
+
+        def generator(state: GroupState) -> tuple[GroupState | None, bool]:
+            if state.phase is Phase.DELETED:
+                return None, False
+            return (
+                replace(
+                    state,
+                    phase=Phase.DELETING,
+                    readers={},
+                    assigned={},
+                    unassigned=dict(state.unassigned)
+                    | {key: owned.offset for key, owned in state.assigned.items()},
+                    checkpoints=(),
+                ),
+                state.phase is not Phase.DELETING,
+            )
+
+        deleted = self.sync.update("DELETE READER GROUP", generator)
+        self._finish(self.sync.local.state)
+        return deleted
+
+    # --------------------------------------------------------------------------------- its readers
+
+    def create_reader(
+        self,
+        reader_id: str,
+        *,
+        lease: str | float = READER_LEASE,
+        deserializer: Deserializer | None = None,
+    ) -> EventStreamReader:
+        """Let a reader into the group. Raises IllegalState if a living one of that id is in it.
+
+        A reader that does not read for longer than its ``lease`` is taken for dead.
+        """
+        self.state()
+        sync: Synchronizer[GroupState] = Synchronizer(
+            self.sync.table.log.store, group_path(self.name), GroupCodec(), self.runtime
+        )
+        return EventStreamReader(
+            sync,
+            self._streams,
+            reader_id,
+            lease_ms=parse_reader_lease_ms(lease),
+            deserializer=deserializer,
+        )
+
+    def reader_offline(self, reader_id: str, position: Position | str | None = None) -> bool:
+        """Take a reader out of the group; False if it is not in it.
+
+        Others go on at ``position``; without one, or for segments that it lacks, at what the
+        reader recorded last. Raises InvalidInput for a position that the streams do not have.
+        """
+        check_name("reader", reader_id)
+        state = self.state()
+        offsets = {} if position is None else dict(Position.of(position).offsets)
+        for key in state.owned_by(reader_id).keys() & offsets.keys():
+            view = self._streams(key.stream).view()
+            if view.has_segment(key.segment_id):
+                end = view.segment(key.segment_id).next_offset
+                if not 0 <= offsets[key] <= end:
+                    raise InvalidInput(
+                        f"{key} has {end} events; the position names {offsets[key]}."
+                    )
+
+        def generator(newest: GroupState) -> tuple[GroupState | None, bool]:
+            if reader_id not in newest.readers:
+                return None, False
+            return members.offline(newest, reader_id, offsets), True
+
+        return self.sync.update("READER OFFLINE", generator, {"reader": reader_id})
+
+    def bury(self) -> list[str]:
+        """Take out the readers whose leases ran out, and return their ids; readers do it too."""
+        return bury(self.sync, self._leases)
+
+    def online_readers(self) -> list[str]:
+        """Return the ids of the readers in the group, sorted."""
+        return sorted(self.state().readers)
+
+    def distribution(self) -> dict[str | None, int]:
+        """Return the number of segments of each reader, and of none of them (None)."""
+        state = self.state()
+        found: Counter[str | None] = Counter(dict.fromkeys(state.readers, 0))
+        found.update(owned.reader for owned in state.assigned.values())
+        found[None] = len(state.unassigned)
+        return dict(found)
+
+    # ------------------------------------------------------------------------------- where it is
+
+    @property
+    def configuration(self) -> ReaderGroupConfiguration:
+        """The configuration of the present generation."""
+        return self.state().configuration
+
+    @property
+    def generation(self) -> int:
+        """How often the group was created or reset, from 0."""
+        return self.state().generation
+
+    def stream_cuts(self) -> dict[str, StreamCut]:
+        """Return the place that was recorded last in each stream; cheap, and may be old."""
+        return self.state().cuts()
+
+    def last_checkpoint(self) -> GroupCheckpoint | None:
+        """Return the last completed checkpoint of this generation, or None."""
+        state = self.state()
+        if state.last is None:
+            return None
+        return GroupCheckpoint(state.last.name, state.cuts_of(state.last.positions))
+
+    def is_at_end(self) -> bool:
+        """Tell whether everything that the group is to read was read."""
+        return self.state().is_at_end
+
+    def lag(self) -> GroupLag:
+        """Return what is unread, from the recorded positions on: events, bytes and seconds."""
+        state = self.state()
+        return lag_of(state, {stream: self._streams(stream) for stream in state.lives})
+
+    # ------------------------------------------------------------------------------- checkpoints
+
+    def initiate_checkpoint(self, name: str | None = None) -> CheckpointFuture:
+        """Ask all readers for a checkpoint; each sees a marker, and answers by its next call.
+
+        A name that is under way is joined. Raises TooManyCheckpoints, NoSuchReaderGroup.
+        """
+        return self._initiate(name, silent=False)
+
+    def generate_stream_cuts(self) -> CheckpointFuture:
+        """Ask all readers where they are, without markers; nothing else changes by it."""
+        return self._initiate(None, silent=True)
+
+    def _initiate(self, name: str | None, *, silent: bool) -> CheckpointFuture:
+        self.state()
+
+        def generator(state: GroupState) -> tuple[GroupState, tuple[int, Checkpoint]]:
+            given = name or f"{'cuts' if silent else 'checkpoint'}-{state.next_number}"
+            after, begun = checkpoints.initiate(state, given, silent=silent)
+            return after, (after.generation, begun)
+
+        generation, begun = self.sync.update("CHECKPOINT", generator)
+        return CheckpointFuture(self, generation, begun)
+
+    def cancel_outstanding_checkpoints(self) -> None:
+        """Fail the checkpoints that are under way."""
+        self.state()
+        self.sync.apply("CANCEL CHECKPOINTS", checkpoints.cancel)

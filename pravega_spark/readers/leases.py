@@ -1,0 +1,133 @@
+"""Which readers of a group are alive: each overwrites a small object, which tells how far it is.
+
+Its age is told by the storage's own clock, as that of transactions. A reader that is taken for
+dead too early loses its segments and is told so at its next look at the group: others go on from
+what it last said, so that it costs a repetition and never an event.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from pravega_spark.config import parse_duration_ms
+from pravega_spark.engine.actions import to_json
+from pravega_spark.engine.store import Store
+from pravega_spark.engine.synchronizer import Synchronizer
+from pravega_spark.errors import InvalidConfiguration
+from pravega_spark.model import parse_segment, segment_text
+from pravega_spark.readers import members
+from pravega_spark.readers.configuration import MAX_READER_LEASE_MS, MIN_READER_LEASE_MS
+from pravega_spark.readers.members import Held
+from pravega_spark.readers.state import GroupState, Key, Phase
+
+_CLOCK = "_clock.json"
+"""No reader's name begins so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """What a reader last said: the number of its joining, and what it held."""
+
+    number: int
+    held: Held
+
+    def encode(self) -> bytes:
+        """Return the object's bytes."""
+        cells = [
+            [key.stream, segment_text(key.segment_id), number, offset]
+            for key, (number, offset) in self.held.items()
+        ]
+        return to_json({"number": self.number, "held": cells}).encode()
+
+
+def decode_sign(data: bytes) -> Sign | None:
+    """Read what ``Sign.encode`` wrote; None for a torn one, which says nothing."""
+    try:
+        record = json.loads(data)
+        held = {
+            Key(stream, parse_segment(segment)): (number, offset)
+            for stream, segment, number, offset in record["held"]
+        }
+        return Sign(record["number"], held)
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def parse_reader_lease_ms(lease: str | float) -> int:
+    """Read a lease in milliseconds; raise InvalidConfiguration unless it is within its limits."""
+    lease_ms = parse_duration_ms("the lease", lease)
+    if not MIN_READER_LEASE_MS <= lease_ms <= MAX_READER_LEASE_MS:
+        raise InvalidConfiguration(
+            f"a reader's lease is {MIN_READER_LEASE_MS // 1000} s to "
+            f"{MAX_READER_LEASE_MS // 1000} s, got {lease!r}."
+        )
+    return lease_ms
+
+
+class Leases:
+    """The signs of life of a group's readers."""
+
+    def __init__(self, store: Store, group_path: str) -> None:
+        """Name the group's folder; nothing is read yet."""
+        self._store = store
+        self._folder = f"{group_path}/_leases"
+
+    def _key(self, reader: str) -> str:
+        return f"{self._folder}/{reader}.json"
+
+    def extend(self, reader: str, sign: Sign) -> None:
+        """Begin the reader's lease anew."""
+        self._store.put(self._key(reader), sign.encode(), durable=False)
+
+    def drop(self, reader: str) -> None:
+        """Forget a reader that has left."""
+        self._store.delete([self._key(reader)])
+
+    def dead(self, state: GroupState) -> dict[str, Sign]:
+        """Return the readers whose leases ran out, with what they last said.
+
+        One that never gave a sign gets its lease now, from whoever looks first.
+        """
+        if not state.readers:
+            return {}
+        self._store.put(f"{self._folder}/{_CLOCK}", b"{}\n", durable=False)
+        listed = {entry.key: entry.modified_ms for entry in self._store.list(self._folder)}
+        now_ms = listed.get(f"{self._folder}/{_CLOCK}", 0)
+        found = {}
+        for reader, member in state.readers.items():
+            modified_ms = listed.get(self._key(reader))
+            if modified_ms is not None and now_ms - modified_ms <= member.lease_ms:
+                continue
+            sign = None if modified_ms is None else self._read(reader)
+            if sign is None or sign.number != member.number:
+                self.extend(reader, Sign(member.number, {}))
+            else:
+                found[reader] = sign
+        return found
+
+    def _read(self, reader: str) -> Sign | None:
+        try:
+            return decode_sign(self._store.get(self._key(reader)))
+        except FileNotFoundError:
+            return None
+
+
+def bury(sync: Synchronizer[GroupState], leases: Leases) -> list[str]:
+    """Take the readers out of the group whose leases ran out; return their names."""
+    known = sync.fetch()
+    if known is None or known.state.phase is not Phase.ACTIVE:
+        return []
+    dead = leases.dead(known.state)
+    if not dead:
+        return []
+
+    def generator(state: GroupState) -> tuple[GroupState, None]:
+        for reader, sign in dead.items():
+            state = members.taken_over(state, reader, sign.number, sign.held)
+        return state, None
+
+    sync.update("TAKE OVER", generator, {"readers": ",".join(sorted(dead))})
+    for reader in dead:
+        leases.drop(reader)
+    return sorted(dead)

@@ -1,0 +1,440 @@
+"""A reader of a group: events of the segments that it has, and its turns in the group's state."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import immutables
+import pyarrow as pa
+
+from pravega_spark.config import POLL_IDLE_SHARE, POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS
+from pravega_spark.engine.epochs import Lineage
+from pravega_spark.engine.places import Place, locate
+from pravega_spark.engine.runtime import ProcessGuard
+from pravega_spark.engine.stream import Stream, StreamView
+from pravega_spark.engine.synchronizer import Synchronizer
+from pravega_spark.errors import (
+    CommitUnknown,
+    IllegalState,
+    InvalidInput,
+    ObjectClosed,
+    ReinitializationRequired,
+    StoreError,
+    TruncatedData,
+)
+from pravega_spark.model import END, Event, SegmentRange
+from pravega_spark.names import check_name
+from pravega_spark.readers import members, progress
+from pravega_spark.readers.buffer import BUFFER_ROWS, SCHEMA, Buffer
+from pravega_spark.readers.leases import Leases, Sign, bury
+from pravega_spark.readers.position import EventRead, EventsRead, Position
+from pravega_spark.readers.state import Checkpoint, GroupState, Key
+from pravega_spark.readers.turns import Seat, Turn, turn
+
+Deserializer = Callable[[bytes], Any]
+Streams = Callable[[str], Stream]
+
+_LOOKS_OF_LEASE = 3
+"""So many times in a lease a reader gives a sign of life, and looks for those of others."""
+_RETRY_SECONDS = 1.0
+"""A reader that cannot reach its group's state tries again after so long, while its lease lasts."""
+_NOTHING = pa.RecordBatch.from_pylist([], SCHEMA)
+
+
+class EventStreamReader:
+    """One reader of a group; one thread at a time. Made by ``ReaderGroup.create_reader``.
+
+    An event counts as processed when the application asks for more, or closes the reader. Call
+    often enough: a reader that does not read for longer than its lease is taken for dead, and
+    others go on from its last recorded position.
+    """
+
+    def __init__(
+        self,
+        sync: Synchronizer[GroupState],
+        streams: Streams,
+        reader_id: str,
+        *,
+        lease_ms: int,
+        deserializer: Deserializer | None = None,
+    ) -> None:
+        """Join the group. Raises IllegalState if a living reader of that id is in it."""
+        log = sync.table.log
+        self.reader_id = check_name("reader", reader_id)
+        self._sync, self._streams, self._deserializer = sync, streams, deserializer
+        self._runtime, self._is_local = log.runtime, log.store.is_local
+        self._leases = Leases(log.store, log.path)
+        self._lease_seconds = lease_ms / 1_000
+        self._guard = ProcessGuard(f"reader {reader_id}")
+        self._closed = False
+        self._held: immutables.Map[Key, int] = immutables.Map()
+        self._numbers: dict[Key, int] = {}
+        self._views: dict[str, StreamView] = {}
+        self._heads: dict[str, tuple[object, Place]] = {}
+        self._buffers: dict[Key, Buffer] = {}
+        self._queue: deque[Key] = deque()
+        self._below: set[str] = set()
+        self._met_head: TruncatedData | None = None
+        self._shown: Checkpoint | None = None
+        self._taken_from = Key("", 0)
+        self._before_last: tuple[Key, int] | None = None
+        self._join(lease_ms)
+
+    def __reduce__(self) -> Any:
+        """Refuse pickling: a reader belongs to the process that made it."""
+        raise TypeError("a reader of a group cannot be pickled; create it where it is used.")
+
+    def _join(self, lease_ms: int) -> None:
+        def generator(state: GroupState) -> tuple[GroupState, int]:
+            after = members.join(state, self.reader_id, lease_ms)
+            return after, after.readers[self.reader_id].number
+
+        asked = {"reader": self.reader_id}
+        began = self._runtime.monotonic()
+        try:
+            self._number = self._sync.update("JOIN", generator, asked)
+        except IllegalState:
+            if self.reader_id not in bury(self._sync, self._leases):
+                raise
+            began = self._runtime.monotonic()
+            self._number = self._sync.update("JOIN", generator, asked)
+        self._leases.extend(self.reader_id, Sign(self._number, {}))
+        self._alive_until = began + self._lease_seconds
+        self._sign_due = began + self._lease_seconds / _LOOKS_OF_LEASE
+        self._turn_due = began
+        self._checkpoint_since = began
+        self._checkpoint_seen = self._newest_checkpoint(self._sync.local.state)
+
+    # ---------------------------------------------------------------------------- what users call
+
+    @property
+    def position(self) -> Position:
+        """The position after the last event that was handed out."""
+        return Position(self._held)
+
+    def read_next_event(self, timeout: float | None = None) -> EventRead:
+        """Return the next event, waiting up to ``timeout`` seconds (None: for ever) for one.
+
+        Or the marker of a checkpoint, which the next call answers: by then the application must
+        have kept what it needs. Or, with no event, that time is up or all was read. Raises
+        TruncatedData once where events of the group were truncated, and goes on at the head by
+        the next call; ReinitializationRequired if the group was reset or deleted, or the reader
+        taken for dead.
+        """
+        marker, is_completed, event = self._next(timeout, lambda buffer: buffer.next())
+        if event is None:
+            return EventRead(None, self.position, marker, is_completed)
+        self._advance(event.offset + 1)
+        if self._deserializer is not None:
+            event.data = self._deserializer(event.data)
+        return EventRead(event, self.position)
+
+    def read_events(
+        self, max_events: int = BUFFER_ROWS, timeout: float | None = None
+    ) -> EventsRead:
+        """Return up to ``max_events`` events of one segment as Arrow; else as read_next_event."""
+        if max_events < 1:
+            raise InvalidInput(f"max_events must be at least 1, got {max_events}.")
+        marker, is_completed, batch = self._next(timeout, lambda buffer: buffer.take(max_events))
+        if batch is None:
+            return EventsRead(_NOTHING, self.position, marker, is_completed)
+        self._advance(batch.column("offset")[-1].as_py() + 1)
+        return EventsRead(batch, self.position)
+
+    def __iter__(self) -> Iterator[Event]:
+        """Yield events for ever, or until everything that the group is to read was read."""
+        while True:
+            read = self.read_next_event()
+            if read.event is not None:
+                yield read.event
+            elif read.is_completed:
+                return
+
+    def close(self) -> None:
+        """Leave the group; others go on after the last event that was handed out."""
+        self._leave(self._held)
+
+    def close_at(self, position: Position | str) -> None:
+        """Leave the group; others go on at ``position``, which an event came with.
+
+        Raises InvalidInput if that is ahead of what was handed out.
+        """
+        offsets = Position.of(position).offsets
+        for key, offset in offsets.items():
+            if offset > self._held.get(key, offset):
+                raise InvalidInput(
+                    f"reader {self.reader_id} has handed out {key} up to {self._held[key]}; it "
+                    f"cannot be closed at {offset}."
+                )
+        self._leave(offsets)
+
+    def __enter__(self) -> EventStreamReader:
+        """Use the reader until the end of the block."""
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Close the reader; after an error the last event does not count as processed."""
+        offsets = self._held
+        if kind is not None and self._before_last is not None:
+            key, offset = self._before_last
+            offsets = offsets.set(key, offset) if key in offsets else offsets
+        self._leave(offsets)
+
+    # ------------------------------------------------------------------------------- how it reads
+
+    def _next(
+        self, timeout: float | None, take: Callable[[Buffer], Any]
+    ) -> tuple[str | None, bool, Any]:
+        """Return a marker's name, whether all was read, and what ``take`` found."""
+        self._guard.check()
+        if self._closed:
+            raise ObjectClosed(f"reader {self.reader_id} was closed.")
+        began = self._runtime.monotonic()
+        self._before_last = None
+        while True:
+            now = self._runtime.monotonic()
+            if now >= self._turn_due or self._shown is not None or self._below:
+                marker = self._look(now)
+                if marker is not None:
+                    return marker, False, None
+                self._fill()
+            found = self._from_buffers(take)
+            if found is not None:
+                return None, False, found
+            if self._below:
+                continue
+            if self._fill():
+                continue
+            if self._ended():
+                marker = self._look(now)
+                if marker is not None:
+                    return marker, False, None
+                if not self._ended():
+                    continue
+            if self._sync.local.state.is_at_end:
+                return None, True, None
+            if self._wait(began, timeout):
+                return None, False, None
+
+    def _from_buffers(self, take: Callable[[Buffer], Any]) -> Any:
+        """Return what the segment has whose turn it is, or the next one that has any."""
+        while self._queue:
+            key = self._queue[0]
+            buffer = self._buffers[key]
+            try:
+                found = take(buffer)
+            except TruncatedData as error:
+                self._below.add(key.stream)
+                self._met_head = error
+                self._drop(key)
+                return None
+            if found is None:
+                self._drop(key)
+            else:
+                if buffer.is_between:
+                    self._queue.rotate(-1)
+                self._taken_from = key
+                return found
+        return None
+
+    def _advance(self, offset: int) -> None:
+        """Note the offset after what was taken just now."""
+        key = self._taken_from
+        self._before_last = key, self._held[key]
+        self._held = self._held.set(key, offset)
+
+    def _drop(self, key: Key) -> None:
+        self._buffers.pop(key, None)
+        if key in self._queue:
+            self._queue.remove(key)
+
+    def _fill(self) -> bool:
+        """Look what the segments have by now; tell whether there is something to read."""
+        self._views = {}
+        for key, offset in sorted(self._held.items()):
+            if key in self._buffers:
+                continue
+            view = self._view(key.stream)
+            if self._is_below(view, key, offset):
+                self._below.add(key.stream)
+                return True
+            end = self._limit(view, key)
+            if end > offset:
+                rng = SegmentRange(key.stream, view.life, key.segment_id, offset, end)
+                self._buffers[key] = Buffer(self._streams(key.stream), rng)
+                self._queue.append(key)
+        return bool(self._queue)
+
+    def _is_below(self, view: StreamView, key: Key, offset: int) -> bool:
+        """Tell whether the head has passed the offset; a chunk may still hold what it passed."""
+        if not view.has_segment(key.segment_id):
+            return True
+        known = self._heads.get(key.stream)
+        if known is None or known[0] is not view.record.head:
+            lineage = Lineage(view)
+            known = self._heads[key.stream] = (view.record.head, locate(lineage, view.head))
+        mark = known[1].of(Lineage(view).find(key.segment_id))
+        return mark == END or offset < mark
+
+    def _view(self, stream: str) -> StreamView:
+        """Return the stream as it was when the reader last looked for events."""
+        view = self._views.get(stream)
+        if view is None:
+            view = self._views[stream] = self._streams(stream).view()
+            view.check_life(self._sync.local.state.lives[stream])
+        return view
+
+    def _limit(self, view: StreamView, key: Key) -> int:
+        """Return the offset up to which the segment can be read now."""
+        end = view.segment(key.segment_id).next_offset
+        stop = progress.stop_of(self._sync.local.state, view, key)
+        return end if stop is None else min(end, stop)
+
+    def _ended(self) -> frozenset[Key]:
+        """Return the segments that were read to their ends, as far as the reader can see."""
+        return frozenset(key for key, offset in self._held.items() if self._has_ended(key, offset))
+
+    def _has_ended(self, key: Key, offset: int) -> bool:
+        view = self._views.get(key.stream)
+        if view is None or not view.has_segment(key.segment_id):
+            return False
+        stop = progress.stop_of(self._sync.local.state, view, key)
+        if stop is not None:
+            return offset >= stop
+        record = view.segment(key.segment_id)
+        return record.is_sealed and offset >= record.next_offset
+
+    def _wait(self, began: float, timeout: float | None) -> bool:
+        """Pause before the next look for events; True if there is no time left."""
+        now = self._runtime.monotonic()
+        if timeout is not None and now - began >= timeout:
+            return True
+        shortest, longest = POLL_LOCAL_SECONDS if self._is_local else POLL_REMOTE_SECONDS
+        pause = min(longest, max(shortest, (now - began) * POLL_IDLE_SHARE))
+        if timeout is not None:
+            pause = min(pause, began + timeout - now)
+        self._runtime.sleep(pause)
+        return False
+
+    # -------------------------------------------------------------------- how it meets the others
+
+    def _look(self, now: float) -> str | None:
+        """Take a turn in the group's state; return the name of a checkpoint to be shown.
+
+        While the state cannot be reached the reader goes on with what it has, until its own lease
+        is over by its own clock: before that nobody takes it for dead.
+        """
+        try:
+            self._give_sign(now)
+            result = self._take_turn(now)
+        except (StoreError, CommitUnknown):
+            if self._runtime.monotonic() >= self._alive_until or self._below:
+                raise
+            self._turn_due = self._runtime.monotonic() + _RETRY_SECONDS
+            return None
+        except ReinitializationRequired:
+            self._closed = True
+            raise
+        self._turn_due = now + self._sync.local.state.configuration.refresh_ms / 1_000
+        self._turn_due = min(self._turn_due, self._sign_due)
+        self._adopt(result)
+        owed = result.state.owed_by(self.reader_id)
+        if owed is None:
+            return None
+        self._shown = owed
+        return owed.name
+
+    def _give_sign(self, now: float) -> None:
+        """Extend the lease when it is time, and take over whoever has not done so."""
+        if now < self._sign_due:
+            return
+        self._leases.extend(self.reader_id, Sign(self._number, self._seat().held))
+        self._alive_until = now + self._lease_seconds
+        self._sign_due = now + self._lease_seconds / _LOOKS_OF_LEASE
+        bury(self._sync, self._leases)
+
+    def _seat(self) -> Seat:
+        held = {key: (self._numbers[key], offset) for key, offset in self._held.items()}
+        return Seat(self.reader_id, self._number, held, self._ended(), frozenset(self._below))
+
+    def _take_turn(self, now: float) -> Turn:
+        self._sync.fetch()
+        seat, answering = self._seat(), None if self._shown is None else self._shown.number
+        automatic = self._automatic(now)
+
+        def generator(state: GroupState) -> tuple[GroupState, Turn]:
+            result = turn(
+                state,
+                seat,
+                lambda stream: self._streams(stream).view(),
+                answering=answering,
+                automatic=automatic,
+            )
+            return result.state, result
+
+        result = self._sync.update("READ", generator, {"reader": self.reader_id})
+        self._shown = None
+        newest = self._newest_checkpoint(result.state)
+        if newest != self._checkpoint_seen:
+            self._checkpoint_seen, self._checkpoint_since = newest, now
+        return result
+
+    def _automatic(self, now: float) -> str | None:
+        """Return the name of the automatic checkpoint to begin now, if it is time for one."""
+        state = self._sync.local.state
+        interval_ms = state.configuration.checkpoint_ms
+        if interval_ms is None or now - self._checkpoint_since < interval_ms / 1_000:
+            return None
+        self._checkpoint_since = now
+        if state.last is not None:
+            places = dict(state.positions()) | dict(self._held.items())
+            if places == dict(state.last.positions):
+                return None  # nothing has moved since the last one
+        return f"automatic-{state.next_number}"
+
+    @staticmethod
+    def _newest_checkpoint(state: GroupState) -> int:
+        return max((c.number for c in state.checkpoints if not c.silent), default=0)
+
+    def _adopt(self, result: Turn) -> None:
+        """Take over what the state says of this reader; raise TruncatedData if events are gone."""
+        ended = self._ended()
+        held, numbers, gone = {}, {}, set(result.vanished - ended)
+        for key, owned in result.state.owned_by(self.reader_id).items():
+            known = self._held.get(key) if self._numbers.get(key) == owned.number else None
+            if known is not None and known < owned.offset:
+                gone.add(key)
+            held[key] = owned.offset if known is None else max(known, owned.offset)
+            numbers[key] = owned.number
+        for key in list(self._buffers):
+            if held.get(key) != self._held.get(key) or numbers.get(key) != self._numbers.get(key):
+                self._drop(key)
+        below = self._below
+        self._held, self._numbers = immutables.Map(held), numbers
+        self._below, met, self._met_head = set(), self._met_head, None
+        if result.lost or gone or met is not None:
+            named = progress.told_of(result.lost) or ", ".join(map(str, sorted(gone)))
+            raise TruncatedData(
+                f"reader group {result.state.group}: events were truncated before they were read"
+                f"{' in ' + ', '.join(sorted(below)) if below else ''} ({named or met}); the next "
+                "call goes on at the head."
+            ) from met
+
+    def _leave(self, offsets: Any) -> None:
+        """Leave the group at these offsets of what the reader has."""
+        if self._closed:
+            return
+        self._guard.check()
+        self._closed = True
+        final = {key: offset for key, offset in offsets.items() if offset >= 0}
+
+        def generator(state: GroupState) -> tuple[GroupState | None, None]:
+            member = state.readers.get(self.reader_id)
+            if member is None or member.number != self._number:
+                return None, None
+            return members.offline(state, self.reader_id, final), None
+
+        self._sync.update("LEAVE", generator, {"reader": self.reader_id})
+        self._leases.drop(self.reader_id)

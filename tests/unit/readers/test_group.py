@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import deltalake
+import pytest
+
+from pravega_spark.config import StreamConfiguration
+from pravega_spark.engine import lifecycle
+from pravega_spark.engine.store.fault_plans import Rule
+from pravega_spark.engine.store.faults import Fault
+from pravega_spark.engine.store.local import LocalStore
+from pravega_spark.engine.stream import Stream
+from pravega_spark.engine.sweeping import sweep_table
+from pravega_spark.engine.truncation import truncate
+from pravega_spark.errors import (
+    CheckpointFailed,
+    ConfigMismatch,
+    InvalidConfiguration,
+    InvalidInput,
+    InvalidName,
+    InvalidStreamCut,
+    NoSuchReaderGroup,
+    NoSuchStream,
+    ReinitializationRequired,
+    TruncatedData,
+)
+from pravega_spark.model import StreamCut
+from pravega_spark.readers.configuration import ReaderGroupConfiguration
+from pravega_spark.readers.group import ReaderGroup
+from pravega_spark.readers.position import Position
+from pravega_spark.readers.state import GroupState, Phase
+from tests.support import at_crash_point, scale, write
+from tests.unit.readers.grouped import NAME, World, drain
+
+PLAIN = ReaderGroupConfiguration([NAME])
+
+
+class Killed(BaseException):
+    pass
+
+
+def kill() -> None:
+    raise Killed
+
+
+class Told:
+    """Holds that only remember what they were told."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[int, str]] = []
+        self.dropped = 0
+
+    def take(self, state: GroupState) -> None:
+        self.taken.append((state.generation, str(state.cut(NAME))))
+
+    def drop(self, state: GroupState) -> None:
+        self.dropped += 1
+
+
+def test_creation_is_idempotent_for_an_equal_configuration_only() -> None:
+    world = World()
+    assert world.group().create(PLAIN)
+    assert not world.group().create(ReaderGroupConfiguration({NAME: None}))
+    with pytest.raises(ConfigMismatch, match="generation 0"):
+        world.group().create(ReaderGroupConfiguration([NAME], refresh="9 s"))
+    assert world.group().configuration == PLAIN
+
+
+def test_two_creators_at_once_make_one_group() -> None:
+    world = World()
+    first, second = world.group(), world.group()
+    raced: list[bool] = []
+
+    def race(operation: str, key: str) -> None:
+        if operation == "put_if_absent" and "_reader_groups" in key and not raced:
+            raced.append(True)
+            raced[:] = [second.create(PLAIN)]
+
+    world.store.hook = race
+    assert not first.create(PLAIN)
+    assert raced == [True]
+
+
+def test_lost_answer_of_a_creation_is_one_creation() -> None:
+    world = World()
+    world.store.rules.add(Rule(Fault.LOSE_ANSWER, "put_if_absent", "*_reader_groups*", nth=1))
+    assert world.group().create(PLAIN)
+    assert world.group().generation == 0
+
+
+def test_groups_need_their_streams_and_sound_names() -> None:
+    world = World()
+    with pytest.raises(NoSuchStream):
+        world.group().create(ReaderGroupConfiguration(["s/none"]))
+    assert not world.group().exists()
+    with pytest.raises(InvalidName, match="scope/group"):
+        world.group("g")
+    with pytest.raises(InvalidName, match="reader group"):
+        world.group("s/_g")
+    with pytest.raises(NoSuchReaderGroup, match="s/other does not exist"):
+        world.group("s/other").create_reader("a")
+
+
+def test_deleted_groups_generation_goes_on_when_its_name_is_used_again() -> None:
+    world = World()
+    events = world.write(4)
+    group = world.created()
+    reader = group.create_reader("a")
+    drain(reader)
+    assert group.delete()
+    assert not group.delete()
+    assert not world.group("s/never").delete()
+    with pytest.raises(NoSuchReaderGroup):
+        group.lag()
+    world.runtime.sleep(5)
+    with pytest.raises(ReinitializationRequired, match="was deleted"):
+        reader.read_next_event(0)
+    assert group.create(PLAIN)
+    assert group.generation == 1
+    assert drain(group.create_reader("a")) == events
+
+
+def test_reset_to_the_last_checkpoint_and_to_cuts() -> None:
+    world = World()
+    events = world.write(9)
+    group = world.created()
+    reader = group.create_reader("a")
+    for _ in range(3):
+        reader.read_next_event(0)
+    checkpoint = group.initiate_checkpoint()
+    world.runtime.sleep(4)
+    assert reader.read_next_event(0).checkpoint == "checkpoint-3"
+    drain(reader)
+    assert checkpoint.done()
+    for _ in range(2):
+        assert group.reset() == group.generation
+        world.runtime.sleep(4)
+        with pytest.raises(ReinitializationRequired, match="the group was reset"):
+            reader.read_next_event(0)
+        reader = group.create_reader("a")
+        assert drain(reader) == events[3:], "the same place again"
+    group.reset({NAME: f"{NAME}@1:0#0=7"})
+    assert drain(group.create_reader("a")) == events[7:]
+    group.reset(PLAIN)
+    assert group.configuration == PLAIN
+    assert drain(group.create_reader("a")) == events
+    group.reset()
+    assert drain(group.create_reader("a")) == events, "no checkpoint yet: the configured start"
+    with pytest.raises(InvalidStreamCut, match="does not read s/x"):
+        group.reset({"s/x": StreamCut("s/x", 1, {0: 0})})
+    with pytest.raises(NoSuchReaderGroup):
+        world.group("s/never").reset()
+
+
+def test_reset_to_what_is_forgotten_is_told_at_once() -> None:
+    world = World()
+    world.write(4)
+    group = world.created()
+    checkpoint = group.initiate_checkpoint("c").result(0)
+    scale(world.stream, [0], [(0.0, 1.0)])
+    (new,) = world.stream.view().active.segment_ids
+    truncate(world.stream, StreamCut(NAME, 1, {new: 0}))
+    with pytest.raises(TruncatedData, match="use s/t@1:1#1=0"):
+        group.reset(checkpoint)
+    assert group.generation == 0
+
+
+def test_reset_fails_the_checkpoints_that_are_under_way() -> None:
+    world = World()
+    group = world.created()
+    group.create_reader("a")
+    future = group.initiate_checkpoint("c")
+    with pytest.raises(TimeoutError, match="not complete after 1"):
+        future.result(timeout=1)
+    group.reset()
+    with pytest.raises(CheckpointFailed, match="the group was reset"):
+        future.result(1)
+    group.create_reader("a")
+    again = group.initiate_checkpoint("c")
+    group.cancel_outstanding_checkpoints()
+    with pytest.raises(CheckpointFailed, match="cancelled"):
+        again.done()
+
+
+def test_checkpoint_does_not_wait_for_a_reader_that_died() -> None:
+    world = World(segments=2)
+    world.write(6)
+    group = world.created()
+    reader = group.create_reader("a", lease="20 s")
+    reader.read_next_event(0)
+    future = group.initiate_checkpoint("c")
+    cut = future.result(timeout=60).stream_cuts[NAME]
+    assert sum(offset for _, offset in cut) == 0, "as far as it had recorded"
+    assert group.online_readers() == []
+
+
+def test_silent_cuts_show_no_marker_and_record_nothing() -> None:
+    world = World()
+    world.write(6)
+    group = world.created()
+    reader = group.create_reader("a")
+    reader.read_next_event(0)
+    reader.read_next_event(0)
+    future = group.generate_stream_cuts()
+    world.runtime.sleep(4)
+    assert reader.read_next_event(0).event is not None
+    assert future.result(0).stream_cuts == {NAME: StreamCut(NAME, 1, {0: 2})}
+    assert group.last_checkpoint() is None
+
+
+def test_reader_offline_gives_its_segments_back() -> None:
+    world = World()
+    events = world.write(6)
+    group = world.created()
+    reader = group.create_reader("a")
+    positions = [reader.read_next_event(0).position for _ in range(4)]
+    ahead = Position(dict.fromkeys(positions[0].offsets, 99))
+    with pytest.raises(InvalidInput, match="has 6 events"):
+        group.reader_offline("a", ahead)
+    assert group.reader_offline("a", positions[1])
+    assert not group.reader_offline("a")
+    assert drain(group.create_reader("b")) == events[2:]
+    assert group.reader_offline("b")
+    assert group.stream_cuts() == {NAME: StreamCut(NAME, 1, {0: 2})}, "what was recorded last"
+
+
+def test_lag_is_exact_by_segment_and_in_total() -> None:
+    world = World(segments=2)
+    world.write(10)
+    group = world.created()
+    world.runtime.sleep(60)
+    lag = group.lag()
+    assert (lag.events, lag.seconds, len(lag.segments)) == (10, 60.0, 2)
+    info = [world.stream.view().segment(s).size_bytes for s in (0, 1)]
+    assert [s.size_bytes for s in lag.segments] == info
+    assert {s.reader for s in lag.segments} == {None}
+    reader = group.create_reader("a")
+    drain(reader)
+    assert {s.reader for s in group.lag().segments} == {"a"}
+    reader.close()
+    assert group.lag().events == 0
+    world.write(3)
+    assert group.lag().events == 3
+
+
+def test_lag_ends_at_the_end_cut() -> None:
+    world = World()
+    world.write(10)
+    spans = {NAME: (None, StreamCut(NAME, 1, {0: 4}))}
+    group = world.created(streams=spans)
+    assert group.lag().events == 4
+    truncate(world.stream, StreamCut(NAME, 1, {0: 6}))
+    assert group.lag().events == 0
+
+
+def test_group_that_holds_data_is_active_only_when_its_streams_know() -> None:
+    world, told = World(), Told()
+    keeping = ReaderGroupConfiguration([NAME], retention="automatic")
+    with pytest.raises(InvalidConfiguration, match="cannot hold data here"):
+        world.group().create(keeping)
+
+    def group() -> ReaderGroup:
+        made = world.group()
+        made._holds = told
+        return made
+
+    for point in ("group.change.noted", "group.change.told"):
+        with at_crash_point(point, kill), pytest.raises(Killed):
+            group().create(keeping)
+        known = group().sync.fetch()
+        assert known is not None
+        assert known.state.phase is Phase.CHANGING
+    assert not group().create(keeping), "finished by whoever comes next"
+    assert set(told.taken) == {(0, f"{NAME}@1:0#0=0")}
+    group().create_reader("a").close()
+    assert group().reset({NAME: StreamCut(NAME, 1, {0: 0})}) == 1
+    assert told.taken[-1][0] == 1
+    with at_crash_point("group.change.noted", kill), pytest.raises(Killed):
+        group().delete()
+    with pytest.raises(NoSuchReaderGroup):
+        group().state()
+    assert told.dropped == 1
+
+
+def test_sql_reads_the_state_of_a_group_at_every_version(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    stream = Stream(store, NAME)
+    lifecycle.create(stream, 1, StreamConfiguration())
+    write(stream, [("k", b"1"), ("k", b"2")])
+    group = ReaderGroup(store, "s/g", lambda name: Stream(store, name))
+    group.create(PLAIN)
+    with group.create_reader("a") as reader:
+        reader.read_next_event(1)
+        path = str(tmp_path / "s" / "_reader_groups" / "g")
+        rows = deltalake.DeltaTable(path).to_pyarrow_table().to_pylist()
+        found = {row["key"]: row for row in rows}
+        segment = found["segment/s/t/0#0"]
+        assert (segment["state"], segment["reader"], segment["offset"]) == ("assigned", "a", 0)
+        assert set(found) == {"group", "reader/a", "segment/s/t/0#0"}
+    operations = [h["operation"] for h in deltalake.DeltaTable(path).history()]
+    assert operations == ["LEAVE", "READ", "JOIN", "CREATE READER GROUP"]
+    assert group.stream_cuts() == {NAME: StreamCut(NAME, 1, {0: 1})}
+
+
+def test_swept_group_goes_on() -> None:
+    world = World()
+    events = world.write(8)
+    group = world.created()
+    reader = group.create_reader("a")
+    for n in range(4):
+        read = reader.read_next_event(0)
+        assert read.event is not None
+        assert read.event.data == events[n]
+        group.generate_stream_cuts()
+        world.runtime.sleep(3.5)
+    world.runtime.sleep(10)
+    sweep_table(group.sync.table.log, grace_ms=1_000, retain_ms=1_000)
+    assert drain(reader) == events[4:]
+    assert world.group().online_readers() == ["a"]
