@@ -77,6 +77,8 @@ MAX_SAMPLES = 2_000
 """So many entries the retention set has; then every second one of its older half goes."""
 RETENTION_ATTEMPTS = 10
 """So often a run of retention decides anew because subscribers or the head moved meanwhile."""
+STREAM_LIMIT = "10 minutes"
+"""A stream on which the job of retention works for longer fails, and the others go on."""
 STREAMS_OF_TASK = 50
 """Streams that one task of a job works on, one after the other."""
 

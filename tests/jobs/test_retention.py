@@ -1,0 +1,241 @@
+"""The job of retention: in a session of the tests, and as a user starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import job_front
+import retention
+from pravega_spark import (
+    RetentionPolicy,
+    ScalingPolicy,
+    StreamConfiguration,
+    StreamManager,
+    session,
+)
+from pravega_spark.engine.stream import open_stream
+from pravega_spark.model import StreamCut
+from pravega_spark.retention.subscribers import publish, subscribe
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+JOB = REPOSITORY / "jobs" / "retention.py"
+LIGHT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+SMALL, READ, UNREAD, FREE = "s/small", "s/read", "t/unread", "t/free"
+CLASSIC = {
+    "PYSPARK_SUBMIT_ARGS": "--master local[2] "
+    f"--conf spark.driver.extraJavaOptions='{LIGHT}' pyspark-shell"
+}
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    made = session(
+        **{
+            "spark.master": "local[2]",
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.driver.extraJavaOptions": LIGHT,
+        }
+    ).newSession()
+    made.conf.set("spark.sql.shuffle.partitions", "2")
+    return made
+
+
+def made(manager: StreamManager, name: str, policy: RetentionPolicy | None) -> None:
+    """A stream with ten commits of ten events of ten bytes."""
+    manager.create_scope(name.split("/", maxsplit=1)[0])
+    manager.create_stream(name, StreamConfiguration(ScalingPolicy.fixed(1), policy))
+    with manager.create_writer(name) as writer:
+        for n in range(10):
+            writer.write_events([b"%010d" % (10 * n + i) for i in range(10)])
+            writer.flush()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Streams that keep 300 bytes, what two have read, what nobody has, and all."""
+    manager = StreamManager(tmp_path / "root")
+    made(manager, SMALL, RetentionPolicy.by_size(300))
+    made(manager, READ, RetentionPolicy.by_consumption())
+    made(manager, UNREAD, RetentionPolicy.by_consumption())
+    made(manager, FREE, None)
+    stream = open_stream(manager.root, READ)
+    for group, offset in (("s/fast", 80), ("s/slow", 45)):
+        subscribe(stream, group, 0)
+        publish(stream, group, 0, StreamCut(READ, 1, {0: offset}))
+    return tmp_path / "root"
+
+
+def head(root: Path, stream: str) -> int:
+    return StreamManager(root).head(stream).positions[0]
+
+
+def heads(root: Path) -> list[int]:
+    return [head(root, stream) for stream in (SMALL, READ, UNREAD, FREE)]
+
+
+def run(
+    capsys: pytest.CaptureFixture[str], spark: SparkSession, root: Path, *arguments: str
+) -> tuple[int, dict[str, Any], str]:
+    """Run the job's rounds in the tests' own session; status, last line, all of the output."""
+    parsed = retention.parse(["--root", str(root), *arguments])
+    status = job_front.rounds(
+        "retention", parsed, spark, lambda *found: retention.retain_streams(parsed, *found)
+    )
+    out = capsys.readouterr()
+    return status, json.loads(out.out.splitlines()[-1]), out.out + out.err
+
+
+def test_each_stream_is_truncated_by_its_policy_and_its_subscribers_and_sampled(
+    spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, found, text = run(capsys, spark, root)
+    assert status == 0, text
+    assert found.pop("seconds") > 0
+    assert found == {
+        "streams": 4,
+        "policies": 3,
+        "truncated": 2,
+        "events": 115,
+        "bytes": 1_150,
+        "sampled": 3,
+        "passed": 0,
+        "expired": 0,
+        "swept_files": 0,
+        "failed": 0,
+        "dry_run": False,
+        "rounds": 1,
+    }
+    assert heads(root) == [70, 45, 0, 0]
+    flat = re.sub(r"\s+", " ", text)
+    for part in ("the stream has no retention policy", "no subscriber has", "subscriber s/slow"):
+        assert part in flat
+
+    status, found, _ = run(capsys, spark, root)
+    assert (status, found["truncated"], found["sampled"]) == (0, 0, 0)
+    assert heads(root) == [70, 45, 0, 0]
+
+
+def test_a_dry_run_explains_and_changes_nothing(
+    spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
+    status, found, text = run(capsys, spark, root, "--dry-run", "--expire", "1 ms")
+    assert status == 0, text
+    assert (found["truncated"], found["dry_run"], found["expired"]) == (1, True, 1)
+    after = {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
+    assert after == before
+
+
+def test_decisions_are_a_frame_with_a_row_for_each_stream(spark: SparkSession, root: Path) -> None:
+    parsed = retention.parse(["--root", str(root), "--dry-run"])
+    frame = retention.decisions(parsed, spark, str(root), [SMALL, READ, "s/none"])
+    rows = {row["stream"]: row for row in frame.collect()}
+    assert set(rows) == {SMALL, READ}
+    row = rows[READ]
+    assert (row["goes_events"], row["goes_bytes"], row["stays_events"]) == (45, 450, 55)
+    assert row["held_by"].startswith("subscriber s/slow: 55 events, 550 B")
+    assert row["error"] is None
+
+
+def test_only_the_named_streams_and_scopes_are_touched(
+    spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, found, _ = run(capsys, spark, root, "--scope", "t", "--stream", READ, "--no-sweep")
+    assert (found["streams"], found["truncated"]) == (3, 1)
+    assert heads(root) == [0, 45, 0, 0]
+
+
+def test_a_broken_stream_does_not_stop_the_others_and_fails_the_job(
+    spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for commit in (root / UNREAD / "events" / "_delta_log").glob("*.json"):
+        commit.write_bytes(commit.read_bytes()[:-30])
+    status, found, text = run(capsys, spark, root)
+    assert status == 1
+    assert (found["streams"], found["failed"], found["truncated"]) == (4, 1, 2)
+    assert f"retention: stream {UNREAD}: CorruptLog: " in text
+    assert [head(root, stream) for stream in (SMALL, READ)] == [70, 45]
+
+
+def test_a_stream_slower_than_its_limit_fails_the_job_and_is_finished_later(
+    spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, found, text = run(capsys, spark, root, "--stream", SMALL, "--limit", "1 ms")
+    assert (status, found["failed"], found["truncated"]) == (1, 1, 0)
+    assert f"stream {SMALL}: TooBusy: retention of stream {SMALL} took longer than" in text
+    assert run(capsys, spark, root)[0] == 0
+    assert heads(root) == [70, 45, 0, 0]
+
+
+# ------------------------------------------------------------------------- as a user starts it
+
+
+def environment(**variables: str) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
+    return {**kept, "SPARK_LOCAL_IP": "127.0.0.1", **(variables or CLASSIC)}
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(JOB), *arguments],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+def test_two_jobs_at_once_truncate_once(root: Path) -> None:
+    both = [start("--root", str(root)) for _ in range(2)]
+    found = []
+    for process in both:
+        out, err = process.communicate(timeout=300)
+        assert process.returncode == 0, err
+        found.append(json.loads(out.splitlines()[-1]))
+    assert sum(record["truncated"] for record in found) == 2
+    assert sum(record["events"] for record in found) == 115
+    assert sum(record["sampled"] for record in found) == 3
+    assert heads(root) == [70, 45, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "the following arguments are required: --root"),
+        (("--root", "{root}", "--stream", "s/none"), "stream s/none does not exist"),
+        (("--root", "{root}", "--expire", "soon"), "is no duration"),
+        (("--root", "{root}", "--limit", "0s"), "longer than 0 s"),
+    ],
+)
+def test_bad_input_is_one_clear_error(
+    tmp_path: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    StreamManager(tmp_path).create_scope("s")
+    process = start(*(text.format(root=tmp_path) for text in arguments))
+    out, err = process.communicate(timeout=100)
+    assert (process.returncode, out) == (2, "")
+    assert says in err
+    assert "Traceback" not in err
+
+
+@pytest.fixture(autouse=True)
+def _handlers() -> Iterator[None]:
+    """Leave signal handlers as they were: the rounds are run in the tests' own process."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
