@@ -21,7 +21,8 @@ import xxhash
 from pravega_spark.config import ScalingPace, ScalingPolicy
 from pravega_spark.engine.actions import to_json
 from pravega_spark.errors import PravegaSparkError
-from pravega_spark.scaling.rates import Amount, Averages, Rates, ScaleUp, SegmentRates
+from pravega_spark.scaling.rates import Averages, Rates, ScaleUp, SegmentRates
+from pravega_spark.scaling.written import Amount
 
 FORMAT = 1
 

@@ -17,9 +17,8 @@ Both are Pravega's averages where a segment is written all the time.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -27,7 +26,6 @@ from pravega_spark.config import ScalingPace, ScalingPolicy, ScalingType
 from pravega_spark.engine.actions import Commit
 from pravega_spark.engine.records import (
     EPOCH_PREFIX,
-    SEGMENT_PREFIX,
     STREAM_DOMAIN,
     StreamRecord,
     StreamState,
@@ -35,7 +33,8 @@ from pravega_spark.engine.records import (
     decode_stream,
 )
 from pravega_spark.engine.stream import StreamView
-from pravega_spark.model import Epoch, parse_segment, segment_number
+from pravega_spark.model import Epoch
+from pravega_spark.scaling.written import NO_EVENT, Amount, Merged, Written, written_by
 
 FOR_EVER: Final = (1 << 63) - 1
 """Cold until this time: until the segment is sealed."""
@@ -47,34 +46,6 @@ DOWN_FACTORS: Final = (1.0, 1.0, 1.0, 0.5)
 Averages = tuple[float, float, float, float]
 """Rates over about 2, 5, 10 and 20 minutes, in events or in bytes a second."""
 ZERO: Final[Averages] = (0.0, 0.0, 0.0, 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """Events and their bytes."""
-
-    events: int = 0
-    size_bytes: int = 0
-
-    def __add__(self, other: Amount) -> Amount:
-        """Return the sum of both."""
-        return Amount(self.events + other.events, self.size_bytes + other.size_bytes)
-
-
-@dataclass(frozen=True, slots=True)
-class Merged:
-    """What a committed transaction brought to one segment, and when the transaction was begun."""
-
-    created_ms: int
-    amount: Amount
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What one commit brought to one segment: plain appends together, transactions one by one."""
-
-    plain: Amount = Amount()
-    merged: tuple[Merged, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +77,7 @@ class SegmentRates:
     """When the last scale-up event was, which mutes further ones; at first the creation."""
     down_ms: int
     """The same for scale-down events, which an up event mutes too."""
-    pending: Amount = Amount()
+    pending: Amount = NO_EVENT
     events: Averages = ZERO
     size_bytes: Averages = ZERO
     up: ScaleUp | None = None
@@ -122,7 +93,7 @@ class SegmentRates:
     def renew(self, time_ms: int) -> None:
         """Begin the statistics anew after a long silence; mutes and marks stay."""
         self.since_ms = self.ticked_ms = self.reported_ms = time_ms
-        self.pending, self.events, self.size_bytes = Amount(), ZERO, ZERO
+        self.pending, self.events, self.size_bytes = NO_EVENT, ZERO, ZERO
 
     def mark(self, time_ms: int, until_ms: int) -> None:
         """Mark the segment cold from one time until another, unless it is cold for longer."""
@@ -307,7 +278,7 @@ def tick(segment: SegmentRates, now_ms: int, pace: ScalingPace) -> None:
     if passed_ms <= 0:
         return
     share, pending = shares(passed_ms, pace), segment.pending
-    segment.ticked_ms, segment.pending = now_ms, Amount()
+    segment.ticked_ms, segment.pending = now_ms, NO_EVENT
     segment.events = _moved(segment.events, pending.events * 1_000 / passed_ms, share)
     segment.size_bytes = _moved(segment.size_bytes, pending.size_bytes * 1_000 / passed_ms, share)
 
@@ -338,48 +309,3 @@ def credit(segment: SegmentRates, merged: Iterable[Merged], pace: ScalingPace) -
 def _added(sums: Averages, rate: float, share: Averages) -> Averages:
     a, b, c, d = (old + part * rate for old, part in zip(sums, share, strict=True))
     return a, b, c, d
-
-
-def written_by(commit: Commit) -> dict[int, Written]:
-    """Return what a commit brought to each segment, by segment number.
-
-    Read from its metrics; only segments whose record the commit moved on count, so that a rewrite
-    of files does not. Transactions are told apart by the parameter ``transactions``.
-    """
-    parameters = commit.info.get("operationParameters") or {}
-    found: dict[int, Written] = {}
-    if "transactions" in parameters:
-        for transaction in json.loads(parameters["transactions"]):
-            rows = _ids(transaction["rowsBySegment"])
-            sizes = _ids(transaction["bytesBySegment"])
-            for number, amount in _amounts(commit, rows, sizes):
-                merged = Merged(transaction["created"], amount)
-                before = found.get(number, _NOTHING)
-                found[number] = Written(before.plain, (*before.merged, merged))
-        return found
-    metrics = commit.info.get("operationMetrics") or {}
-    rows = _ids(_cells(metrics.get("rowsBySegment", "")))
-    sizes = _ids(_cells(metrics.get("bytesBySegment", "")))
-    for number, amount in _amounts(commit, rows, sizes):
-        found[number] = Written(found.get(number, _NOTHING).plain + amount)
-    return found
-
-
-_NOTHING: Final = Written()
-
-
-def _amounts(
-    commit: Commit, rows: Mapping[int, int], sizes: Mapping[int, int]
-) -> Iterator[tuple[int, Amount]]:
-    for segment_id, events in rows.items():
-        if f"{SEGMENT_PREFIX}{segment_id}" in commit.domains:
-            yield segment_number(segment_id), Amount(events, sizes.get(segment_id, 0))
-
-
-def _cells(text: str) -> dict[str, str]:
-    """Read ``0#0=12,1#0=3``."""
-    return dict(cell.split("=") for cell in text.split(",") if cell)
-
-
-def _ids(cells: Mapping[str, int | str]) -> dict[int, int]:
-    return {parse_segment(segment): int(number) for segment, number in cells.items()}

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from pravega_spark.config import ScalingPace, ScalingPolicy
 from pravega_spark.scaling.ratefile import decode_rates, encode_rates, rates_key
-from pravega_spark.scaling.rates import FOR_EVER, Amount, Rates, ScaleUp, SegmentRates
+from pravega_spark.scaling.rates import FOR_EVER, Rates, ScaleUp, SegmentRates
+from pravega_spark.scaling.written import Amount
 from tests.support import NOW_MS
 from tests.unit.scaling.loads import BY_EVENTS, rates_of, segment_rates
 

@@ -17,7 +17,7 @@ from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.model import KeyRange
 from pravega_spark.scaling.manual import scale_stream
 from pravega_spark.scaling.ratefile import decode_rates, encode_rates
-from pravega_spark.scaling.rates import FOR_EVER, Averages, Rates, SegmentRates, written_by
+from pravega_spark.scaling.rates import FOR_EVER, Averages, Rates, SegmentRates
 from tests.support import NOW_MS, write
 from tests.unit.scaling.loads import (
     BY_BYTES,
@@ -249,26 +249,6 @@ def test_a_transaction_in_the_first_moment_of_a_segment_is_no_rate_yet() -> None
     rates = one_segment()
     rates.apply(commit(1, NOW_MS, {"0#0": 9}, transactions=[transaction(NOW_MS - MINUTE, 9)]))
     assert found_in(rates) == (0.0, 0.0, 0.0, 0.0)
-
-
-# ------------------------------------------------------------------------- what a commit tells
-
-
-def test_only_segments_whose_record_the_commit_moves_on_are_written() -> None:
-    plain = commit(1, NOW_MS, {"0#0": 5, "1#0": 7}, {"0#0": 50, "1#0": 70})
-    assert {n: (w.plain.events, w.plain.size_bytes) for n, w in written_by(plain).items()} == {
-        0: (5, 50),
-        1: (7, 70),
-    }
-    rewritten = Commit(1, "t", NOW_MS, "COMPACT", plain.info, {})
-    assert written_by(rewritten) == {}
-    assert written_by(Commit(1, "t", NOW_MS, "SWEEP", {}, {})) == {}
-
-
-def test_a_segment_that_a_rolling_transaction_repeats_goes_on() -> None:
-    written = written_by(commit(1, NOW_MS, {"3#1": 5, "3#4": 2}))
-    assert list(written) == [3]
-    assert written[3].plain.events == 7
 
 
 # -------------------------------------------------------------------------------- scale events
