@@ -101,6 +101,7 @@ class EventStreamReader:
             began = self._runtime.monotonic()
             self._number = self._sync.update("JOIN", generator, asked)
         self._leases.extend(self.reader_id, Sign(self._number, {}))
+        self._signed_at = began
         self._alive_until = began + self._lease_seconds
         self._sign_due = began + self._lease_seconds / _LOOKS_OF_LEASE
         self._turn_due = began
@@ -351,7 +352,7 @@ class EventStreamReader:
         if now < self._sign_due:
             return
         self._leases.extend(self.reader_id, Sign(self._number, self._seat().held))
-        self._alive_until = now + self._lease_seconds
+        self._signed_at = now
         self._sign_due = now + self._lease_seconds / _LOOKS_OF_LEASE
         bury(self._sync, self._leases)
 
@@ -375,6 +376,8 @@ class EventStreamReader:
             return result.state, result
 
         result = self._sync.update("READ", generator, {"reader": self.reader_id})
+        # A sign that came too late counts for nothing: only the state tells that it did not.
+        self._alive_until = self._signed_at + self._lease_seconds
         self._shown = None
         newest = self._newest_checkpoint(result.state)
         if newest != self._checkpoint_seen:

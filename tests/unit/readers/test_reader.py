@@ -332,3 +332,22 @@ def test_readers_are_not_pickled() -> None:
     reader = World().created().create_reader("a")
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(reader)
+
+
+def test_sign_of_life_that_came_too_late_does_not_let_a_reader_go_on() -> None:
+    world = World()
+    world.write(10)
+    group = world.created()
+    late = group.create_reader("a", lease="20 s")
+    drain_some(late, 2)
+    world.runtime.sleep(30)
+    other = world.group().create_reader("b")
+    assert group.bury() == ["a"]
+    assert len(drain(other)) == 10
+    world.store.rules.add(Rule(StoreError("down"), "get", "*_reader_groups/g/_delta_log/*"))
+    for _ in range(2):
+        with pytest.raises(StoreError, match="down"):
+            late.read_next_event(0)
+    world.store.rules.clear()
+    with pytest.raises(ReinitializationRequired):
+        late.read_next_event(0)
