@@ -9,7 +9,7 @@ stays, and with it the generation, which goes on when the name is created again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import TimeoutError as WaitTimeout
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -42,7 +42,7 @@ from pravega_spark.readers.leases import Leases, bury, parse_reader_lease_ms
 from pravega_spark.readers.position import Position
 from pravega_spark.readers.reader import Deserializer, EventStreamReader
 from pravega_spark.readers.rows import GroupCodec
-from pravega_spark.readers.state import Checkpoint, GroupState, Phase
+from pravega_spark.readers.state import Checkpoint, GroupState, Key, Phase
 
 GROUPS_FOLDER = "_reader_groups"
 _BURY_SECONDS = 5.0
@@ -402,6 +402,24 @@ class ReaderGroup:
         if state.last is None:
             return None
         return GroupCheckpoint(state.last.name, state.cuts_of(state.last.positions))
+
+    def cuts_at(self, positions: Iterable[Position | str]) -> dict[str, StreamCut]:
+        """Return the cuts that positions of the group's readers make, such as those in a store.
+
+        Raises InvalidInput unless they name every segment that a reader has now.
+        """
+        state = self.state()
+        offsets: dict[Key, int] = {}
+        for position in positions:
+            offsets.update(Position.of(position).offsets)
+        lacking = sorted(state.assigned.keys() - offsets.keys())
+        if lacking:
+            raise InvalidInput(
+                f"the positions do not name {', '.join(map(str, lacking))}, which readers of "
+                f"reader group {self.name} have; give one position of each reader."
+            )
+        told = {key: offsets[key] for key in state.assigned}
+        return state.cuts_of(dict(state.positions()) | told)
 
     def is_at_end(self) -> bool:
         """Tell whether everything that the group is to read was read."""

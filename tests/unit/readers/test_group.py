@@ -225,6 +225,20 @@ def test_reader_offline_gives_its_segments_back() -> None:
     assert group.stream_cuts() == {NAME: StreamCut(NAME, 1, {0: 2})}, "what was recorded last"
 
 
+def test_cuts_are_made_of_positions_that_cover_the_group() -> None:
+    world = World(segments=2)
+    world.write(10)
+    group = world.created()
+    reader = group.create_reader("a")
+    early = reader.read_next_event(0).position
+    drain(reader)
+    cuts = group.cuts_at([str(early)])
+    assert sum(offset for _, offset in cuts[NAME]) == 1
+    assert group.cuts_at([early, reader.position])[NAME] == world.stream.view().tail
+    with pytest.raises(InvalidInput, match=r"do not name s/t/0#0, s/t/1#0, which readers"):
+        group.cuts_at([])
+
+
 def test_lag_is_exact_by_segment_and_in_total() -> None:
     world = World(segments=2)
     world.write(10)
