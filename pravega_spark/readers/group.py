@@ -1,7 +1,7 @@
 """A reader group: create, reset and delete it, its checkpoints, its readers and its lag.
 
 The group's table is the arbiter of all of it; a group that holds data tells its streams in between
-(``Holds``). So a creation or reset is first noted in the group's log, then the streams take the
+(``holds``). So a creation or reset is first noted in the group's log, then the streams take the
 hold, then the group is active; who finds it in between finishes it. The log of a deleted group
 stays, and with it the generation, which goes on when the name is created again.
 """
@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import TimeoutError as WaitTimeout
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from pravega_spark.config import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS
 from pravega_spark.engine.crashpoints import crash_point
@@ -23,7 +22,7 @@ from pravega_spark.engine.synchronizer import Synchronizer
 from pravega_spark.errors import (
     CheckpointFailed,
     ConfigMismatch,
-    InvalidConfiguration,
+    IllegalState,
     InvalidInput,
     InvalidStreamCut,
     NoSuchReaderGroup,
@@ -37,6 +36,7 @@ from pravega_spark.readers.configuration import (
     ReaderGroupConfiguration,
     split_group,
 )
+from pravega_spark.readers.holds import Holds
 from pravega_spark.readers.lag import GroupLag, lag_of
 from pravega_spark.readers.leases import Leases, bury, parse_reader_lease_ms
 from pravega_spark.readers.position import Position
@@ -55,22 +55,18 @@ def group_path(group: str) -> str:
     return f"{scope}/{GROUPS_FOLDER}/{name}"
 
 
-class Holds(Protocol):
-    """What tells the streams of a group that holds data; both may be called again and again."""
-
-    def take(self, state: GroupState, /) -> None:
-        """Make each stream keep what the group has still to read, as of this generation."""
-
-    def drop(self, state: GroupState, /) -> None:
-        """Make the streams keep nothing for the group any more."""
-
-
 @dataclass(frozen=True, slots=True)
 class GroupCheckpoint:
     """A completed checkpoint: where the group was in each stream."""
 
     name: str
     stream_cuts: Mapping[str, StreamCut]
+
+
+def _first_phase(configuration: ReaderGroupConfiguration) -> Phase:
+    """Return how a group begins: at once, or with its streams to be told first."""
+    observes = configuration.retention is GroupRetention.NONE
+    return Phase.ACTIVE if observes else Phase.CHANGING
 
 
 class CheckpointFuture:
@@ -128,15 +124,14 @@ class ReaderGroup:
         name: str,
         streams: Callable[[str], Stream],
         runtime: Runtime = SYSTEM,
-        holds: Holds | None = None,
     ) -> None:
-        """Name the group; ``streams`` opens a stream, ``holds`` is needed to hold data."""
+        """Name the group; ``streams`` opens a stream by its name."""
         path = group_path(name)
         self.name = name
         self.runtime = runtime
         self.is_local = store.is_local
         self.sync: Synchronizer[GroupState] = Synchronizer(store, path, GroupCodec(), runtime)
-        self._streams, self._holds = streams, holds
+        self._streams, self._holds = streams, Holds(streams)
         self._leases = Leases(store, path)
 
     # ------------------------------------------------------------------------------------ its life
@@ -146,7 +141,7 @@ class ReaderGroup:
 
         Raises ConfigMismatch if it exists with another one; NoSuchStream, InvalidStreamCut.
         """
-        phase = self._first_phase(configuration)
+        phase = _first_phase(configuration)
         known = self.sync.fetch()
         if known is not None and known.state.phase is not Phase.DELETED:
             self._finish(known.state)
@@ -159,7 +154,7 @@ class ReaderGroup:
 
         def generator(state: GroupState) -> tuple[GroupState | None, bool]:
             if state.phase is Phase.DELETED:
-                return self._begin(state, configuration, views, phase), True
+                return self._begin(state, configuration, views), True
             if state.configuration != configuration:
                 raise ConfigMismatch(
                     f"reader group {self.name} exists with another configuration, generation "
@@ -171,37 +166,28 @@ class ReaderGroup:
         self._finish(self.sync.local.state)
         return created
 
-    def _first_phase(self, configuration: ReaderGroupConfiguration) -> Phase:
-        """Return how a generation begins: at once, or with its streams to be told first."""
-        if configuration.retention is GroupRetention.NONE:
-            return Phase.ACTIVE
-        if self._holds is None:
-            raise InvalidConfiguration(
-                f"reader group {self.name} cannot hold data here: retention "
-                f"{configuration.retention.value!r} is not available."
-            )
-        return Phase.CHANGING
-
     def _begin(
         self,
         state: GroupState,
         configuration: ReaderGroupConfiguration,
         views: Mapping[str, StreamView],
-        phase: Phase,
         starts: Mapping[str, StreamCut] | None = None,
         last: Checkpoint | None = None,
     ) -> GroupState:
         """Return the first state of the next generation."""
-        return progress.begin(
+        after = progress.begin(
             self.name,
             state.generation + 1,
             configuration,
             views,
             starts=starts,
             next_number=state.next_number,
-            phase=phase,
+            phase=Phase.CHANGING,
             last=last,
         )
+        former = (state.former | state.held) - after.held
+        is_settled = not former and not after.held
+        return replace(after, former=former, phase=Phase.ACTIVE if is_settled else Phase.CHANGING)
 
     def _views(self, configuration: ReaderGroupConfiguration) -> dict[str, StreamView]:
         return {stream: self._streams(stream).view() for stream in configuration.streams}
@@ -211,18 +197,17 @@ class ReaderGroup:
         if state.phase in (Phase.ACTIVE, Phase.DELETED):
             return
         crash_point("group.change.noted")
-        holds = self._holds
-        if holds is not None:
-            holds.drop(state) if state.phase is Phase.DELETING else holds.take(state)
-        elif state.configuration.retention is not GroupRetention.NONE:
-            self._first_phase(state.configuration)  # raises: this process cannot tell the streams
+        if state.phase is Phase.DELETING:
+            self._holds.drop(state)
+        else:
+            self._holds.take(state)
         crash_point("group.change.told")
         phase = Phase.DELETED if state.phase is Phase.DELETING else Phase.ACTIVE
 
         def generator(newest: GroupState) -> tuple[GroupState | None, None]:
             if (newest.generation, newest.phase) != (state.generation, state.phase):
                 return None, None
-            return replace(newest, phase=phase), None
+            return replace(newest, phase=phase, former=frozenset()), None
 
         self.sync.update(f"{phase.value} READER GROUP", generator)
 
@@ -269,8 +254,7 @@ class ReaderGroup:
                 starts = {**state.cuts(), **self._cuts(state, to)}
             elif state.last is not None:
                 starts, last = state.cuts_of(state.last.positions), state.last
-            phase, views = self._first_phase(configuration), self._views(configuration)
-            after = self._begin(state, configuration, views, phase, starts, last)
+            after = self._begin(state, configuration, self._views(configuration), starts, last)
             return after, after.generation
 
         generation = self.sync.update("RESET READER GROUP", generator)
@@ -295,11 +279,12 @@ class ReaderGroup:
             return False
 
         def generator(state: GroupState) -> tuple[GroupState | None, bool]:
-            if state.phase is Phase.DELETED:
+            if state.phase in (Phase.DELETING, Phase.DELETED):
                 return None, False
             return (
                 replace(
                     state,
+                    generation=state.generation + 1,  # so that no earlier call to a stream counts
                     phase=Phase.DELETING,
                     readers={},
                     assigned={},
@@ -307,7 +292,7 @@ class ReaderGroup:
                     | {key: owned.offset for key, owned in state.assigned.items()},
                     checkpoints=(),
                 ),
-                state.phase is not Phase.DELETING,
+                True,
             )
 
         deleted = self.sync.update("DELETE READER GROUP", generator)
@@ -336,6 +321,7 @@ class ReaderGroup:
             self._streams,
             reader_id,
             lease_ms=parse_reader_lease_ms(lease),
+            holds=self._holds,
             deserializer=deserializer,
         )
 
@@ -424,6 +410,21 @@ class ReaderGroup:
     def is_at_end(self) -> bool:
         """Tell whether everything that the group is to read was read."""
         return self.state().is_at_end
+
+    def publish(self, cuts: Mapping[str, StreamCut | str]) -> None:
+        """Let streams go what is before these cuts (retention 'manual'); others stay as they are.
+
+        Raises IllegalState for a group of another retention, InvalidStreamCut for a cut behind
+        the last one.
+        """
+        state = self.state()
+        if state.configuration.retention is not GroupRetention.MANUAL:
+            raise IllegalState(
+                f"reader group {self.name} has retention "
+                f"{state.configuration.retention.value!r}; only one with 'manual' publishes cuts "
+                "by hand."
+            )
+        self._holds.publish(state, self._cuts(state, cuts))
 
     def lag(self) -> GroupLag:
         """Return what is unread, from the recorded positions on: events, bytes and seconds."""

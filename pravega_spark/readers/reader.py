@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -28,6 +29,8 @@ from pravega_spark.model import END, Event, SegmentRange
 from pravega_spark.names import check_name
 from pravega_spark.readers import members, progress
 from pravega_spark.readers.buffer import BUFFER_ROWS, SCHEMA, Buffer
+from pravega_spark.readers.configuration import GroupRetention
+from pravega_spark.readers.holds import Holds
 from pravega_spark.readers.leases import Leases, Sign, bury
 from pravega_spark.readers.position import EventRead, EventsRead, Position
 from pravega_spark.readers.state import Checkpoint, GroupState, Key
@@ -38,6 +41,8 @@ Streams = Callable[[str], Stream]
 
 _LOOKS_OF_LEASE = 3
 """So many times in a lease a reader gives a sign of life, and looks for those of others."""
+_PUBLISH_SECONDS = 5.0
+"""A reader publishes checkpoints at most so often: each is a commit to the streams."""
 _RETRY_SECONDS = 1.0
 """A reader that cannot reach its group's state tries again after so long, while its lease lasts."""
 _NOTHING = pa.RecordBatch.from_pylist([], SCHEMA)
@@ -58,6 +63,7 @@ class EventStreamReader:
         reader_id: str,
         *,
         lease_ms: int,
+        holds: Holds,
         deserializer: Deserializer | None = None,
     ) -> None:
         """Join the group. Raises IllegalState if a living reader of that id is in it."""
@@ -65,7 +71,7 @@ class EventStreamReader:
         self.reader_id = check_name("reader", reader_id)
         self._sync, self._streams, self._deserializer = sync, streams, deserializer
         self._runtime, self._is_local = log.runtime, log.store.is_local
-        self._leases = Leases(log.store, log.path)
+        self._leases, self._holds = Leases(log.store, log.path), holds
         self._lease_seconds = lease_ms / 1_000
         self._guard = ProcessGuard(f"reader {reader_id}")
         self._closed = False
@@ -105,7 +111,8 @@ class EventStreamReader:
         self._alive_until = began + self._lease_seconds
         self._sign_due = began + self._lease_seconds / _LOOKS_OF_LEASE
         self._turn_due = began
-        self._checkpoint_since = began
+        self._checkpoint_since = self._publish_due = began
+        self._published = 0
         self._checkpoint_seen = self._newest_checkpoint(self._sync.local.state)
 
     # ---------------------------------------------------------------------------- what users call
@@ -340,6 +347,7 @@ class EventStreamReader:
             raise
         self._turn_due = now + self._sync.local.state.configuration.refresh_ms / 1_000
         self._turn_due = min(self._turn_due, self._sign_due)
+        self._publish(result.state, now)
         self._adopt(result)
         owed = result.state.owed_by(self.reader_id)
         if owed is None:
@@ -383,6 +391,17 @@ class EventStreamReader:
         if newest != self._checkpoint_seen:
             self._checkpoint_seen, self._checkpoint_since = newest, now
         return result
+
+    def _publish(self, state: GroupState, now: float) -> None:
+        """Let the streams go what the last checkpoint covers, if the group asks for that."""
+        if state.configuration.retention is not GroupRetention.AUTOMATIC or state.last is None:
+            return
+        if state.last.number == self._published or now < self._publish_due:
+            return
+        self._publish_due = now + _PUBLISH_SECONDS
+        with contextlib.suppress(StoreError, CommitUnknown):  # the next one says it, too
+            self._holds.publish_last(state)
+            self._published = state.last.number
 
     def _automatic(self, now: float) -> str | None:
         """Return the name of the automatic checkpoint to begin now, if it is time for one."""

@@ -115,6 +115,7 @@ class GroupCodec:
                 {k: END if offset is None else offset for k, offset in completed.items()},
                 tuple(checkpoints),
                 _checkpoint_of(rows["last"]) if "last" in rows else None,
+                frozenset(value["former"]),
             )
         )
 
@@ -133,6 +134,7 @@ def _group(state: GroupState) -> dict[str, Any]:
         "lives": dict(state.lives),
         "ends": {stream: str(cut) for stream, cut in state.ends.items()},
         "next": state.next_number,
+        "former": sorted(state.former),
     }
     name, phase, number = state.group, state.phase.value, state.generation
     return _row("group", "group", name=name, state=phase, number=number, value=to_json(value))

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from pravega_spark.errors import ReinitializationRequired
 from pravega_spark.model import END, NOT_REACHED, StreamCut, segment_text
-from pravega_spark.readers.configuration import ReaderGroupConfiguration
+from pravega_spark.readers.configuration import GroupRetention, ReaderGroupConfiguration
 
 
 class Key(NamedTuple):
@@ -86,7 +86,7 @@ class GroupState:
     each stream, ``ends`` the cut up to which it is read, where there is one. ``next_number``
     numbers joinings, ownerships and checkpoints. ``checkpoints`` has those under way and some
     completed ones, in the order of their beginning; ``last`` is the last completed one that was
-    not silent.
+    not silent. ``former`` are streams that an earlier generation held and this one does not.
     """
 
     group: str
@@ -103,6 +103,13 @@ class GroupState:
     completed: Mapping[Key, int] = field(default_factory=dict)
     checkpoints: tuple[Checkpoint, ...] = ()
     last: Checkpoint | None = None
+    former: frozenset[str] = frozenset()
+
+    @property
+    def held(self) -> frozenset[str]:
+        """The streams that keep what the group has not read."""
+        observes = self.configuration.retention is GroupRetention.NONE
+        return frozenset() if observes else frozenset(self.lives)
 
     def member(self, reader: str, number: int) -> Member:
         """Return the reader's entry; raise ReinitializationRequired unless it is that joining."""

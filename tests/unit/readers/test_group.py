@@ -16,7 +16,7 @@ from pravega_spark.engine.truncation import truncate
 from pravega_spark.errors import (
     CheckpointFailed,
     ConfigMismatch,
-    InvalidConfiguration,
+    IllegalState,
     InvalidInput,
     InvalidName,
     InvalidStreamCut,
@@ -29,7 +29,8 @@ from pravega_spark.model import StreamCut
 from pravega_spark.readers.configuration import ReaderGroupConfiguration
 from pravega_spark.readers.group import ReaderGroup
 from pravega_spark.readers.position import Position
-from pravega_spark.readers.state import GroupState, Phase
+from pravega_spark.readers.state import Phase
+from pravega_spark.retention.subscribers import listed
 from tests.support import at_crash_point, scale, write
 from tests.unit.readers.grouped import NAME, World, drain
 
@@ -44,18 +45,10 @@ def kill() -> None:
     raise Killed
 
 
-class Told:
-    """Holds that only remember what they were told."""
-
-    def __init__(self) -> None:
-        self.taken: list[tuple[int, str]] = []
-        self.dropped = 0
-
-    def take(self, state: GroupState) -> None:
-        self.taken.append((state.generation, str(state.cut(NAME))))
-
-    def drop(self, state: GroupState) -> None:
-        self.dropped += 1
+def held(world: World, name: str = NAME) -> dict[str, tuple[int, str]]:
+    """The groups that a stream knows, with generation and what they need."""
+    found = listed(world.streams[name].view())
+    return {info.group: (info.generation, str(info.cut)) for info in found}
 
 
 def test_creation_is_idempotent_for_an_equal_configuration_only() -> None:
@@ -117,7 +110,7 @@ def test_deleted_groups_generation_goes_on_when_its_name_is_used_again() -> None
     with pytest.raises(ReinitializationRequired, match="was deleted"):
         reader.read_next_event(0)
     assert group.create(PLAIN)
-    assert group.generation == 1
+    assert group.generation == 2
     assert drain(group.create_reader("a")) == events
 
 
@@ -268,33 +261,71 @@ def test_lag_ends_at_the_end_cut() -> None:
     assert group.lag().events == 0
 
 
-def test_group_that_holds_data_is_active_only_when_its_streams_know() -> None:
-    world, told = World(), Told()
-    keeping = ReaderGroupConfiguration([NAME], retention="automatic")
-    with pytest.raises(InvalidConfiguration, match="cannot hold data here"):
-        world.group().create(keeping)
+KEEPING = ReaderGroupConfiguration([NAME], retention="automatic", checkpoint_interval="5 s")
 
-    def group() -> ReaderGroup:
-        made = world.group()
-        made._holds = told
-        return made
 
-    for point in ("group.change.noted", "group.change.told"):
-        with at_crash_point(point, kill), pytest.raises(Killed):
-            group().create(keeping)
-        known = group().sync.fetch()
-        assert known is not None
-        assert known.state.phase is Phase.CHANGING
-    assert not group().create(keeping), "finished by whoever comes next"
-    assert set(told.taken) == {(0, f"{NAME}@1:0#0=0")}
-    group().create_reader("a").close()
-    assert group().reset({NAME: StreamCut(NAME, 1, {0: 0})}) == 1
-    assert told.taken[-1][0] == 1
-    with at_crash_point("group.change.noted", kill), pytest.raises(Killed):
-        group().delete()
+@pytest.mark.parametrize("point", ["group.change.noted", "group.change.told"])
+def test_group_that_holds_data_is_active_only_when_its_streams_know(point: str) -> None:
+    world = World()
+    world.write(4)
+    with at_crash_point(point, kill), pytest.raises(Killed):
+        world.group().create(KEEPING)
+    known = world.group().sync.fetch()
+    assert known is not None
+    assert known.state.phase is Phase.CHANGING
+    assert not world.group().create(KEEPING), "finished by whoever comes next"
+    assert held(world) == {"s/g": (0, f"{NAME}@1:0#0=0")}
+    with at_crash_point(point, kill), pytest.raises(Killed):
+        world.group().reset({NAME: StreamCut(NAME, 1, {0: 2})})
+    reader = world.group().create_reader("a")
+    assert len(drain(reader)) == 2
+    assert held(world) == {"s/g": (1, f"{NAME}@1:0#0=2")}
+    with at_crash_point(point, kill), pytest.raises(Killed):
+        world.group().delete()
     with pytest.raises(NoSuchReaderGroup):
-        group().state()
-    assert told.dropped == 1
+        world.group().state()
+    assert held(world) == {}
+    assert world.group().create(KEEPING)
+    assert held(world) == {"s/g": (3, f"{NAME}@1:0#0=0")}
+
+
+def test_group_that_changes_its_streams_lets_the_former_ones_go() -> None:
+    world = World(names=(NAME, "s/u"))
+    group = world.group()
+    group.create(ReaderGroupConfiguration([NAME, "s/u"], retention="automatic"))
+    assert set(held(world)) == set(held(world, "s/u")) == {"s/g"}
+    with at_crash_point("group.change.noted", kill), pytest.raises(Killed):
+        group.reset(KEEPING)
+    group.reset(PLAIN)
+    assert held(world) == held(world, "s/u") == {}
+    assert group.state().former == frozenset()
+    assert group.state().phase is Phase.ACTIVE
+
+
+def test_automatic_retention_publishes_what_checkpoints_cover() -> None:
+    world = World()
+    world.write(10)
+    world.group().create(KEEPING)
+    reader = world.group().create_reader("a")
+    drain(reader)
+    for _ in range(6):
+        world.runtime.sleep(4)
+        reader.read_next_event(0)
+    assert held(world) == {"s/g": (0, f"{NAME}@1:0#0=10")}
+
+
+def test_manual_retention_publishes_what_the_user_says() -> None:
+    world = World()
+    world.write(10)
+    group = world.group()
+    group.create(ReaderGroupConfiguration([NAME], retention="manual"))
+    group.publish({NAME: StreamCut(NAME, 1, {0: 6})})
+    assert held(world) == {"s/g": (0, f"{NAME}@1:0#0=6")}
+    with pytest.raises(InvalidStreamCut, match="cannot publish"):
+        group.publish({NAME: f"{NAME}@1:0#0=5"})
+    group.reset(PLAIN)
+    with pytest.raises(IllegalState, match="only one with 'manual'"):
+        group.publish({NAME: f"{NAME}@1:0#0=7"})
 
 
 def test_sql_reads_the_state_of_a_group_at_every_version(tmp_path: Path) -> None:

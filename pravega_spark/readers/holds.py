@@ -1,0 +1,70 @@
+"""A group that holds data, as its streams know it: a subscriber, in the generation of the group.
+
+Every call may be repeated and may come late: a stream ignores what is not of a newer generation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+
+from pravega_spark.engine import cuts
+from pravega_spark.engine.stream import Stream
+from pravega_spark.errors import (
+    GenerationMismatch,
+    InvalidStreamCut,
+    NoSuchStream,
+    NoSuchSubscriber,
+    StaleIdentity,
+)
+from pravega_spark.model import StreamCut
+from pravega_spark.readers.state import GroupState
+from pravega_spark.retention.subscribers import publish, subscribe, unsubscribe
+
+
+class Holds:
+    """What a group tells its streams."""
+
+    def __init__(self, streams: Callable[[str], Stream]) -> None:
+        """Take what opens a stream by its name."""
+        self._streams = streams
+
+    def take(self, state: GroupState) -> None:
+        """Make the streams keep what the group reads from its place on, and let go former ones."""
+        self._let_go(state, state.former)
+        for name in sorted(state.held):
+            stream = self._streams(name)
+            start, _ = cuts.clip_to_head(stream.view(), state.cut(name))
+            subscribe(stream, state.group, state.generation, start=start)
+
+    def drop(self, state: GroupState) -> None:
+        """Make the streams keep nothing for the group any more."""
+        self._let_go(state, state.held | state.former)
+
+    def _let_go(self, state: GroupState, names: frozenset[str]) -> None:
+        for name in sorted(names):
+            with contextlib.suppress(NoSuchStream):  # deleted, and with it what it kept
+                unsubscribe(self._streams(name), state.group, state.generation)
+
+    def publish(self, state: GroupState, places: Mapping[str, StreamCut]) -> None:
+        """Let the streams know that the group needs nothing before these cuts any more.
+
+        Raises InvalidStreamCut, NoSuchSubscriber, GenerationMismatch.
+        """
+        for name, cut in sorted(places.items()):
+            stream = self._streams(name)
+            place, _ = cuts.clip_to_head(stream.view(), cut)
+            publish(stream, state.group, state.generation, place)
+
+    def publish_last(self, state: GroupState) -> None:
+        """Publish the last checkpoint; what is newer already, or of another generation, stays."""
+        if state.last is not None:
+            for name, cut in state.cuts_of(state.last.positions).items():
+                with contextlib.suppress(
+                    InvalidStreamCut,
+                    NoSuchSubscriber,
+                    GenerationMismatch,
+                    NoSuchStream,
+                    StaleIdentity,
+                ):
+                    self.publish(state, {name: cut})
