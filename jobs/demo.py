@@ -21,7 +21,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from demo_console import out_console, progress_bars, user_stderr
+from demo_console import out_console, progress_bars
 from demo_flights import airlines, load_flights
 from demo_input import Dataset, InputError, load_file
 from demo_picture import draw
@@ -29,6 +29,7 @@ from demo_place import WORK, Place, prepare
 from demo_replay import ReplayFailed
 from demo_report import PICTURE, Run, print_report, summary
 from demo_run import run
+from job_stderr import user_stderr
 from pravega_spark import PravegaSparkError
 
 FLIGHTS_STREAM = "nyc/flights"

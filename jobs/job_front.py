@@ -19,10 +19,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from rich.console import Console, RenderableType
 
-from demo_console import user_stderr
+from job_stderr import user_stderr
 from pravega_spark import PravegaSparkError
 from pravega_spark.config import parse_duration_ms
 from pravega_spark.errors import InvalidConfiguration, InvalidInput, NotFound
@@ -144,11 +146,11 @@ def rounds(prog: str, arguments: argparse.Namespace, spark: SparkSession, work: 
 def _round(
     prog: str, arguments: argparse.Namespace, spark: SparkSession, work: Work, console: Console
 ) -> dict[str, int]:
-    """Do one round; between rounds a storage that does not answer is a failure, not the end."""
+    """Do one round; a storage or a Spark that fails is a failure of the round, not the end."""
     try:
         root, streams = find_streams(arguments.root, arguments.scope, arguments.stream)
         report = work(spark, root, streams, arguments.interval is not None)
-    except PravegaSparkError as error:
+    except (PravegaSparkError, PySparkException, Py4JError) as error:
         if isinstance(error, (InvalidInput, NotFound)) and arguments.interval is None:
             raise
         print(f"{prog}: {error}", file=sys.stderr)
