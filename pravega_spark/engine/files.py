@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
 from typing import Protocol, TypeVar
 
 from pravega_spark.engine.actions import Add, Commit
@@ -155,19 +156,20 @@ class FileIndex:
         return self._standing(lambda: self._find(segment_id, start, end))
 
     def _find(self, segment_id: int, start: int, end: int) -> list[Add]:
-        found: list[Add] = []
+        found: list[tuple[int, int, Add]] = []
         gone: list[set[str]] = []
         for layer in self._walk():
-            found.extend(
-                add
-                for add in layer.find(segment_id, start, end)
-                if not any(add.path in paths for paths in gone)
-            )
-            if _covers(found, start, end):
-                break
+            adds = layer.find(segment_id, start, end)
+            if gone:
+                adds = [add for add in adds if not any(add.path in paths for paths in gone)]
+            if adds:
+                found += [(place_of(add)[1], rows_of(add), add) for add in adds]
+                found.sort(key=itemgetter(0))
+                if _covers(found, start, end):
+                    break
             if layer.removed:
                 gone.append(layer.removed)
-        return sorted(found, key=lambda add: place_of(add)[1])
+        return [add for _, _, add in found]
 
     def all(self) -> Iterator[Add]:
         """Yield every live file, newest layer first."""
@@ -205,9 +207,10 @@ def _base(cell: tuple[int, Add]) -> int:
     return cell[0]
 
 
-def _covers(found: list[Add], start: int, end: int) -> bool:
+def _covers(found: list[tuple[int, int, Add]], start: int, end: int) -> bool:
+    """Tell whether files, given as (base offset, rows, file) in order, cover a range."""
     at = start
-    for base, rows in sorted((place_of(add)[1], rows_of(add)) for add in found):
+    for base, rows, _ in found:
         if base > at:
             return False
         at = max(at, base + rows)

@@ -249,5 +249,7 @@ def _chunks(stream: Stream, view: StreamView, head: StreamCut) -> list[Add]:
     with stream.log.files() as files:
         for rng in cuts.ranges_between(view, view.head, head):
             found = files.find(rng.segment_id, rng.start, rng.end)
-            gone += [add for add in found if place_of(add)[1] + rows_of(add) <= rng.end]
+            if found and place_of(found[-1])[1] + rows_of(found[-1]) > rng.end:
+                del found[-1]  # the others end before its base
+            gone += found
     return gone

@@ -25,6 +25,9 @@ from pravega_spark.config import (
 from pravega_spark.engine import cuts, sweeping
 from pravega_spark.engine.actions import Body
 from pravega_spark.engine.crashpoints import crash_point
+from pravega_spark.engine.cuts import Order
+from pravega_spark.engine.epochs import Lineage
+from pravega_spark.engine.places import locate
 from pravega_spark.engine.records import (
     SAMPLE_PREFIX,
     SUBSCRIBER_PREFIX,
@@ -252,10 +255,11 @@ class _Plan:
 
     def _age(self, cut: StreamCut) -> float:
         """Return the age in seconds of the oldest event after a cut."""
-        view = self._view
+        lineage = Lineage(self._view)
+        place = locate(lineage, cut)
 
         def is_passed(entry: decision.Entry) -> bool:
-            return cuts.equal_or_after(view, cut, raised(view, entry.cut))
+            return cuts.order(place, locate(lineage, entry.cut)) is Order.EQUAL_OR_AFTER
 
         if cut not in self._ages:
             _, following = self._past.around(is_passed)
