@@ -21,9 +21,21 @@ def benchmark(function: Benchmark) -> Benchmark:
 
 def benchmarks(only: list[str] | None = None) -> dict[str, Benchmark]:
     """Return the benchmarks, or those whose names contain one of the texts."""
-    from bench import append, backlog, frames, memory, micro_batch, opening, pipeline, scaling, tail
+    from bench import (
+        append,
+        backlog,
+        frames,
+        memory,
+        micro_batch,
+        opening,
+        pipeline,
+        retention,
+        scaling,
+        tail,
+    )
 
-    order = [append, pipeline, tail, opening, scaling, memory, frames, backlog, micro_batch]
+    order = [append, pipeline, tail, opening, retention, scaling, memory]
+    order += [frames, backlog, micro_batch]
     modules = [module.__name__ for module in order]
     found = sorted(_registry.items(), key=lambda item: modules.index(item[1].__module__))
     return {

@@ -1,0 +1,137 @@
+"""Retention: a decision on a stream of very many chunks, and truncations small and large."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+
+from bench.context import Context
+from bench.data import EVENT_BYTES
+from bench.figures import Figure
+from bench.long_stream import long_stream
+from bench.measure import interleave, percentile, timed
+from bench.registry import benchmark
+from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration, StreamCut
+from pravega_spark.engine import hygiene, lifecycle
+from pravega_spark.engine.actions import Body
+from pravega_spark.engine.records import SAMPLE_PREFIX, SampleRecord, SizedCut
+from pravega_spark.engine.store.local import LocalStore
+from pravega_spark.engine.stream import Stream
+from pravega_spark.engine.truncation import truncate
+from pravega_spark.retention.run import decide
+from pravega_spark.retention.subscribers import publish, subscribe
+
+
+def opened(context: Context, name: str) -> Stream:
+    """Return the stream as a process that never saw it has it."""
+    stream = Stream(LocalStore(context.root), name)
+    stream.log.maintain = None
+    return stream
+
+
+def sampled(context: Context, name: str, commits: int, count: int) -> None:
+    """Give a long stream a policy, two subscribers, and a retention set of so many entries."""
+    stream = opened(context, name)
+    view = stream.view()
+    (segment,) = view.active.segment_ids
+    domains: dict[str, str | None] = {}
+    for number in range(1, count + 1):
+        version = number * commits // (count + 1)
+        commit = stream.log.reader.commit(version, light=True)
+        assert commit is not None
+        size = version * EVENT_BYTES
+        tail = SizedCut({segment: version}, {segment: size})
+        record = SampleRecord(version, commit.timestamp_ms, size, tail)
+        domains[f"{SAMPLE_PREFIX}{version}"] = record.encode()
+    stream.log.commit(lambda _: Body("SAMPLE", domains=domains))
+    age_ms = view.timestamp_ms - view.record.created_ms
+    policy = RetentionPolicy.by_time(age_ms / 3_000, age_ms / 1_500)
+    lifecycle.update(stream, StreamConfiguration(ScalingPolicy.fixed(1), policy))
+    for group, offset in (("bench/slow", commits // 4), ("bench/fast", commits // 2)):
+        subscribe(stream, group, 0)
+        publish(stream, group, 0, StreamCut(name, view.life, {segment: offset}))
+    hygiene.maintain(stream.log.reader, stream.view().version)
+
+
+@benchmark
+def retention_decision(context: Context) -> Iterator[Figure]:
+    """What would go, what stays and who holds it: the stream is opened anew each time."""
+    commits, samples = context.size(100_000, 600), context.size(1_000, 20)
+    name = long_stream(context, commits)
+    sampled(context, name, commits, samples)
+    now_ms = opened(context, name).view().timestamp_ms
+    sides = {
+        "decide": lambda: 1e3 * timed(lambda: decide(opened(context, name), now_ms=now_ms)),
+        "open": lambda: 1e3 * timed(opened(context, name).view),
+    }
+    found = interleave(context.size(15, 2), sides)
+    ours, peer = found["decide"], found["open"]
+    yield Figure(
+        f"one retention decision, stream of {commits:,} chunks and {samples:,} retention-set "
+        "entries",
+        statistics.median(ours),
+        "ms",
+        "opening the stream alone",
+        statistics.median(peer),
+        statistics.median(a / b for a, b in zip(ours, peer, strict=True)),
+        note=f"with two subscribers and both limits; p90 {percentile(ours, 0.9):.0f} ms",
+        limited_by="opening; the commits between two samples, for each place that is looked up",
+    ).within(at_most=100.0)
+    yield from _large(context, name, commits)
+
+
+def _large(context: Context, name: str, commits: int) -> Iterator[Figure]:
+    stream = opened(context, name)
+    view = stream.view()
+    (segment,) = view.active.segment_ids
+    cut = StreamCut(name, view.life, {segment: commits // 2})
+    ours = timed(lambda: truncate(stream, cut, past_subscribers=True))
+    written = stream.store.get(stream.log.reader.key(stream.view().version))
+    peer = timed(lambda: stream.store.put(f"{stream.path}/_pravega/bench", written))
+    yield Figure(
+        f"truncation that drops {commits // 2:,} chunks",
+        ours,
+        "s",
+        "a durable write of the commit's bytes",
+        peer,
+        ours / peer,
+        note=f"a commit of {len(written) / 2**20:.1f} MiB, the stream opened anew",
+        limited_by="the remove action that the log needs for each chunk: found, encoded, written",
+    ).within(at_most=2.0)
+
+
+@benchmark
+def truncation(context: Context) -> Iterator[Figure]:
+    """Truncations by one chunk of a stream that has few."""
+    rounds = context.size(200, 3)
+    name = context.create("truncated")
+    with context.manager.create_writer(name) as writer:
+        for _ in range(rounds + 2):
+            writer.write_event(b"x" * EVENT_BYTES)
+            writer.flush()
+    stream = opened(context, name)
+    life = stream.view().life
+    offsets = iter(range(1, rounds + 1))
+    keys = iter(range(rounds))
+    commit = stream.store.get(stream.log.reader.key(1))
+
+    def cut() -> float:
+        goal = StreamCut(name, life, {0: next(offsets)})
+        return 1e3 * timed(lambda: truncate(stream, goal))
+
+    def put() -> float:
+        key = f"{stream.path}/_pravega/bench/{next(keys)}"
+        return 1e3 * timed(lambda: stream.store.put_if_absent(key, commit))
+
+    found = interleave(rounds, {"truncate": cut, "put": put})
+    ours, peer = found["truncate"], found["put"]
+    yield Figure(
+        "truncation of a small stream, p50",
+        statistics.median(ours),
+        "ms",
+        "one durable put of a commit",
+        statistics.median(peer),
+        statistics.median(a / b for a, b in zip(ours, peer, strict=True)),
+        note=f"one chunk each time; p99 {percentile(ours, 0.99):.1f} ms",
+        limited_by="the fsyncs of one commit",
+    ).within(at_most=10.0)
