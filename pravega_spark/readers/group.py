@@ -18,7 +18,7 @@ from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import Stream, StreamView
-from pravega_spark.engine.synchronizer import Synchronizer
+from pravega_spark.engine.synchronizer import Synchronizer, Versioned
 from pravega_spark.errors import (
     CheckpointFailed,
     ConfigMismatch,
@@ -28,7 +28,7 @@ from pravega_spark.errors import (
     NoSuchReaderGroup,
 )
 from pravega_spark.model import StreamCut
-from pravega_spark.names import check_name
+from pravega_spark.names import check_name, check_scope
 from pravega_spark.readers import checkpoints, members, progress
 from pravega_spark.readers.configuration import (
     READER_LEASE,
@@ -53,6 +53,18 @@ def group_path(group: str) -> str:
     """Return the key of a group's table; raise InvalidName for what is no name of a group."""
     scope, name = split_group(group)
     return f"{scope}/{GROUPS_FOLDER}/{name}"
+
+
+def groups_of(store: Store, scope: str) -> list[str]:
+    """Return the names ``scope/group`` of a scope's groups, sorted; deleted ones are not told."""
+    folders = store.folders(f"{check_scope(scope)}/{GROUPS_FOLDER}")
+    names = [f"{scope}/{folder}" for folder in folders]
+    tables = ((name, Synchronizer(store, group_path(name), GroupCodec())) for name in names)
+    return [name for name, table in tables if _exists(table.fetch())]
+
+
+def _exists(known: Versioned[GroupState] | None) -> bool:
+    return known is not None and known.state.phase in (Phase.ACTIVE, Phase.CHANGING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +225,7 @@ class ReaderGroup:
 
     def exists(self) -> bool:
         """Tell whether the group exists."""
-        known = self.sync.fetch()
-        return known is not None and known.state.phase in (Phase.ACTIVE, Phase.CHANGING)
+        return _exists(self.sync.fetch())
 
     def state(self) -> GroupState:
         """Return the newest state. Raises NoSuchReaderGroup."""
@@ -297,6 +308,8 @@ class ReaderGroup:
 
         deleted = self.sync.update("DELETE READER GROUP", generator)
         self._finish(self.sync.local.state)
+        if deleted:
+            self._leases.clear()
         return deleted
 
     # --------------------------------------------------------------------------------- its readers
@@ -343,9 +356,14 @@ class ReaderGroup:
                         f"{key} has {end} events; the position names {offsets[key]}."
                     )
 
+        said = self._leases.sign(reader_id)
+
         def generator(newest: GroupState) -> tuple[GroupState | None, bool]:
-            if reader_id not in newest.readers:
+            member = newest.readers.get(reader_id)
+            if member is None:
                 return None, False
+            if said is not None and said.number == member.number:
+                newest = members.record(newest, reader_id, said.number, said.held)
             return members.offline(newest, reader_id, offsets), True
 
         return self.sync.update("READER OFFLINE", generator, {"reader": reader_id})

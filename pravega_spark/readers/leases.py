@@ -23,6 +23,8 @@ from pravega_spark.readers.state import GroupState, Key, Phase
 
 _CLOCK = "_clock.json"
 """No reader's name begins so."""
+_COARSE_MS = 1_000
+"""Some storages tell whole seconds: nobody is taken for dead early because of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,10 @@ class Leases:
         """Forget a reader that has left."""
         self._store.delete([self._key(reader)])
 
+    def clear(self) -> None:
+        """Forget all, of a group that was deleted."""
+        self._store.delete([entry.key for entry in self._store.list(self._folder)])
+
     def dead(self, state: GroupState) -> dict[str, Sign]:
         """Return the readers whose leases ran out, with what they last said.
 
@@ -97,16 +103,17 @@ class Leases:
         found = {}
         for reader, member in state.readers.items():
             modified_ms = listed.get(self._key(reader))
-            if modified_ms is not None and now_ms - modified_ms <= member.lease_ms:
+            if modified_ms is not None and now_ms - modified_ms <= member.lease_ms + _COARSE_MS:
                 continue
-            sign = None if modified_ms is None else self._read(reader)
+            sign = None if modified_ms is None else self.sign(reader)
             if sign is None or sign.number != member.number:
                 self.extend(reader, Sign(member.number, {}))
             else:
                 found[reader] = sign
         return found
 
-    def _read(self, reader: str) -> Sign | None:
+    def sign(self, reader: str) -> Sign | None:
+        """Return what a reader last said, or None."""
         try:
             return decode_sign(self._store.get(self._key(reader)))
         except FileNotFoundError:

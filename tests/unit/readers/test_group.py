@@ -27,7 +27,7 @@ from pravega_spark.errors import (
 )
 from pravega_spark.model import StreamCut
 from pravega_spark.readers.configuration import ReaderGroupConfiguration
-from pravega_spark.readers.group import ReaderGroup
+from pravega_spark.readers.group import ReaderGroup, groups_of
 from pravega_spark.readers.position import Position
 from pravega_spark.readers.state import Phase
 from pravega_spark.retention.subscribers import listed
@@ -230,6 +230,30 @@ def test_cuts_are_made_of_positions_that_cover_the_group() -> None:
     assert group.cuts_at([early, reader.position])[NAME] == world.stream.view().tail
     with pytest.raises(InvalidInput, match=r"do not name s/t/0#0, s/t/1#0, which readers"):
         group.cuts_at([])
+
+
+def test_reader_that_died_goes_offline_at_what_it_last_said() -> None:
+    world = World()
+    events = world.write(9)
+    group = world.created()
+    reader = group.create_reader("a", lease="30 s")
+    for _ in range(3):
+        reader.read_next_event(0)
+    world.runtime.sleep(11)
+    reader.read_next_event(0)  # says that three are done
+    assert group.reader_offline("a")
+    assert drain(group.create_reader("b")) == events[3:]
+
+
+def test_groups_of_a_scope_are_listed() -> None:
+    world = World()
+    for name in ("s/g", "s/a", "s/gone"):
+        world.group(name).create(PLAIN)
+    world.group("s/gone").create_reader("r")
+    assert world.group("s/gone").delete()
+    assert world.store.list("s/_reader_groups/gone/_leases") == []
+    assert groups_of(world.store, "s") == ["s/a", "s/g"]
+    assert groups_of(world.store, "none") == []
 
 
 def test_lag_is_exact_by_segment_and_in_total() -> None:
