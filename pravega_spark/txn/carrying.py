@@ -63,7 +63,7 @@ class _Known:
             self._forget_ended(view)
             several = [
                 self._manifests[name].copy() if name in self._manifests else Manifests(stream, name)
-                for name in view.transactions
+                for name in sorted(view.transactions)
                 if name != apart_from
             ]
         before, closed = -1, 0

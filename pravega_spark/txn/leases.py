@@ -81,7 +81,7 @@ def abandoned(stream: Stream, view: StreamView, prepared_limit_ms: int) -> dict[
         return {}
     ages_ms = _ages_ms(stream)
     found: dict[str, Abandoned] = {}
-    for name, opened in view.transactions.items():
+    for name, opened in sorted(view.transactions.items()):
         idle_ms = ages_ms.get(_key(stream, name))
         if idle_ms is None:
             stream.store.put(_key(stream, name), b"{}\n", durable=False)

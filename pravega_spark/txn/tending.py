@@ -38,7 +38,7 @@ def tend(stream: Stream, *, prepared_limit_ms: int | None = None) -> Tended:
         abort(stream, before.transactions[name], why.reason, if_open=not why.prepared)
     after = carrying.carry_out(stream)
     found = Tended(open=len(after.transactions), cleared=clear(stream))
-    for name in before.transactions:
+    for name in sorted(before.transactions):
         outcome = after.outcome(name)
         if outcome is not None and outcome.committed:
             found.committed.append(name)
@@ -65,9 +65,9 @@ def settle_all(stream: Stream) -> None:
     The decided are carried out, the open aborted. Raises IllegalState if one is prepared: that
     promise is not this stream's to break.
     """
-    for opened in stream.view().transactions.values():
+    for _, opened in sorted(stream.view().transactions.items()):
         abort(stream, opened, "the stream was sealed", if_open=True)
-    prepared = list(carrying.carry_out(stream).transactions)
+    prepared = sorted(carrying.carry_out(stream).transactions)
     clear(stream)
     if prepared:
         raise IllegalState(

@@ -1,0 +1,179 @@
+"""Transactions when processes die, stall, race, and storage loses answers."""
+
+from __future__ import annotations
+
+import collections
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pravega_spark.config import ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.crashpoints import CRASH_VARIABLE
+from pravega_spark.engine.store.faults import Fault
+from pravega_spark.manager import StreamManager
+from pravega_spark.model import TransactionStatus
+from tests.faults.ledgers import LOSSES, POINTS, Ledgers, Met
+from tests.faults.test_processes import PROJECT, finish, ready
+from tests.faults.transacting import KEYS, LINES
+from tests.faults.writing import STREAM
+
+SEEDS = int(os.environ.get("TRANSACTION_SEEDS", "40"))
+"""More of them find rarer things: TRANSACTION_SEEDS=1000 takes about ten minutes."""
+
+
+# -------------------------------------------------------------------------------- simulations
+
+
+@pytest.mark.slow
+def test_every_line_is_copied_once_whatever_dies_stalls_or_gets_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pravega_spark.engine.resolve.COMMIT_DEADLINE_SECONDS", 0.01)
+    met = Met()
+    for seed in range(SEEDS):
+        try:
+            met += Ledgers(seed).run()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+    for fault in (*LOSSES, Fault.REFUSE):
+        assert met.faults[fault] > SEEDS / 4, met
+    for point in POINTS:
+        assert met.deaths[point] > 0, met
+    assert met.stalls.total() > SEEDS / 2, met
+    assert met.outcomes["ABORT TRANSACTION"] > SEEDS / 4, met
+    assert met.rolled > SEEDS / 4, met
+
+
+def test_same_seed_gives_the_same_history() -> None:
+    for seed in range(3):
+        assert Ledgers(seed).run() == Ledgers(seed).run()
+
+
+# ---------------------------------------------------------------------------- real processes
+
+
+def start(*arguments: str, crash: str = "") -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.faults.transacting", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=PROJECT,
+        env={**os.environ, CRASH_VARIABLE: crash},
+    )
+
+
+def run(*arguments: str, crash: str = "") -> int:
+    return finish(start(*arguments, crash=crash))[0]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    manager.create_stream(STREAM, StreamConfiguration(ScalingPolicy.fixed(3)))
+    return str(tmp_path)
+
+
+def by_key(root: str) -> dict[str | None, list[str]]:
+    found: dict[str | None, list[str]] = collections.defaultdict(list)
+    for event in StreamManager(root).read(STREAM):
+        found[event.routing_key].append(event.data.decode())
+    return found
+
+
+def check_lines(root: str) -> int:
+    """Check that the first lines are there, each whole and once; return how many they are."""
+    found = by_key(root)
+    lines = len(found.get(KEYS[0], ()))
+    wanted = [str(n + 1) for n in range(lines)]
+    assert found == (dict.fromkeys(KEYS, wanted) if lines else {})
+    return lines
+
+
+COPYING = [
+    "txn.staged:5",
+    "txn.deciding:4",
+    "txn.decided:4",
+    "txn.decided:6",  # of a commit that does not wait
+    "txn.carried-out:3",
+    "txn.clear:2",
+    "commit.before:7",
+    "commit.applied:2",
+    "commit.applied:5",
+    "commit.applied:7",
+    "commit.applied:8",
+    "commit.applied:9",
+]
+"""Where the copier is killed, and at which visit: different steps of different lines."""
+
+
+@pytest.mark.parametrize("point", COPYING)
+def test_killed_copier_leaves_whole_lines_and_the_next_goes_on(root: str, point: str) -> None:
+    assert run("go_on", root, str(LINES), crash=point) == -signal.SIGKILL
+    manager = StreamManager(root)
+    manager.tend_transactions(STREAM)
+    left = check_lines(root)
+
+    assert run("go_on", root, str(LINES)) == 0
+    assert check_lines(root) == LINES
+    assert left <= LINES
+    assert manager.list_transactions(STREAM) == []
+    completed = manager.list_completed_transactions(STREAM)
+    assert sum(info.status is TransactionStatus.COMMITTED for info in completed) == LINES
+    assert list(Path(root, STREAM, "transactions").glob("*/*")) == []
+
+
+@pytest.mark.parametrize(
+    "point", ["seal.sealing", "txn.deciding:2", "txn.decided:2", "txn.carried-out", "txn.clear"]
+)
+def test_sealing_that_was_killed_is_finished_by_the_next(root: str, point: str) -> None:
+    assert run("go_on", root, "3") == 0
+    assert run("seal", root, crash=point) == -signal.SIGKILL
+    manager = StreamManager(root)
+    assert manager.stream_info(STREAM).state == "SEALING"
+    assert run("tend", root) == 0
+    manager.seal_stream(STREAM)
+    assert by_key(root) == {key: ["1", "2", "3", "done"] for key in KEYS}
+    assert manager.stream_info(STREAM).state == "SEALED"
+    manager.tend_transactions(STREAM)
+    assert list(Path(root, STREAM, "transactions").glob("*/*")) == []
+
+
+def test_processes_that_commit_at_once_are_in_one_order_in_every_segment(root: str) -> None:
+    names, rounds = [f"p{n}" for n in range(4)], 6
+    processes = [start("race", root, name, str(rounds)) for name in names]
+    ready(processes)
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    assert [finish(process)[0] for process in processes] == [0] * len(names)
+
+    found = by_key(root)
+    (order,) = {tuple(texts) for texts in found.values()}
+    assert set(found) == set(KEYS)
+    for name in names:
+        mine = [text for text in order if text.startswith(f"{name} ")]
+        assert mine == [f"{name} {n}" for n in range(rounds)]
+    assert len(order) == len(names) * rounds
+
+
+def test_stalled_process_learns_that_its_successor_aborted_its_transaction(root: str) -> None:
+    old = start("stall", root)
+    assert old.stdout is not None
+    transaction_id = old.stdout.readline().strip()
+    with StreamManager(root).create_transactional_writer(STREAM, "w") as writer:
+        with writer.begin_transaction() as txn:
+            txn.write_event("newer", "k0")
+        assert old.stdin is not None
+        old.stdin.write("go\n")
+        old.stdin.flush()
+        assert finish(old) == (0, "TxnFailed\n")
+        assert writer.get_transaction(transaction_id).status is TransactionStatus.ABORTED
+        assert writer.last_note is None
+    assert by_key(root) == {"k0": ["newer"]}
