@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import TimeoutError as WaitTimeout
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pravega_spark.config import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS
 from pravega_spark.engine.crashpoints import crash_point
@@ -20,7 +19,6 @@ from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.engine.synchronizer import Synchronizer, Versioned
 from pravega_spark.errors import (
-    CheckpointFailed,
     ConfigMismatch,
     IllegalState,
     InvalidInput,
@@ -36,6 +34,7 @@ from pravega_spark.readers.configuration import (
     ReaderGroupConfiguration,
     split_group,
 )
+from pravega_spark.readers.future import CheckpointFuture, GroupCheckpoint
 from pravega_spark.readers.holds import Holds
 from pravega_spark.readers.lag import GroupLag, lag_of
 from pravega_spark.readers.leases import Leases, bury, parse_reader_lease_ms
@@ -45,8 +44,6 @@ from pravega_spark.readers.rows import GroupCodec
 from pravega_spark.readers.state import Checkpoint, GroupState, Key, Phase
 
 GROUPS_FOLDER = "_reader_groups"
-_BURY_SECONDS = 5.0
-"""Who waits for a checkpoint looks so often whether a reader that owes an answer has died."""
 
 
 def group_path(group: str) -> str:
@@ -67,64 +64,10 @@ def _exists(known: Versioned[GroupState] | None) -> bool:
     return known is not None and known.state.phase in (Phase.ACTIVE, Phase.CHANGING)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupCheckpoint:
-    """A completed checkpoint: where the group was in each stream."""
-
-    name: str
-    stream_cuts: Mapping[str, StreamCut]
-
-
 def _first_phase(configuration: ReaderGroupConfiguration) -> Phase:
     """Return how a group begins: at once, or with its streams to be told first."""
     observes = configuration.retention is GroupRetention.NONE
     return Phase.ACTIVE if observes else Phase.CHANGING
-
-
-class CheckpointFuture:
-    """A checkpoint under way, with the interface of ``concurrent.futures.Future``."""
-
-    def __init__(self, group: ReaderGroup, generation: int, checkpoint: Checkpoint) -> None:
-        """Wait for a checkpoint of a generation."""
-        self._group, self._generation, self._checkpoint = group, generation, checkpoint
-
-    def _poll(self) -> GroupCheckpoint | None:
-        state = self._group.state()
-        found = state.checkpoint(self._checkpoint.number)
-        if found is None and state.last is not None:
-            found = state.last if state.last.number == self._checkpoint.number else None
-        if found is None or state.generation != self._generation:
-            raise CheckpointFailed(
-                f"checkpoint {self._checkpoint.name} of reader group {state.group} was cancelled, "
-                "the group was reset, or it was completed too long ago."
-            )
-        if not found.is_complete:
-            return None
-        return GroupCheckpoint(found.name, state.cuts_of(found.positions))
-
-    def done(self) -> bool:
-        """Tell whether it is complete. Raises CheckpointFailed."""
-        return self._poll() is not None
-
-    def result(self, timeout: float | None = None) -> GroupCheckpoint:
-        """Return the checkpoint when all readers have answered.
-
-        Raises CheckpointFailed, and TimeoutError after ``timeout`` seconds.
-        """
-        runtime = self._group.runtime
-        pause = (POLL_LOCAL_SECONDS if self._group.is_local else POLL_REMOTE_SECONDS)[1]
-        began = buried = runtime.monotonic()
-        while (found := self._poll()) is None:
-            now = runtime.monotonic()
-            if timeout is not None and now - began >= timeout:
-                raise WaitTimeout(
-                    f"checkpoint {self._checkpoint.name} is not complete after {timeout} s."
-                )
-            if now - buried >= _BURY_SECONDS:
-                self._group.bury()
-                buried = now
-            runtime.sleep(pause)
-        return found
 
 
 class ReaderGroup:
@@ -471,7 +414,8 @@ class ReaderGroup:
             return after, (after.generation, begun)
 
         generation, begun = self.sync.update("CHECKPOINT", generator)
-        return CheckpointFuture(self, generation, begun)
+        longest = (POLL_LOCAL_SECONDS if self.is_local else POLL_REMOTE_SECONDS)[1]
+        return CheckpointFuture(self.state, self.bury, self.runtime, longest, generation, begun)
 
     def cancel_outstanding_checkpoints(self) -> None:
         """Fail the checkpoints that are under way."""

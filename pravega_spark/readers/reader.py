@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import immutables
 import pyarrow as pa
 
 from pravega_spark.config import POLL_IDLE_SHARE, POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS
-from pravega_spark.engine.epochs import Lineage
-from pravega_spark.engine.places import Place, locate
 from pravega_spark.engine.runtime import ProcessGuard
-from pravega_spark.engine.stream import Stream, StreamView
+from pravega_spark.engine.stream import Stream
 from pravega_spark.engine.synchronizer import Synchronizer
 from pravega_spark.errors import (
     CommitUnknown,
@@ -25,15 +21,16 @@ from pravega_spark.errors import (
     StoreError,
     TruncatedData,
 )
-from pravega_spark.model import END, Event, SegmentRange
+from pravega_spark.model import Event
 from pravega_spark.names import check_name
 from pravega_spark.readers import members, progress
 from pravega_spark.readers.buffer import BUFFER_ROWS, SCHEMA, Buffer
 from pravega_spark.readers.configuration import GroupRetention
+from pravega_spark.readers.feed import Feed
 from pravega_spark.readers.holds import Holds
 from pravega_spark.readers.leases import Leases, Sign, bury
 from pravega_spark.readers.position import EventRead, EventsRead, Position
-from pravega_spark.readers.state import Checkpoint, GroupState, Key
+from pravega_spark.readers.state import Checkpoint, GroupState
 from pravega_spark.readers.turns import Seat, Turn, turn
 
 Deserializer = Callable[[bytes], Any]
@@ -75,17 +72,8 @@ class EventStreamReader:
         self._lease_seconds = lease_ms / 1_000
         self._guard = ProcessGuard(f"reader {reader_id}")
         self._closed = False
-        self._held: immutables.Map[Key, int] = immutables.Map()
-        self._numbers: dict[Key, int] = {}
-        self._views: dict[str, StreamView] = {}
-        self._heads: dict[str, tuple[object, Place]] = {}
-        self._buffers: dict[Key, Buffer] = {}
-        self._queue: deque[Key] = deque()
-        self._below: set[str] = set()
-        self._met_head: TruncatedData | None = None
+        self._feed = Feed(streams, lambda: sync.local.state)
         self._shown: Checkpoint | None = None
-        self._taken_from = Key("", 0)
-        self._before_last: tuple[Key, int] | None = None
         self._join(lease_ms)
 
     def __reduce__(self) -> Any:
@@ -120,7 +108,7 @@ class EventStreamReader:
     @property
     def position(self) -> Position:
         """The position after the last event that was handed out."""
-        return Position(self._held)
+        return Position(self._feed.held)
 
     def read_next_event(self, timeout: float | None = None) -> EventRead:
         """Return the next event, waiting up to ``timeout`` seconds (None: for ever) for one.
@@ -134,7 +122,7 @@ class EventStreamReader:
         marker, is_completed, event = self._next(timeout, lambda buffer: buffer.next())
         if event is None:
             return EventRead(None, self.position, marker, is_completed)
-        self._advance(event.offset + 1)
+        self._feed.advance(event.offset + 1)
         if self._deserializer is not None:
             event.data = self._deserializer(event.data)
         return EventRead(event, self.position)
@@ -148,7 +136,7 @@ class EventStreamReader:
         marker, is_completed, batch = self._next(timeout, lambda buffer: buffer.take(max_events))
         if batch is None:
             return EventsRead(_NOTHING, self.position, marker, is_completed)
-        self._advance(batch.column("offset")[-1].as_py() + 1)
+        self._feed.advance(batch.column("offset")[-1].as_py() + 1)
         return EventsRead(batch, self.position)
 
     def __iter__(self) -> Iterator[Event]:
@@ -162,19 +150,19 @@ class EventStreamReader:
 
     def close(self) -> None:
         """Leave the group; others go on after the last event that was handed out."""
-        self._leave(self._held)
+        self._leave(self._feed.held)
 
     def close_at(self, position: Position | str) -> None:
         """Leave the group; others go on at ``position``, which an event came with.
 
         Raises InvalidInput if that is ahead of what was handed out.
         """
-        offsets = Position.of(position).offsets
+        offsets, held = Position.of(position).offsets, self._feed.held
         for key, offset in offsets.items():
-            if offset > self._held.get(key, offset):
+            if offset > held.get(key, offset):
                 raise InvalidInput(
-                    f"reader {self.reader_id} has handed out {key} up to {self._held[key]}; it "
-                    f"cannot be closed at {offset}."
+                    f"reader {self.reader_id} has handed out {key} up to {held[key]}; it cannot be "
+                    f"closed at {offset}."
                 )
         self._leave(offsets)
 
@@ -184,9 +172,9 @@ class EventStreamReader:
 
     def __exit__(self, kind: object, *_: object) -> None:
         """Close the reader; after an error the last event does not count as processed."""
-        offsets = self._held
-        if kind is not None and self._before_last is not None:
-            key, offset = self._before_last
+        offsets = self._feed.held
+        if kind is not None and self._feed.before_last is not None:
+            key, offset = self._feed.before_last
             offsets = offsets.set(key, offset) if key in offsets else offsets
         self._leave(offsets)
 
@@ -200,119 +188,31 @@ class EventStreamReader:
         if self._closed:
             raise ObjectClosed(f"reader {self.reader_id} was closed.")
         began = self._runtime.monotonic()
-        self._before_last = None
+        self._feed.before_last = None
         while True:
             now = self._runtime.monotonic()
-            if now >= self._turn_due or self._shown is not None or self._below:
+            if now >= self._turn_due or self._shown is not None or self._feed.below:
                 marker = self._look(now)
                 if marker is not None:
                     return marker, False, None
-                self._fill()
-            found = self._from_buffers(take)
+                self._feed.fill()
+            found = self._feed.take(take)
             if found is not None:
                 return None, False, found
-            if self._below:
+            if self._feed.below:
                 continue
-            if self._fill():
+            if self._feed.fill():
                 continue
-            if self._ended():
+            if self._feed.ended():
                 marker = self._look(now)
                 if marker is not None:
                     return marker, False, None
-                if not self._ended():
+                if not self._feed.ended():
                     continue
             if self._sync.local.state.is_at_end:
                 return None, True, None
             if self._wait(began, timeout):
                 return None, False, None
-
-    def _from_buffers(self, take: Callable[[Buffer], Any]) -> Any:
-        """Return what the segment has whose turn it is, or the next one that has any."""
-        while self._queue:
-            key = self._queue[0]
-            buffer = self._buffers[key]
-            try:
-                found = take(buffer)
-            except TruncatedData as error:
-                self._below.add(key.stream)
-                self._met_head = error
-                self._drop(key)
-                return None
-            if found is None:
-                self._drop(key)
-            else:
-                if buffer.is_between:
-                    self._queue.rotate(-1)
-                self._taken_from = key
-                return found
-        return None
-
-    def _advance(self, offset: int) -> None:
-        """Note the offset after what was taken just now."""
-        key = self._taken_from
-        self._before_last = key, self._held[key]
-        self._held = self._held.set(key, offset)
-
-    def _drop(self, key: Key) -> None:
-        self._buffers.pop(key, None)
-        if key in self._queue:
-            self._queue.remove(key)
-
-    def _fill(self) -> bool:
-        """Look what the segments have by now; tell whether there is something to read."""
-        self._views = {}
-        for key, offset in sorted(self._held.items()):
-            if key in self._buffers:
-                continue
-            view = self._view(key.stream)
-            if self._is_below(view, key, offset):
-                self._below.add(key.stream)
-                return True
-            end = self._limit(view, key)
-            if end > offset:
-                rng = SegmentRange(key.stream, view.life, key.segment_id, offset, end)
-                self._buffers[key] = Buffer(self._streams(key.stream), rng)
-                self._queue.append(key)
-        return bool(self._queue)
-
-    def _is_below(self, view: StreamView, key: Key, offset: int) -> bool:
-        """Tell whether the head has passed the offset; a chunk may still hold what it passed."""
-        if not view.has_segment(key.segment_id):
-            return True
-        known = self._heads.get(key.stream)
-        if known is None or known[0] is not view.record.head:
-            lineage = Lineage(view)
-            known = self._heads[key.stream] = (view.record.head, locate(lineage, view.head))
-        mark = known[1].of(Lineage(view).find(key.segment_id))
-        return mark == END or offset < mark
-
-    def _view(self, stream: str) -> StreamView:
-        """Return the stream as it was when the reader last looked for events."""
-        view = self._views.get(stream)
-        if view is None:
-            view = self._views[stream] = self._streams(stream).view()
-            view.check_life(self._sync.local.state.lives[stream])
-        return view
-
-    def _limit(self, view: StreamView, key: Key) -> int:
-        """Return the offset up to which the segment can be read now."""
-        end = view.segment(key.segment_id).next_offset
-        stop = progress.stop_of(self._sync.local.state, view, key)
-        return end if stop is None else min(end, stop)
-
-    def _ended(self) -> frozenset[Key]:
-        """Return the segments that were read to their ends, as far as the reader can see."""
-        return frozenset(key for key, offset in self._held.items() if self._has_ended(key, offset))
-
-    def _has_ended(self, key: Key, offset: int) -> bool:
-        view = self._views.get(key.stream)
-        if view is None or not view.has_segment(key.segment_id):
-            return False
-        stop = progress.stop_of(self._sync.local.state, view, key)
-        if stop is not None:
-            return offset >= stop
-        record = view.segment(key.segment_id)
-        return record.is_sealed and offset >= record.next_offset
 
     def _wait(self, began: float, timeout: float | None) -> bool:
         """Pause before the next look for events; True if there is no time left."""
@@ -338,7 +238,7 @@ class EventStreamReader:
             self._give_sign(now)
             result = self._take_turn(now)
         except (StoreError, CommitUnknown):
-            if self._runtime.monotonic() >= self._alive_until or self._below:
+            if self._runtime.monotonic() >= self._alive_until or self._feed.below:
                 raise
             self._turn_due = self._runtime.monotonic() + _RETRY_SECONDS
             return None
@@ -365,8 +265,9 @@ class EventStreamReader:
         bury(self._sync, self._leases)
 
     def _seat(self) -> Seat:
-        held = {key: (self._numbers[key], offset) for key, offset in self._held.items()}
-        return Seat(self.reader_id, self._number, held, self._ended(), frozenset(self._below))
+        feed = self._feed
+        held = {key: (feed.numbers[key], offset) for key, offset in feed.held.items()}
+        return Seat(self.reader_id, self._number, held, feed.ended(), frozenset(feed.below))
 
     def _take_turn(self, now: float) -> Turn:
         self._sync.fetch()
@@ -411,7 +312,7 @@ class EventStreamReader:
             return None
         self._checkpoint_since = now
         if state.last is not None:
-            places = dict(state.positions()) | dict(self._held.items())
+            places = dict(state.positions()) | dict(self._feed.held.items())
             if places == dict(state.last.positions):
                 return None  # nothing has moved since the last one
         return f"automatic-{state.next_number}"
@@ -422,20 +323,9 @@ class EventStreamReader:
 
     def _adopt(self, result: Turn) -> None:
         """Take over what the state says of this reader; raise TruncatedData if events are gone."""
-        ended = self._ended()
-        held, numbers, gone = {}, {}, set(result.vanished - ended)
-        for key, owned in result.state.owned_by(self.reader_id).items():
-            known = self._held.get(key) if self._numbers.get(key) == owned.number else None
-            if known is not None and known < owned.offset:
-                gone.add(key)
-            held[key] = owned.offset if known is None else max(known, owned.offset)
-            numbers[key] = owned.number
-        for key in list(self._buffers):
-            if held.get(key) != self._held.get(key) or numbers.get(key) != self._numbers.get(key):
-                self._drop(key)
-        below = self._below
-        self._held, self._numbers = immutables.Map(held), numbers
-        self._below, met, self._met_head = set(), self._met_head, None
+        ended = self._feed.ended()
+        below, met = self._feed.below, self._feed.met
+        gone = (result.vanished - ended) | self._feed.adopt(result.state.owned_by(self.reader_id))
         if result.lost or gone or met is not None:
             named = progress.told_of(result.lost) or ", ".join(map(str, sorted(gone)))
             raise TruncatedData(
