@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import immutables
 import pyarrow as pa
@@ -43,8 +44,7 @@ class Position:
         return cls.parse(position) if isinstance(position, str) else position
 
 
-@dataclass(frozen=True, slots=True)
-class EventRead:
+class EventRead(NamedTuple):
     """What ``read_next_event`` returns: an event, a checkpoint's marker, or nothing in time.
 
     ``is_completed`` says that everything the group is to read was read.
@@ -56,8 +56,7 @@ class EventRead:
     is_completed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class EventsRead:
+class EventsRead(NamedTuple):
     """What ``read_events`` returns: events of one segment as Arrow, or the same as EventRead.
 
     Columns: stream, segment_id, offset, routing_key, timestamp (us, UTC), event.

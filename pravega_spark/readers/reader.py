@@ -119,13 +119,16 @@ class EventStreamReader:
         the next call; ReinitializationRequired if the group was reset or deleted, or the reader
         taken for dead.
         """
-        marker, is_completed, event = self._next(timeout, lambda buffer: buffer.next())
-        if event is None:
-            return EventRead(None, self.position, marker, is_completed)
-        self._feed.advance(event.offset + 1)
-        if self._deserializer is not None:
-            event.data = self._deserializer(event.data)
-        return EventRead(event, self.position)
+        marker, is_completed, event = self._event(timeout)
+        return EventRead(event, Position(self._feed.held), marker, is_completed)
+
+    def _event(self, timeout: float | None) -> tuple[str | None, bool, Event | None]:
+        marker, is_completed, event = self._next(timeout, Buffer.next)
+        if event is not None:
+            self._feed.advance(event.offset + 1)
+            if self._deserializer is not None:
+                event.data = self._deserializer(event.data)
+        return marker, is_completed, event
 
     def read_events(
         self, max_events: int = BUFFER_ROWS, timeout: float | None = None
@@ -142,10 +145,10 @@ class EventStreamReader:
     def __iter__(self) -> Iterator[Event]:
         """Yield events for ever, or until everything that the group is to read was read."""
         while True:
-            read = self.read_next_event()
-            if read.event is not None:
-                yield read.event
-            elif read.is_completed:
+            _, is_completed, event = self._event(None)
+            if event is not None:
+                yield event
+            elif is_completed:
                 return
 
     def close(self) -> None:
