@@ -167,7 +167,7 @@ def _join(builder: Any) -> SparkSession:
 
 
 def _has_class(jvm: Any, name: str) -> bool:
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JError
 
     try:
         jvm.org.apache.spark.util.Utils.classForName(name, False, False)
