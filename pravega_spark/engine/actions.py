@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import xxhash
@@ -148,9 +149,9 @@ class Body:
             removed = value is None
             record = {"domain": name, "configuration": value or "", "removed": removed}
             lines.append({"domainMetadata": record})
-        lines.extend(add.to_action() for add in self.adds)
-        lines.extend(remove.to_action() for remove in self.removes)
-        rest = "".join(f"{_encode(line)}\n" for line in lines).encode()
+        adds = (add.to_action() for add in self.adds)
+        removes = (remove.to_action() for remove in self.removes)
+        rest = "".join(f"{_encode(line)}\n" for line in chain(lines, adds, removes)).encode()
         head = _encode({"commitInfo": info}).removesuffix("}}").encode()
         return b'%b,"digest":"%b"}}\n%b' % (head, _digest(head, rest), rest)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from operator import itemgetter
 from typing import Protocol, TypeVar
 
 from pravega_spark.engine.actions import Add, Commit
@@ -46,7 +45,7 @@ class Layer(Protocol):
         ...
 
     def find(self, segment_id: int, start: int, end: int) -> list[Add]:
-        """Return this layer's files of the segment that overlap [start, end)."""
+        """Return this layer's files of the segment that overlap [start, end), in offset order."""
         ...
 
     def all(self) -> Iterable[Add]:
@@ -156,20 +155,19 @@ class FileIndex:
         return self._standing(lambda: self._find(segment_id, start, end))
 
     def _find(self, segment_id: int, start: int, end: int) -> list[Add]:
-        found: list[tuple[int, int, Add]] = []
+        found: list[Add] = []
         gone: list[set[str]] = []
         for layer in self._walk():
             adds = layer.find(segment_id, start, end)
             if gone:
                 adds = [add for add in adds if not any(add.path in paths for paths in gone)]
             if adds:
-                found += [(place_of(add)[1], rows_of(add), add) for add in adds]
-                found.sort(key=itemgetter(0))
-                if _covers(found, start, end):
+                found = sorted(found + adds, key=_offset) if found else adds
+                if layer.older >= 0 and _covers(found, start, end):
                     break
             if layer.removed:
                 gone.append(layer.removed)
-        return [add for _, _, add in found]
+        return found
 
     def all(self) -> Iterator[Add]:
         """Yield every live file, newest layer first."""
@@ -207,11 +205,16 @@ def _base(cell: tuple[int, Add]) -> int:
     return cell[0]
 
 
-def _covers(found: list[tuple[int, int, Add]], start: int, end: int) -> bool:
-    """Tell whether files, given as (base offset, rows, file) in order, cover a range."""
+def _offset(add: Add) -> int:
+    return place_of(add)[1]
+
+
+def _covers(found: list[Add], start: int, end: int) -> bool:
+    """Tell whether files in the order of their offsets cover a range."""
     at = start
-    for base, rows, _ in found:
+    for add in found:
+        base = _offset(add)
         if base > at:
             return False
-        at = max(at, base + rows)
+        at = max(at, base + rows_of(add))
     return at >= end
