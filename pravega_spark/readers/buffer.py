@@ -28,7 +28,7 @@ class Buffer:
         self._range = rng
         self._batches = read_range(stream, rng, batch_rows=BUFFER_ROWS)
         self._batch: pa.RecordBatch | None = None
-        self._at = 0
+        self._at = self._left = 0
         self._events: Iterator[Event] | None = None
 
     @property
@@ -38,19 +38,19 @@ class Buffer:
 
     def next(self) -> Event | None:
         """Return the next event, or None at the end of the range. Raises as reading does."""
-        while True:
-            if self._events is None:
-                batch = self._load()
-                if batch is None:
-                    return None
-                rng = self._range
-                rest = batch.slice(self._at)
-                self._events = events_of(rest, rng.stream, rng.life, rng.segment_id)
-            event = next(self._events, None)
-            if event is not None:
-                self._at += 1
-                return event
+        if self._events is None:
+            batch = self._load()
+            if batch is None:
+                return None
+            rng, rest = self._range, batch.slice(self._at)
+            self._left = rest.num_rows
+            self._events = events_of(rest, rng.stream, rng.life, rng.segment_id)
+        event = next(self._events)
+        self._at += 1
+        self._left -= 1
+        if not self._left:
             self._batch = self._events = None
+        return event
 
     def take(self, limit: int) -> pa.RecordBatch | None:
         """Return up to ``limit`` events that follow, or None at the end of the range."""
