@@ -27,6 +27,8 @@ from pravega_spark.retention.decision import Entry
 
 _NEAR = STATE_FILE_COMMITS
 """So many commits are read from a sample on; farther on, a state file may be nearer."""
+_PAGE = 32
+"""So many of them at once, since the place looked for may be near."""
 
 Test = Callable[[Entry], bool]
 
@@ -67,28 +69,34 @@ class Past:
     ) -> tuple[Entry | None, Entry | None]:
         """Do what :meth:`around` does for the versions from ``low`` to ``high``."""
         if before is not None and before.version == low and high - low <= _NEAR:
-            entries = self._following(before, high)
+            entries = self._following(before, high, is_before)
             if entries is not None:
                 at = bisect_left(entries, True, key=lambda entry: not is_before(entry))
                 following = entries[at] if at < len(entries) else None
                 return entries[at - 1] if at else None, following
         return self._search(low, high, is_before)
 
-    def _following(self, entry: Entry, high: int) -> list[Entry] | None:
-        """Return an entry and those after it; None if the segments change on the way."""
+    def _following(self, entry: Entry, high: int, is_before: Test) -> list[Entry] | None:
+        """Return an entry and those after it, at least up to the first that fails the test.
+
+        None if the segments change on the way.
+        """
         found, total, marks, sizes = [entry], entry.size_bytes, dict(entry.cut), dict(entry.sizes)
-        for commit in self._reader.span(entry.version, high, light=True):
-            for name, text in commit.domains.items():
-                if name.startswith(EPOCH_PREFIX) and text is not None:
-                    return None
-                segment_id = int(name[len(SEGMENT_PREFIX) :]) if _is_segment(name) else None
-                if segment_id in marks and text is not None:
-                    record = decode_segment(segment_id, text)
-                    total += record.size_bytes - sizes.get(segment_id, 0)
-                    marks[segment_id], sizes[segment_id] = record.next_offset, record.size_bytes
-            cut = StreamCut(entry.cut.stream, entry.cut.life, marks)
-            told = commit.version, commit.timestamp_ms, total, cut, dict(sizes)
-            found.append(Entry(*told))
+        while found[-1].version < high and is_before(found[-1]):
+            last = found[-1].version
+            for commit in self._reader.span(last, min(last + _PAGE, high), light=True):
+                for name, text in commit.domains.items():
+                    if name.startswith(EPOCH_PREFIX) and text is not None:
+                        return None
+                    segment_id = int(name[len(SEGMENT_PREFIX) :]) if _is_segment(name) else None
+                    if segment_id in marks and text is not None:
+                        record = decode_segment(segment_id, text)
+                        total += record.size_bytes - sizes.get(segment_id, 0)
+                        marks[segment_id] = record.next_offset
+                        sizes[segment_id] = record.size_bytes
+                cut = StreamCut(entry.cut.stream, entry.cut.life, marks)
+                told = commit.version, commit.timestamp_ms, total, cut, dict(sizes)
+                found.append(Entry(*told))
         return found
 
     def _known(self, entry: Entry | None) -> Entry | None:
