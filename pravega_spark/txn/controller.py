@@ -182,21 +182,23 @@ def without(manifests: Manifests, events: int) -> TxnFailed:
 
 
 def missing(
-    stream: Stream, outcome: Outcome, chunks: Sequence[StagedChunk]
+    stream: Stream, manifests: Manifests, outcome: Outcome, chunks: Sequence[StagedChunk]
 ) -> Sequence[StagedChunk]:
-    """Return those of the chunks that the commit of a transaction left out; it is read.
+    """Return those of the chunks that the commit of a transaction left out.
 
-    What is told of a write must not rest on manifests: they may be cleared away, and a late one
-    put in their place. Raises CommitUnknown if the commit itself was cleaned away.
+    The manifests tell if their mark is the one that was carried out. Else they may have been
+    cleared away, and a late one put in their place: then the commit itself is read. Raises
+    CommitUnknown if it was cleaned away.
     """
-    if not chunks or not outcome.committed:
-        return chunks
+    if not chunks:
+        return ()
+    if manifests.is_closed and manifests.entries[-1].token == outcome.decision:
+        return not_in(manifests.entries, chunks)
     commit = stream.log.reader.commit(outcome.version, light=False)
     if commit is None:
         raise CommitUnknown(
-            f"transaction {outcome.transaction_id} of stream {stream.name} was committed at "
-            f"version {outcome.version}, which is not kept any more: nobody can tell whether "
-            f"{rows_of(chunks)} events of this process are in it."
+            f"{manifests.name} was committed at version {outcome.version}, which is not kept any "
+            f"more: nobody can tell whether {rows_of(chunks)} events of this process are in it."
         )
     named = {add.path for add in commit.adds}
     return [chunk for chunk in chunks if chunk.path not in named]

@@ -189,8 +189,7 @@ class Manifests:
             if entry is None:
                 self._settle()
                 return None
-            if not entry.token:
-                entry = replace(entry, token=self._runtime.token())
+            entry = replace(entry, token=self._runtime.token())
             if self._put(entry):
                 self.entries.append(entry)
                 return entry

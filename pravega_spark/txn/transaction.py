@@ -65,8 +65,6 @@ class Transaction:
         self._lease = Lease(stream, self._opened) if self._opened else None
         segments = view.epoch(self._opened.epoch).segments if self._opened else ()
         self._buffer = Buffer(stream, transaction_id, self.epoch, segments)
-        self._token = ""
-        """The token of a commit's mark with all that was taken, so that a repetition is known."""
         self._encoder = Encoder(stream.name, serializer)
         self._on_end = on_end
         self._told = self._opened is None
@@ -124,7 +122,6 @@ class Transaction:
             if self._buffer.is_full:
                 self.flush()
             self._buffer.add(data, routing_key, self._stream.runtime.now_us())
-            self._token = ""
 
     def flush(self) -> None:
         """Make what was written durable in the transaction; TxnFailed if it takes no more."""
@@ -163,15 +160,11 @@ class Transaction:
         self._guard.check()
         with self._lock:
             crash_point("txn.staged")
-            entered = False
-            if self._final is None:
-                if writer is not None:
-                    self._manifests.read()
-                entered = self._manifests.append(decide) is not None
+            entered = self._final is None and self._manifests.append(decide) is not None
             view, found = self._look()
             if isinstance(found, Outcome):
                 controller.ended(view, found, Kind.COMMITTING)
-                self._check_in(controller.missing(self._stream, found, asked))
+                self._check_in(found, asked)
             return entered
 
     def _check_takes_more(self) -> None:
@@ -183,11 +176,11 @@ class Transaction:
                 "more. Begin another."
             )
 
-    def _check_in(self, missing: Sequence[StagedChunk], unstaged: int = 0) -> None:
+    def _check_in(self, outcome: Outcome, chunks: Sequence[StagedChunk], unstaged: int = 0) -> None:
         """Raise TxnFailed if events were left out of the commit."""
-        if missing or unstaged:
-            events = rows_of(missing) + unstaged
-            raise controller.without(self._manifests, events)
+        left = controller.missing(self._stream, self._manifests, outcome, chunks)
+        if left or unstaged:
+            raise controller.without(self._manifests, rows_of(left) + unstaged)
 
     def ping(self) -> None:
         """Begin the lease anew. Raises PingFailed when that cannot be.
@@ -277,9 +270,7 @@ class Transaction:
                 view, found = self._decide_commit(view, note, timestamp_us, wait=wait)
             if isinstance(found, Outcome):
                 controller.ended(view, found, Kind.COMMITTING)
-                if found.decision != self._token:
-                    left = controller.missing(self._stream, found, self._buffer.staged)
-                    self._check_in(left, self._buffer.unstaged)
+                self._check_in(found, self._buffer.staged, self._buffer.unstaged)
             self._finish()
 
     def _decide_commit(
@@ -287,14 +278,12 @@ class Transaction:
     ) -> _Found:
         """Put the mark, with what was not flushed; return what the log holds then."""
         self._buffer.stage()
-        self._token = self._token or self._stream.runtime.token()
         mark = Manifest(
             Kind.COMMITTING,
             tuple(self._buffer.staged),
             order=carrying.turn(self._stream, view, self._id),
             note=note,
             timestamp_us=timestamp_us,
-            token=self._token,
         )
         controller.close(self._manifests, mark)
         if not wait:

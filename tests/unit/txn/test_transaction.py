@@ -417,11 +417,13 @@ def test_events_of_a_manifest_whose_fate_was_unknown_are_there_once(
     with pytest.raises(CommitUnknown, match=f"manifest 1 of transaction {txn.id} .*call again"):
         call[last]()
     world.store.rules.clear()
+    if last == "flush":
+        txn.write_event(b"y", "a")
     call[last]()
     world.store.deliver()
     txn.commit()
     tending.tend(world.process())
-    assert world.events() == [b"w", b"x"]
+    assert world.events() == [b"w", b"x", b"y"][: 3 if last == "flush" else 2]
 
 
 @pytest.mark.parametrize("lands", [True, False])
@@ -469,7 +471,9 @@ def test_commit_by_another_leaves_out_what_was_not_flushed_and_that_is_told(worl
     txn = written(world.stream, [("a", b"x")])
     txn.write_event(b"y", "a")
     txn.write_event(b"z", "a")
-    brought_to(COMMITTED, world.stream, txn.id, cleared=False)
+    Transaction(world.process(), txn.id).commit(wait=False)
+    assert txn.status is COMMITTING
+    tending.tend(world.process())
     with pytest.raises(TxnFailed, match=r"final: 2 events of this one .* Write them in another"):
         txn.commit()
     assert world.events() == [b"x"]
@@ -524,6 +528,18 @@ def test_numbered_write_happens_once_and_numbers_of_writers_are_apart(world: Wor
     txn.commit()
     assert not other.add(staged_for(txn, world.stream, b"late"), writer="q", number=1)
     assert world.events() == [b"1", b"r"]
+
+
+def test_write_that_is_in_a_transaction_that_is_being_aborted_is_not_told_to_be_in(
+    world: World,
+) -> None:
+    txn = begun(world.stream)
+    chunks = staged_for(txn, world.stream, b"x")
+    txn.add(chunks, writer="q", number=1)
+    decide_abort(world.process(), txn.id)
+    for options in ({}, {"writer": "q", "number": 1}):
+        with pytest.raises(TxnFailed, match="is ABORTING: no event can be written"):
+            Transaction(world.process(), txn.id).add(chunks, **options)
 
 
 @pytest.mark.parametrize("end", ["commit", "abort"])
