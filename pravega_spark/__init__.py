@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     )
     from pravega_spark.engine.records import SegmentRecord
     from pravega_spark.engine.sweeping import SweepResult
+    from pravega_spark.engine.truncation import Truncated
     from pravega_spark.errors import PravegaSparkError
     from pravega_spark.manager import StreamManager
     from pravega_spark.model import (
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
         TransactionStatus,
     )
     from pravega_spark.reader import EventReader, json_deserializer
+    from pravega_spark.readers.configuration import GroupRetention, ReaderGroupConfiguration
+    from pravega_spark.readers.future import GroupCheckpoint
+    from pravega_spark.readers.group import ReaderGroup
+    from pravega_spark.readers.lag import GroupLag, SegmentLag
+    from pravega_spark.readers.position import EventRead, EventsRead, Position
+    from pravega_spark.readers.reader import EventStreamReader
     from pravega_spark.txn.tending import Tended
     from pravega_spark.txn.transaction import Transaction
     from pravega_spark.txn.writer import TransactionalWriter
@@ -53,14 +60,24 @@ __all__ = [
     "Epoch",
     "Event",
     "EventPointer",
+    "EventRead",
     "EventReader",
+    "EventStreamReader",
     "EventStreamWriter",
+    "EventsRead",
+    "GroupCheckpoint",
+    "GroupLag",
+    "GroupRetention",
     "KeyRange",
+    "Position",
     "PravegaSparkError",
+    "ReaderGroup",
+    "ReaderGroupConfiguration",
     "RetentionPolicy",
     "ScalingPace",
     "ScalingPolicy",
     "Segment",
+    "SegmentLag",
     "SegmentRange",
     "SegmentRecord",
     "StreamConfiguration",
@@ -74,6 +91,7 @@ __all__ = [
     "TransactionInfo",
     "TransactionStatus",
     "TransactionalWriter",
+    "Truncated",
     "errors",
     "json_deserializer",
     "json_serializer",
@@ -84,14 +102,24 @@ _HOMES = {
     "Epoch": "model",
     "Event": "model",
     "EventPointer": "model",
+    "EventRead": "readers.position",
     "EventReader": "reader",
+    "EventStreamReader": "readers.reader",
     "EventStreamWriter": "writer",
+    "EventsRead": "readers.position",
+    "GroupCheckpoint": "readers.future",
+    "GroupLag": "readers.lag",
+    "GroupRetention": "readers.configuration",
     "KeyRange": "model",
+    "Position": "readers.position",
     "PravegaSparkError": "errors",
+    "ReaderGroup": "readers.group",
+    "ReaderGroupConfiguration": "readers.configuration",
     "RetentionPolicy": "config",
     "ScalingPace": "config",
     "ScalingPolicy": "config",
     "Segment": "model",
+    "SegmentLag": "readers.lag",
     "SegmentRange": "model",
     "SegmentRecord": "engine.records",
     "StreamConfiguration": "config",
@@ -105,6 +133,7 @@ _HOMES = {
     "TransactionInfo": "model",
     "TransactionStatus": "model",
     "TransactionalWriter": "txn.writer",
+    "Truncated": "engine.truncation",
     "json_deserializer": "reader",
     "json_serializer": "writer",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pravega_spark.config import (
@@ -24,7 +24,13 @@ from pravega_spark.engine.store.probe import ensure_probed
 from pravega_spark.engine.stream import Stream, StreamView, open_stream
 from pravega_spark.engine.sweeping import SweepResult
 from pravega_spark.engine.truncation import Truncated
-from pravega_spark.errors import InvalidConfiguration, InvalidInput, NoSuchScope, NoSuchStream
+from pravega_spark.errors import (
+    InvalidConfiguration,
+    InvalidInput,
+    NoSuchScope,
+    NoSuchStream,
+    ScopeNotEmpty,
+)
 from pravega_spark.model import (
     Epoch,
     Event,
@@ -39,6 +45,14 @@ from pravega_spark.model import (
 )
 from pravega_spark.names import MAX_SCOPE_LENGTH, check_scope, is_name, split_stream
 from pravega_spark.reader import EventReader
+from pravega_spark.readers.configuration import (
+    CHECKPOINT_INTERVAL,
+    MAX_OUTSTANDING_CHECKPOINTS,
+    REFRESH,
+    GroupRetention,
+    ReaderGroupConfiguration,
+)
+from pravega_spark.readers.group import GROUPS_FOLDER, ReaderGroup, groups_of
 from pravega_spark.retention import subscribers
 from pravega_spark.retention.auto import StreamRetention
 from pravega_spark.scaling import manual
@@ -101,16 +115,25 @@ class StreamManager:
         return [name for name in folders if self._scope(name).state() == ACTIVE]
 
     def delete_scope(self, scope: str, *, recursive: bool = False) -> bool:
-        """Delete an empty scope; False if there is none. ``recursive`` deletes its streams first.
+        """Delete an empty scope; False if there is none. ``recursive`` deletes what is in it first.
 
-        Raises ScopeNotEmpty. A recursive deletion first refuses new streams, then seals and
-        deletes every stream; a repeated call finishes one that was interrupted.
+        Raises ScopeNotEmpty. A recursive deletion first refuses new streams, then deletes every
+        reader group, and seals and deletes every stream; a repeated call finishes one that was
+        interrupted.
         """
         found = self._scope(scope)
         if found.state() == DELETED:
             return False
+        groups = groups_of(self._store, scope)
+        if groups and not recursive:
+            raise ScopeNotEmpty(
+                f"scope {scope} holds {len(groups)} reader groups, such as {groups[0]}: delete "
+                "them first, or delete the scope with recursive=True."
+            )
         if recursive:
             found.fence()
+            for group in groups:
+                self.delete_reader_group(group)
             with contextlib.suppress(NoSuchScope):  # another finished it meanwhile
                 for name in found.rows():
                     stream = f"{scope}/{name}"
@@ -271,17 +294,22 @@ class StreamManager:
     def sweep_scope(
         self, scope: str, *, grace: str | float = "1 day", retain: str | float = "30 days"
     ) -> SweepResult:
-        """Delete what the scope's own table needs no more, by the rules of :meth:`sweep_stream`.
+        """Delete what the scope's own tables need no more, by the rules of :meth:`sweep_stream`.
 
-        Its streams are left alone: each is swept by itself. Raises NoSuchScope.
+        These are its index of streams and its reader groups, deleted ones too; the counts are of
+        all, the marks of the index. Its streams are swept each by itself. Raises NoSuchScope.
         """
         found = self._scope(scope)
         found.check_exists()
-        return sweeping.sweep_table(
-            found.table.log,
-            grace_ms=parse_duration_ms("grace", grace),
-            retain_ms=parse_duration_ms("retain", retain),
-        )
+        ages_ms = {
+            "grace_ms": parse_duration_ms("grace", grace),
+            "retain_ms": parse_duration_ms("retain", retain),
+        }
+        result = sweeping.sweep_table(found.table.log, **ages_ms)
+        for name in self._store.folders(f"{scope}/{GROUPS_FOLDER}"):
+            group = sweeping.sweep_table(self._group(f"{scope}/{name}").log, **ages_ms)
+            result = sweeping.summed(result, group)
+        return result
 
     def tags(self, stream: str) -> frozenset[str]:
         """Return the stream's tags."""
@@ -396,6 +424,53 @@ class StreamManager:
         limit_ms = parse_duration_ms("the limit of prepared transactions", prepared_limit)
         return tending.tend(self._stream(stream), prepared_limit_ms=limit_ms)
 
+    # Reader groups
+
+    def create_reader_group(
+        self,
+        group: str,
+        streams: Iterable[str] | Mapping[str, Any],
+        *,
+        retention: GroupRetention | str = GroupRetention.NONE,
+        refresh: str | float = REFRESH,
+        checkpoint_interval: str | float | None = CHECKPOINT_INTERVAL,
+        max_outstanding_checkpoints: int = MAX_OUTSTANDING_CHECKPOINTS,
+    ) -> ReaderGroup:
+        """Create a reader group ``scope/group``; one that exists with this configuration is kept.
+
+        ``streams`` are names, or a mapping from each to its start cut or (start, end); they may
+        be of any scopes. ``retention`` "automatic" or "manual" makes the streams keep what the
+        group has not read, if their policy asks for it. Raises ConfigMismatch if it exists with
+        another configuration, NoSuchScope, NoSuchStream, InvalidName, InvalidStreamCut.
+        """
+        found = self._group(group)
+        self._scope(group.partition("/")[0]).check_exists()
+        found.create(
+            ReaderGroupConfiguration(
+                streams,
+                retention=retention,
+                refresh=refresh,
+                checkpoint_interval=checkpoint_interval,
+                max_outstanding_checkpoints=max_outstanding_checkpoints,
+            )
+        )
+        return found
+
+    def reader_group(self, group: str) -> ReaderGroup:
+        """Return a reader group that exists. Raises NoSuchReaderGroup."""
+        found = self._group(group)
+        found.state()
+        return found
+
+    def list_reader_groups(self, scope: str) -> list[str]:
+        """Return the names ``scope/group`` of a scope's reader groups, sorted."""
+        self._scope(scope).check_exists()
+        return groups_of(self._store, scope)
+
+    def delete_reader_group(self, group: str) -> bool:
+        """Delete a reader group, which then holds no data; False if there is none."""
+        return self._group(group).delete()
+
     # Writing and reading
 
     def create_writer(
@@ -452,6 +527,9 @@ class StreamManager:
     ) -> list[SegmentRange]:
         """Return the ranges of every segment between two cuts: work for any number of processes."""
         return self.create_reader(stream).ranges(start, end)
+
+    def _group(self, group: str) -> ReaderGroup:
+        return ReaderGroup(self._store, group, self._stream, self._runtime)
 
     def _scope(self, scope: str) -> Scope:
         return Scope(self._store, scope, self._runtime)

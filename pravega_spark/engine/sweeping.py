@@ -68,11 +68,16 @@ def sweep(stream: Stream, *, grace_ms: int, retain_ms: int, completed_ms: int) -
 
     events = _finish(stream.log, marks, grace_ms, leaving)
     history = sweep_table(history_log(stream), grace_ms=grace_ms, retain_ms=retain_ms)
+    return summed(events, history)
+
+
+def summed(first: SweepResult, second: SweepResult) -> SweepResult:
+    """Return the first result with what was deleted in both."""
     return replace(
-        events,
-        files=events.files + history.files,
-        size_bytes=events.size_bytes + history.size_bytes,
-        commits=events.commits + history.commits,
+        first,
+        files=first.files + second.files,
+        size_bytes=first.size_bytes + second.size_bytes,
+        commits=first.commits + second.commits,
     )
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from pravega_spark.config import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS
 from pravega_spark.engine.crashpoints import crash_point
+from pravega_spark.engine.log import Log
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import Stream, StreamView
@@ -88,6 +89,11 @@ class ReaderGroup:
         self.sync: Synchronizer[GroupState] = Synchronizer(store, path, GroupCodec(), runtime)
         self._streams, self._holds = streams, Holds(streams)
         self._leases = Leases(store, path)
+
+    @property
+    def log(self) -> Log:
+        """The log of the group's table: its history, and what a sweep works on."""
+        return self.sync.table.log
 
     # ------------------------------------------------------------------------------------ its life
 

@@ -21,6 +21,7 @@ from pravega_spark.engine.store.fault_plans import Rule
 from pravega_spark.engine.store.faults import Fault
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import (
+    ConfigMismatch,
     CorruptChunk,
     CorruptLog,
     ForeignTable,
@@ -29,6 +30,7 @@ from pravega_spark.errors import (
     InvalidName,
     InvalidStreamCut,
     NoSuchEvent,
+    NoSuchReaderGroup,
     NoSuchScope,
     NoSuchSegment,
     NoSuchStream,
@@ -655,3 +657,51 @@ def test_clock_that_goes_backwards_breaks_nothing(store: Spy) -> None:
 
 def test_scope_of_the_system_clock_and_a_fake_one_are_the_same(store: Spy) -> None:
     assert Scope(store, "s", SYSTEM).rows() == Scope(store, "s", FakeRuntime()).rows() == {}
+
+
+# ------------------------------------------------------------------------------- reader groups
+
+
+def test_reader_groups_are_created_listed_opened_and_deleted(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path)
+    with pytest.raises(NoSuchScope):
+        manager.create_reader_group("nyc/board", ["nyc/flights"])
+    manager.create_scope("nyc")
+    manager.create_stream("nyc/flights")
+    with manager.create_writer("nyc/flights") as writer:
+        writer.write_event(b"UA1545", "UA")
+    group = manager.create_reader_group("nyc/board", ["nyc/flights"])
+    assert manager.list_reader_groups("nyc") == ["nyc/board"]
+    with group.create_reader("one") as reader:
+        read = reader.read_next_event(timeout=10)
+        assert read.event is not None
+        assert read.event.data == b"UA1545"
+    assert manager.reader_group("nyc/board").online_readers() == []
+    assert manager.create_reader_group("nyc/board", ["nyc/flights"]).generation == group.generation
+    with pytest.raises(ConfigMismatch, match="nyc/board exists with another configuration"):
+        manager.create_reader_group("nyc/board", ["nyc/flights"], refresh="1 s")
+    assert manager.delete_reader_group("nyc/board")
+    assert not manager.delete_reader_group("nyc/board")
+    assert manager.list_reader_groups("nyc") == []
+    with pytest.raises(NoSuchReaderGroup):
+        manager.reader_group("nyc/board")
+
+
+def test_scope_with_a_group_is_deleted_only_recursively_and_swept_with_it(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("nyc")
+    manager.create_stream("nyc/flights")
+    group = manager.create_reader_group("nyc/board", ["nyc/flights"])
+    before = len(list((tmp_path / "nyc" / "_reader_groups" / "board" / "data").rglob("*.parquet")))
+    for name in ("a", "b", "c"):
+        group.create_reader(name).close()
+    manager.sweep_scope("nyc", grace="0 s", retain="0 s")
+    manager.sweep_scope("nyc", grace="0 s", retain="0 s")
+    after = len(list((tmp_path / "nyc" / "_reader_groups" / "board" / "data").rglob("*.parquet")))
+    assert after <= before + 2
+    manager.seal_stream("nyc/flights")
+    manager.delete_stream("nyc/flights")
+    with pytest.raises(ScopeNotEmpty, match="1 reader groups, such as nyc/board"):
+        manager.delete_scope("nyc")
+    assert manager.delete_scope("nyc", recursive=True)
+    assert not manager.scope_exists("nyc")
