@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from pravega_spark.engine.crashpoints import CRASH_VARIABLE
 from pravega_spark.engine.store.faults import Fault
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import TransactionStatus
+from pravega_spark.txn import controller
 from tests.faults.ledgers import LOSSES, POINTS, Ledgers, Met
 from tests.faults.test_processes import PROJECT, finish, ready
 from tests.faults.transacting import KEYS, LINES
@@ -177,3 +179,44 @@ def test_stalled_process_learns_that_its_successor_aborted_its_transaction(root:
         assert writer.get_transaction(transaction_id).status is TransactionStatus.ABORTED
         assert writer.last_note is None
     assert by_key(root) == {"k0": ["newer"]}
+
+
+# ------------------------------------------------------------------------- on every storage
+
+
+@pytest.fixture(params=["local", "memory", pytest.param("s3", marks=pytest.mark.s3)])
+def manager(request: pytest.FixtureRequest, tmp_path: Path) -> StreamManager:
+    """A manager of an empty root on the system's clocks."""
+    if request.param == "s3":
+        s3 = request.getfixturevalue("s3")
+        root, options = f"s3://{s3.bucket}/transactions-{tmp_path.name}", s3.options
+    else:
+        root = str(tmp_path) if request.param == "local" else f"memory://{tmp_path.name}"
+        options = {}
+    made = StreamManager(root, storage_options=options)
+    made.create_scope("s")
+    made.create_stream(STREAM, StreamConfiguration(ScalingPolicy.by_event_rate(9, minimum=2)))
+    return made
+
+
+def test_transactions_live_roll_and_expire_by_the_clock_of_the_storage(
+    manager: StreamManager,
+) -> None:
+    with manager.create_transactional_writer(STREAM, "w") as writer:
+        late, kept = writer.begin_transaction(), writer.begin_transaction()
+        for n in range(20):
+            late.write_event(f"late {n}", f"k{n}")
+        manager.scale_stream(STREAM, [0], [(0, 0.25), (0.25, 0.5)])
+        late.commit("noted")
+        assert writer.last_note == "noted"
+        kept.ping()
+
+        stream = manager._stream(STREAM)
+        times = {"lease_ms": 1_000, "execution_ms": 10_000}
+        lost = controller.begin(stream, 1, **times).transaction_id
+        assert manager.tend_transactions(STREAM).aborted == {}
+        time.sleep(2.2)
+        assert list(manager.tend_transactions(STREAM).aborted) == [lost]
+        assert [info.transaction_id for info in manager.list_transactions(STREAM)] == [kept.id]
+    assert len(list(manager.read(STREAM))) == 20
+    assert manager.stream_info(STREAM).epoch == 3

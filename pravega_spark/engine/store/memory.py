@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,10 @@ _NAMED: weakref.WeakValueDictionary[str, MemoryStore] = weakref.WeakValueDiction
 _private = itertools.count(1)
 
 
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Object:
     data: bytes
@@ -26,7 +31,8 @@ class _Object:
 class MemoryStore:
     """A dict with the semantics of an object store; deterministic, and gone with the process.
 
-    The default clock is the number of writes so far, so the same calls give the same listing.
+    The default clock is the number of writes so far, so the same calls give the same listing;
+    a named store, which several parts of a process share by its URL, has the time of day.
     Every change is one operation of a dict, so threads need no lock.
     """
 
@@ -43,7 +49,7 @@ class MemoryStore:
     def named(cls, name: str) -> MemoryStore:
         """Return this process's store of that name, made if there is none."""
         store = _NAMED.get(name)
-        return cls(name) if store is None else store
+        return cls(name, clock_ms=_now_ms) if store is None else store
 
     @property
     def url(self) -> str:

@@ -8,6 +8,7 @@ import os
 import pickle
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,15 @@ def test_memory_is_named_and_kept() -> None:
     private = MemoryStore()
     assert pickle.loads(pickle.dumps(private)) is private
     assert private is not MemoryStore()
+
+
+def test_memory_by_its_url_has_the_time_of_day(tmp_path: Path) -> None:
+    """Leases are judged by it, and would run out by the number of writes."""
+    store = open_store(f"memory://{tmp_path.name}")
+    for _ in range(3):
+        store.put("x", b"")
+    (entry,) = store.list("")
+    assert 0 <= time.time() * 1_000 - entry.modified_ms < 60_000
 
 
 @pytest.mark.parametrize("url", ["hdfs://namenode:8020/x", "viewfs://cluster/x", "HDFS://n/x"])
