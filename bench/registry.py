@@ -25,16 +25,20 @@ def benchmarks(only: list[str] | None = None) -> dict[str, Benchmark]:
         append,
         backlog,
         frames,
+        manual_scale,
         memory,
         micro_batch,
         opening,
         pipeline,
+        recut,
         retention,
         scaling,
         tail,
+        transactions,
     )
 
-    order = [append, pipeline, tail, opening, retention, scaling, memory]
+    order = [append, pipeline, tail, opening]
+    order += [transactions, manual_scale, recut, scaling, retention, memory]
     order += [frames, backlog, micro_batch]
     modules = [module.__name__ for module in order]
     found = sorted(_registry.items(), key=lambda item: modules.index(item[1].__module__))

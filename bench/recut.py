@@ -1,0 +1,56 @@
+"""A staged batch whose segment is split before its commit: its chunks are cut anew by key."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+
+from bench.context import Context
+from bench.data import table
+from bench.figures import Figure
+from bench.measure import interleave, ratio, timed
+from bench.registry import benchmark
+from pravega_spark import KeyRange
+from pravega_spark.engine.chunk import StagedChunk, stage
+from pravega_spark.engine.reroute import reroute
+from pravega_spark.engine.routing import Router, split
+from pravega_spark.engine.stream import open_stream
+
+
+@benchmark
+def recut(context: Context) -> Iterator[Figure]:
+    """Read, route, write and fsync again, as the commit does it; the commit itself is apart."""
+    count = context.size(1_000_000, 5_000)
+    name = context.create("recut", 1)
+    stream = open_stream(context.root, name)
+    events = table(count)
+    view = stream.view()
+    (segment,) = view.active.segments
+    staged = stage(stream.store, stream.path, view.version, segment.segment_id, events, name="old")
+    halves = [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)]
+    context.manager.scale_stream(name, [segment.segment_id], halves)
+    after = stream.view()
+
+    def again() -> list[StagedChunk]:
+        moved = reroute(stream, after, view.version, staged, {})
+        assert sum(chunk.rows for chunk in moved) == count
+        return moved
+
+    def anew() -> None:
+        for segment_id, part in split(events, Router(after.active.segments)):
+            token = stream.runtime.token()
+            stage(stream.store, stream.path, after.version, segment_id, part, name=token)
+
+    sides = {"again": lambda: count / timed(again), "anew": lambda: count / timed(anew)}
+    interleave(1, sides)
+    found = interleave(context.size(7, 2), sides)
+    yield Figure(
+        f"re-cutting a staged batch of {count:,} events after a split",
+        statistics.median(found["again"]),
+        "events/s",
+        "routing and staging the same batch from memory",
+        statistics.median(found["anew"]),
+        ratio(found["again"], found["anew"]),
+        note=f"{len(staged)} chunks of 100-byte events; best {max(found['again']):,.0f}/s",
+        limited_by="writing Parquet with zstd, once more than without a scale; then the fsyncs",
+    ).within(at_least=1_000_000)
