@@ -73,16 +73,11 @@ def _recut(
     batches = read(stream.store, stream.path, ref, 0, chunk.rows)
     events = pa.Table.from_batches(batches)
     token = stream.runtime.token()
+
+    def staged(part: tuple[int, pa.Table]) -> list[StagedChunk]:
+        segment_id, rows = part
+        name = f"recut-{token}-{segment_id}"
+        return stage(stream.store, stream.path, staging_version, segment_id, rows, name=name)
+
     parts = split(events, Router(view.active.segments))
-    return [
-        new
-        for segment_id, part in parts
-        for new in stage(
-            stream.store,
-            stream.path,
-            staging_version,
-            segment_id,
-            part,
-            name=f"recut-{token}-{segment_id}",
-        )
-    ]
+    return [new for chunks in stream.runtime.each(staged, parts) for new in chunks]
