@@ -11,7 +11,8 @@ from pravega_spark.engine.batches import Routed, stage_routed
 from pravega_spark.engine.chunk import StagedChunk, encode_events
 from pravega_spark.engine.routing import Router
 from pravega_spark.engine.stream import Stream
-from pravega_spark.model import Segment
+from pravega_spark.errors import InvalidInput
+from pravega_spark.model import Segment, segment_text
 from pravega_spark.txn.manifests import chunk_folder
 
 
@@ -66,6 +67,22 @@ class Buffer:
         self._keys += [routing_key] * len(events)
         self._times_us += [time_us] * len(events)
         self._size_bytes += sum(map(len, events))
+
+    def check(self, chunks: Sequence[StagedChunk]) -> None:
+        """Raise InvalidInput for chunks that no commit of this transaction could place.
+
+        A commit carries out all that is decided: one that cannot be placed would stop them all.
+        """
+        here = f"data/{chunk_folder(self._id)}/"
+        segment_ids = {segment.segment_id for segment in self._segments}
+        for chunk in chunks:
+            inside = chunk.path.startswith(here) and chunk.rows > 0
+            if not inside or (segment_ids and chunk.segment_id not in segment_ids):
+                raise InvalidInput(
+                    f"{chunk.path} ({chunk.rows} events of segment "
+                    f"{segment_text(chunk.segment_id)}) is no chunk of transaction {self._id}: "
+                    f"such are staged in {here}, for the segments of epoch {self._epoch}."
+                )
 
     def stage(self) -> None:
         """Store what is in memory."""

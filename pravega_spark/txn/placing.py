@@ -27,6 +27,7 @@ class Placing:
         self._now_ms = now_ms
         self._interrupted: Epoch | None = None
         """The epoch that was active before the commit rolled."""
+        self._holders: dict[int, int | None] = {}
 
     @property
     def rolled(self) -> bool:
@@ -54,15 +55,24 @@ class Placing:
 
     def _moved(self, chunks: Iterable[StagedChunk]) -> list[StagedChunk] | None:
         """Return the chunks in the active segments that hold all their keys, or None."""
-        found: dict[int, int] = {}
-        for segment_id in {chunk.segment_id for chunk in chunks}:
-            active = targets(self._draft, segment_id)
-            if len(active) != 1:
+        moved = []
+        for chunk in chunks:
+            segment_id = self._holder(chunk.segment_id)
+            if segment_id is None:
                 return None
-            found[segment_id] = active[0].segment_id
-        return [replace(chunk, segment_id=found[chunk.segment_id]) for chunk in chunks]
+            same = segment_id == chunk.segment_id
+            moved.append(chunk if same else replace(chunk, segment_id=segment_id))
+        return moved
+
+    def _holder(self, segment_id: int) -> int | None:
+        """Return the active segment that holds all keys of a segment, None if there is none."""
+        if segment_id not in self._holders:
+            found = targets(self._draft, segment_id)
+            self._holders[segment_id] = found[0].segment_id if len(found) == 1 else None
+        return self._holders[segment_id]
 
     def _repeat(self, source: Epoch) -> None:
         before = self._draft.active
         created_ms = max(self._now_ms, before.created_ms + 1)
         self._draft.switch(epochs.duplicate(source, before.number + 1, created_ms))
+        self._holders.clear()

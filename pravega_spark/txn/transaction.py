@@ -140,9 +140,11 @@ class Transaction:
 
         False if they are in it already, by a call that got no answer. With a ``writer`` also if
         the number is not above that writer's last: it is a repetition, and its chunks are not
-        needed. Raises TxnFailed if the transaction takes no more, and only if they are not in it.
+        needed. Raises TxnFailed if the transaction takes no more, and only if they are not in it;
+        InvalidInput for chunks that are not of this transaction.
         """
         asked = chunks = tuple(chunks)
+        self._buffer.check(chunks)
 
         def decide(entries: Sequence[Manifest]) -> Manifest | None:
             nonlocal asked

@@ -4,6 +4,7 @@ import multiprocessing
 import pickle
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -528,6 +529,20 @@ def test_numbered_write_happens_once_and_numbers_of_writers_are_apart(world: Wor
     txn.commit()
     assert not other.add(staged_for(txn, world.stream, b"late"), writer="q", number=1)
     assert world.events() == [b"1", b"r"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"path": "data/v0/x"}, {"rows": 0}, {"segment_id": 2}],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_chunk_that_no_commit_could_place_is_refused(world: World, wrong: dict[str, Any]) -> None:
+    """It would stop the commits of all transactions of the stream."""
+    txn = begun(world.stream)
+    chunks = [replace(chunk, **wrong) for chunk in staged_for(txn, world.stream, b"x")]
+    with pytest.raises(InvalidInput, match=f"is no chunk of transaction {txn.id}: such are staged"):
+        txn.add(chunks)
+    assert world.folder(txn) == []
 
 
 def test_write_that_is_in_a_transaction_that_is_being_aborted_is_not_told_to_be_in(
