@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import multiprocessing
 import pickle
 import threading
 from collections.abc import Callable
@@ -35,10 +34,19 @@ from pravega_spark.errors import (
 )
 from pravega_spark.model import TransactionStatus
 from pravega_spark.txn import tending
-from pravega_spark.txn.manifests import chunk_folder, folder
+from pravega_spark.txn.manifests import chunk_folder
 from pravega_spark.txn.transaction import Transaction
 from tests.support import Spy, again, at_crash_point, events_of, make_stream, scale
-from tests.unit.txn.world import LEASE_MS, World, begun, brought_to, decide_abort, story, written
+from tests.unit.txn.world import (
+    LEASE_MS,
+    World,
+    begun,
+    brought_to,
+    decide_abort,
+    story,
+    told_by_child,
+    written,
+)
 
 OPEN, PREPARED = TransactionStatus.OPEN, TransactionStatus.PREPARED
 COMMITTING, COMMITTED = TransactionStatus.COMMITTING, TransactionStatus.COMMITTED
@@ -838,23 +846,5 @@ def test_forked_child_is_refused_at_once_even_if_the_lock_was_held(world: World)
                 results.put(type(error).__name__)
         results.put(txn.keep_alive())
 
-    context = multiprocessing.get_context("fork")
-    results = context.Queue()
-    held, release = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with txn._lock:
-            held.set()
-            release.wait(60)
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    held.wait(60)
-    process = context.Process(target=child, args=(results,))
-    process.start()
-    told = [results.get(timeout=60) for _ in range(len(calls) + 1)]
-    release.set()
-    holder.join()
-    process.join()
+    told = told_by_child(child, len(calls) + 1, txn._lock)
     assert told == [ForkedProcess.__name__] * len(calls) + [False]
-    assert folder(world.stream, txn.id)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import pickle
 import threading
 import time
@@ -36,7 +35,7 @@ from pravega_spark.txn.transaction import Transaction
 from pravega_spark.txn.writer import TransactionalWriter
 from pravega_spark.writer import EventStreamWriter
 from tests.support import Spy, again, all_events, at_crash_point, make_stream
-from tests.unit.txn.world import LEASE_MS, World, begun, written
+from tests.unit.txn.world import LEASE_MS, World, begun, told_by_child, written
 
 OPEN, PREPARED = TransactionStatus.OPEN, TransactionStatus.PREPARED
 COMMITTING, COMMITTED = TransactionStatus.COMMITTING, TransactionStatus.COMMITTED
@@ -457,24 +456,7 @@ def test_forked_child_cannot_use_the_writer_and_may_close_it(world: World) -> No
         writer.close()
         results.put("closed")
 
-    context = multiprocessing.get_context("fork")
-    results = context.Queue()
-    held, release = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with writer._changed:
-            held.set()
-            release.wait(60)
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    held.wait(60)
-    process = context.Process(target=child, args=(results,))
-    process.start()
-    told = [results.get(timeout=60) for _ in range(3)]
-    release.set()
-    holder.join()
-    process.join()
+    told = told_by_child(child, 3, writer._changed)
     assert told == [ForkedProcess.__name__, ForkedProcess.__name__, "closed"]
     txn.commit()
     writer.close()

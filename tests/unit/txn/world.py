@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import threading
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from pravega_spark.engine.actions import Commit
@@ -122,3 +125,30 @@ def story(commit: Commit) -> list[dict[str, Any]]:
 
 def carried_out(stream: Stream) -> None:
     carrying.carry_out(stream)
+
+
+def told_by_child(
+    child: Callable[[Any], None], count: int, lock: AbstractContextManager[Any]
+) -> Any:
+    """What a forked child puts into its queue, while a thread of the parent holds a lock."""
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    held, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            release.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    try:
+        assert held.wait(60)
+        process = context.Process(target=child, args=(results,), daemon=True)
+        process.start()
+        told = [results.get(timeout=20) for _ in range(count)]
+        process.join()
+        return told
+    finally:
+        release.set()
+        holder.join()
