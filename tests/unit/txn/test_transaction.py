@@ -258,19 +258,22 @@ def test_status_of_what_ends_meanwhile_never_goes_back(world: World, between: in
 
 @pytest.mark.parametrize("wait", [True, False])
 @pytest.mark.parametrize("aborted", [True, False])
+@pytest.mark.parametrize("late", [True, False])
 def test_mark_that_comes_after_the_end_decides_nothing_and_tells_so(
-    world: World, aborted: bool, wait: bool
+    world: World, late: bool, aborted: bool, wait: bool
 ) -> None:
     """The process stalls before its mark; meanwhile another ends it and clears the folder."""
     txn = written(world.stream, [("a", b"x")])
+    if late:
+        txn.write_event(b"y", "a")
     state = ABORTED if aborted else COMMITTED
 
     def end() -> None:
         brought_to(state, world.process(), txn.id, cleared=True)
 
     with at_crash_point("txn.deciding", end):
-        if aborted:
-            with pytest.raises(TxnFailed, match="was aborted"):
+        if aborted or late:
+            with pytest.raises(TxnFailed, match="was aborted" if aborted else "final: 1 events"):
                 txn.commit(wait=wait)
         else:
             txn.commit(wait=wait)
@@ -435,6 +438,27 @@ def test_events_of_a_manifest_whose_fate_was_unknown_are_there_once(
     assert world.events() == [b"w", b"x", b"y"][: 3 if last == "flush" else 2]
 
 
+@pytest.mark.parametrize("wait", [True, False])
+@pytest.mark.parametrize("lands", [True, False])
+def test_events_of_a_flush_whose_fate_was_unknown_are_in_the_commit_once(
+    world: World, lands: bool, wait: bool
+) -> None:
+    txn = begun(world.stream)
+    txn.write_event(b"x", "a")
+    world.store.rules.add(
+        Rule(Fault.LOSE_ANSWER if lands else Fault.DELAY, "put_if_absent", MARK),
+        Rule(StoreError("down"), "get", MARK),
+    )
+    with pytest.raises(CommitUnknown):
+        txn.flush()
+    world.store.rules.clear()
+    txn.write_event(b"y", "a")
+    txn.commit(wait=wait)
+    world.store.deliver()
+    tending.tend(world.process())
+    assert world.events() == [b"x", b"y"]
+
+
 @pytest.mark.parametrize("lands", [True, False])
 def test_commit_of_unknown_fate_that_another_carried_out_and_cleared_is_known(
     world: World, lands: bool
@@ -476,15 +500,23 @@ def test_events_written_after_a_commit_of_unknown_fate_are_not_taken_for_committ
     assert world.events() == [b"x"]
 
 
-def test_commit_by_another_leaves_out_what_was_not_flushed_and_that_is_told(world: World) -> None:
+@pytest.mark.parametrize("wait", [True, False])
+@pytest.mark.parametrize("known", ["nothing", "the mark", "the end"])
+def test_commit_by_another_leaves_out_what_was_not_flushed_and_that_is_told(
+    world: World, known: str, wait: bool
+) -> None:
     txn = written(world.stream, [("a", b"x")])
     txn.write_event(b"y", "a")
     txn.write_event(b"z", "a")
     Transaction(world.process(), txn.id).commit(wait=False)
-    assert txn.status is COMMITTING
+    if known != "nothing":
+        assert txn.status is COMMITTING
+    if known == "the end":
+        tending.tend(world.process())
+    for _ in range(2):
+        with pytest.raises(TxnFailed, match=r"final: 2 events of this one .* Write them in anoth"):
+            txn.commit(wait=wait)
     tending.tend(world.process())
-    with pytest.raises(TxnFailed, match=r"final: 2 events of this one .* Write them in another"):
-        txn.commit()
     assert world.events() == [b"x"]
 
 
