@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from pravega_spark.config import CLEANUP_WAIT_SECONDS, ScalingPolicy, StreamConfiguration
-from pravega_spark.engine import crashpoints, epochs, lifecycle
+from pravega_spark.engine import crashpoints, epochs, hygiene, lifecycle
 from pravega_spark.engine.actions import PROTOCOL, Add, Body, Remove, new_table
 from pravega_spark.engine.append import Appended, Identity, append
 from pravega_spark.engine.chunk import StagedChunk, encode_events, stage
@@ -97,6 +98,13 @@ def memory(runtime: FakeRuntime) -> MemoryStore:
 
 def faulty(inner: Store, plan: Plan) -> FaultyStore:
     return FaultyStore(inner, plan)
+
+
+def files_below(folder: Path) -> dict[Path, int]:
+    """When each file below a folder was written last, once this process's log hygiene rests."""
+    for worker in list(hygiene._workers.values()):
+        worker.submit(int).result()
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
 class at_crash_point:

@@ -33,7 +33,7 @@ from tests.faults.bank_audit import Books
 
 PROJECT = Path(__file__).parents[2]
 SEED = os.environ.get("BANK_SEED", "1")
-COUNT = int(os.environ.get("BANK_TRANSFERS", "60"))
+COUNT = int(os.environ.get("BANK_TRANSFERS", "40"))
 """Transfers of each teller."""
 STRIKES = COUNT // 6
 """So often somebody is killed, or stopped and replaced, besides the crash points."""
@@ -118,24 +118,22 @@ class Nemesis:
             Actor(
                 name,
                 ["teller", str(root), name, seed, str(COUNT)],
-                self._crashes(),
+                crashes,
                 root.parent / f"{name}.acks",
             )
-            for name in TELLERS
+            for name, crashes in zip(TELLERS, self._crashes(), strict=True)
         ]
-        crashes = [f"{point}:{self.dice.randint(1, 9)}" for point in POINTS[-2:]]
+        crashes = [f"commit.applied:{self.dice.randint(1, 9)}"]
         command = ["scaler", str(root), "scaler", seed, str(self.stop)]
         self.scaler = Actor("scaler", command, crashes, root.parent / "scaler.out")
         self.stopped: list[tuple[float, subprocess.Popen[bytes]]] = []
         self.fenced = 0
 
-    def _crashes(self) -> list[str]:
-        """Return every point once, in another order for each teller."""
-        points = list(POINTS)
-        self.dice.shuffle(points)
-        return [
-            f"{point}:{self.dice.randint(1, 8 if 'commit' in point else 3)}" for point in points
-        ]
+    def _crashes(self) -> list[list[str]]:
+        """Deal the crash points out to the tellers: each of them once for twenty transfers."""
+        points = [p for _ in range(COUNT // 20) for p in self.dice.sample(POINTS, len(POINTS))]
+        named = [f"{p}:{self.dice.randint(1, 8 if p.startswith('commit') else 3)}" for p in points]
+        return [named[number :: len(TELLERS)] for number in range(len(TELLERS))]
 
     def run(self) -> None:
         """Run until every teller has done all its transfers."""

@@ -27,6 +27,7 @@ from pravega_spark import (
 from pravega_spark.engine.stream import open_stream
 from pravega_spark.model import StreamCut
 from pravega_spark.retention.subscribers import publish, subscribe
+from tests.support import files_below
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 JOB = REPOSITORY / "jobs" / "retention.py"
@@ -132,11 +133,11 @@ def test_each_stream_is_truncated_by_its_policy_and_its_subscribers_and_sampled(
 def test_a_dry_run_explains_and_changes_nothing(
     spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
+    before = files_below(root)
     status, found, text = run(capsys, spark, root, "--dry-run", "--expire", "1 ms")
     assert status == 0, text
     assert (found["truncated"], found["dry_run"], found["expired"]) == (1, True, 1)
-    after = {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
+    after = files_below(root)
     assert after == before
 
 

@@ -170,7 +170,7 @@ def tell(root: Path, *, sealed: bool = True) -> Story:
         [first.segment_id, third.segment_id, fourth.segment_id],
         [(low, middle), (middle, high), (third.key_range.low, fourth.key_range.high)],
     )
-    story.did("SCALE")
+    story.did("SCALE STREAM")
     clock.set(START_US - 3_600_000_000)  # a clock that was set back: commit times go on rising
     with manager.create_writer(STREAM, writer_id="ingest") as ingest:
         story.did("OPEN WRITER", "ingest")

@@ -71,7 +71,7 @@ def _history(snapshot: Snapshot | None) -> Body:
         domains[f"{SEGMENT_PREFIX}{record.segment_id}"] = record.encode()
     before = decode_stream(snapshot.domains[STREAM_DOMAIN])
     last = replace(before, active_epoch=EPOCHS - 1, next_segment_number=EPOCHS)
-    return Body("SCALE", domains={**domains, STREAM_DOMAIN: last.encode()})
+    return Body("SCALE STREAM", domains={**domains, STREAM_DOMAIN: last.encode()})
 
 
 @pytest.fixture(scope="module")
