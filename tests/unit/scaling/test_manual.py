@@ -279,6 +279,14 @@ def test_segment_that_a_rolling_transaction_repeated_is_meant_by_its_old_id_too(
     assert scales(stream) == 2
 
 
+def test_same_request_again_finds_its_epoch_over_a_rolling_transaction(stream: Stream) -> None:
+    late = late_transaction(stream)
+    first = scaled(stream, [0], HALVES)
+    roll(stream, late)
+    assert scaled(again(stream), [0], HALVES) == first
+    assert scales(stream) == 1
+
+
 def test_old_and_new_ids_of_one_layout_go_together(stream: Stream) -> None:
     late = late_transaction(stream)
     scaled(stream, [0], HALVES)
