@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pravega_spark.engine import cuts
-from pravega_spark.engine.reading import read_range
-from pravega_spark.engine.stream import Stream, StreamView
-from pravega_spark.model import SegmentRange, StreamCut, segment_text
+from pravega_spark.engine.backlog import SegmentBacklog, backlog
+from pravega_spark.engine.stream import Stream
+from pravega_spark.model import segment_text
 from pravega_spark.readers.state import GroupState, Key
 
 
@@ -38,14 +37,11 @@ class GroupLag:
 
 def lag_of(state: GroupState, streams: dict[str, Stream]) -> GroupLag:
     """Return the lag behind the tails, or behind the end cuts, from the recorded positions."""
-    found: list[SegmentLag] = []
-    for name, stream in streams.items():
-        view = stream.view()
-        view.check_life(state.lives[name])
-        found += [
-            _lag(state, stream, view, rng)
-            for rng in _unread(view, state.cut(name), state.ends.get(name))
-        ]
+    found = [
+        _lag(state, segment)
+        for name, stream in streams.items()
+        for segment in backlog(stream, state.cut(name), state.ends.get(name)).segments
+    ]
     return GroupLag(
         sum(segment.events for segment in found),
         sum(segment.size_bytes for segment in found),
@@ -54,25 +50,14 @@ def lag_of(state: GroupState, streams: dict[str, Stream]) -> GroupLag:
     )
 
 
-def _unread(view: StreamView, cut: StreamCut, end: StreamCut | None) -> list[SegmentRange]:
-    here, _ = cuts.clip_to_head(view, cut)
-    there = view.tail if end is None else end
-    if not cuts.equal_or_after(view, cuts.canonical(view, there), cuts.canonical(view, here)):
-        return []
-    return cuts.ranges_between(view, here, cuts.canonical(view, there))
-
-
-def _lag(state: GroupState, stream: Stream, view: StreamView, rng: SegmentRange) -> SegmentLag:
+def _lag(state: GroupState, found: SegmentBacklog) -> SegmentLag:
+    rng = found.unread
     owned = state.assigned.get(Key(rng.stream, rng.segment_id))
-    first = SegmentRange(rng.stream, rng.life, rng.segment_id, rng.start, rng.start + 1)
-    (batch,) = read_range(stream, first, columns=("timestamp",))
-    written = batch.column("timestamp")[0].value
-    size = stream.bytes_at(rng.segment_id, rng.end, view)
     return SegmentLag(
         rng.stream,
         segment_text(rng.segment_id),
         None if owned is None else owned.reader,
         len(rng),
-        size - stream.bytes_at(rng.segment_id, rng.start, view),
-        max(0.0, (stream.runtime.now_us() - written) / 1e6),
+        found.size_bytes,
+        found.seconds,
     )
