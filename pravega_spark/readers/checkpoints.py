@@ -48,6 +48,15 @@ def initiate(
     return _settle(state), begun
 
 
+def note(state: GroupState, name: str) -> GroupState:
+    """Note where the group is as a completed checkpoint: all before its places is done."""
+    positions = dict(state.positions())
+    noted = Checkpoint(name, state.next_number, False, True, frozenset(), positions)
+    return _settle(
+        replace(state, next_number=state.next_number + 1, checkpoints=(*state.checkpoints, noted))
+    )
+
+
 def answer(state: GroupState, reader: str, number: int, offsets: Mapping[Key, int]) -> GroupState:
     """Answer a checkpoint with the reader's offsets; whoever owes nothing changes nothing.
 

@@ -2,12 +2,15 @@
 
 The group's table is the arbiter of all of it; a group that holds data tells its streams in between
 (``holds``). So a creation or reset is first noted in the group's log, then the streams take the
-hold, then the group is active; who finds it in between finishes it. The log of a deleted group
-stays, and with it the generation, which goes on when the name is created again.
+hold, then the group is active; who finds it in between finishes it. Before a group begins, and
+until it is deleted, its scope has a row of it, so that no scope is deleted around it. The log of a
+deleted group stays, and with it the generation, which goes on when the name is created again.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -16,18 +19,22 @@ from pravega_spark.config import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.log import Log
 from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.scopes import GROUP, GROUPS_FOLDER, Scope
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import Stream, StreamView
-from pravega_spark.engine.synchronizer import Synchronizer, Versioned
+from pravega_spark.engine.synchronizer import Synchronizer
 from pravega_spark.errors import (
     ConfigMismatch,
     IllegalState,
     InvalidInput,
     InvalidStreamCut,
     NoSuchReaderGroup,
+    NotFound,
+    StaleIdentity,
+    TruncatedData,
 )
 from pravega_spark.model import StreamCut
-from pravega_spark.names import check_name, check_scope
+from pravega_spark.names import check_name
 from pravega_spark.readers import checkpoints, members, progress
 from pravega_spark.readers.configuration import (
     READER_LEASE,
@@ -40,29 +47,19 @@ from pravega_spark.readers.holds import Holds
 from pravega_spark.readers.lag import GroupLag, lag_of
 from pravega_spark.readers.leases import Leases, bury, parse_reader_lease_ms
 from pravega_spark.readers.position import Position
+from pravega_spark.readers.queries import QueryMember, acknowledge
 from pravega_spark.readers.reader import Deserializer, EventStreamReader
 from pravega_spark.readers.rows import GroupCodec
 from pravega_spark.readers.state import Checkpoint, GroupState, Key, Phase
 
-GROUPS_FOLDER = "_reader_groups"
+_IMPOSSIBLE = (NotFound, InvalidInput, TruncatedData, StaleIdentity)
+"""Why a group cannot begin that was noted: its streams, or the places to start at, are gone."""
 
 
 def group_path(group: str) -> str:
     """Return the key of a group's table; raise InvalidName for what is no name of a group."""
     scope, name = split_group(group)
     return f"{scope}/{GROUPS_FOLDER}/{name}"
-
-
-def groups_of(store: Store, scope: str) -> list[str]:
-    """Return the names ``scope/group`` of a scope's groups, sorted; deleted ones are not told."""
-    folders = store.folders(f"{check_scope(scope)}/{GROUPS_FOLDER}")
-    names = [f"{scope}/{folder}" for folder in folders]
-    tables = ((name, Synchronizer(store, group_path(name), GroupCodec())) for name in names)
-    return [name for name, table in tables if _exists(table.fetch())]
-
-
-def _exists(known: Versioned[GroupState] | None) -> bool:
-    return known is not None and known.state.phase in (Phase.ACTIVE, Phase.CHANGING)
 
 
 def _first_phase(configuration: ReaderGroupConfiguration) -> Phase:
@@ -89,6 +86,8 @@ class ReaderGroup:
         self.sync: Synchronizer[GroupState] = Synchronizer(store, path, GroupCodec(), runtime)
         self._streams, self._holds = streams, Holds(streams)
         self._leases = Leases(store, path)
+        scope, self._short_name = split_group(name)
+        self._scope = Scope(store, scope, runtime)
 
     @property
     def log(self) -> Log:
@@ -100,32 +99,96 @@ class ReaderGroup:
     def create(self, configuration: ReaderGroupConfiguration) -> bool:
         """Create the group; False if it exists with this configuration.
 
-        Raises ConfigMismatch if it exists with another one; NoSuchStream, InvalidStreamCut.
+        Of several creators at once the first one's configuration is taken. Raises ConfigMismatch
+        if it exists with another one; NoSuchScope, NoSuchStream, InvalidStreamCut.
         """
-        phase = _first_phase(configuration)
-        known = self.sync.fetch()
-        if known is not None and known.state.phase is not Phase.DELETED:
-            self._finish(known.state)
+        claimed, state = False, self.settle()
+        if state is None or state.phase is Phase.DELETED:
+            claimed = self._note(0 if state is None else state.generation + 1, configuration)
+            state = self.settle()
+        if state is not None and state.configuration != configuration:
+            raise ConfigMismatch(
+                f"reader group {self.name} exists with another configuration, generation "
+                f"{state.generation}; open it as it is, or reset it to this one."
+            )
+        return claimed
+
+    def _note(self, generation: int, configuration: ReaderGroupConfiguration) -> bool:
+        """Begin a generation after noting it in the scope; False if another one has noted it."""
+        self._scope.check_exists()
         views = self._views(configuration)
-        if self.sync.fetch() is None:
-            state = progress.begin(self.name, 0, configuration, views, phase=phase)
-            if self.sync.initialise(state, "CREATE READER GROUP"):
+        progress.begin(self.name, generation, configuration, views)  # what it refuses is not noted
+        told = configuration.to_json()
+        claimed, noted = self._scope.claim_group(self._short_name, generation, told)
+        crash_point("group.create.row")
+        self._begin_noted(generation, ReaderGroupConfiguration.from_json(noted))
+        return claimed
+
+    def _begin_noted(self, generation: int, configuration: ReaderGroupConfiguration) -> None:
+        """Begin the generation that the scope has noted, unless the group has come to it.
+
+        If it cannot begin any more, its number is used up, so that nobody else begins it later.
+        """
+        try:
+            views = self._views(configuration)
+            phase = _first_phase(configuration)
+            first = progress.begin(self.name, generation, configuration, views, phase=phase)
+        except _IMPOSSIBLE:
+            self._use_up(generation, configuration)
+            raise
+        if self.sync.fetch() is None and self.sync.initialise(first, "CREATE READER GROUP"):
+            return
+
+        def generator(state: GroupState) -> tuple[GroupState | None, None]:
+            if state.generation >= generation:
+                return None, None
+            return self._begin(state, configuration, views), None
+
+        self.sync.update("CREATE READER GROUP", generator)
+
+    def _use_up(self, generation: int, configuration: ReaderGroupConfiguration) -> None:
+        ended = GroupState(self.name, generation, Phase.DELETED, configuration, {})
+        if self.sync.fetch() is None and self.sync.initialise(ended, "TAKE BACK READER GROUP"):
+            return
+
+        def generator(state: GroupState) -> tuple[GroupState | None, None]:
+            if state.generation >= generation:
+                return None, None
+            return replace(state, generation=generation), None
+
+        self.sync.update("TAKE BACK READER GROUP", generator)
+
+    def settle(self) -> GroupState | None:
+        """Finish a creation, reset or deletion that was left half made; return the newest state.
+
+        That is ACTIVE or DELETED, or None for a group that never was. Whoever comes next does
+        this, and the retention job.
+        """
+        while True:
+            known = self.sync.fetch()
+            state = None if known is None else known.state
+            if state is not None and state.phase is Phase.ACTIVE:
+                return state
+            if state is not None and state.phase is not Phase.DELETED:
                 self._finish(state)
-                return True
+            elif not self._finish_row(-1 if state is None else state.generation):
+                return state
 
-        def generator(state: GroupState) -> tuple[GroupState | None, bool]:
-            if state.phase is Phase.DELETED:
-                return self._begin(state, configuration, views), True
-            if state.configuration != configuration:
-                raise ConfigMismatch(
-                    f"reader group {self.name} exists with another configuration, generation "
-                    f"{state.generation}; open it as it is, or reset it to this one."
-                )
-            return None, False
+    def _finish_row(self, generation: int) -> bool:
+        """Carry on what left a row in the scope and no group; False if there is no row.
 
-        created = self.sync.update("CREATE READER GROUP", generator)
-        self._finish(self.sync.local.state)
-        return created
+        That is a deletion of this generation, or the creation of a later one.
+        """
+        row = self._scope.group_row(self._short_name)
+        if row is None:
+            return False
+        if row["life"] <= generation:
+            self._scope.drop_row(self._short_name, generation, GROUP)
+            return True
+        noted = ReaderGroupConfiguration.from_json(json.loads(row["configuration"]))
+        with contextlib.suppress(*_IMPOSSIBLE):
+            self._begin_noted(row["life"], noted)
+        return True
 
     def _begin(
         self,
@@ -171,20 +234,19 @@ class ReaderGroup:
             return replace(newest, phase=phase, former=frozenset()), None
 
         self.sync.update(f"{phase.value} READER GROUP", generator)
+        crash_point("group.change.done")
 
     def exists(self) -> bool:
         """Tell whether the group exists."""
-        return _exists(self.sync.fetch())
+        state = self.settle()
+        return state is not None and state.phase is Phase.ACTIVE
 
     def state(self) -> GroupState:
         """Return the newest state. Raises NoSuchReaderGroup."""
-        known = self.sync.fetch()
-        if known is not None and known.state.phase in (Phase.CHANGING, Phase.DELETING):
-            self._finish(known.state)
-            known = self.sync.fetch()
-        if known is None or known.state.phase is Phase.DELETED:
+        state = self.settle()
+        if state is None or state.phase is Phase.DELETED:
             raise NoSuchReaderGroup(f"reader group {self.name} does not exist; create it first.")
-        return known.state
+        return state
 
     def reset(
         self,
@@ -218,7 +280,7 @@ class ReaderGroup:
             return after, after.generation
 
         generation = self.sync.update("RESET READER GROUP", generator)
-        self._finish(self.sync.local.state)
+        self.settle()
         return generation
 
     def _cuts(
@@ -235,7 +297,7 @@ class ReaderGroup:
 
     def delete(self) -> bool:
         """Delete the group; False if there is none. Its readers get ReinitializationRequired."""
-        if self.sync.fetch() is None:
+        if not self.exists():
             return False
 
         def generator(state: GroupState) -> tuple[GroupState | None, bool]:
@@ -256,7 +318,7 @@ class ReaderGroup:
             )
 
         deleted = self.sync.update("DELETE READER GROUP", generator)
-        self._finish(self.sync.local.state)
+        self.settle()
         if deleted:
             self._leases.clear()
         return deleted
@@ -275,17 +337,36 @@ class ReaderGroup:
         A reader that does not read for longer than its ``lease`` is taken for dead.
         """
         self.state()
-        sync: Synchronizer[GroupState] = Synchronizer(
-            self.sync.table.log.store, group_path(self.name), GroupCodec(), self.runtime
-        )
         return EventStreamReader(
-            sync,
+            self._copy(),
             self._streams,
             reader_id,
             lease_ms=parse_reader_lease_ms(lease),
             holds=self._holds,
             deserializer=deserializer,
         )
+
+    def _copy(self) -> Synchronizer[GroupState]:
+        """Return the state as one reader sees it."""
+        store = self.sync.table.log.store
+        return Synchronizer(store, group_path(self.name), GroupCodec(), self.runtime)
+
+    def join_query(self) -> QueryMember:
+        """Let a streaming query into the group, which then has all segments.
+
+        Raises IllegalState if another one, or a reader, is alive in the group.
+        """
+        self.state()
+        return QueryMember(self._copy(), self._streams, self._leases)
+
+    def acknowledge(self, generation: int, cuts: Mapping[str, StreamCut]) -> bool:
+        """Note that a streaming query has done all before these cuts; False if that was known.
+
+        For who reads Spark's own notes of finished batches; of an older ``generation`` nothing
+        counts. Raises IllegalState while readers other than a query are in the group.
+        """
+        self.state()
+        return acknowledge(self.sync, self._streams, generation, cuts)
 
     def reader_offline(self, reader_id: str, position: Position | str | None = None) -> bool:
         """Take a reader out of the group; False if it is not in it.

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from pravega_spark.config import parse_duration_ms
 from pravega_spark.engine.actions import to_json
+from pravega_spark.engine.processes import is_gone
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.synchronizer import Synchronizer
 from pravega_spark.errors import InvalidConfiguration
@@ -29,10 +30,11 @@ _COARSE_MS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """What a reader last said: the number of its joining, and what it held."""
+    """What a reader last said: the number of its joining, what it held, and its process."""
 
     number: int
     held: Held
+    process: str = ""
 
     def encode(self) -> bytes:
         """Return the object's bytes."""
@@ -40,7 +42,8 @@ class Sign:
             [key.stream, segment_text(key.segment_id), number, offset]
             for key, (number, offset) in self.held.items()
         ]
-        return to_json({"number": self.number, "held": cells}).encode()
+        record = {"number": self.number, "held": cells, "process": self.process}
+        return to_json(record).encode()
 
 
 def decode_sign(data: bytes) -> Sign | None:
@@ -51,7 +54,7 @@ def decode_sign(data: bytes) -> Sign | None:
             Key(stream, parse_segment(segment)): (number, offset)
             for stream, segment, number, offset in record["held"]
         }
-        return Sign(record["number"], held)
+        return Sign(record["number"], held, record["process"])
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -90,10 +93,11 @@ class Leases:
         """Forget all, of a group that was deleted."""
         self._store.delete([entry.key for entry in self._store.list(self._folder)])
 
-    def dead(self, state: GroupState) -> dict[str, Sign]:
+    def dead(self, state: GroupState, *, ask_processes: bool = False) -> dict[str, Sign]:
         """Return the readers whose leases ran out, with what they last said.
 
-        One that never gave a sign gets its lease now, from whoever looks first.
+        One that never gave a sign gets its lease now, from whoever looks first. With
+        ``ask_processes`` also those whose processes ran on this machine and have ended.
         """
         if not state.readers:
             return {}
@@ -103,14 +107,23 @@ class Leases:
         found = {}
         for reader, member in state.readers.items():
             modified_ms = listed.get(self._key(reader))
-            if modified_ms is not None and now_ms - modified_ms <= member.lease_ms + _COARSE_MS:
+            lasts = modified_ms is not None and now_ms - modified_ms <= member.lease_ms + _COARSE_MS
+            if lasts and not ask_processes:
                 continue
             sign = None if modified_ms is None else self.sign(reader)
+            if lasts and not (sign is not None and is_gone(sign.process)):
+                continue
             if sign is None or sign.number != member.number:
                 self.extend(reader, Sign(member.number, {}))
             else:
                 found[reader] = sign
         return found
+
+    def times(self) -> dict[str, int]:
+        """Return when each reader last gave a sign, in ms by the storage's clock."""
+        listed = self._store.list(self._folder)
+        named = ((entry.key.rpartition("/")[2], entry.modified_ms) for entry in listed)
+        return {name.removesuffix(".json"): at for name, at in named if name != _CLOCK}
 
     def sign(self, reader: str) -> Sign | None:
         """Return what a reader last said, or None."""
@@ -120,12 +133,14 @@ class Leases:
             return None
 
 
-def bury(sync: Synchronizer[GroupState], leases: Leases) -> list[str]:
-    """Take the readers out of the group whose leases ran out; return their names."""
+def bury(
+    sync: Synchronizer[GroupState], leases: Leases, *, ask_processes: bool = False
+) -> list[str]:
+    """Take the readers out of the group that are dead, as ``Leases.dead`` has it; return them."""
     known = sync.fetch()
     if known is None or known.state.phase is not Phase.ACTIVE:
         return []
-    dead = leases.dead(known.state)
+    dead = leases.dead(known.state, ask_processes=ask_processes)
     if not dead:
         return []
 

@@ -18,8 +18,11 @@ Held = Mapping[Key, tuple[int, int]]
 """What a reader says it holds: by segment, the number of the ownership and the next offset."""
 
 
-def join(state: GroupState, reader: str, lease_ms: int) -> GroupState:
-    """Let a reader into the group. Raises IllegalState if one of that name is in it."""
+def join(state: GroupState, reader: str, lease_ms: int, *, alone: bool = False) -> GroupState:
+    """Let a reader into the group. Raises IllegalState if one of that name is in it.
+
+    Also if it wants to be ``alone`` and is not, or if one is in it that is alone.
+    """
     if state.phase is not Phase.ACTIVE:
         raise IllegalState(f"reader group {state.group} is being changed or deleted; try again.")
     if reader in state.readers:
@@ -27,7 +30,14 @@ def join(state: GroupState, reader: str, lease_ms: int) -> GroupState:
             f"reader {reader} is in reader group {state.group} already: close it first, or call "
             "`reader_offline` if it died; without that its lease must run out."
         )
-    member = Member(state.next_number, lease_ms)
+    beside = [name for name, member in state.readers.items() if alone or member.alone]
+    if beside:
+        raise IllegalState(
+            f"reader {reader} cannot join reader group {state.group} beside {', '.join(beside)}: a "
+            "streaming query reads all of a group by itself. Stop the one or the other, or use a "
+            "group of its own."
+        )
+    member = Member(state.next_number, lease_ms, alone)
     readers = {**state.readers, reader: member}
     return replace(state, next_number=state.next_number + 1, readers=readers)
 

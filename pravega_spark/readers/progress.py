@@ -125,14 +125,33 @@ def to_head(state: GroupState, layout: Layout) -> tuple[GroupState, tuple[Segmen
     Lost is what lies between the recorded place and the head; a reader may have read some of it.
     Owners keep the segments that the head leaves.
     """
-    stream = layout.stream
-    here = state.cut(stream)
+    here = state.cut(layout.stream)
     clipped, lost = cuts.clip_to_head(layout, here)
     if clipped == here:
         return state, ()
-    lineage = Lineage(layout)
-    frontier = Frontier(lineage, locate(lineage, clipped))
-    kept = {Key(stream, segment_id) for segment_id, mark in clipped if mark >= 0}
+    return _put(state, layout, clipped), lost
+
+
+def move_to(state: GroupState, layout: Layout, cut: StreamCut) -> GroupState:
+    """Move the group on to a cut up to which a stream was read; one that is not later is ignored.
+
+    Owners keep the segments that the cut is in. Raises InvalidStreamCut for a cut that is none of
+    this stream.
+    """
+    stream = layout.stream
+    here, _ = cuts.clip_to_head(layout, state.cut(stream))
+    there, _ = cuts.clip_to_head(layout, cut)
+    there, here = cuts.canonical(layout, there), cuts.canonical(layout, here)
+    if there == here or not cuts.equal_or_after(layout, there, here):
+        return state
+    return _put(state, layout, there)
+
+
+def _put(state: GroupState, layout: Layout, cut: StreamCut) -> GroupState:
+    """Return the state with a stream at a later cut; owners keep segments that it is in."""
+    stream, lineage = layout.stream, Lineage(layout)
+    frontier = Frontier(lineage, locate(lineage, cut))
+    kept = {Key(stream, segment_id) for segment_id, mark in cut if mark >= 0}
     gone = {k: o for k, o in state.assigned.items() if k.stream == stream and k not in kept}
     for reader in {owned.reader for owned in gone.values()}:
         offsets = {k: o.offset for k, o in gone.items() if o.reader == reader}
@@ -140,7 +159,7 @@ def to_head(state: GroupState, layout: Layout) -> tuple[GroupState, tuple[Segmen
     assigned = {k: o for k, o in state.assigned.items() if k not in gone}
     state = replace(state, assigned=assigned)
     _advance(state, stream, frontier, state.assigned)
-    return _arrange(state, stream, frontier), lost
+    return _arrange(state, stream, frontier)
 
 
 def _below(state: GroupState, layout: Layout) -> TruncatedData:

@@ -3,7 +3,7 @@
 | kind | key | what |
 | --- | --- | --- |
 | ``group`` | ``group`` | generation, phase (``state``), configuration, lives and ends (``value``) |
-| ``reader`` | ``reader/<id>`` | number of the joining, lease in ms (``value``) |
+| ``reader`` | ``reader/<id>`` | number of the joining, lease in ms, alone or not (``value``) |
 | ``segment`` | ``segment/<stream>/<id>`` | ``state``, reader, number and recorded offset |
 | ``checkpoint`` | ``checkpoint/<number>`` | name, who owes an answer, positions (``value``) |
 | ``last`` | ``last`` | the last completed checkpoint that was not silent |
@@ -57,7 +57,7 @@ class GroupCodec:
         check(state)
         rows = [_group(state)]
         for reader, member in state.readers.items():
-            value = to_json({"lease": member.lease_ms})
+            value = to_json({"lease": member.lease_ms, "alone": member.alone})
             rows.append(
                 _row(f"reader/{reader}", "reader", reader=reader, number=member.number, value=value)
             )
@@ -89,11 +89,7 @@ class GroupCodec:
             place: {_key(row): row for row in ordered if row["state"] == place}
             for place in ("assigned", "unassigned", "future", "completed")
         }
-        readers = {
-            row["reader"]: Member(row["number"], json.loads(row["value"])["lease"])
-            for row in ordered
-            if row["kind"] == "reader"
-        }
+        readers = {row["reader"]: _member(row) for row in ordered if row["kind"] == "reader"}
         checkpoints = [_checkpoint_of(row) for row in ordered if row["kind"] == "checkpoint"]
         completed = {k: row["offset"] for k, row in segments["completed"].items()}
         return check(
@@ -154,6 +150,11 @@ def _segment(key: Key, place: str, **columns: Any) -> dict[str, Any]:
 
 def _key(row: Row) -> Key:
     return Key(row["stream"], row["segment_id"])
+
+
+def _member(row: Row) -> Member:
+    value = json.loads(row["value"])
+    return Member(row["number"], value["lease"], value["alone"])
 
 
 def _checkpoint(key: str, found: Checkpoint) -> dict[str, Any]:

@@ -42,10 +42,14 @@ class Phase(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A reader of the group: the number of its joining, and how long it lives without a sign."""
+    """A reader of the group: the number of its joining, and how long it lives without a sign.
+
+    One that is ``alone``, such as a streaming query, has all segments; nobody joins beside it.
+    """
 
     number: int
     lease_ms: int
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,55 @@
+"""Whether another process still runs, told by a text that it left behind.
+
+Only of processes of this machine (and of this container) anything can be told, so ``is_gone`` is
+False of all others: who waits for those, waits for their leases.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+
+def identity(pid: int | None = None) -> str:
+    """Return a text that names a process of this machine, by default this one, for good."""
+    pid = os.getpid() if pid is None else pid
+    return f"{_machine()} {pid} {_started(pid)}"
+
+
+def is_gone(text: str) -> bool:
+    """Tell whether a process that ``identity`` named has certainly ended."""
+    machine, _, process = text.partition(" ")
+    pid, _, started = process.partition(" ")
+    if machine != _machine() or not pid.isdecimal():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return _started(int(pid)) != started
+
+
+def _machine() -> str:
+    """Name the machine since its last start, and the container where there is one."""
+    boot = _text(Path("/proc/sys/kernel/random/boot_id"))
+    try:
+        namespace = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        namespace = ""
+    return "/".join(filter(None, (socket.gethostname(), boot, namespace))).replace(" ", "_")
+
+
+def _started(pid: int) -> str:
+    """Return when a process began, in the kernel's ticks; "" where that is not told."""
+    fields = _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+    return "" if len(fields) < 20 or fields[0] == "Z" else fields[19]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,242 @@
+"""A streaming query as a member of a group: it has all segments, and says which batches are done.
+
+Every finished batch that it tells is a completed checkpoint of the group, so a group that holds
+data lets it go, lag and cuts are the group's own, and a reset goes back to the last one. One query
+is in a group at a time, by its lease, which a thread extends while the query's process lives. One
+that was taken over, or whose group was reset, is told so when it comes to the group the next time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Mapping
+
+from pravega_spark.engine import processes
+from pravega_spark.engine.crashpoints import crash_point
+from pravega_spark.engine.stream import Stream
+from pravega_spark.engine.synchronizer import Synchronizer
+from pravega_spark.errors import (
+    CommitUnknown,
+    IllegalState,
+    ReinitializationRequired,
+    StoreError,
+)
+from pravega_spark.model import StreamCut
+from pravega_spark.readers import checkpoints, members, progress
+from pravega_spark.readers.configuration import GroupRetention
+from pravega_spark.readers.holds import Holds
+from pravega_spark.readers.leases import Leases, Sign, bury
+from pravega_spark.readers.state import GroupState, Phase
+
+logger = logging.getLogger(__name__)
+
+QUERY = "streaming-query"
+"""The name under which a query is in its group."""
+LEASE_MS = 30_000
+_SIGNS_OF_LEASE = 6
+_WAIT_SECONDS = 0.5
+"""How often one that waits for another's lease to run out looks again."""
+
+Streams = Callable[[str], Stream]
+Cuts = Mapping[str, StreamCut]
+
+
+class QueryMember:
+    """A query's place in its group; made by joining it. Thread-safe but for ``leave``."""
+
+    def __init__(self, sync: Synchronizer[GroupState], streams: Streams, leases: Leases) -> None:
+        """Join, waiting for the lease of a query that died.
+
+        Raises IllegalState if another one, or a reader, is alive in the group.
+        """
+        self._sync, self._streams, self._leases = sync, streams, leases
+        self._holds = Holds(streams)
+        self._runtime = sync.table.log.runtime
+        self._left = threading.Event()
+        self._published = 0
+        self._number = self._join()
+        self.generation = sync.local.state.generation
+        self._sign()
+        threading.Thread(target=self._live, name="pravega-lease", daemon=True).start()
+
+    def _join(self) -> int:
+        def generator(state: GroupState) -> tuple[GroupState, int]:
+            after = members.join(state, QUERY, LEASE_MS, alone=True)
+            number = after.readers[QUERY].number
+            return members.acquire(after, QUERY, number), number
+
+        asked = {"reader": QUERY}
+        while True:
+            try:
+                return self._sync.update("JOIN", generator, asked)
+            except IllegalState:
+                if self._sync.local.state.phase is not Phase.ACTIVE:
+                    raise
+                self._wait_for_others()
+
+    def _wait_for_others(self) -> None:
+        """Return when something has become of those in the way; raise IllegalState if they live."""
+        before = self._leases.times()
+        if bury(self._sync, self._leases, ask_processes=True):
+            return
+        state = self._sync.local.state
+        logger.warning(
+            "reader group %s is read by %s, which gives no sign: waiting for its lease to run out.",
+            state.group,
+            ", ".join(sorted(state.readers)),
+        )
+        while not bury(self._sync, self._leases):
+            now = self._leases.times()
+            for reader in self._sync.local.state.readers:
+                if now.get(reader, 0) > before.get(reader, now.get(reader, 0)):
+                    raise IllegalState(
+                        f"reader group {state.group} is read by {reader}, which is alive"
+                        f"{self._where(reader)}: a streaming query reads all of a group by "
+                        "itself. Stop the one or the other, or use a group of its own."
+                    )
+            if not self._sync.local.state.readers:
+                return
+            self._runtime.sleep(_WAIT_SECONDS)
+
+    def _where(self, reader: str) -> str:
+        sign = self._leases.sign(reader)
+        return f" in process {sign.process}" if sign is not None and sign.process else ""
+
+    # ------------------------------------------------------------------------------- signs of life
+
+    def _sign(self) -> None:
+        began = self._runtime.monotonic()
+        self._leases.extend(QUERY, Sign(self._number, {}, processes.identity()))
+        self._alive_until = began + LEASE_MS / 1_000
+
+    def _live(self) -> None:
+        """Extend the lease until the query leaves; one that cannot is dead when it runs out."""
+        while not self._left.wait(LEASE_MS / 1_000 / _SIGNS_OF_LEASE):
+            with contextlib.suppress(StoreError, OSError):
+                self._sign()
+
+    def check(self) -> None:
+        """Raise ReinitializationRequired if the group was reset, or the query taken over.
+
+        No storage is asked while the lease lasts by this process's clock; see ``look``.
+        """
+        if self._runtime.monotonic() >= self._alive_until:
+            self.look()
+
+    def look(self) -> None:
+        """Look whether the query is in the group still. Raises ReinitializationRequired."""
+        known = self._sync.fetch()
+        if known is None:
+            raise self._ousted()
+        self._member(known.state)
+
+    def _member(self, state: GroupState) -> None:
+        member = state.readers.get(QUERY)
+        if member is None or member.number != self._number:
+            raise self._ousted()
+
+    def _ousted(self) -> ReinitializationRequired:
+        self._left.set()
+        group = self._sync.local.state.group
+        return ReinitializationRequired(
+            f"the streaming query is not in reader group {group} any more: the group was reset or "
+            f"deleted, or another query took it over when this one gave no sign for "
+            f"{LEASE_MS // 1_000} s. Start the query with a new checkpoint folder to go on where "
+            "the group is."
+        )
+
+    # ---------------------------------------------------------------------------------- its places
+
+    def cuts(self) -> Cuts:
+        """Return where the group is, as last known here."""
+        return self._sync.local.state.cuts()
+
+    def finished(self, cuts: Cuts) -> None:
+        """Note that all before these cuts is done: a completed checkpoint of the group.
+
+        A cut that is not later than the group's place is ignored. Answers checkpoints that others
+        have asked for. Raises ReinitializationRequired, InvalidStreamCut.
+        """
+
+        def generator(state: GroupState) -> tuple[GroupState, None]:
+            self._member(state)
+            after = moved(state, cuts, self._streams)
+            while (owed := after.owed_by(QUERY)) is not None:
+                after = checkpoints.answer(after, QUERY, owed.number, {})
+            return members.acquire(after, QUERY, self._number), None
+
+        self._sync.update("FINISHED", generator, {"reader": QUERY})
+        crash_point("group.query.finished")
+        self._tell()
+
+    def _tell(self) -> None:
+        state = self._sync.local.state
+        if state.last is None or state.last.number == self._published:
+            return
+        with contextlib.suppress(StoreError, CommitUnknown):  # the next one says it, too
+            tell(state, self._holds)
+            self._published = state.last.number
+
+    def leave(self) -> None:
+        """Leave the group, so that the next query need not wait; also after being taken over."""
+        self._left.set()
+
+        def generator(state: GroupState) -> tuple[GroupState | None, None]:
+            member = state.readers.get(QUERY)
+            if member is None or member.number != self._number:
+                return None, None
+            return members.offline(state, QUERY), None
+
+        self._sync.update("LEAVE", generator, {"reader": QUERY})
+        self._leases.drop(QUERY)
+
+
+def moved(state: GroupState, cuts: Cuts, streams: Streams) -> GroupState:
+    """Return the group's state with all before these cuts done, noted as a checkpoint."""
+    after = state
+    for name, cut in sorted(cuts.items()):
+        after = progress.move_to(after, streams(name).view(), cut)
+    if dict(after.positions()) == dict(state.positions()):
+        return state
+    return checkpoints.note(after, f"batch-{after.next_number}")
+
+
+def tell(state: GroupState, holds: Holds) -> None:
+    """Let the streams go what the last checkpoint covers, if the group asks for that."""
+    if state.configuration.retention is GroupRetention.AUTOMATIC:
+        holds.publish_last(state)
+
+
+def acknowledge(
+    sync: Synchronizer[GroupState],
+    streams: Streams,
+    generation: int,
+    cuts: Cuts,
+) -> bool:
+    """Note for a query that may have ended that all before these cuts is done; False if it was.
+
+    For who reads Spark's own notes of finished batches. Nothing changes if the group is in
+    another generation, or further. Raises IllegalState while readers other than a query are in
+    the group.
+    """
+
+    def generator(state: GroupState) -> tuple[GroupState | None, bool]:
+        if state.generation != generation or state.phase is not Phase.ACTIVE:
+            return None, False
+        others = sorted(set(state.readers) - {QUERY})
+        if others:
+            raise IllegalState(
+                f"reader group {state.group} is read by {', '.join(others)}, which say by "
+                "themselves how far they are."
+            )
+        after = moved(state, cuts, streams)
+        member = after.readers.get(QUERY)
+        if member is not None:
+            after = members.acquire(after, QUERY, member.number)
+        return after, after != state
+
+    changed = sync.update("ACKNOWLEDGE", generator)
+    tell(sync.local.state, Holds(streams))
+    return changed
