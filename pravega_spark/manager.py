@@ -18,7 +18,14 @@ from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.encoding import Serializer
 from pravega_spark.engine.records import SegmentRecord
 from pravega_spark.engine.runtime import SYSTEM, Runtime
-from pravega_spark.engine.scopes import ACTIVE, DELETED, Scope, row_configuration
+from pravega_spark.engine.scopes import (
+    ACTIVE,
+    DELETED,
+    GROUP,
+    GROUPS_FOLDER,
+    Scope,
+    row_configuration,
+)
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.probe import ensure_probed
 from pravega_spark.engine.stream import Stream, StreamView, open_stream
@@ -29,7 +36,6 @@ from pravega_spark.errors import (
     InvalidInput,
     NoSuchScope,
     NoSuchStream,
-    ScopeNotEmpty,
 )
 from pravega_spark.model import (
     Epoch,
@@ -52,7 +58,7 @@ from pravega_spark.readers.configuration import (
     GroupRetention,
     ReaderGroupConfiguration,
 )
-from pravega_spark.readers.group import GROUPS_FOLDER, ReaderGroup, groups_of
+from pravega_spark.readers.group import ReaderGroup
 from pravega_spark.retention import subscribers
 from pravega_spark.retention.auto import StreamRetention
 from pravega_spark.scaling import manual
@@ -117,24 +123,18 @@ class StreamManager:
     def delete_scope(self, scope: str, *, recursive: bool = False) -> bool:
         """Delete an empty scope; False if there is none. ``recursive`` deletes what is in it first.
 
-        Raises ScopeNotEmpty. A recursive deletion first refuses new streams, then deletes every
-        reader group, and seals and deletes every stream; a repeated call finishes one that was
-        interrupted.
+        Raises ScopeNotEmpty. A recursive deletion first refuses new streams and reader groups,
+        then deletes every group, and seals and deletes every stream; a repeated call finishes one
+        that was interrupted.
         """
         found = self._scope(scope)
         if found.state() == DELETED:
             return False
-        groups = groups_of(self._store, scope)
-        if groups and not recursive:
-            raise ScopeNotEmpty(
-                f"scope {scope} holds {len(groups)} reader groups, such as {groups[0]}: delete "
-                "them first, or delete the scope with recursive=True."
-            )
         if recursive:
             found.fence()
-            for group in groups:
-                self.delete_reader_group(group)
             with contextlib.suppress(NoSuchScope):  # another finished it meanwhile
+                for name in found.rows(GROUP):
+                    self.delete_reader_group(f"{scope}/{name}")
                 for name in found.rows():
                     stream = f"{scope}/{name}"
                     with contextlib.suppress(NoSuchStream):
@@ -444,7 +444,6 @@ class StreamManager:
         another configuration, NoSuchScope, NoSuchStream, InvalidName, InvalidStreamCut.
         """
         found = self._group(group)
-        self._scope(group.partition("/")[0]).check_exists()
         found.create(
             ReaderGroupConfiguration(
                 streams,
@@ -464,8 +463,7 @@ class StreamManager:
 
     def list_reader_groups(self, scope: str) -> list[str]:
         """Return the names ``scope/group`` of a scope's reader groups, sorted."""
-        self._scope(scope).check_exists()
-        return groups_of(self._store, scope)
+        return [f"{scope}/{name}" for name in sorted(self._scope(scope).rows(GROUP))]
 
     def delete_reader_group(self, group: str) -> bool:
         """Delete a reader group, which then holds no data; False if there is none."""

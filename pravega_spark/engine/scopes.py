@@ -1,13 +1,15 @@
-"""Scopes: an index of the streams in each, as a state table; the streams' own logs decide.
+"""Scopes: an index of the streams and reader groups in each; their own logs decide.
 
-A row names the stream's life. It is written before CREATE, with the configuration that the life
-begins with whoever creates it, and goes after DELETED: so what a dead process left half made is
-finished by whoever comes next. ``version`` is the stream's version that the row's tags are of.
+A row names the stream's life, or the generation in which the group began. It is written before
+CREATE, with the configuration that this life begins with whoever creates it, and goes after
+DELETED: so what a dead process left half made is finished by whoever comes next, and a scope with
+a row is not deleted. ``version`` is the stream's version that the row's tags are of.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -32,10 +34,14 @@ SCOPE_SCHEMA = pa.schema(
     ]
 )
 ACTIVE, DELETING, DELETED = "ACTIVE", "DELETING", "DELETED"
+STREAM, GROUP = "stream", "group"
+GROUPS_FOLDER = "_reader_groups"
+_FOLDERS = {STREAM: "", GROUP: f"{GROUPS_FOLDER}/"}
+"""Where a scope has its streams and groups; the column ``name`` of their rows is the path."""
 
 
 class Scope:
-    """One scope: whether it exists, and the rows of its streams."""
+    """One scope: whether it exists, and the rows of its streams and reader groups."""
 
     def __init__(self, store: Store, name: str, runtime: Runtime = SYSTEM) -> None:
         """Name the scope; it need not exist."""
@@ -96,10 +102,9 @@ class Scope:
             if not deleted[0]:
                 return None
             if state.rows:
-                names = ", ".join(sorted(state.rows)[:5])
                 raise ScopeNotEmpty(
-                    f"scope {self.name} still holds {len(state.rows)} streams ({names}); delete "
-                    "them first, or delete the scope with recursive=True."
+                    f"scope {self.name} still holds {_told(state.rows)}; delete them first, or "
+                    "delete the scope with recursive=True."
                 )
             value = to_json({**record, "state": DELETED})
             return Change("DELETE SCOPE", {}, {SCOPE_DOMAIN: value}, {"scope": self.name})
@@ -109,12 +114,16 @@ class Scope:
         self.table.change(decide)
         return deleted[0]
 
-    def rows(self) -> dict[str, dict[str, Any]]:
-        """Return the rows by stream name; raise NoSuchScope if the scope does not exist."""
+    def rows(self, kind: str = STREAM) -> dict[str, dict[str, Any]]:
+        """Return the rows of streams or groups by name; raise NoSuchScope if there is no scope."""
         state = self.table.read()
         if self._record(state)["state"] == DELETED:
             raise self._absent()
-        return {name: dict(row) for name, row in state.rows.items()}
+        return {_name(row): dict(row) for row in state.rows.values() if row["kind"] == kind}
+
+    def group_row(self, name: str) -> Row | None:
+        """Return the row of a reader group; None if there is none, or no scope."""
+        return self.table.read().rows.get(_key(GROUP, name))
 
     def claim(
         self, name: str, life: int, configuration: StreamConfiguration
@@ -124,21 +133,33 @@ class Scope:
         Return whether this call wrote it, and the configuration that the life begins with.
         Raises NoSuchScope, also for a new stream of a scope that is being deleted.
         """
-        outcome = [(True, configuration)]
+        claimed, row = self._claim(_stream_row(name, life, -1, configuration))
+        return claimed, row_configuration(row)
+
+    def claim_group(
+        self, name: str, generation: int, configuration: Mapping[str, Any]
+    ) -> tuple[bool, dict[str, Any]]:
+        """Note a reader group, as :meth:`claim` does a stream, and the generation it begins in."""
+        told = to_json(configuration)
+        claimed, row = self._claim(_row(GROUP, name, generation, configuration=told))
+        return claimed, json.loads(row["configuration"])
+
+    def _claim(self, row: Row) -> tuple[bool, Row]:
+        key, kind = row["name"], row["kind"]
+        outcome = [(True, row)]
 
         def decide(state: TableState) -> Change | None:
             record = self._record(state)
             if record["state"] == DELETED:
                 raise self._absent()
-            known = state.rows.get(name)
-            if known is not None and known["life"] >= life:
-                outcome[:] = [(False, row_configuration(known))]
+            known = state.rows.get(key)
+            if known is not None and known["life"] >= row["life"]:
+                outcome[:] = [(False, known)]
                 return None
             if record["state"] == DELETING:
-                raise NoSuchScope(f"scope {self.name} is being deleted; it takes no new stream.")
-            outcome[:] = [(True, configuration)]
-            row = _row(name, life, -1, configuration)
-            return Change("PUT STREAM", {**state.rows, name: row}, parameters={"stream": name})
+                raise NoSuchScope(f"scope {self.name} is being deleted; it takes no new {kind}.")
+            outcome[:] = [(True, row)]
+            return _change("PUT", row, {**state.rows, key: row})
 
         self.table.change(decide)
         return outcome[0]
@@ -150,35 +171,76 @@ class Scope:
             known = state.rows.get(name)
             if known is None or known["life"] != life or known["version"] >= version:
                 return None
-            row = _row(name, life, version, configuration)
-            return Change("PUT STREAM", {**state.rows, name: row}, parameters={"stream": name})
+            row = _stream_row(name, life, version, configuration)
+            return _change("PUT", row, {**state.rows, name: row})
 
         self.table.change(decide)
 
-    def drop_row(self, name: str, life: int) -> None:
-        """Forget a deleted stream, if the row still names that life or an earlier one."""
+    def drop_row(self, name: str, life: int, kind: str = STREAM) -> None:
+        """Forget what was deleted, if the row still names that life or an earlier one."""
+        gone = _key(kind, name)
 
         def decide(state: TableState) -> Change | None:
-            known = state.rows.get(name)
+            known = state.rows.get(gone)
             if known is None or known["life"] > life:
                 return None
-            rows = {key: row for key, row in state.rows.items() if key != name}
-            return Change("DROP STREAM", rows, parameters={"stream": name})
+            rows = {key: row for key, row in state.rows.items() if key != gone}
+            return _change("DROP", known, rows)
 
         self.table.change(decide)
 
 
-def _row(name: str, life: int, version: int, configuration: StreamConfiguration) -> dict[str, Any]:
+def _key(kind: str, name: str) -> str:
+    return f"{_FOLDERS[kind]}{name}"
+
+
+def _name(row: Row) -> str:
+    return str(row["name"]).removeprefix(_FOLDERS[row["kind"]])
+
+
+def _change(verb: str, row: Row, rows: Mapping[str, Row]) -> Change:
+    kind = str(row["kind"])
+    return Change(f"{verb} {kind.upper()}", rows, parameters={kind: _name(row)})
+
+
+def _told(rows: Mapping[str, Row]) -> str:
+    """Return what a scope holds as people read it: ``2 streams (a, b), 1 group (c)``."""
+    parts = []
+    for kind in (STREAM, GROUP):
+        names = sorted(_name(row) for row in rows.values() if row["kind"] == kind)
+        if names:
+            several = "s" if len(names) > 1 else ""
+            parts.append(f"{len(names)} {kind}{several} ({', '.join(names[:5])})")
+    return ", ".join(parts)
+
+
+def _row(
+    kind: str,
+    name: str,
+    life: int,
+    *,
+    version: int = -1,
+    tags: Iterable[str] = (),
+    configuration: str,
+) -> dict[str, Any]:
     return {
-        "name": name,
-        "kind": "stream",
+        "name": _key(kind, name),
+        "kind": kind,
         "life": life,
         "version": version,
-        "tags": sorted(configuration.tags),
-        "configuration": to_json(configuration.to_json()),
+        "tags": sorted(tags),
+        "configuration": configuration,
     }
 
 
+def _stream_row(
+    name: str, life: int, version: int, configuration: StreamConfiguration
+) -> dict[str, Any]:
+    told = to_json(configuration.to_json())
+    tags = configuration.tags
+    return _row(STREAM, name, life, version=version, tags=tags, configuration=told)
+
+
 def row_configuration(row: Row) -> StreamConfiguration:
-    """Return the configuration that a row was written with."""
+    """Return the configuration that a stream's row was written with."""
     return StreamConfiguration.from_json(json.loads(row["configuration"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pravega_spark.engine.scopes import Scope
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import Stream
 from pravega_spark.readers.configuration import ReaderGroupConfiguration
@@ -20,6 +21,7 @@ class World:
     def __init__(self, segments: int = 1, names: Sequence[str] = (NAME,)) -> None:
         self.runtime = FakeRuntime()
         self.store = Spy(memory(self.runtime))
+        Scope(self.store, "s", self.runtime).create()
         self.streams = {n: make_stream(self.store, self.runtime, segments, n) for n in names}
         self.written = 0
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pravega_spark.engine import lifecycle
+from pravega_spark.engine.scopes import Scope
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream import Stream, open_stream
 from pravega_spark.readers.configuration import ReaderGroupConfiguration
@@ -54,6 +55,7 @@ def test_killed_process_costs_repetitions_and_no_event(
     tmp_path: Path, processes: dict[str, Any]
 ) -> None:
     root = str(tmp_path / "root")
+    Scope(open_store(root), "s").create()
     stream = make_stream(open_store(root), Stream(open_store(root), NAME).runtime, 3)
     group = group_of(root)
     settings = ReaderGroupConfiguration([NAME], refresh=0.5, checkpoint_interval=1.0)
