@@ -5,6 +5,7 @@ import os
 import pickle
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -705,3 +706,132 @@ def test_scope_with_a_group_is_deleted_only_recursively_and_swept_with_it(tmp_pa
         manager.delete_scope("nyc")
     assert manager.delete_scope("nyc", recursive=True)
     assert not manager.scope_exists("nyc")
+
+
+@pytest.mark.parametrize("next_one", ["create", "open", "delete", "reset"])
+def test_group_of_a_creator_that_died_after_its_row_is_finished_by_whoever_comes_next(
+    store: Spy, next_one: str
+) -> None:
+    filled(manager_of(store))
+    with at_crash_point("group.create.row", die), pytest.raises(Died):
+        manager_of(store).create_reader_group("s/g", ["s/t"], retention="manual")
+    manager = manager_of(store)
+    assert manager.list_reader_groups("s") == ["s/g"]
+    assert manager.list_subscribers("s/t") == []
+    if next_one == "delete":
+        assert manager.delete_reader_group("s/g")
+        assert manager.list_reader_groups("s") == []
+        assert manager.list_subscribers("s/t") == []
+        return
+    if next_one == "create":
+        with pytest.raises(ConfigMismatch):  # the dead one's row has it
+            manager.create_reader_group("s/g", ["s/t"])
+    elif next_one == "reset":
+        assert manager.reader_group("s/g").reset() == 1
+    assert manager.reader_group("s/g").is_at_end() is False
+    assert [found.group for found in manager.list_subscribers("s/t")] == ["s/g"]
+
+
+def test_scope_is_not_deleted_around_a_group_that_is_being_created(store: Spy) -> None:
+    manager, other = manager_of(store), manager_of(store)
+    filled(manager)
+    manager.create_scope("groups")
+
+    def deletes() -> None:
+        with pytest.raises(ScopeNotEmpty, match=r"groups still holds 1 group \(g\)"):
+            other.delete_scope("groups")
+        assert other.delete_scope("groups", recursive=True)
+
+    with at_crash_point("group.create.row", deletes):
+        created = manager.create_reader_group("groups/g", ["s/t"], retention="manual")
+    assert not created.exists(), "it slept through a whole life"
+    assert not manager.scope_exists("groups")
+    assert manager.list_subscribers("s/t") == []
+    with pytest.raises(NoSuchScope, match="groups does not exist"):
+        manager.create_reader_group("groups/g", ["s/t"])
+    manager.create_scope("groups")
+    assert manager.list_reader_groups("groups") == []
+    assert manager.create_reader_group("groups/g", ["s/t"]).generation == 2
+
+
+def test_group_whose_stream_went_before_it_began_is_taken_back(store: Spy) -> None:
+    manager, other = manager_of(store), manager_of(store)
+    filled(manager)
+
+    def vanishes() -> None:
+        other.seal_stream("s/t")
+        other.delete_stream("s/t")
+        with pytest.raises(NoSuchReaderGroup):
+            other.reader_group("s/g")
+        assert other.list_reader_groups("s") == []
+        filled(other)
+
+    with at_crash_point("group.create.row", vanishes):
+        created = manager.create_reader_group("s/g", ["s/t"])
+    assert not created.exists(), "its number was used up"
+    assert manager.create_reader_group("s/g", ["s/t"]).generation == 1
+
+    manager.delete_reader_group("s/g")
+    with at_crash_point("group.create.row", die), pytest.raises(Died):
+        manager_of(store).create_reader_group("s/g", ["s/t"])
+    manager.seal_stream("s/t")
+    manager.delete_stream("s/t")
+    with pytest.raises(NoSuchReaderGroup):
+        manager_of(store).reader_group("s/g")
+    assert manager.delete_scope("s")
+
+
+def test_group_of_a_deleter_that_died_before_its_row_went_is_forgotten(store: Spy) -> None:
+    manager = manager_of(store)
+    filled(manager)
+    manager.create_reader_group("s/g", ["s/t"])
+    with at_crash_point("group.change.done", die), pytest.raises(Died):
+        manager_of(store).delete_reader_group("s/g")
+    with pytest.raises(NoSuchReaderGroup):
+        manager_of(store).reader_group("s/g")
+    assert manager.list_reader_groups("s") == []
+    assert manager.create_reader_group("s/g", ["s/t"]).generation == 2
+    assert manager.list_reader_groups("s") == ["s/g"]
+
+
+def raced(calls: dict[str, Callable[[], object]]) -> dict[str, str]:
+    """Do calls at once; what became of each."""
+    outcome, start = dict[str, str](), threading.Barrier(len(calls))
+
+    def attempt(name: str, call: Callable[[], object]) -> None:
+        start.wait()
+        try:
+            call()
+            outcome[name] = "done"
+        except (NoSuchScope, ScopeNotEmpty) as error:
+            outcome[name] = type(error).__name__
+
+    threads = [threading.Thread(target=attempt, args=call) for call in calls.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return outcome
+
+
+@pytest.mark.parametrize("recursive", [False, True])
+def test_group_and_deletion_of_its_scope_race_and_one_of_them_wins(
+    store: Spy, *, recursive: bool
+) -> None:
+    filled(manager_of(store))
+    allowed = {("NoSuchScope", "done"), ("done", "done" if recursive else "ScopeNotEmpty")}
+    for scope in (f"race-{number}" for number in range(12)):
+        manager, creator, deleter = (manager_of(store) for _ in range(3))
+        manager.create_scope(scope)
+        group = f"{scope}/g"
+        create = partial(creator.create_reader_group, group, ["s/t"], retention="manual")
+        delete = partial(deleter.delete_scope, scope, recursive=recursive)
+        outcome = raced({"create": create, "delete": delete})
+        assert (outcome["create"], outcome["delete"]) in allowed
+        held = {found.group for found in manager.list_subscribers("s/t")}
+        if outcome["delete"] == "done":
+            assert not manager.scope_exists(scope)
+            assert group not in held
+        else:
+            assert manager.list_reader_groups(scope) == [group]
+            assert group in held
