@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 
 from pravega_spark.engine import chunk_reading, cuts, hygiene
@@ -200,6 +200,16 @@ class StreamView:
     def head(self) -> StreamCut:
         """The first place that can be read."""
         return StreamCut(self.stream, self.life, self.record.head)
+
+    def head_offsets(self, segment_ids: Iterable[int]) -> dict[int, int]:
+        """Return the first offset of each segment that can be read; its end where none can."""
+        lineage = Lineage(self)
+        head = locate(lineage, self.head)
+        marks = {s: head.of(lineage.find(s)) for s in segment_ids}
+        return {
+            s: self.segment(s).next_offset if mark == END else max(0, mark)
+            for s, mark in marks.items()
+        }
 
     def is_truncated(self, segment_id: int, offset: int) -> bool:
         """Tell whether an offset of a segment lies below the head."""

@@ -118,9 +118,17 @@ READ = (
     ),
     Option(
         "metadata",
-        values.one_of("Streams", "StreamInfo", "Segments"),
+        values.one_of(
+            "Streams",
+            "StreamInfo",
+            "Segments",
+            "ReaderGroups",
+            "Lag",
+            "StreamCuts",
+            "Transactions",
+        ),
         "-",
-        "Read a table about the streams instead of their events (batch only).",
+        "Read a table about streams and groups instead of events (batch only).",
     ),
 )
 

@@ -45,6 +45,11 @@ def check_id(transaction_id: object) -> None:
         )
 
 
+def epoch_of(transaction_id: str) -> int:
+    """Return the epoch that an id names: the one by which its events are routed."""
+    return int(transaction_id[:8], 16)
+
+
 def begin(
     stream: Stream,
     life: int,

@@ -63,6 +63,16 @@ class Lease:
         self._store.put(self._key, b"{}\n", durable=False)
 
 
+def extended_ms(stream: Stream, view: StreamView) -> dict[str, int]:
+    """Return when each open transaction's lease was extended last, by id; writes nothing.
+
+    In ms since 1970 by the storage's clock. One that was never extended is left out.
+    """
+    listed = {entry.key: entry.modified_ms for entry in stream.store.list(_base(stream))}
+    keys = {name: _key(stream, name) for name in view.transactions}
+    return {name: listed[key] for name, key in keys.items() if key in listed}
+
+
 class Abandoned(NamedTuple):
     """Why a transaction that nobody keeps alive is to be aborted; whether it is prepared."""
 
@@ -115,13 +125,17 @@ def _why(
     return Abandoned(f"its lease of {opened.lease_ms // 1000} s ran out", False)
 
 
+def _base(stream: Stream) -> str:
+    return f"{stream.name}/transactions"
+
+
 def _key(stream: Stream, transaction_id: str) -> str:
     return f"{folder(stream, transaction_id)}/lease.json"
 
 
 def _ages_ms(stream: Stream) -> dict[str, int]:
     """Return the time since each object of the stream's transactions was written."""
-    base = f"{stream.name}/transactions"
+    base = _base(stream)
     clock = f"{base}/clock.json"
     stream.store.put(clock, b"{}\n", durable=False)
     entries = stream.store.list(base)

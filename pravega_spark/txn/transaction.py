@@ -81,7 +81,7 @@ class Transaction:
     @property
     def epoch(self) -> int:
         """The epoch that routes its events: the active one when it began."""
-        return int(self._id[:8], 16)
+        return controller.epoch_of(self._id)
 
     @property
     def is_open(self) -> bool:

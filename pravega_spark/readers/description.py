@@ -1,0 +1,117 @@
+"""A reader group as it stands, for tables and people. Nothing is written by looking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from pravega_spark.engine.backlog import SegmentBacklog, backlog
+from pravega_spark.engine.scopes import GROUPS_FOLDER
+from pravega_spark.engine.store import Store
+from pravega_spark.engine.stream import Stream, StreamView
+from pravega_spark.engine.synchronizer import Synchronizer
+from pravega_spark.errors import NoSuchStream, StaleIdentity
+from pravega_spark.names import check_scope
+from pravega_spark.readers.group import group_path
+from pravega_spark.readers.rows import GroupCodec
+from pravega_spark.readers.state import GroupState, Key, Phase
+
+
+@dataclass(frozen=True, slots=True)
+class GroupVersion:
+    """A group's state at a version of its table; ``updated_ms`` is the time of that commit."""
+
+    state: GroupState
+    version: int
+    updated_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentStanding:
+    """A segment of a group: who has it, how far it is read, and how much of it is unread.
+
+    ``place`` is assigned, unassigned, future or completed. ``offset`` is what was recorded last,
+    None where the group has not come yet. What cannot be told is None, as of a stream that was
+    deleted; ``events``, ``size_bytes`` and ``seconds`` are as in ``lag.SegmentLag``.
+    """
+
+    stream: str
+    segment_id: int
+    place: str
+    reader: str | None
+    offset: int | None
+    head: int | None = None
+    tail: int | None = None
+    events: int | None = None
+    size_bytes: int | None = None
+    seconds: float | None = None
+
+
+def group_names(store: Store, scope: str) -> list[str]:
+    """Return the names ``scope/group`` of a scope's groups, sorted; also of deleted ones."""
+    return [f"{scope}/{name}" for name in store.folders(f"{check_scope(scope)}/{GROUPS_FOLDER}")]
+
+
+def look_up(store: Store, group: str) -> GroupVersion | None:
+    """Return a group that exists, or None; a change that is half made stays so."""
+    sync = Synchronizer(store, group_path(group), GroupCodec())
+    known, snapshot = sync.fetch(), sync.table.log.snapshot
+    if known is None or snapshot is None:
+        return None
+    if known.state.phase in (Phase.DELETING, Phase.DELETED):
+        return None
+    return GroupVersion(known.state, known.version, snapshot.timestamp_ms)
+
+
+def standing(
+    state: GroupState, stream: str, opened: Callable[[str], Stream]
+) -> list[SegmentStanding]:
+    """Return the group's segments of a stream, and those ahead with unread events, by id."""
+    known = {key.segment_id: _recorded(state, key, mark) for key, mark in _places(state, stream)}
+    try:
+        found = backlog(opened(stream), state.cut(stream), state.ends.get(stream))
+    except (NoSuchStream, StaleIdentity):
+        return [known[segment_id] for segment_id in sorted(known)]
+    unread = {segment.unread.segment_id: segment for segment in found.segments}
+    for segment_id in unread.keys() - known.keys():
+        known[segment_id] = SegmentStanding(stream, segment_id, "future", None, None)
+    view = found.view
+    heads = view.head_offsets(segment_id for segment_id in known if view.has_segment(segment_id))
+    return [
+        # A segment without a record was truncated since.
+        _measured(known[s], view, heads[s], unread.get(s)) if s in heads else known[s]
+        for s in sorted(known)
+    ]
+
+
+def _places(state: GroupState, stream: str) -> Iterator[tuple[Key, int]]:
+    return ((key, mark) for key, mark in state.positions() if key.stream == stream)
+
+
+def _recorded(state: GroupState, key: Key, mark: int) -> SegmentStanding:
+    owned = state.assigned.get(key)
+    places = {
+        "assigned": state.assigned,
+        "unassigned": state.unassigned,
+        "future": state.future,
+        "completed": state.completed,
+    }
+    place = next(name for name, keys in places.items() if key in keys)
+    reader = None if owned is None else owned.reader
+    return SegmentStanding(key.stream, key.segment_id, place, reader, mark if mark >= 0 else None)
+
+
+def _measured(
+    known: SegmentStanding, view: StreamView, head: int, unread: SegmentBacklog | None
+) -> SegmentStanding:
+    tail = view.segment(known.segment_id).next_offset
+    is_read = known.place == "completed" and known.offset is None
+    return replace(
+        known,
+        offset=tail if is_read else known.offset,
+        head=head,
+        tail=tail,
+        events=0 if unread is None else len(unread.unread),
+        size_bytes=0 if unread is None else unread.size_bytes,
+        seconds=0.0 if unread is None else unread.seconds,
+    )
