@@ -11,7 +11,6 @@ from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.engine.synchronizer import Synchronizer
 from pravega_spark.errors import NoSuchStream, StaleIdentity
-from pravega_spark.names import check_scope
 from pravega_spark.readers.group import group_path
 from pravega_spark.readers.rows import GroupCodec
 from pravega_spark.readers.state import GroupState, Key, Phase
@@ -45,11 +44,6 @@ class SegmentStanding:
     events: int | None = None
     size_bytes: int | None = None
     seconds: float | None = None
-
-
-def group_names(store: Store, scope: str) -> list[str]:
-    """Return the names ``scope/group`` of a scope's groups, sorted; also of deleted ones."""
-    return [f"{scope}/{name}" for name in store.folders(f"{check_scope(scope)}/{GROUPS_FOLDER}")]
 
 
 def look_up(store: Store, group: str) -> GroupVersion | None:

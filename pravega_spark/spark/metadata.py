@@ -196,8 +196,7 @@ class MetadataReader(DataSourceReader):
             scopes = manager.list_scopes()
         else:
             scopes = [settings.scope]
-        store = open_store(settings.root)
-        return [name for scope in scopes for name in description.group_names(store, scope)]
+        return [name for scope in scopes for name in manager.list_reader_groups(scope)]
 
     def _wants(self, stream: str) -> bool:
         """Tell whether a stream is one of those that the options name."""
