@@ -2,11 +2,14 @@
 
 Spark keeps an offset as text and compares texts, so one function builds them all::
 
-    {"v": 1, "streams": {"nyc/flights": {"id": "5f..", "life": 1,
+    {"v": 1, "root": "s3://bucket/streams", "group": {"name": "nyc/dashboards", "generation": 0},
+     "streams": {"nyc/flights": {"id": "5f..", "life": 1,
         "origin": {"0#0": 0}, "cut": {"0#0": 120}}}}
 
 ``origin`` is where the query began. A source that is asked for its first offset once more, after a
 crash in the first batch, may name another place: the origin in the batch's end is what counts.
+``root`` and ``group`` (of a query that is in one) are for who finds an offset in a query's progress
+or checkpoint; offsets of old may lack them.
 """
 
 from __future__ import annotations
@@ -43,25 +46,42 @@ class StreamOffset:
 Offsets = Mapping[str, StreamOffset]
 
 
-def encode(offsets: Offsets) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Under which root a query reads, and its reader group with the generation, if it has one."""
+
+    root: str
+    group: str | None = None
+    generation: int = 0
+
+
+def encode(offsets: Offsets, reading: Reading | None = None) -> dict[str, Any]:
     """Return the canonical form: equal offsets have equal texts."""
-    return {
-        "v": FORMAT,
-        "streams": {
-            name: {
-                "id": offset.stream_id,
-                "life": offset.life,
-                "origin": offset.origin.to_json(),
-                "cut": offset.cut.to_json(),
-            }
-            for name, offset in sorted(offsets.items())
-        },
+    record: dict[str, Any] = {"v": FORMAT}
+    if reading is not None:
+        record["root"] = reading.root
+        if reading.group is not None:
+            record["group"] = {"name": reading.group, "generation": reading.generation}
+    record["streams"] = {
+        name: {
+            "id": offset.stream_id,
+            "life": offset.life,
+            "origin": offset.origin.to_json(),
+            "cut": offset.cut.to_json(),
+        }
+        for name, offset in sorted(offsets.items())
     }
+    return record
+
+
+def is_ours(record: object) -> bool:
+    """Tell whether JSON that was found somewhere is an offset that :func:`encode` wrote."""
+    return isinstance(record, Mapping) and record.get("v") == FORMAT and "streams" in record
 
 
 def decode(record: Mapping[str, Any]) -> dict[str, StreamOffset]:
     """Read what :func:`encode` wrote."""
-    if not isinstance(record, Mapping) or record.get("v") != FORMAT:
+    if not is_ours(record):
         raise InvalidInput(
             f"{record!r} is no offset of this version of pravega_spark (format {FORMAT}): the "
             "checkpoint is of another source or of a later version."
@@ -72,3 +92,13 @@ def decode(record: Mapping[str, Any]) -> dict[str, StreamOffset]:
 def _decode(name: str, cells: Mapping[str, Any]) -> StreamOffset:
     origin = StreamCut.from_json(name, cells["life"], cells["origin"])
     return StreamOffset(cells["id"], origin, StreamCut.from_json(name, cells["life"], cells["cut"]))
+
+
+def reading_of(record: Mapping[str, Any]) -> Reading | None:
+    """Return whose offset it is; None for one that does not tell."""
+    if "root" not in record:
+        return None
+    group = record.get("group")
+    if group is None:
+        return Reading(record["root"])
+    return Reading(record["root"], group["name"], group["generation"])
