@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from pravega_spark.engine.backlog import SegmentBacklog, backlog
-from pravega_spark.engine.scopes import GROUPS_FOLDER
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.engine.synchronizer import Synchronizer
