@@ -42,7 +42,7 @@ QUIET = {
 
 @dataclass(frozen=True)
 class Report:
-    """One round: what to show, how much was done, and which streams failed with what."""
+    """One round: what to show, how much was done, and what failed (``stream s/t``) with what."""
 
     table: RenderableType | None
     counts: dict[str, int]
@@ -157,8 +157,8 @@ def _round(
         return {"failed": 1}
     if report.table is not None:
         console.print(report.table)
-    for stream, why in report.failures.items():
-        print(f"{prog}: stream {stream}: {why}", file=sys.stderr)
+    for what, why in report.failures.items():
+        print(f"{prog}: {what}: {why}", file=sys.stderr)
     return {**report.counts, "failed": len(report.failures)}
 
 

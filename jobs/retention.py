@@ -24,6 +24,7 @@ from rich.table import Table
 import job_front
 from job_front import Report, duration
 from pravega_spark.config import SAMPLE_FREQUENCY, STREAM_LIMIT
+from pravega_spark.manager import StreamManager
 from pravega_spark.retention.auto import options, rows_of
 from pravega_spark.retention.decision import Rule
 from pravega_spark.retention.explain import size_text, time_text
@@ -112,13 +113,23 @@ def retain_streams(
     streams: Sequence[str],
     only_news: bool,
 ) -> Report:
-    """Decide on the streams, and truncate and sweep them unless it is a dry run."""
+    """Decide on the streams, and truncate and sweep them unless it is a dry run.
+
+    Reader groups that were left half made are finished first: what they hold is kept then.
+    """
+    failures = {} if arguments.dry_run else _unfinished(root)
     found = decisions(arguments, spark, root, streams).toArrow().to_pylist()
     rows = sorted(found, key=lambda row: str(row["stream"]))
-    failures = {row["stream"]: row["error"] for row in rows if row["error"] is not None}
+    failures |= {f"stream {row['stream']}": row["error"] for row in rows if row["error"]}
     shown = [row for row in rows if not only_news or _is_news(row)]
     table = _table(shown) if shown else None
     return Report(table, counts(rows, dry_run=arguments.dry_run), failures)
+
+
+def _unfinished(root: str) -> dict[str, str]:
+    """Return the reader groups that cannot be finished, with the error of each."""
+    errors = StreamManager(root).tend_reader_groups()
+    return {f"reader group {group}": why for group, why in errors.items()}
 
 
 def _is_news(row: Row) -> bool:

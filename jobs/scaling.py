@@ -82,7 +82,7 @@ def scale_streams(
     frame = map_streams(spark, root, streams, work, ROW_SCHEMA)
     found = frame.toArrow().to_pylist()
     rows = sorted(found, key=lambda row: (row["stream"], row["key_low"] or 0.0))
-    failures = {row["stream"]: row["error"] for row in rows if row["error"] is not None}
+    failures = {f"stream {row['stream']}": row["error"] for row in rows if row["error"]}
     shown = [row for row in rows if not only_news or _is_news(row)]
     table = _table(shown) if shown else None
     return Report(table, counts(rows, dry_run=arguments.dry_run), failures)

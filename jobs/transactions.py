@@ -84,7 +84,7 @@ def tend_streams(
     work = partial(tend, prepared_limit=arguments.prepared_limit, dry_run=arguments.dry_run)
     frame = map_streams(spark, root, streams, work, ROW_SCHEMA)
     rows = sorted(frame.toArrow().to_pylist(), key=lambda row: row["stream"])
-    failures = {row["stream"]: row["error"] for row in rows if row["error"] is not None}
+    failures = {f"stream {row['stream']}": row["error"] for row in rows if row["error"]}
     shown = [row for row in rows if row["transaction"] is not None or row["error"] is not None]
     if only_news:
         shown = [row for row in shown if row["decision"] != KEEP]

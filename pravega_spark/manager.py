@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -21,6 +22,7 @@ from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.scopes import (
     ACTIVE,
     DELETED,
+    DELETING,
     GROUP,
     GROUPS_FOLDER,
     Scope,
@@ -36,6 +38,7 @@ from pravega_spark.errors import (
     InvalidInput,
     NoSuchScope,
     NoSuchStream,
+    PravegaSparkError,
 )
 from pravega_spark.model import (
     Epoch,
@@ -67,6 +70,8 @@ from pravega_spark.txn.tending import Tended
 from pravega_spark.txn.transaction import Transaction
 from pravega_spark.txn.writer import TransactionalWriter
 from pravega_spark.writer import EventStreamWriter
+
+logger = logging.getLogger(__name__)
 
 Deserializer = Callable[[bytes], Any]
 
@@ -117,8 +122,11 @@ class StreamManager:
 
     def list_scopes(self) -> list[str]:
         """Return the names of the scopes, sorted."""
+        return self._scopes(ACTIVE)
+
+    def _scopes(self, *states: str) -> list[str]:
         folders = [name for name in self._store.folders("") if is_name(name, MAX_SCOPE_LENGTH)]
-        return [name for name in folders if self._scope(name).state() == ACTIVE]
+        return [name for name in folders if self._scope(name).state() in states]
 
     def delete_scope(self, scope: str, *, recursive: bool = False) -> bool:
         """Delete an empty scope; False if there is none. ``recursive`` deletes what is in it first.
@@ -257,10 +265,10 @@ class StreamManager:
     def retention(self, stream: str) -> StreamRetention:
         """Return the stream's retention: to ``explain`` what would go and who holds it, to ``run``.
 
-        Raises NoSuchStream.
+        A run calls :meth:`tend_reader_groups` first. Raises NoSuchStream.
         """
         self._view(stream)
-        return StreamRetention(self._stream(stream))
+        return StreamRetention(self._stream(stream), self.tend_reader_groups)
 
     def list_subscribers(self, stream: str) -> list[SubscriberInfo]:
         """Return the groups that the stream's retention waits for, by name."""
@@ -468,6 +476,32 @@ class StreamManager:
     def delete_reader_group(self, group: str) -> bool:
         """Delete a reader group, which then holds no data; False if there is none."""
         return self._group(group).delete()
+
+    def tend_reader_groups(self) -> dict[str, str]:
+        """Finish what was left half made of reader groups, in all scopes, by who died on the way.
+
+        So streams keep what a group is to read, and let go what a deleted one held. For the
+        retention job; safe to repeat, and to run twice at once. Return the groups that cannot be
+        finished, each with its error.
+        """
+        groups = [
+            group for scope in self._scopes(ACTIVE, DELETING) for group in self._listed(scope)
+        ]
+        errors = self._runtime.each(self._tend_group, groups)
+        return {group: error for group, error in zip(groups, errors, strict=True) if error}
+
+    def _tend_group(self, group: str) -> str | None:
+        try:
+            self._group(group).settle()
+        except PravegaSparkError as error:
+            logger.warning("reader group %s cannot be finished", group, exc_info=True)
+            return f"{type(error).__name__}: {error}"
+        return None
+
+    def _listed(self, scope: str) -> list[str]:
+        with contextlib.suppress(NoSuchScope):  # deleted meanwhile
+            return self.list_reader_groups(scope)
+        return []
 
     # Writing and reading
 

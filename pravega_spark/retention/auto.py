@@ -17,9 +17,10 @@ from pravega_spark.retention.run import Done, Options
 class StreamRetention:
     """What a stream keeps and why; made by ``StreamManager.retention``."""
 
-    def __init__(self, stream: Stream) -> None:
-        """Name the stream."""
+    def __init__(self, stream: Stream, before: Callable[[], object]) -> None:
+        """Name the stream, and what a run is to do before it decides."""
         self._stream = stream
+        self._before = before
 
     def explain(self, *, expire: str | float | None = None) -> Explanation:
         """Return what would go now, what stays and who holds it; print it, or ask its fields.
@@ -41,11 +42,14 @@ class StreamRetention:
         """Let go what the policy and the subscribers allow, now; safe to repeat and to kill.
 
         One commit truncates the stream and samples its tail if the newest sample is older than
-        ``sample_every``; then it is swept, by the rules of ``StreamManager.sweep_stream``.
+        ``sample_every``; then it is swept, by the rules of ``StreamManager.sweep_stream``. Reader
+        groups that were left half made are finished first.
         Raises NoSuchStream, TooBusy.
         """
         ages = {"sample_every": sample_every, "grace": grace, "retain": retain}
-        return run.act(self._stream, options(expire=expire, sweep=sweep, **ages))
+        given = options(expire=expire, sweep=sweep, **ages)
+        self._before()
+        return run.act(self._stream, given)
 
 
 def options(

@@ -27,7 +27,7 @@ from pravega_spark import (
 from pravega_spark.engine.stream import open_stream
 from pravega_spark.model import StreamCut
 from pravega_spark.retention.subscribers import publish, subscribe
-from tests.support import files_below
+from tests.support import at_crash_point, files_below
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 JOB = REPOSITORY / "jobs" / "retention.py"
@@ -53,6 +53,14 @@ def spark() -> SparkSession:
     ).newSession()
     made.conf.set("spark.sql.shuffle.partitions", "2")
     return made
+
+
+class Died(BaseException):
+    """The process ends here."""
+
+
+def die() -> None:
+    raise Died
 
 
 def made(manager: StreamManager, name: str, policy: RetentionPolicy | None) -> None:
@@ -170,6 +178,23 @@ def test_a_broken_stream_does_not_stop_the_others_and_fails_the_job(
     assert (found["streams"], found["failed"], found["truncated"]) == (4, 1, 2)
     assert f"retention: stream {UNREAD}: CorruptLog: " in text
     assert [head(root, stream) for stream in (SMALL, READ)] == [70, 45]
+
+
+def test_groups_left_half_made_are_finished_first_and_a_broken_one_fails_the_job(
+    spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manager = StreamManager(root)
+    for name in ("s/late", "s/broken"):
+        with at_crash_point("group.change.noted", die), pytest.raises(Died):
+            manager.create_reader_group(name, [READ], retention="manual")
+    for commit in (root / "s" / "_reader_groups" / "broken" / "_delta_log").glob("*.json"):
+        commit.write_bytes(commit.read_bytes()[:-30])
+    assert run(capsys, spark, root, "--dry-run")[1]["truncated"] == 2
+    status, found, text = run(capsys, spark, root)
+    assert (status, found["failed"], found["truncated"]) == (1, 1, 1)
+    assert "retention: reader group s/broken: CorruptLog: " in text
+    assert heads(root) == [70, 0, 0, 0]
+    assert {held.group for held in manager.list_subscribers(READ)} >= {"s/late"}
 
 
 def test_a_stream_slower_than_its_limit_fails_the_job_and_is_finished_later(

@@ -1,15 +1,20 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.errors import CorruptLog, InvalidConfiguration, NoSuchStream, TooBusy
+from pravega_spark.model import StreamCut
+from pravega_spark.readers.configuration import ReaderGroupConfiguration
 from pravega_spark.retention.auto import options, rows_of, within
 from pravega_spark.retention.decision import Rule
 from pravega_spark.retention.run import ROW_SCHEMA, Done
+from tests.support import at_crash_point
 
 
 @pytest.fixture
@@ -71,3 +76,77 @@ def test_an_error_of_the_work_is_the_callers() -> None:
 
     with pytest.raises(CorruptLog, match="torn"):
         within(60, work, "s/t")
+
+
+class Died(BaseException):
+    """The process ends here."""
+
+
+def die() -> None:
+    raise Died
+
+
+KEEPING = ReaderGroupConfiguration(["s/t"], retention="manual")
+POINTS = ("group.create.row", "group.change.noted", "group.change.told", "group.change.done")
+
+
+def at(offset: int) -> StreamCut:
+    return StreamCut("s/t", 1, {0: offset})
+
+
+@pytest.fixture
+def consumed(manager: StreamManager) -> StreamManager:
+    """The stream lets go what is consumed, which for one subscriber is all of it."""
+    policy = RetentionPolicy.by_consumption()
+    manager.update_stream("s/t", StreamConfiguration(ScalingPolicy.fixed(1), policy))
+    fast = manager.create_reader_group("s/fast", ["s/t"], retention="manual")
+    fast.publish({"s/t": at(100)})
+    return manager
+
+
+def dies(point: str, call: Callable[[], object]) -> None:
+    with at_crash_point(point, die), pytest.raises(Died):
+        call()
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_run_keeps_what_a_group_reads_whose_creator_died(
+    consumed: StreamManager, point: str
+) -> None:
+    dies(point, lambda: consumed.create_reader_group("s/g", {"s/t": at(30)}, retention="manual"))
+    done = consumed.retention("s/t").run()
+    assert done.explanation.held_by == "subscriber s/g"
+    assert consumed.head("s/t") == at(30)
+    assert consumed.reader_group("s/g").lag().events == 70
+
+
+@pytest.mark.parametrize("point", POINTS[1:])
+def test_run_keeps_what_a_group_reads_whose_reset_died(consumed: StreamManager, point: str) -> None:
+    group = consumed.create_reader_group("s/g", ["s/t"], retention="manual")
+    group.publish({"s/t": at(80)})
+    dies(point, lambda: group.reset({"s/t": at(40)}))
+    consumed.retention("s/t").run()
+    assert consumed.head("s/t") == at(40)
+
+
+@pytest.mark.parametrize("point", POINTS[1:])
+def test_run_lets_go_what_a_group_held_whose_deletion_died(
+    consumed: StreamManager, point: str
+) -> None:
+    group = consumed.create_reader_group("s/g", ["s/t"], retention="manual")
+    dies(point, group.delete)
+    consumed.retention("s/t").run()
+    assert consumed.head("s/t") == at(100)
+    assert consumed.list_reader_groups("s") == ["s/fast"]
+
+
+def test_group_that_cannot_be_finished_does_not_stop_the_others(consumed: StreamManager) -> None:
+    for name in ("s/a", "s/b"):
+        dies("group.create.row", partial(consumed._group(name).create, KEEPING))
+    broken = Path(consumed.root.removeprefix("file://"), "s", "_reader_groups", "a", "_delta_log")
+    broken.mkdir(parents=True)
+    (broken / f"{0:020d}.json").write_text("{")
+    (error,) = consumed.tend_reader_groups().items()
+    assert error[0] == "s/a"
+    assert error[1].startswith("CorruptLog: ")
+    assert {found.group for found in consumed.list_subscribers("s/t")} == {"s/b", "s/fast"}
