@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pravega_spark.readers.lag import GroupLag, SegmentLag
     from pravega_spark.readers.position import EventRead, EventsRead, Position
     from pravega_spark.readers.reader import EventStreamReader
+    from pravega_spark.spark.lag import QueryLag, StreamLagListener, query_lag
     from pravega_spark.txn.tending import Tended
     from pravega_spark.txn.transaction import Transaction
     from pravega_spark.txn.writer import TransactionalWriter
@@ -71,6 +72,7 @@ __all__ = [
     "KeyRange",
     "Position",
     "PravegaSparkError",
+    "QueryLag",
     "ReaderGroup",
     "ReaderGroupConfiguration",
     "RetentionPolicy",
@@ -83,6 +85,7 @@ __all__ = [
     "StreamConfiguration",
     "StreamCut",
     "StreamInfo",
+    "StreamLagListener",
     "StreamManager",
     "SubscriberInfo",
     "SweepResult",
@@ -95,6 +98,7 @@ __all__ = [
     "errors",
     "json_deserializer",
     "json_serializer",
+    "query_lag",
     "session",
 ]
 
@@ -113,6 +117,7 @@ _HOMES = {
     "KeyRange": "model",
     "Position": "readers.position",
     "PravegaSparkError": "errors",
+    "QueryLag": "spark.lag",
     "ReaderGroup": "readers.group",
     "ReaderGroupConfiguration": "readers.configuration",
     "RetentionPolicy": "config",
@@ -125,6 +130,7 @@ _HOMES = {
     "StreamConfiguration": "config",
     "StreamCut": "model",
     "StreamInfo": "model",
+    "StreamLagListener": "spark.lag",
     "StreamManager": "manager",
     "SubscriberInfo": "model",
     "SweepResult": "engine.sweeping",
@@ -136,6 +142,7 @@ _HOMES = {
     "Truncated": "engine.truncation",
     "json_deserializer": "reader",
     "json_serializer": "writer",
+    "query_lag": "spark.lag",
 }
 """Where each name is: imported when it is asked for, as a worker of Spark needs few of them."""
 
