@@ -1,0 +1,49 @@
+"""Lag of a real query: by its handle while it runs and afterwards, and by a listener."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from pravega_spark import QueryLag, StreamLagListener, query_lag
+from pravega_spark.engine.stream import Stream
+from tests.spark.conftest import Load, finish
+from tests.support import write
+
+
+def test_lag_of_a_query_is_told_by_its_handle_and_by_a_listener(
+    spark: SparkSession, root: str, make: Callable[..., Stream], follow: Load, tmp_path: Path
+) -> None:
+    stream = make(segments=2)
+    write(stream, [(f"k{i}", b"12345") for i in range(60)])
+    listener = StreamLagListener()
+    spark.streams.addListener(listener)
+    try:
+        query = (
+            follow(maxOffsetsPerTrigger="40")
+            .writeStream.format("noop")
+            .queryName("lagging")
+            .option("checkpointLocation", str(tmp_path / "c"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        finish(query)
+        until = time.monotonic() + 60
+        while (told := listener.find("lagging")) is None or told.batch_id < 1:
+            assert time.monotonic() < until, "the listener was not told of the second batch"
+            time.sleep(0.05)
+    finally:
+        spark.streams.removeListener(listener)
+    assert [lag.backlog_records for lag in listener.history] == [20, 0]
+    assert listener.history[0].max_offsets_behind_latest >= 10
+    assert (told.query_id, told.run_id) == (str(query.id), str(query.runId))
+    frame = spark.createDataFrame(listener.to_arrow())
+    assert [row.backlogBytes for row in frame.sort("batchId").collect()] == [100, 0]
+    write(stream, [(f"k{i}", b"12345") for i in range(8)])
+    now = query_lag(query)
+    assert isinstance(now, QueryLag)
+    assert now.backlog_records == 8, "a query that has ended falls behind all the same"
+    assert now.metrics["backlogFiles"] == 2

@@ -1,0 +1,40 @@
+"""Every metadata table as a frame, by options and by SQL, in one session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import SparkSession
+
+from pravega_spark.engine.stream import Stream
+from pravega_spark.manager import StreamManager
+from pravega_spark.spark.metadata import SCHEMAS
+from tests.support import write
+
+
+def test_every_table_is_a_frame_and_sql_joins_them(
+    spark: SparkSession, root: str, make: Callable[..., Stream]
+) -> None:
+    stream = make("s/a", segments=2)
+    write(stream, [(f"k{i}", b"12345") for i in range(10)])
+    manager = StreamManager(root)
+    manager.create_reader_group("s/g", ["s/a"], retention="automatic")
+    manager.create_transactional_writer("s/a").begin_transaction()
+    for table, schema in SCHEMAS.items():
+        frame = spark.read.format("pravega").options(root=root, metadata=table).load()
+        assert frame.schema == schema
+        assert frame.collect(), table
+        spark.sql(
+            f"CREATE OR REPLACE TEMPORARY VIEW {table} USING pravega "
+            f"OPTIONS (root '{root}', metadata '{table}')"
+        )
+    lag = spark.sql(
+        "SELECT g.group, g.retention, sum(l.lag) AS events, sum(l.lag_bytes) AS bytes,"
+        " sum(s.size_bytes) AS stored, max(t.status) AS status"
+        " FROM ReaderGroups g JOIN Lag l USING (group) JOIN Segments s USING (segment_id)"
+        " CROSS JOIN Transactions t GROUP BY ALL"
+    ).collect()
+    assert [tuple(row) for row in lag] == [("s/g", "automatic", 10, 50, 50, "OPEN")]
+    held = spark.sql("SELECT cut FROM StreamCuts WHERE kind = 'subscriber'").collect()
+    events = spark.read.format("pravega").options(root=root, startingStreamCut=held[0].cut)
+    assert events.load("s/a").count() == 10
