@@ -1,8 +1,8 @@
 """Retention of one stream: decide what may go, and let it go; for jobs and for people.
 
 Nothing but the stream's log is asked. A sample for the retention set, subscribers that expire, and
-the truncation are one commit, which holds only while the head, the policy and the subscribers are
-as they were when it was decided. So a run may be killed at any time, and two may run at once.
+the truncation are one commit, which holds only while head and policy are as they were when it was
+decided and no subscriber needs more. So a run may be killed at any time, and two may run at once.
 """
 
 from __future__ import annotations
@@ -292,7 +292,7 @@ class _Plan:
         sampled = [False]
 
         def beside(view: StreamView) -> Mapping[str, str | None] | None:
-            if _basis(view) != _basis(self._view):
+            if not self._holds(view):
                 return None
             sample = self._sample(view, explanation.cut or view.head)
             sampled[0] = bool(sample)
@@ -314,6 +314,18 @@ class _Plan:
         if truncated is None:
             return None
         return Done(explanation, truncated, sampled[0])
+
+    def _holds(self, view: StreamView) -> bool:
+        """Tell whether the decision is right for a later view as well.
+
+        Events that come only add to what stays, and who consumes more holds less.
+        """
+        before = {record.group: record for record in self._view.subscribers}
+        return (
+            _basis(view) == _basis(self._view)
+            and all(_goes_on(before.get(now.group), now) for now in view.subscribers)
+            and all(view.subscriber(record.group) == record for record in self._idle)
+        )
 
     def _commit(self, beside: Beside) -> bool:
         """Commit a sample or removals, if there are any; False if the decision holds no more."""
@@ -362,7 +374,12 @@ class _Plan:
 
 
 def _basis(view: StreamView) -> tuple[object, ...]:
-    """Return what a decision rests on that may change: events that come only add to the rest."""
     record = view.record
-    policy = record.configuration.retention
-    return record.life, record.state, policy, dict(record.head), view.subscribers
+    return record.life, record.state, record.configuration.retention, dict(record.head)
+
+
+def _goes_on(before: SubscriberRecord | None, now: SubscriberRecord) -> bool:
+    """Tell whether a subscriber is as it was, or has published more, which never goes back."""
+    if before is None or before.bound is None:
+        return now == before
+    return now.generation == before.generation

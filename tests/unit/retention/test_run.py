@@ -282,6 +282,42 @@ def test_events_that_come_meanwhile_change_nothing_that_was_decided() -> None:
     assert sample.tail.positions == {0: 11}
 
 
+def test_who_consumes_more_meanwhile_does_not_hold_up_a_run() -> None:
+    stream = made(RetentionPolicy.by_consumption())
+    for name in ("s/g", "s/h"):
+        subscribe(stream, name, 0, protect=True)
+        publish(stream, name, 0, at(4))
+    other = again(stream)
+    with at_crash_point("retention.decided", lambda: publish(other, "s/g", 0, at(5))):
+        done = act(stream, NO_SWEEP)
+    assert done.explanation.cut == at(4)
+    assert head(stream) == 4
+
+
+@pytest.mark.parametrize("goes_back", [True, False])
+def test_who_is_idle_or_passed_and_comes_back_meanwhile_is_decided_on_anew(
+    *, goes_back: bool
+) -> None:
+    stream = made(RetentionPolicy.by_consumption(maximum="5 min"))
+    subscribe(stream, "s/g", 0, start=at(2))
+    subscribe(stream, "s/h", 0, start=at(8))
+    other = again(stream)
+
+    def comes_back() -> None:
+        if goes_back:
+            subscribe(other, "s/h", 1, start=at(1))
+        else:
+            publish(other, "s/h", 0, at(9))
+
+    options = replace(NO_SWEEP, expire_ms=60_000)
+    stream.runtime.sleep(61)
+    with at_crash_point("truncate.history", comes_back):
+        done = act(stream, options)
+    assert done.explanation.idle == ("s/g",)
+    assert [s.group for s in stream.view().subscribers] == ["s/h"]
+    assert head(stream) == (6 if goes_back else 9)
+
+
 def test_a_run_whose_ground_never_stands_still_gives_up() -> None:
     stream = made(RetentionPolicy.by_time("3 min"))
     other, generation = again(stream), iter(range(100))
