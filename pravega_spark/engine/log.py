@@ -76,6 +76,11 @@ class Log:
                 self._settle()
             return self._snapshot
 
+    def has_news(self) -> bool:
+        """Tell by one call whether the log has gone on behind the snapshot that is known here."""
+        known = self._snapshot
+        return known is not None and self.reader.has(known.version + 1)
+
     def _settle(self) -> None:
         """Make what is known here durable: it may be another's whose answer is still to come."""
         snapshot = self._snapshot

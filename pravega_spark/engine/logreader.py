@@ -72,13 +72,14 @@ class LogReader:
                     raise self._missing(version, last)
                 yield parse_commit(version, data, self.where, light=light)
 
-    def _has(self, version: int) -> bool:
+    def has(self, version: int) -> bool:
+        """Tell whether the commit of a version is stored."""
         return self.store.exists(self.key(version))
 
     def check_end(self, version: int) -> None:
         """Raise CorruptLog if the log goes on behind a gap after the version that looks last."""
         behind = version + 2
-        if self._has(behind) and not self._has(behind - 1):
+        if self.has(behind) and not self.has(behind - 1):
             raise self._missing(behind - 1, behind)
 
     def _missing(self, version: int, last: int) -> CorruptLog:
@@ -147,7 +148,7 @@ class LogReader:
     def _check_empty(self) -> None:
         """Raise CorruptLog if there are commits although version 0 is missing."""
         versions = [state_version(entry.key) for entry in self.store.list(self.folder)]
-        if max(versions, default=-1) >= 0 and not self._has(0):
+        if max(versions, default=-1) >= 0 and not self.has(0):
             raise self._missing(0, max(versions))
 
     def _open_slowly(self, first: Commit, below: int | None) -> tuple[Snapshot, int]:
@@ -162,7 +163,7 @@ class LogReader:
                 return guard(checkpoint.snapshot(), self.where), version
         snapshot = first_snapshot(first, self.where)
         # Looked at again after the listing: meanwhile it may have been written.
-        if not self._has(1) and self.last_listed(0) > 0 and not self._has(1):
+        if not self.has(1) and self.last_listed(0) > 0 and not self.has(1):
             raise CorruptLog(
                 f"{self.where}: the log was cleaned and none of its state files or checkpoints "
                 "is sound; restore one from a copy."

@@ -92,6 +92,10 @@ class Synchronizer(Generic[_State]):
         """
         return self._take(self.table.read())
 
+    def has_news(self) -> bool:
+        """Tell by one storage call whether somebody has changed the state that is known here."""
+        return self.table.log.has_news()
+
     def _take(self, table: TableState) -> Versioned[_State] | None:
         """Keep a state that was read, unless a newer one is known, and return the newer one."""
         if not table.rows:

@@ -11,18 +11,33 @@ import immutables
 from pravega_spark.engine.epochs import Lineage
 from pravega_spark.engine.places import Place, locate
 from pravega_spark.engine.stream import Stream, StreamView
-from pravega_spark.errors import TruncatedData
+from pravega_spark.errors import (
+    NoSuchStream,
+    PravegaSparkError,
+    StaleIdentity,
+    TruncatedData,
+)
 from pravega_spark.model import END, SegmentRange
 from pravega_spark.readers import progress
 from pravega_spark.readers.buffer import Buffer
 from pravega_spark.readers.state import GroupState, Key, Owned
 
 
+def view_of(stream: Stream, life: int) -> StreamView | None:
+    """Return the newest view of a stream in this life; None if it was deleted."""
+    try:
+        view = stream.view()
+        view.check_life(life)
+    except (NoSuchStream, StaleIdentity):
+        return None
+    return view
+
+
 class Feed:
     """What a reader holds: offsets, the numbers of its ownerships, and events read ahead.
 
     ``held`` has the offset of the next event of each segment. ``below`` are streams in which the
-    head has passed what is held; ``met`` is what reading said of it, if it did.
+    head has passed what is held, or which are gone; ``met`` is what reading said of it, if it did.
     """
 
     def __init__(self, streams: Callable[[str], Stream], state: Callable[[], GroupState]) -> None:
@@ -31,10 +46,10 @@ class Feed:
         self.held: immutables.Map[Key, int] = immutables.Map()
         self.numbers: dict[Key, int] = {}
         self.below: set[str] = set()
-        self.met: TruncatedData | None = None
+        self.met: PravegaSparkError | None = None
         self.before_last: tuple[Key, int] | None = None
         """Where the last event that was taken began: a segment and its offset."""
-        self._views: dict[str, StreamView] = {}
+        self._views: dict[str, StreamView | None] = {}
         self._heads: dict[str, tuple[object, Place]] = {}
         self._buffers: dict[Key, Buffer] = {}
         self._queue: deque[Key] = deque()
@@ -49,7 +64,7 @@ class Feed:
             buffer = self._buffers[key]
             try:
                 found = take(buffer)
-            except TruncatedData as error:
+            except (TruncatedData, NoSuchStream, StaleIdentity) as error:
                 self.below.add(key.stream)
                 self.met = error
                 self._drop(key)
@@ -80,7 +95,7 @@ class Feed:
             if key in self._buffers:
                 continue
             view = self._view(key.stream)
-            if self._is_below(view, key, offset):
+            if view is None or self._is_below(view, key, offset):
                 self.below.add(key.stream)
                 return True
             end = view.segment(key.segment_id).next_offset
@@ -92,13 +107,12 @@ class Feed:
                 self._queue.append(key)
         return bool(self._queue)
 
-    def _view(self, stream: str) -> StreamView:
-        """Return the stream as it is in this look for events."""
-        view = self._views.get(stream)
-        if view is None:
-            view = self._views[stream] = self._streams(stream).view()
-            view.check_life(self._state().lives[stream])
-        return view
+    def _view(self, stream: str) -> StreamView | None:
+        """Return the stream as it is in this look for events; None if it was deleted."""
+        if stream not in self._views:
+            life = self._state().lives[stream]
+            self._views[stream] = view_of(self._streams(stream), life)
+        return self._views[stream]
 
     def _is_below(self, view: StreamView, key: Key, offset: int) -> bool:
         """Tell whether the head has passed the offset; a chunk may still hold what it passed."""

@@ -42,10 +42,11 @@ from pravega_spark.readers.configuration import (
     ReaderGroupConfiguration,
     split_group,
 )
+from pravega_spark.readers.feed import view_of
 from pravega_spark.readers.future import CheckpointFuture, GroupCheckpoint
 from pravega_spark.readers.holds import Holds
 from pravega_spark.readers.lag import GroupLag, lag_of
-from pravega_spark.readers.leases import Leases, bury, parse_reader_lease_ms
+from pravega_spark.readers.leases import Leases, Sign, bury, parse_reader_lease_ms
 from pravega_spark.readers.position import Position
 from pravega_spark.readers.queries import QueryMember, acknowledge
 from pravega_spark.readers.reader import Deserializer, EventStreamReader
@@ -66,6 +67,14 @@ def _first_phase(configuration: ReaderGroupConfiguration) -> Phase:
     """Return how a group begins: at once, or with its streams to be told first."""
     observes = configuration.retention is GroupRetention.NONE
     return Phase.ACTIVE if observes else Phase.CHANGING
+
+
+def _recorded(state: GroupState, reader: str, said: Sign | None) -> GroupState:
+    """Return the state with what a reader last said recorded, if that is of this joining."""
+    member = state.readers.get(reader)
+    if member is None or said is None or said.number != member.number:
+        return state
+    return members.record(state, reader, said.number, said.held)
 
 
 class ReaderGroup:
@@ -378,8 +387,8 @@ class ReaderGroup:
         state = self.state()
         offsets = {} if position is None else dict(Position.of(position).offsets)
         for key in state.owned_by(reader_id).keys() & offsets.keys():
-            view = self._streams(key.stream).view()
-            if view.has_segment(key.segment_id):
+            view = view_of(self._streams(key.stream), state.lives[key.stream])
+            if view is not None and view.has_segment(key.segment_id):
                 end = view.segment(key.segment_id).next_offset
                 if not 0 <= offsets[key] <= end:
                     raise InvalidInput(
@@ -389,12 +398,9 @@ class ReaderGroup:
         said = self._leases.sign(reader_id)
 
         def generator(newest: GroupState) -> tuple[GroupState | None, bool]:
-            member = newest.readers.get(reader_id)
-            if member is None:
+            if reader_id not in newest.readers:
                 return None, False
-            if said is not None and said.number == member.number:
-                newest = members.record(newest, reader_id, said.number, said.held)
-            return members.offline(newest, reader_id, offsets), True
+            return members.offline(_recorded(newest, reader_id, said), reader_id, offsets), True
 
         return self.sync.update("READER OFFLINE", generator, {"reader": reader_id})
 
@@ -475,8 +481,15 @@ class ReaderGroup:
         self._holds.publish(state, self._cuts(state, cuts))
 
     def lag(self) -> GroupLag:
-        """Return what is unread, from the recorded positions on: events, bytes and seconds."""
+        """Return what is unread, from the recorded positions on: events, bytes and seconds.
+
+        Recorded is also what each reader last said, at most a third of its lease ago.
+        """
         state = self.state()
+        readers = list(state.readers)
+        signs = self.runtime.each(self._leases.sign, readers)
+        for reader, said in zip(readers, signs, strict=True):
+            state = _recorded(state, reader, said)
         return lag_of(state, {stream: self._streams(stream) for stream in state.lives})
 
     # ------------------------------------------------------------------------------- checkpoints

@@ -18,6 +18,7 @@ from pravega_spark.errors import (
     StaleIdentity,
 )
 from pravega_spark.model import StreamCut
+from pravega_spark.readers.feed import view_of
 from pravega_spark.readers.state import GroupState
 from pravega_spark.retention.subscribers import publish, subscribe, unsubscribe
 
@@ -34,8 +35,10 @@ class Holds:
         self._let_go(state, state.former)
         for name in sorted(state.held):
             stream = self._streams(name)
-            start, _ = cuts.clip_to_head(stream.view(), state.cut(name))
-            subscribe(stream, state.group, state.generation, start=start)
+            view = view_of(stream, state.lives[name])
+            if view is not None:
+                start, _ = cuts.clip_to_head(view, state.cut(name))
+                subscribe(stream, state.group, state.generation, start=start)
 
     def drop(self, state: GroupState) -> None:
         """Make the streams keep nothing for the group any more."""

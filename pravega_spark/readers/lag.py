@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 from pravega_spark.engine.backlog import SegmentBacklog, backlog
 from pravega_spark.engine.stream import Stream
+from pravega_spark.errors import NoSuchStream, StaleIdentity
 from pravega_spark.model import segment_text
 from pravega_spark.readers.state import GroupState, Key
 
@@ -36,12 +38,15 @@ class GroupLag:
 
 
 def lag_of(state: GroupState, streams: dict[str, Stream]) -> GroupLag:
-    """Return the lag behind the tails, or behind the end cuts, from the recorded positions."""
-    found = [
-        _lag(state, segment)
-        for name, stream in streams.items()
-        for segment in backlog(stream, state.cut(name), state.ends.get(name)).segments
-    ]
+    """Return the lag behind the tails, or behind the end cuts, from the recorded positions.
+
+    Of a stream that was deleted nothing is left to be read.
+    """
+    found: list[SegmentLag] = []
+    for name, stream in streams.items():
+        with contextlib.suppress(NoSuchStream, StaleIdentity):
+            unread = backlog(stream, state.cut(name), state.ends.get(name)).segments
+            found += [_lag(state, segment) for segment in unread]
     return GroupLag(
         sum(segment.events for segment in found),
         sum(segment.size_bytes for segment in found),

@@ -153,13 +153,30 @@ def _put(state: GroupState, layout: Layout, cut: StreamCut) -> GroupState:
     frontier = Frontier(lineage, locate(lineage, cut))
     kept = {Key(stream, segment_id) for segment_id, mark in cut if mark >= 0}
     gone = {k: o for k, o in state.assigned.items() if k.stream == stream and k not in kept}
+    state = _take_back(state, gone)
+    _advance(state, stream, frontier, state.assigned)
+    return _arrange(state, stream, frontier)
+
+
+def _take_back(state: GroupState, gone: Mapping[Key, Owned]) -> GroupState:
+    """Take segments from their readers, as far as these had come by the state."""
     for reader in {owned.reader for owned in gone.values()}:
         offsets = {k: o.offset for k, o in gone.items() if o.reader == reader}
         state = checkpoints.give_up(state, reader, offsets)
-    assigned = {k: o for k, o in state.assigned.items() if k not in gone}
-    state = replace(state, assigned=assigned)
-    _advance(state, stream, frontier, state.assigned)
-    return _arrange(state, stream, frontier)
+    return replace(state, assigned={k: o for k, o in state.assigned.items() if k not in gone})
+
+
+def abandon(state: GroupState, stream: str) -> GroupState:
+    """Return the state with a stream done as far as it is recorded: it was deleted."""
+    gone = {key: owned for key, owned in state.assigned.items() if key.stream == stream}
+    left = {key: offset for key, offset in state.unassigned.items() if key.stream == stream}
+    left |= {key: owned.offset for key, owned in gone.items()}
+    return replace(
+        _take_back(state, gone),
+        unassigned={key: o for key, o in state.unassigned.items() if key.stream != stream},
+        future={key: missing for key, missing in state.future.items() if key.stream != stream},
+        completed={**state.completed, **left},
+    )
 
 
 def _below(state: GroupState, layout: Layout) -> TruncatedData:

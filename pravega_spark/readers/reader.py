@@ -16,6 +16,7 @@ from pravega_spark.errors import (
     CommitUnknown,
     IllegalState,
     InvalidInput,
+    NoSuchStream,
     ObjectClosed,
     ReinitializationRequired,
     StoreError,
@@ -26,7 +27,7 @@ from pravega_spark.names import check_name
 from pravega_spark.readers import members, progress
 from pravega_spark.readers.buffer import BUFFER_ROWS, SCHEMA, Buffer
 from pravega_spark.readers.configuration import GroupRetention
-from pravega_spark.readers.feed import Feed
+from pravega_spark.readers.feed import Feed, view_of
 from pravega_spark.readers.holds import Holds
 from pravega_spark.readers.leases import Leases, Sign, bury
 from pravega_spark.readers.position import EventRead, EventsRead, Position
@@ -40,6 +41,8 @@ _LOOKS_OF_LEASE = 3
 """So many times in a lease a reader gives a sign of life, and looks for those of others."""
 _PUBLISH_SECONDS = 5.0
 """A reader publishes checkpoints at most so often: each is a commit to the streams."""
+_GLANCE_SECONDS = POLL_LOCAL_SECONDS[1]
+"""So often a reader asks a local disk whether somebody has changed the group."""
 _RETRY_SECONDS = 1.0
 """A reader that cannot reach its group's state tries again after so long, while its lease lasts."""
 _NOTHING = pa.RecordBatch.from_pylist([], SCHEMA)
@@ -94,11 +97,12 @@ class EventStreamReader:
                 raise
             began = self._runtime.monotonic()
             self._number = self._sync.update("JOIN", generator, asked)
-        self._leases.extend(self.reader_id, Sign(self._number, {}))
-        self._signed_at = began
+        self._signed_at = self._sign_due = began
         self._alive_until = began + self._lease_seconds
-        self._sign_due = began + self._lease_seconds / _LOOKS_OF_LEASE
-        self._turn_due = began
+        with contextlib.suppress(StoreError):  # the first look tries again, or others do it for us
+            self._leases.extend(self.reader_id, Sign(self._number, {}))
+            self._sign_due += self._lease_seconds / _LOOKS_OF_LEASE
+        self._turn_due = self._glance_due = began
         self._checkpoint_since = self._publish_due = began
         self._published = 0
         self._checkpoint_seen = self._newest_checkpoint(self._sync.local.state)
@@ -116,8 +120,9 @@ class EventStreamReader:
         Or the marker of a checkpoint, which the next call answers: by then the application must
         have kept what it needs. Or, with no event, that time is up or all was read. Raises
         TruncatedData once where events of the group were truncated, and goes on at the head by
-        the next call; ReinitializationRequired if the group was reset or deleted, or the reader
-        taken for dead.
+        the next call; NoSuchStream once where one of its streams was deleted, and goes on with the
+        others; ReinitializationRequired if the group was reset or deleted, or the reader taken for
+        dead.
         """
         marker, is_completed, event = self._event(timeout)
         return EventRead(event, Position(self._feed.held), marker, is_completed)
@@ -194,7 +199,8 @@ class EventStreamReader:
         self._feed.before_last = None
         while True:
             now = self._runtime.monotonic()
-            if now >= self._turn_due or self._shown is not None or self._feed.below:
+            is_due = self._shown is not None or self._feed.below
+            if is_due or (now >= self._glance_due and self._is_time(now)):
                 marker = self._look(now)
                 if marker is not None:
                     return marker, False, None
@@ -231,6 +237,19 @@ class EventStreamReader:
 
     # -------------------------------------------------------------------- how it meets the others
 
+    def _is_time(self, now: float) -> bool:
+        """Tell whether to look at the group: at times, and at once when somebody has changed it.
+
+        Whether that is so, is asked where asking costs microseconds.
+        """
+        if now >= self._turn_due:
+            return True
+        self._glance_due = min(self._turn_due, now + _GLANCE_SECONDS)
+        try:
+            return self._sync.has_news()
+        except StoreError:
+            return False
+
     def _look(self, now: float) -> str | None:
         """Take a turn in the group's state; return the name of a checkpoint to be shown.
 
@@ -243,13 +262,15 @@ class EventStreamReader:
         except (StoreError, CommitUnknown):
             if self._runtime.monotonic() >= self._alive_until or self._feed.below:
                 raise
-            self._turn_due = self._runtime.monotonic() + _RETRY_SECONDS
+            self._turn_due = self._glance_due = self._runtime.monotonic() + _RETRY_SECONDS
             return None
         except ReinitializationRequired:
             self._closed = True
             raise
         self._turn_due = now + self._sync.local.state.configuration.refresh_ms / 1_000
-        self._turn_due = min(self._turn_due, self._sign_due)
+        self._turn_due = self._glance_due = min(self._turn_due, self._sign_due)
+        if self._is_local:
+            self._glance_due = min(self._turn_due, now + _GLANCE_SECONDS)
         self._publish(result.state, now)
         self._adopt(result)
         owed = result.state.owed_by(self.reader_id)
@@ -281,7 +302,7 @@ class EventStreamReader:
             result = turn(
                 state,
                 seat,
-                lambda stream: self._streams(stream).view(),
+                lambda stream: view_of(self._streams(stream), state.lives[stream]),
                 answering=answering,
                 automatic=automatic,
             )
@@ -325,10 +346,25 @@ class EventStreamReader:
         return max((c.number for c in state.checkpoints if not c.silent), default=0)
 
     def _adopt(self, result: Turn) -> None:
-        """Take over what the state says of this reader; raise TruncatedData if events are gone."""
+        """Take over what the state says of this reader.
+
+        Raises TruncatedData if events are gone, and NoSuchStream if a stream is.
+        """
         ended = self._feed.ended()
         below, met = self._feed.below, self._feed.met
         gone = (result.vanished - ended) | self._feed.adopt(result.state.owned_by(self.reader_id))
+        lives = result.state.lives
+        deleted = [
+            stream
+            for stream in sorted(below | {key.stream for key in result.vanished})
+            if view_of(self._streams(stream), lives[stream]) is None
+        ]
+        if deleted:
+            raise NoSuchStream(
+                f"reader group {result.state.group}: {', '.join(deleted)} was deleted; the next "
+                "call goes on with the other streams. Reset the group to a configuration without "
+                "it, or to one with what was created in its place."
+            ) from met
         if result.lost or gone or met is not None:
             named = progress.told_of(result.lost) or ", ".join(map(str, sorted(gone)))
             raise TruncatedData(

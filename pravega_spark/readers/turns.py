@@ -19,7 +19,8 @@ class Seat:
 
     ``held`` are its segments, each with the number of its ownership and the offset of the next
     event to hand out; the application has asked for more, so all before it is done. ``ended`` are
-    those of them that were read to their ends, ``below`` the streams in which it met the head.
+    those of them that were read to their ends, ``below`` the streams in which it met the head, or
+    which are gone.
     """
 
     reader: str
@@ -45,14 +46,15 @@ class Turn:
 def turn(
     state: GroupState,
     seat: Seat,
-    layout_of: Callable[[str], Layout],
+    layout_of: Callable[[str], Layout | None],
     *,
     answering: int | None = None,
     automatic: str | None = None,
 ) -> Turn:
     """Do for a reader all that is to be done now; nothing is recorded if nothing is.
 
-    It answers the checkpoint whose marker it has shown (``answering``) and silent ones, begins
+    ``layout_of`` knows the newest layout of a stream, None of one that was deleted. The reader
+    answers the checkpoint whose marker it has shown (``answering``) and silent ones, begins
     the automatic checkpoint of that name unless one is under way, moves on from ended segments,
     releases its surplus, and acquires its share. Raises ReinitializationRequired.
     """
@@ -87,13 +89,16 @@ def turn(
 
 
 def _move_on(
-    state: GroupState, seat: Seat, layout_of: Callable[[str], Layout]
+    state: GroupState, seat: Seat, layout_of: Callable[[str], Layout | None]
 ) -> tuple[GroupState, tuple[SegmentRange, ...]]:
-    """Move on from segments that ended, and to the head where the group is below it."""
+    """Move on from segments that ended, to the head, and away from streams that are gone."""
     lost: tuple[SegmentRange, ...] = ()
     ended = {key.stream for key in seat.ended if key in state.assigned}
     for stream in sorted(ended | seat.below):
         layout = layout_of(stream)
+        if layout is None:
+            state = progress.abandon(state, stream)
+            continue
         if stream in seat.below or locate(Lineage(layout), state.cut(stream)).forgotten:
             state = members.record(state, seat.reader, seat.number, seat.held)
             state, found = progress.to_head(state, layout)

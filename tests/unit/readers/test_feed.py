@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
+from pravega_spark.config import StreamConfiguration
 from pravega_spark.engine import lifecycle
 from pravega_spark.engine.truncation import truncate
 from pravega_spark.errors import NoSuchStream, TruncatedData
 from pravega_spark.model import StreamCut
-from tests.support import scale
+from pravega_spark.readers.configuration import ReaderGroupConfiguration
+from pravega_spark.readers.reader import EventStreamReader
+from tests.support import at_crash_point, scale
 from tests.unit.readers.grouped import NAME, World, drain
 
 
@@ -63,12 +68,94 @@ def test_truncation_of_what_was_read_is_no_news_while_the_segments_end_is_known(
     assert sorted(drain(reader)) == sorted(later)
 
 
-def test_deleted_stream_is_told_by_its_readers() -> None:
+def gone(world: World, name: str) -> None:
+    lifecycle.seal(world.streams[name])
+    lifecycle.delete(world.streams[name])
+
+
+def test_group_whose_only_stream_was_deleted_is_told_so_and_is_at_its_end() -> None:
     world = World()
-    reader = world.created().create_reader("a")
+    group = world.created()
+    reader = group.create_reader("a")
     drain(reader)
-    lifecycle.seal(world.stream)
-    lifecycle.delete(world.stream)
-    with pytest.raises(NoSuchStream):
+    gone(world, NAME)
+    with pytest.raises(NoSuchStream, match=f"{NAME} was deleted; the next call goes on"):
         reader.read_next_event(0)
+    assert reader.read_next_event(0).is_completed
     reader.close()
+    assert group.lag().events == 0
+
+
+def drain_until_told(reader: EventStreamReader) -> list[bytes]:
+    found: list[bytes] = []
+    try:
+        while not (read := reader.read_next_event(0)).is_completed:
+            found += [] if read.event is None else [read.event.data]
+    except NoSuchStream:
+        return found
+    pytest.fail("nobody told that a stream was deleted")
+
+
+@pytest.mark.parametrize("is_created_anew", [False, True])
+def test_deleted_stream_is_told_once_to_whoever_read_it_and_others_are_read_on(
+    is_created_anew: bool,
+) -> None:
+    world = World(names=(NAME, "s/u"))
+    world.write(9_000)
+    group = world.created()
+    a = group.create_reader("a")
+    early = [a.read_next_event(0).event for _ in range(3)]
+    assert {event.pointer.stream for event in early if event is not None} == {NAME}
+    gone(world, NAME)
+    if is_created_anew:
+        lifecycle.create(world.stream, 2, StreamConfiguration())
+    future = group.initiate_checkpoint("c")
+    found = world.write(5, "s/u")
+    world.runtime.sleep(4)
+    late = drain_until_told(a)
+    world.runtime.sleep(4)
+    assert [data for data in late + drain(a) if data in found] == found
+    assert future.done()
+    assert group.lag().events == 0
+    assert not group.is_at_end()
+    assert drain(world.group().create_reader("b")) == []
+    with pytest.raises(NoSuchStream) if not is_created_anew else contextlib.nullcontext():
+        group.reset(ReaderGroupConfiguration([NAME, "s/u"]))
+    group.reset(ReaderGroupConfiguration(["s/u"]))
+    assert drain(group.create_reader("c")) == found
+
+
+def test_group_that_holds_data_of_a_deleted_stream_can_be_changed() -> None:
+    world = World(names=(NAME, "s/u"))
+    group = world.created(retention="automatic")
+
+    def delete() -> None:
+        gone(world, NAME)
+
+    with at_crash_point("group.change.noted", delete):
+        group.reset()
+    events = world.write(3, "s/u")
+    reader = group.create_reader("a")
+    with pytest.raises(NoSuchStream):
+        drain(reader)
+    assert drain(reader) == events
+
+
+def test_reader_notices_a_change_of_its_group_at_once_where_asking_is_cheap() -> None:
+    world = World(segments=2)
+    world.write(20)
+    group = world.created(refresh="1 hour")
+    a, b = group.create_reader("a", lease="1 hour"), group.create_reader("b", lease="1 hour")
+    a.read_next_event(0)
+    a.read_next_event(0)
+    b.read_next_event(0)
+    world.runtime.sleep(0.051)
+    a.read_next_event(0)
+    b.read_next_event(0)
+    assert group.distribution() == {"a": 1, "b": 1, None: 0}
+    future = group.initiate_checkpoint("c")
+    world.runtime.sleep(0.051)
+    assert [reader.read_next_event(0).checkpoint for reader in (a, b)] == ["c", "c"]
+    for reader in (a, b):
+        reader.read_next_event(0)
+    assert future.done()

@@ -276,6 +276,22 @@ def test_lag_is_exact_by_segment_and_in_total() -> None:
     assert group.lag().events == 3
 
 
+def test_lag_is_from_what_readers_said_last_though_nothing_was_recorded() -> None:
+    world = World()
+    world.write(10)
+    group = world.created()
+    reader = group.create_reader("a", lease="30 s")
+    for _ in range(4):
+        reader.read_next_event(0)
+    assert group.lag().events == 10
+    world.runtime.sleep(11)
+    reader.read_next_event(0)  # says that four are done
+    assert group.stream_cuts() == {NAME: StreamCut(NAME, 1, {0: 0})}
+    assert group.lag().events == 6
+    group.reset()
+    assert group.lag().events == 10, "said in another generation"
+
+
 def test_lag_ends_at_the_end_cut() -> None:
     world = World()
     world.write(10)

@@ -196,6 +196,18 @@ def test_dead_reader_is_taken_over_after_its_lease_from_what_it_last_said() -> N
     assert group.online_readers() == ["b"]
 
 
+def test_reader_whose_first_sign_of_life_fails_is_in_its_group_and_gives_the_next() -> None:
+    world = World()
+    events = world.write(10)
+    group = world.created()
+    world.store.rules.add(Rule(StoreError("down"), "put", "*/_leases/a.json", nth=1))
+    reader = group.create_reader("a", lease="30 s")
+    for n in range(8):
+        world.runtime.sleep(9)
+        assert drain_some(reader, 1) == events[n : n + 1]
+        assert group.bury() == []
+
+
 def test_reader_of_the_same_id_waits_for_the_lease_of_the_dead_one() -> None:
     world = World()
     events = world.write(3)

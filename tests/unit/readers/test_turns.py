@@ -232,3 +232,19 @@ def test_group_below_the_head_goes_on_there_and_owners_keep_what_is_left() -> No
     assert (state.assigned[key(1)].number, state.assigned[key(1)].offset) == (number, 3)
     assert set(state.unassigned) == {key(2, 1), key(3, 1)}
     assert progress.to_head(state, stream) == (state, ())
+
+
+def test_deleted_stream_is_done_as_far_as_it_is_recorded() -> None:
+    stream = half_merged()
+    state = take(joined(begun(stream), "a"), stream, "a").state
+    state = take(state, stream, "a", {key(0): 10}).state
+    assert (set(state.assigned), set(state.future)) == ({key(1)}, {key(2, 1)})
+    state, checkpoint = checkpoints.initiate(state, "c")
+    seat = Seat("a", state.readers["a"].number, below=frozenset({NAME}))
+    after = turn(state, seat, lambda _: None).state
+    assert after.is_at_end
+    assert after.completed == {key(0): END, key(1): 0}
+    done = checkpoints.answer(after, "a", checkpoint.number, {}).checkpoint(checkpoint.number)
+    assert done is not None
+    assert done.positions[key(1)] == 0
+    assert turn(after, seat, lambda _: None).state == after
