@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pravega_spark.readers.future import GroupCheckpoint
     from pravega_spark.readers.group import ReaderGroup
     from pravega_spark.readers.lag import GroupLag, SegmentLag
+    from pravega_spark.readers.notifications import EndOfDataNotification, SegmentNotification
     from pravega_spark.readers.position import EventRead, EventsRead, Position
     from pravega_spark.readers.reader import EventStreamReader
     from pravega_spark.spark.lag import QueryLag, StreamLagListener, query_lag
@@ -58,6 +59,7 @@ def session(builder: Any = None, **conf: Any) -> Any:
 
 
 __all__ = [
+    "EndOfDataNotification",
     "Epoch",
     "Event",
     "EventPointer",
@@ -80,6 +82,7 @@ __all__ = [
     "ScalingPolicy",
     "Segment",
     "SegmentLag",
+    "SegmentNotification",
     "SegmentRange",
     "SegmentRecord",
     "StreamConfiguration",
@@ -103,6 +106,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "EndOfDataNotification": "readers.notifications",
     "Epoch": "model",
     "Event": "model",
     "EventPointer": "model",
@@ -126,6 +130,7 @@ _HOMES = {
     "Segment": "model",
     "SegmentLag": "readers.lag",
     "SegmentRange": "model",
+    "SegmentNotification": "readers.notifications",
     "SegmentRecord": "engine.records",
     "StreamConfiguration": "config",
     "StreamCut": "model",

@@ -21,6 +21,8 @@ MIN_CHECKPOINT_MS = 100
 MAX_OUTSTANDING_CHECKPOINTS = 3
 READER_LEASE = "60 s"
 MIN_READER_LEASE_MS, MAX_READER_LEASE_MS = 5_000, 86_400_000
+NOTIFICATION_INTERVAL = REFRESH
+"""How often who watches a group looks: one read if nothing is new. Readers look no oftener."""
 MAX_STREAMS = 1_000
 
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from pravega_spark.config import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS
+from pravega_spark.config import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS, parse_duration_ms
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.log import Log
 from pravega_spark.engine.runtime import SYSTEM, Runtime
@@ -37,6 +37,7 @@ from pravega_spark.model import StreamCut
 from pravega_spark.names import check_name
 from pravega_spark.readers import checkpoints, members, progress
 from pravega_spark.readers.configuration import (
+    NOTIFICATION_INTERVAL,
     READER_LEASE,
     GroupRetention,
     ReaderGroupConfiguration,
@@ -47,6 +48,7 @@ from pravega_spark.readers.future import CheckpointFuture, GroupCheckpoint
 from pravega_spark.readers.holds import Holds
 from pravega_spark.readers.lag import GroupLag, lag_of
 from pravega_spark.readers.leases import Leases, Sign, bury, parse_reader_lease_ms
+from pravega_spark.readers.notifications import Notification, watch
 from pravega_spark.readers.position import Position
 from pravega_spark.readers.queries import QueryMember, acknowledge
 from pravega_spark.readers.reader import Deserializer, EventStreamReader
@@ -491,6 +493,17 @@ class ReaderGroup:
         for reader, said in zip(readers, signs, strict=True):
             state = _recorded(state, reader, said)
         return lag_of(state, {stream: self._streams(stream) for stream in state.lives})
+
+    def notifications(
+        self, *, interval: str | float = NOTIFICATION_INTERVAL, timeout: float | None = None
+    ) -> Iterator[Notification]:
+        """Yield the numbers of segments and readers, at first and when they change, and the end.
+
+        Looks every ``interval``. After everything was read it yields EndOfDataNotification and
+        ends; also when nothing has changed for ``timeout`` seconds. Raises NoSuchReaderGroup.
+        """
+        interval_ms = parse_duration_ms("the interval", interval)
+        return watch(self.state, self.runtime, interval_ms / 1_000, timeout)
 
     # ------------------------------------------------------------------------------- checkpoints
 
