@@ -9,7 +9,7 @@ from pravega_spark.engine.backlog import SegmentBacklog, backlog
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.engine.synchronizer import Synchronizer
-from pravega_spark.errors import NoSuchStream, StaleIdentity
+from pravega_spark.errors import NoSuchReaderGroup, NoSuchStream, StaleIdentity
 from pravega_spark.readers.group import group_path
 from pravega_spark.readers.rows import GroupCodec
 from pravega_spark.readers.state import GroupState, Key, Phase
@@ -45,7 +45,7 @@ class SegmentStanding:
     seconds: float | None = None
 
 
-def look_up(store: Store, group: str) -> GroupVersion | None:
+def find(store: Store, group: str) -> GroupVersion | None:
     """Return a group that exists, or None; a change that is half made stays so."""
     sync = Synchronizer(store, group_path(group), GroupCodec())
     known, snapshot = sync.fetch(), sync.table.log.snapshot
@@ -54,6 +54,14 @@ def look_up(store: Store, group: str) -> GroupVersion | None:
     if known.state.phase in (Phase.DELETING, Phase.DELETED):
         return None
     return GroupVersion(known.state, known.version, snapshot.timestamp_ms)
+
+
+def look_up(store: Store, group: str) -> GroupVersion:
+    """Do what :func:`find` does; raise NoSuchReaderGroup instead of None."""
+    found = find(store, group)
+    if found is None:
+        raise NoSuchReaderGroup(f"reader group {group} does not exist under {store.url}.")
+    return found
 
 
 def standing(

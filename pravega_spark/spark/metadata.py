@@ -225,7 +225,7 @@ class MetadataReader(DataSourceReader):
 
     def _rows_of_group(self, name: str) -> list[Row]:
         store = open_store(self.settings.root)
-        found = description.look_up(store, name)
+        found = description.find(store, name)
         if found is None:
             return []
         scope = self.settings.scope if self._table in _OF_STREAM else None

@@ -1,0 +1,18 @@
+"""The command line ``pravega-spark``: for people and scripts, without Spark and without a JVM."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line; return the exit status: 0 done, 1 failed, 2 used wrongly."""
+    try:
+        from pravega_spark.cli.commands import run
+    except ModuleNotFoundError as error:
+        if error.name != "click":
+            raise
+        print("pravega-spark needs click: pip install 'pravega-spark[cli]'.", file=sys.stderr)
+        return 1
+    return run(sys.argv[1:] if argv is None else argv)

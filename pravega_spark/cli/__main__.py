@@ -1,0 +1,9 @@
+"""``python -m pravega_spark.cli``, where the script ``pravega-spark`` is not on the path."""
+
+from __future__ import annotations
+
+import sys
+
+from pravega_spark.cli import main
+
+sys.exit(main())

@@ -1,0 +1,297 @@
+"""The command line as a script sees it: what it prints, its exit status, and what it imports."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pravega_spark.cli import main
+from pravega_spark.cli.commands import FAILED, MISUSED
+from pravega_spark.config import ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.stream import Stream, open_stream
+from pravega_spark.manager import StreamManager
+from pravega_spark.model import StreamCut
+from pravega_spark.spark.checkpoint_folder import last_finished
+from pravega_spark.spark.offsets import Reading, StreamOffset, encode
+from tests.support import files_below, write
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> StreamManager:
+    manager = StreamManager(tmp_path / "root")
+    for scope in ("s", "other"):
+        manager.create_scope(scope)
+    return manager
+
+
+@pytest.fixture
+def run(
+    manager: StreamManager, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Any:
+    """Run a command line and return its status, output and errors."""
+    monkeypatch.setenv("PRAVEGA_SPARK_ROOT", manager.root)
+
+    def run(*argv: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        status = main(argv)
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def make(manager: StreamManager, name: str = "s/a", segments: int = 1) -> Stream:
+    policy = StreamConfiguration(scaling=ScalingPolicy.fixed(segments))
+    manager.create_stream(name, policy)
+    return open_stream(manager.root, name)
+
+
+def fill(stream: Stream, count: int) -> None:
+    write(stream, [(f"k{i}", b"12345") for i in range(count)])
+
+
+# ------------------------------------------------------------------------------- ls and describe
+
+
+def test_groups_are_listed_by_scope_as_table_names_and_json(
+    run: Any, manager: StreamManager
+) -> None:
+    make(manager)
+    manager.create_reader_group("s/g", ["s/a"], retention="manual")
+    manager.create_reader_group("other/h", ["s/a"])
+    assert run("reader-group", "ls", "-q") == (0, "other/h\ns/g\n", "")
+    assert run("reader-group", "ls", "s", "-q", "--output", "json")[1] == '[\n  "s/g"\n]\n'
+    lines = run("reader-group", "ls", "s")[1].splitlines()
+    assert [line.split() for line in lines] == [
+        ["GROUP", "STATE", "GENERATION", "RETENTION", "MEMBERS", "STREAMS"],
+        ["s/g", "ACTIVE", "0", "manual", "0", "s/a"],
+    ]
+    (told,) = json.loads(run("reader-group", "ls", "other", "--output=json")[1])
+    assert (told["group"], told["streams"], told["readers"]) == ("other/h", ["s/a"], [])
+
+
+def test_a_group_is_described_with_its_lag_by_segment(run: Any, manager: StreamManager) -> None:
+    stream = make(manager)
+    fill(stream, 10)
+    make(manager, "other/b")
+    group = manager.create_reader_group("s/g", ["s/a", "other/b"])
+    with group.create_reader("reader-1") as reader:
+        for _ in range(4):
+            assert reader.read_next_event(timeout=5.0).event is not None
+        reader.close()
+    fill(stream, 2)
+    manager.truncate_stream("s/a", StreamCut("s/a", 1, {0: 1}))
+    status, text, _ = run("reader-group", "describe", "s/g")
+    summary, _, segments = text.partition("\n\n")
+    told = dict(line.split(maxsplit=1) for line in summary.splitlines())
+    assert (status, told["GROUP"], told["STATE"], told["MEMBERS"]) == (0, "s/g", "ACTIVE", "0")
+    assert told["TOTAL-LAG"].startswith("8 events, 40 B, ")
+    assert told["CHECKPOINT"] == "-"
+    rows = [line.split() for line in segments.splitlines()]
+    assert rows[0] == [
+        *("STREAM", "SEGMENT", "CURRENT-OFFSET", "HEAD", "TAIL"),
+        *("LAG", "LAG-BYTES", "LAG-TIME", "OWNER"),
+    ]
+    assert rows[1] == ["other/b", "0#0", "0", "0", "0", "0", "0", "B", "0.0", "s", "-"]
+    assert rows[2][:8] == ["s/a", "0#0", "4", "1", "12", "8", "40", "B"]
+    assert "SEGMENT" not in run("reader-group", "describe", "-s", "s/g")[1]
+    (record,) = json.loads(run("reader-group", "describe", "s/g", "--output", "json")[1])
+    assert (record["lag"], record["lag_bytes"]) == (8, 40)
+    assert [s["current_offset"] for s in record["segments"]] == [0, 4]
+
+
+def test_errors_are_one_line_or_one_object_with_a_stable_status(
+    run: Any, manager: StreamManager, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    status, out, err = run("reader-group", "describe", "s/none")
+    assert (status, out) == (FAILED, "")
+    assert err.startswith("pravega-spark: NoSuchReaderGroup: reader group s/none does not exist")
+    assert err.count("\n") == 1
+    status, out, err = run("reader-group", "describe", "s/none", "--output", "json")
+    assert (status, out) == (FAILED, "")
+    assert json.loads(err)["error"]["type"] == "NoSuchReaderGroup"
+    assert run("reader-group", "ls", "none")[0] == FAILED
+    for wrong in (
+        ("reader-group", "describe", "no slash"),
+        ("reader-group", "describe"),
+        ("reader-group", "lst"),
+        ("reader-group", "ls", "--root", str(tmp_path / "nothing")),
+    ):
+        status, _, err = run(*wrong, "--output=json")
+        assert (status, set(json.loads(err)["error"])) == (MISUSED, {"type", "message"}), wrong
+    monkeypatch.delenv("PRAVEGA_SPARK_ROOT")
+    assert "PRAVEGA_SPARK_ROOT" in run("reader-group", "ls")[2]
+    assert run("--help")[0] == 0
+
+
+def test_no_spark_is_started_nor_imported(manager: StreamManager, tmp_path: Path) -> None:
+    fill(make(manager), 3)
+    manager.create_reader_group("s/g", ["s/a"])
+    folder = checkpoint(tmp_path, [finished(manager, {0: 2})], commits=1)
+    code = (
+        "import sys; from pravega_spark.cli import main\n"
+        "for line in sys.argv[1:]: assert main(line.split()) == 0, line\n"
+        "print(*{name.partition('.')[0] for name in sys.modules})"
+    )
+    root = f"--root {manager.root}"
+    lines = (
+        f"reader-group ls {root}",
+        f"reader-group describe s/g {root}",
+        f"reader-group sync --checkpoint {folder}",
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, *lines],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.splitlines()[-1].split()) & {"pyspark", "py4j"} == set()
+
+
+# ------------------------------------------------------------------------------------------ sync
+
+
+def finished(
+    manager: StreamManager, cells: dict[int, int], group: str | None = "s/g", generation: int = 0
+) -> dict[str, Any]:
+    """The offset of a query of a group on s/a."""
+    cut = StreamCut("s/a", 1, cells)
+    reading = Reading(manager.root, group, generation)
+    return encode({"s/a": StreamOffset("id", StreamCut("s/a", 1, {0: 0}), cut)}, reading)
+
+
+def checkpoint(
+    folder: Path,
+    batches: Sequence[dict[str, Any] | None],
+    *,
+    commits: int,
+    version: str = "v1",
+) -> str:
+    """A checkpoint folder as Spark 4.2 writes it, of a query with a Kafka source beside ours."""
+    conf = {"batchWatermarkMs": 0, "batchTimestampMs": 1, "conf": {"a:b": "1"}}
+    for number, offset in enumerate(batches):
+        ours = "-" if offset is None else json.dumps(offset)
+        lines = [version, json.dumps(conf), '{"topic":{"0":17}}', ours]
+        if version == "v2":
+            lines[2:] = [f"1:{lines[2]}", f"flights:{ours}"]
+        _put(folder / "c/offsets" / str(number), "\n".join(lines))
+        if number < commits:
+            _put(folder / "c/commits" / str(number), 'v1\n{"nextBatchWatermarkMs":0}')
+    return str(folder / "c")
+
+
+def _put(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    file.with_name(f".{file.name}.crc").write_bytes(b"crc")
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_sync_acknowledges_the_last_batch_that_was_committed(
+    run: Any, manager: StreamManager, tmp_path: Path, version: str
+) -> None:
+    fill(make(manager), 20)
+    group = manager.create_reader_group("s/g", ["s/a"], retention="automatic")
+    batches = [None, *(finished(manager, {0: n}) for n in (4, 11, 19))]
+    folder = checkpoint(tmp_path, batches, commits=3, version=version)
+    before = files_below(tmp_path)
+    status, out, _ = run("reader-group", "sync", "--checkpoint", folder, "--dry-run")
+    assert (status, files_below(tmp_path)) == (0, before)
+    cut = StreamCut("s/a", 1, {0: 11})
+    assert out.splitlines()[1].split(maxsplit=5) == [
+        *("s/g", "0", "2", "s/a", str(cut)),
+        "would be acknowledged",
+    ]
+    told = run("reader-group", "sync", f"--checkpoint=file://{folder}", "--output=json")[1]
+    assert json.loads(told) == {
+        "batch": 2,
+        "dry_run": False,
+        "groups": [
+            {
+                "group": "s/g",
+                "generation": 0,
+                "cuts": {"s/a": str(cut)},
+                "outcome": "acknowledged",
+            }
+        ],
+    }
+    assert group.lag().events == 9
+    assert [s.cut for s in manager.list_subscribers("s/a")] == [cut], "the stream may let it go"
+    for way in ((), ("--dry-run",)):
+        assert run("reader-group", "sync", "--checkpoint", folder, *way)[1].endswith("known\n")
+
+
+def test_sync_never_goes_back_and_leaves_a_newer_generation_alone(
+    run: Any, manager: StreamManager, tmp_path: Path
+) -> None:
+    fill(make(manager), 20)
+    group = manager.create_reader_group("s/g", ["s/a"])
+    later = checkpoint(tmp_path / "later", [finished(manager, {0: 15})], commits=1)
+    earlier = checkpoint(tmp_path / "earlier", [finished(manager, {0: 5})], commits=1)
+    assert run("reader-group", "sync", "--checkpoint", later)[0] == 0
+    assert run("reader-group", "sync", "--checkpoint", earlier)[1].endswith("known\n")
+    assert group.lag().events == 5
+    group.reset({"s/a": StreamCut.EARLIEST})
+    for way in ((), ("--dry-run",)):
+        status, out, _ = run("reader-group", "sync", "--checkpoint", later, *way)
+        assert (status, out.endswith("ignored: the group is in generation 1\n")) == (0, True)
+    assert group.lag().events == 20
+
+
+def test_sync_takes_group_and_root_for_queries_that_were_given_none(
+    run: Any, manager: StreamManager, tmp_path: Path
+) -> None:
+    fill(make(manager), 20)
+    group = manager.create_reader_group("s/g", ["s/a"])
+    group.reset()
+    plain = finished(manager, {0: 7}, group=None)
+    del plain["root"]
+    folder = checkpoint(tmp_path, [plain], commits=1)
+    status, _, err = run("reader-group", "sync", "--checkpoint", folder)
+    assert (status, "--group" in err) == (MISUSED, True)
+    assert run("reader-group", "sync", "--checkpoint", folder, "--group", "s/g")[0] == 0
+    assert group.lag().events == 13
+    named = checkpoint(tmp_path / "named", [finished(manager, {0: 9})], commits=1)
+    status, _, err = run("reader-group", "sync", "--checkpoint", named, "--group", "s/h")
+    assert (status, "leave out --group" in err) == (MISUSED, True)
+
+
+def test_sync_without_a_finished_batch_does_nothing(
+    run: Any, manager: StreamManager, tmp_path: Path
+) -> None:
+    folder = checkpoint(tmp_path, [finished(manager, {0: 7})], commits=0)
+    status, out, _ = run("reader-group", "sync", "--checkpoint", folder)
+    assert (status, out) == (0, f"no batch of {folder} is finished: nothing to say.\n")
+    out = run("reader-group", "sync", "--checkpoint", folder, "--output=json")[1]
+    assert json.loads(out) == {"batch": None, "dry_run": False, "groups": []}
+
+
+def test_sync_refuses_what_is_no_checkpoint_it_knows(
+    run: Any, manager: StreamManager, tmp_path: Path
+) -> None:
+    for folder, message in (
+        (str(tmp_path / "none"), "is no checkpoint of a streaming query"),
+        (checkpoint(tmp_path / "foreign", [None], commits=1), "no source of pravega_spark"),
+        (checkpoint(tmp_path / "new", [None], commits=1, version="v9"), "format 'v9'"),
+    ):
+        status, _, err = run("reader-group", "sync", "--checkpoint", folder)
+        assert (status, message in err) == (MISUSED, True), err
+
+
+def test_sync_refuses_a_stream_that_several_sources_read(
+    run: Any, manager: StreamManager, tmp_path: Path
+) -> None:
+    folder = checkpoint(tmp_path, [finished(manager, {0: 7})], commits=1)
+    file = Path(folder) / "offsets/0"
+    file.write_text(f"{file.read_text()}\n{json.dumps(finished(manager, {0: 3}))}")
+    batch = last_finished(folder)
+    assert batch is not None
+    assert len(batch.offsets) == 2
+    status, _, err = run("reader-group", "sync", "--checkpoint", folder)
+    assert (status, "by several sources" in err) == (MISUSED, True)
