@@ -32,8 +32,9 @@ def register(name: str, action: Callable[[], None] | None) -> None:
         _actions[name] = action
 
 
-def _from_environment() -> None:
-    name, _, nth = os.environ.get(CRASH_VARIABLE, "").partition(":")
+def kill_at(place: str) -> None:
+    """Have this process killed when it comes to a place (``name[:n]``) for the n-th time."""
+    name, _, nth = place.partition(":")
     if not name:
         return
     left = [int(nth or 1)]
@@ -46,4 +47,4 @@ def _from_environment() -> None:
     register(name, kill)
 
 
-_from_environment()
+kill_at(os.environ.get(CRASH_VARIABLE, ""))

@@ -1,0 +1,182 @@
+"""Retention in pairs of processes that are killed at every step, on a stream that is in use.
+
+Two processes write, one of them scales, and one is the subscribers: a slow one, a fast one, one
+that goes back, one that comes late and one that is dead. ``RETENTION_ROUNDS=50`` runs it longer.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pravega_spark.config import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.stream import open_stream
+from pravega_spark.manager import StreamManager
+from tests.faults.retaining import BATCH, KEYS, consume, retain, write
+from tests.faults.retention_audit import History, check_events, check_files
+from tests.faults.writing import STREAM
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
+
+ROUNDS = int(os.environ.get("RETENTION_ROUNDS", "1"))
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["tests.faults.retaining"])
+LIMIT_SECONDS = 90.0 * ROUNDS
+DECIDING = (
+    "retention.decided",
+    "truncate.history",
+    "commit.before",
+    "commit.applied",
+    "retention.truncated",
+    "sweep.history",
+)
+SWEEPING = ("commit.before:2", "hygiene.checkpoint", "sweep.delete", "cleanup.delete")
+LIVE = (2.0, 5.0, 3_600.0)
+"""Grace, age of old versions and standing of a mark in seconds, while others write."""
+QUIET = (0.0, 0.0, 0.2)
+
+
+class Theatre:
+    """A stream, who uses it, and its retention."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self.stop = str(folder / "root"), folder / "stop"
+        self.manager = StreamManager(self.root)
+        self.manager.create_scope("s")
+        self.keep(RetentionPolicy.by_consumption())
+        self.stream = open_stream(self.root, STREAM)
+        self.table = folder / "root" / STREAM / "events"
+        self.actors: list[Any] = []
+        self.killed = Counter[str]()
+
+    def keep(self, policy: RetentionPolicy) -> None:
+        """Set the policy of the stream."""
+        scaling = ScalingPolicy.by_event_rate(target=1_000)  # by a job that does not run here
+        configuration = StreamConfiguration(scaling, policy)
+        if not self.manager.create_stream(STREAM, configuration):
+            self.manager.update_stream(STREAM, configuration)
+
+    def play(self) -> None:
+        """Start all but retention."""
+        for number in range(2):
+            told = (self.root, f"w{number}", str(self.stop))
+            self._start(write, *told, scales=number == 0)
+        self._start(consume, self.root, str(self.stop))
+
+    def _start(self, what: Any, *arguments: Any, **options: Any) -> Any:
+        process = PROCESSES.Process(target=what, args=arguments, kwargs=options, daemon=True)
+        process.start()
+        self.actors.append(process)
+        return process
+
+    def end(self) -> None:
+        """Let the others come to their ends."""
+        self.stop.touch()
+        for process in self.actors:
+            process.join(30)
+            assert process.exitcode in (0, -signal.SIGKILL)
+
+    def retain(self, ages: tuple[float, float, float], *crashes: str) -> list[int]:
+        """Run retention in as many processes at once; return how they ended."""
+        runs = [self._start(retain, self.root, crash, *ages) for crash in crashes]
+        for process in runs:
+            process.join(60)
+        for process, crash in zip(runs, crashes, strict=True):
+            assert process.exitcode in ((0, -signal.SIGKILL) if crash else (0,))
+            self.killed[crash] += process.exitcode == -signal.SIGKILL
+        return [process.exitcode for process in runs]
+
+    def retain_at_all(self, ages: tuple[float, float, float], points: tuple[str, ...]) -> None:
+        """Run it in pairs until it was killed at every point, and then in peace."""
+        left, deadline = list(points), time.monotonic() + LIMIT_SECONDS
+        while left:
+            assert time.monotonic() < deadline, f"never killed at {left}"
+            crashes = (left * 2)[:2]
+            ends = self.retain(ages, *crashes)
+            died = {c for c, end in zip(crashes, ends, strict=True) if end}
+            left = [point for point in left[2:] + left[:2] if point not in died]
+            self.grow()
+        for _ in range(3):
+            self.retain(ages, "", "")
+
+    def grow(self) -> None:
+        """Commit something, so that there is more to do once nobody else writes."""
+        if self.stop.exists():
+            with self.manager.create_writer(STREAM) as writer:
+                for _ in range(3):
+                    writer.write_event(b"grown 0000000", "grown").result()
+
+    def files(self) -> set[str]:
+        """Return all files of the table."""
+        return {str(path) for path in self.table.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def theatre(tmp_path: Path) -> Iterator[Theatre]:
+    made = Theatre(tmp_path)
+    yield made
+    for process in made.actors:
+        process.kill()
+        process.join()
+
+
+@pytest.mark.slow
+def test_killed_at_every_step_retention_passes_no_bound_and_loses_nothing(
+    theatre: Theatre,
+) -> None:
+    theatre.play()
+    for _ in range(ROUNDS):
+        theatre.keep(RetentionPolicy.by_consumption())
+        theatre.retain_at_all(LIVE, DECIDING)
+        theatre.keep(RetentionPolicy.by_consumption(minimum="500 bytes", maximum="4 KB"))
+        theatre.retain_at_all(LIVE, DECIDING[:4])
+    theatre.end()
+    theatre.retain(LIVE, "", "")
+    allowed = Counter(History(theatre.stream).check())
+    assert allowed["consumed"]
+    assert allowed["expired"]
+    assert allowed["maximum"]
+    check_files(theatre.table, theatre.stream.view().snapshot.cleanup)
+    ends = last_numbers(theatre.manager)
+    assert ends == written(theatre.manager)
+
+    head = theatre.manager.head(STREAM)
+    theatre.keep(RetentionPolicy.by_size("1 TB"))
+    theatre.retain_at_all(QUIET, SWEEPING)
+    for _ in range(6):
+        before = theatre.stream.view().version, theatre.files()
+        theatre.retain(QUIET, "", "")
+    assert (theatre.stream.view().version, theatre.files()) == before
+    assert theatre.manager.head(STREAM) == head
+    mark = theatre.stream.view().snapshot.cleanup
+    assert mark > 0
+    assert check_files(theatre.table, mark) > 0
+    assert last_numbers(theatre.manager) == ends
+    assert {crash for crash, count in theatre.killed.items() if count} == {*DECIDING, *SWEEPING}
+
+
+def last_numbers(manager: StreamManager) -> dict[str, int]:
+    """Return the last number of each writer and key, which follow one another without a gap."""
+    events = ((str(event.routing_key), event.data) for event in manager.read(STREAM))
+    return check_events(event for event in events if event[0] != "grown")
+
+
+def written(manager: StreamManager) -> dict[str, int]:
+    """Return the last numbers that writers had acknowledged."""
+    found = {}
+    for name in ("w0", "w1"):
+        with manager.create_writer(STREAM, name) as writer:
+            count = writer.last_event_number
+        assert count % BATCH == 0
+        for number in range(count - len(KEYS), count):
+            found[f"{name}/{KEYS[number % len(KEYS)]}"] = number
+    return found
