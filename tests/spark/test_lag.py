@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from pravega_spark import QueryLag, StreamLagListener, query_lag
 from pravega_spark.engine.stream import Stream
+from pravega_spark.spark.checkpoint_folder import last_finished
 from tests.spark.conftest import Load, finish
 from tests.support import write
 
@@ -37,7 +39,7 @@ def test_lag_of_a_query_is_told_by_its_handle_and_by_a_listener(
             time.sleep(0.05)
     finally:
         spark.streams.removeListener(listener)
-    assert [lag.backlog_records for lag in listener.history] == [20, 0]
+    assert [lag.backlog_records for lag in listener.history] == [20, 0], "in the order of batches"
     assert listener.history[0].max_offsets_behind_latest >= 10
     assert (told.query_id, told.run_id) == (str(query.id), str(query.runId))
     frame = spark.createDataFrame(listener.to_arrow())
@@ -47,3 +49,9 @@ def test_lag_of_a_query_is_told_by_its_handle_and_by_a_listener(
     assert isinstance(now, QueryLag)
     assert now.backlog_records == 8, "a query that has ended falls behind all the same"
     assert now.metrics["backlogFiles"] == 2
+    batch = last_finished(str(tmp_path / "c"))
+    assert batch is not None, "what Spark wrote is read without Spark, too"
+    progress = query.lastProgress
+    assert progress is not None
+    assert batch.number == progress["batchId"] == 1
+    assert list(batch.offsets) == [json.loads(progress["sources"][0]["endOffset"])]
