@@ -47,6 +47,11 @@ class S3Server:
             "AWS_SECRET_ACCESS_KEY": self.secret,
         }
 
+    @property
+    def delta_rs_options(self) -> dict[str, str]:
+        """Storage options for delta-rs."""
+        return {**self.environment, "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true"}
+
 
 @contextlib.contextmanager
 def start_s3(bucket: str = "streams") -> Iterator[S3Server]:

@@ -202,15 +202,11 @@ def test_racing_writers_write_every_event_once_and_in_order(
     assert_delta_rs_agrees(manager, stream, s3, events)
 
 
-def delta_rs_options(s3: S3Server) -> dict[str, str]:
-    return {**s3.environment, "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true"}
-
-
 def assert_delta_rs_agrees(
     manager: StreamManager, stream: str, s3: S3Server, events: list[Event]
 ) -> None:
     url = f"{manager.root}/{stream}/events"
-    table = DeltaTable(url, storage_options=delta_rs_options(s3)).to_pyarrow_table()
+    table = DeltaTable(url, storage_options=s3.delta_rs_options).to_pyarrow_table()
     names = ["segment_id", "base_offset", "offset_delta", "routing_key", "event"]
     rows = zip(*(table.column(name).to_pylist() for name in names), strict=True)
     seen = Counter((segment, base + delta, key, data) for segment, base, delta, key, data in rows)
@@ -228,7 +224,7 @@ def test_delta_rs_reads_every_version_and_may_not_write(
     log = manager._stream(stream).log
     hygiene.maintain(log.reader, 3, checkpoint=True)
     assert_delta_rs_agrees(manager, stream, s3, list(manager.read(stream)))
-    url, options = f"{manager.root}/{stream}/events", delta_rs_options(s3)
+    url, options = f"{manager.root}/{stream}/events", s3.delta_rs_options
     counts = [
         DeltaTable(url, version=version, storage_options=options).to_pyarrow_table().num_rows
         for version in range(6)
