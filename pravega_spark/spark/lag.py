@@ -54,35 +54,15 @@ class SegmentBehind:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceLag:
-    """How far one source of a query is behind; ``source`` is its place in the progress."""
+class Behind:
+    """How far something is behind the tails; ``backlog_files`` hold the events behind.
 
-    source: int
-    root: str
-    segments: tuple[SegmentBehind, ...]
-    files: int
-
-
-@dataclass(frozen=True, slots=True)
-class QueryLag:
-    """How far a query was behind the tails, when ``measured``, from where a progress left it.
-
-    Offsets behind are events, of one segment. ``progressed`` is when the batch of that progress
-    began. What is behind counts up to the tail, whatever the query's end options say.
+    ``segments`` are those that it is at, and those further on with events. Offsets behind are
+    events, of one segment.
     """
 
-    query_id: str
-    run_id: str
-    name: str | None
-    batch_id: int
-    progressed: datetime
-    measured: datetime
-    sources: tuple[SourceLag, ...]
-
-    @property
-    def segments(self) -> tuple[SegmentBehind, ...]:
-        """The segments that the query is at, of all its sources, and those further on."""
-        return tuple(segment for source in self.sources for segment in source.segments)
+    segments: tuple[SegmentBehind, ...]
+    backlog_files: int
 
     @property
     def min_offsets_behind_latest(self) -> int:
@@ -111,18 +91,8 @@ class QueryLag:
 
     @property
     def backlog_seconds(self) -> float:
-        """The age of the oldest event behind, 0 if there is none."""
+        """The age of the oldest event behind, by its timestamp; 0 if there is none."""
         return max((segment.seconds for segment in self.segments), default=0.0)
-
-    @property
-    def backlog_files(self) -> int:
-        """Files that hold the events behind."""
-        return sum(source.files for source in self.sources)
-
-    @property
-    def age_seconds(self) -> float:
-        """How long ago this was measured."""
-        return max(0.0, (datetime.now(timezone.utc) - self.measured).total_seconds())
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -136,6 +106,36 @@ class QueryLag:
             "backlogSeconds": self.backlog_seconds,
             "backlogFiles": self.backlog_files,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLag(Behind):
+    """How far one source of a query is behind; ``source`` is its place in the progress."""
+
+    source: int
+    root: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLag(Behind):
+    """How far a query was behind, when ``measured``, from where a progress left its sources.
+
+    ``progressed`` is when the batch of that progress began. What is behind counts up to the
+    tails, whatever the query's end options say.
+    """
+
+    query_id: str
+    run_id: str
+    name: str | None
+    batch_id: int
+    progressed: datetime
+    measured: datetime
+    sources: tuple[SourceLag, ...]
+
+    @property
+    def age_seconds(self) -> float:
+        """How long ago this was measured."""
+        return max(0.0, (datetime.now(timezone.utc) - self.measured).total_seconds())
 
     def __str__(self) -> str:
         """Tell it as people read it."""
@@ -170,6 +170,8 @@ def lag_of(progress: Progress, *, root: str | None = None) -> QueryLag:
             "has not begun: its progress names no offset of one."
         )
     return QueryLag(
+        tuple(segment for source in sources for segment in source.segments),
+        sum(source.backlog_files for source in sources),
         str(progress["id"]),
         str(progress["runId"]),
         progress.get("name"),
@@ -208,7 +210,7 @@ def _measure(number: int, record: Progress, root: str | None) -> SourceLag:
         found, behind = _of_stream(root, name, offset)
         segments += found
         count += behind
-    return SourceLag(number, root, tuple(segments), count)
+    return SourceLag(tuple(segments), count, number, root)
 
 
 def _of_stream(root: str, name: str, offset: StreamOffset) -> tuple[list[SegmentBehind], int]:
@@ -229,6 +231,7 @@ _ARROW = pa.schema(
         ("runId", pa.string()),
         ("name", pa.string()),
         ("batchId", pa.int64()),
+        ("source", pa.int32()),
         ("timestamp", pa.timestamp("us", tz="UTC")),
         ("measured", pa.timestamp("us", tz="UTC")),
         ("minOffsetsBehindLatest", pa.int64()),
@@ -276,8 +279,9 @@ class StreamLagListener(StreamingQueryListener):
         return next((q for q in known if query in (q.name, q.query_id, q.run_id)), None)
 
     def to_arrow(self) -> pa.Table:
-        """Return the history as a table, for ``spark.createDataFrame`` and others."""
-        return pa.Table.from_pylist([_row(lag) for lag in self.history], schema=_ARROW)
+        """Return the history as a table, for ``spark.createDataFrame``: a row for each source."""
+        rows = [_row(lag, source) for lag in self.history for source in lag.sources]
+        return pa.Table.from_pylist(rows, schema=_ARROW)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Do nothing: there is no progress yet."""
@@ -316,13 +320,14 @@ class StreamLagListener(StreamingQueryListener):
                 del self._latest[next(iter(self._latest))]
 
 
-def _row(lag: QueryLag) -> dict[str, Any]:
+def _row(lag: QueryLag, source: SourceLag) -> dict[str, Any]:
     return {
         "queryId": lag.query_id,
         "runId": lag.run_id,
         "name": lag.name,
         "batchId": lag.batch_id,
+        "source": source.source,
         "timestamp": lag.progressed,
         "measured": lag.measured,
-        **lag.metrics,
+        **source.metrics,
     }

@@ -100,6 +100,7 @@ def test_lag_counts_events_bytes_age_and_files_over_segments_scales_and_sources(
     assert 0 < lag.backlog_seconds < 300
     assert (lag.name, lag.batch_id, lag.progressed.year) == ("copy", 7, 2026)
     assert lag.age_seconds < 300
+    assert [source.backlog_records for source in lag.sources] == [behind, 0]
     scale(first, [0, 1], [(0.0, 1.0)])
     fill(first, 11)
     later = lag_of(progress(json.dumps(offset(root, begun))))
@@ -167,6 +168,7 @@ def test_listener_keeps_the_latest_and_a_bounded_history(
     table = listener.to_arrow()
     assert table.column("backlogRecords").to_pylist() == [9, 8, 7]
     assert table.column("queryId").to_pylist() == [latest.query_id] * 3
+    assert table.column("source").to_pylist() == [0] * 3
     fill(stream, 5)
     listener.onQueryIdle(run(2))
     assert [lag.backlog_records for lag in listener.latest] == [12], "it waits, and falls behind"
