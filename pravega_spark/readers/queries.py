@@ -62,19 +62,18 @@ class QueryMember:
         threading.Thread(target=self._live, name="pravega-lease", daemon=True).start()
 
     def _join(self) -> int:
-        def generator(state: GroupState) -> tuple[GroupState, int]:
+        def generator(state: GroupState) -> tuple[GroupState | None, int | None]:
+            if state.readers:
+                return None, None
             after = members.join(state, QUERY, LEASE_MS, alone=True)
             number = after.readers[QUERY].number
             return members.acquire(after, QUERY, number), number
 
-        asked = {"reader": QUERY}
         while True:
-            try:
-                return self._sync.update("JOIN", generator, asked)
-            except IllegalState:
-                if self._sync.local.state.phase is not Phase.ACTIVE:
-                    raise
-                self._wait_for_others()
+            number = self._sync.update("JOIN", generator, {"reader": QUERY})
+            if number is not None:
+                return number
+            self._wait_for_others()
 
     def _wait_for_others(self) -> None:
         """Return when something has become of those in the way; raise IllegalState if they live."""

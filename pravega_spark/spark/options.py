@@ -109,6 +109,25 @@ READ = (
         "true",
         "Fail where events to be read are gone; false skips and logs them.",
     ),
+    Option(
+        "readerGroup",
+        values.any_text,
+        "-",
+        "The group, `scope/group`, that keeps the query's position (streaming only); made if new.",
+        ("consumerId",),
+    ),
+    Option(
+        "readerGroupMode",
+        values.one_of("observer", "subscriber"),
+        "as the group is; a new one observes",
+        "subscriber: the streams keep what the query has not read, if their policy asks for that.",
+    ),
+    Option(
+        "readerGroupInterval",
+        values.duration_ms,
+        "5s",
+        "The query tells its group of finished batches at most so often.",
+    ),
     Option("columns", values.names, "all", "The columns wanted: saves moving the others."),
     Option(
         "columnNames",
@@ -177,7 +196,6 @@ _SPARK_KEYS = frozenset({"path", "paths", "queryname", "checkpointlocation", "__
 _LATER = frozenset(
     {
         "badrecords",
-        "consumerid",
         "default_retention_duration_milliseconds",
         "default_retention_size_bytes",
         "default_scale_factor",
@@ -185,8 +203,6 @@ _LATER = frozenset(
         "default_segment_target_rate_events_per_sec",
         "maxfilespertrigger",
         "pushfilters",
-        "readergroup",
-        "readergroupmode",
         "retention",
         "scalingpolicy",
         "schema",

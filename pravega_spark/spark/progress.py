@@ -85,20 +85,31 @@ class Progress:
 
     # Where the query begins
 
-    def initial(self) -> Places:
-        """Return where the query begins; the same however often it is asked for in one run."""
+    def initial(self, places: Mapping[str, StreamCut] | None = None) -> Places:
+        """Return where the query begins; the same however often it is asked for in one run.
+
+        ``places`` are those of its reader group, if that has any.
+        """
         if self._initial is None:
-            self._initial = {name: self._begin(name) for name in self.names()}
+            self._initial = {name: self._begin(name, places) for name in self.names()}
         return self._initial
 
-    def _begin(self, name: str) -> StreamOffset:
+    def _begin(self, name: str, places: Mapping[str, StreamCut] | None) -> StreamOffset:
         known, view = self.known(name)
+        if places is not None:
+            view.check_life(places[name].life)
+            return StreamOffset(view.record.stream_id, places[name], places[name])
         cut = starting(
             self.settings.starting, "latest", self.settings.no_event_after, known.stream, view
         )
         return StreamOffset(view.record.stream_id, cut, cut)
 
     # How far it may go
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the run ends at what there was when it began."""
+        return self._frozen is not None
 
     def freeze(self) -> None:
         """Fix the end for Trigger.AvailableNow: what is there now, and nothing later."""
@@ -262,7 +273,7 @@ def events_within(
 
 def report_lost(view: StreamView, lost: tuple[SegmentRange, ...]) -> None:
     """Log what failOnDataLoss=false skips."""
-    error = TruncatedData(f"{', '.join(map(str, lost))} was truncated up to {view.head}")
+    error = f"{view.stream}: {cuts.lost_text(view, lost)} up to the head {view.head}"
     logger.warning(
         "failOnDataLoss=false: at least %d events are skipped: %s", sum(map(len, lost)), error
     )

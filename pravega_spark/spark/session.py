@@ -27,6 +27,7 @@ DEFAULTS = {
     "spark.python.worker.reuse": "true",
 }
 """Set where the user did not: frames cross into Python as Arrow, and workers stay warm."""
+_LISTENER = "_pravega_spark_acknowledger"
 
 
 def session(builder: Any = None, **conf: Any) -> SparkSession:
@@ -37,6 +38,7 @@ def session(builder: Any = None, **conf: Any) -> SparkSession:
     ``PYSPARK_SUBMIT_ARGS`` or ``spark-defaults.conf``, is kept: to packages and extensions Delta's
     are added. Python workers run this interpreter unless ``PYSPARK_PYTHON`` says otherwise.
 
+    The session gets a listener, once, that tells reader groups of their queries' last batches.
     A session that runs already is returned; if it lacks Delta, a warning says how to get it
     (``format("pravega")`` itself needs no jar). On Databricks and with a remote Spark Connect
     server nothing is set but ``conf``.
@@ -54,12 +56,24 @@ def session(builder: Any = None, **conf: Any) -> SparkSession:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", os.environ["PYSPARK_PYTHON"])
     if _has_jvm():
-        return _join(builder)
+        return _listening(_join(builder))
     known = {**_defaults_file(), **_submitted(), **{k: str(v) for k, v in options.items()}}
     for key, value in _wanted(known).items():
         builder = builder.config(key, value)
     _add_submitted_package()
-    made: SparkSession = builder.getOrCreate()
+    return _listening(builder.getOrCreate())
+
+
+def _listening(made: SparkSession) -> SparkSession:
+    """Add the listener that tells reader groups of finished batches, unless it is there.
+
+    Not with Spark Connect, where listeners run in the client, far from the storage perhaps.
+    """
+    from pravega_spark.spark.acknowledging import Acknowledger
+
+    if hasattr(made, "_jsparkSession") and not hasattr(made, _LISTENER):
+        setattr(made, _LISTENER, Acknowledger())
+        made.streams.addListener(getattr(made, _LISTENER))
     return made
 
 

@@ -11,11 +11,13 @@ from pravega_spark.config import CHUNK_EVENTS
 from pravega_spark.errors import InvalidName, InvalidOption
 from pravega_spark.model import StreamCut
 from pravega_spark.names import check_scope, split_stream
+from pravega_spark.readers.configuration import split_group
 from pravega_spark.spark import options
 from pravega_spark.spark.values import Instant, Offsets
 
 _WAY = "give .load('scope/stream'), or the option stream, subscribe or subscribePattern"
 MAX_TRIGGER_DELAY_MS = 15 * 60_000
+GROUP_INTERVAL_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,9 @@ class ReadSettings:
     column_names: str = "pravega"
     metadata: str | None = None
     scope: str | None = None
+    group: str | None = None
+    group_mode: str | None = None
+    group_interval_ms: int = GROUP_INTERVAL_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,9 @@ def read_settings(given: Mapping[str, str]) -> ReadSettings:
         column_names=found.get("columnNames", "pravega"),
         metadata=metadata,
         scope=None if scope is None else check_scope(scope),
+        group=_group(found, scope),
+        group_mode=found.get("readerGroupMode"),
+        group_interval_ms=found.get("readerGroupInterval", GROUP_INTERVAL_MS),
     )
 
 
@@ -181,6 +189,27 @@ def _check_stream(name: str) -> None:
         split_stream(name)
     except InvalidName as error:
         raise InvalidOption(f"{error} The storage itself is named by the option root.") from None
+
+
+def _group(found: Mapping[str, Any], scope: str | None) -> str | None:
+    """Return the query's reader group by its full name."""
+    name = found.get("readerGroup")
+    if name is None:
+        for option in ("readerGroupMode", "readerGroupInterval"):
+            if option in found:
+                raise InvalidOption(f"option {option} needs readerGroup.")
+        return None
+    if "subscribePattern" in found:
+        raise InvalidOption(
+            f"option readerGroup={name} needs streams that are known: name them by subscribe, not "
+            "by subscribePattern."
+        )
+    full = f"{scope}/{name}" if scope is not None and "/" not in name else str(name)
+    try:
+        split_group(full)
+    except InvalidName as error:
+        raise InvalidOption(f"option readerGroup: {error}") from None
+    return full
 
 
 def _bound(found: Mapping[str, Any], side: str) -> Bound | None:

@@ -61,6 +61,12 @@ class PravegaDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the batch reader."""
         settings = self._read_settings()
+        if settings.group is not None:
+            raise InvalidOption(
+                f"option readerGroup={settings.group} is for readStream: a batch read has no "
+                "position to keep. To read from where the group is, give "
+                "startingStreamCut=str(group.stream_cuts()[stream])."
+            )
         if settings.metadata is not None:
             from pravega_spark.spark.metadata import MetadataReader
 

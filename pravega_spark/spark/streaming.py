@@ -23,9 +23,10 @@ from pravega_spark.engine.epochs import Lineage
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.errors import TruncatedData
 from pravega_spark.model import SegmentRange, StreamCut
-from pravega_spark.spark.offsets import StreamOffset, decode, encode
+from pravega_spark.spark.membership import Membership
+from pravega_spark.spark.offsets import Reading, StreamOffset, decode, encode, reading_of
 from pravega_spark.spark.partitions import by_key, counts, read_events
-from pravega_spark.spark.progress import Progress, report_lost
+from pravega_spark.spark.progress import Places, Progress, report_lost
 from pravega_spark.spark.settings import ReadSettings
 
 
@@ -40,10 +41,11 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.settings = settings
         self._schema_json = schema.json()
         self._progress: Progress | None = None
+        self._membership: Membership | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the run's state behind."""
-        return {**self.__dict__, "_progress": None}
+        return {**self.__dict__, "_progress": None, "_membership": None}
 
     @property
     def progress(self) -> Progress:
@@ -52,9 +54,28 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._progress = Progress(self.settings)
         return self._progress
 
+    @property
+    def membership(self) -> Membership | None:
+        """The query's place in its reader group, if it has one."""
+        if self._membership is None and self.settings.group is not None:
+            self._membership = Membership(self.settings, self.settings.group)
+        return self._membership
+
+    def _encode(self, offsets: Places) -> dict[str, Any]:
+        membership = self.membership
+        reading = Reading(self.settings.root) if membership is None else membership.reading()
+        return encode(offsets, reading)
+
     def initialOffset(self) -> dict[str, Any]:
-        """Return where the query begins. Spark asks again after a crash in the first batch."""
-        return encode(self.progress.initial())
+        """Return where the query begins: where its reader group is, if that is further.
+
+        Spark asks again after a crash in the first batch.
+        """
+        membership = self.membership
+        places = self.progress.initial(None if membership is None else membership.places())
+        if membership is not None:
+            membership.begin({name: offset.cut for name, offset in places.items()})
+        return self._encode(places)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the strongest of the limits; the others are combined with it in latestOffset."""
@@ -68,10 +89,18 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the end of the next micro-batch; ``start`` where there is nothing to read."""
+        """Return the end of the next micro-batch; ``start`` where there is nothing to read.
+
+        Spark asks when the batch before is finished, so all before ``start`` is done.
+        """
         begin = decode(start)
+        membership = self.membership
+        if membership is not None:
+            membership.check(begin, reading_of(start))
         end = self.progress.next(begin, limited=not isinstance(limit, ReadAllAvailable))
-        return start if end == begin else encode(end)
+        if membership is not None:
+            membership.finished(begin, last=self.progress.is_frozen and end == begin)
+        return start if end == begin else self._encode(end)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of the run."""
@@ -80,11 +109,13 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the tails, for the query's progress."""
         tail = self.progress.tail()
-        return encode(tail) if tail else None
+        return self._encode(tail) if tail else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the micro-batch as ranges of segments, with the chunks that hold them."""
         begin, until = decode(start), decode(end)
+        if self.membership is not None:
+            self.membership.check(begin, reading_of(end))
         found: list[tuple[StreamView, SegmentRange, list[ChunkRef]]] = []
         for name, offset in until.items():
             before = begin.get(name)
@@ -120,10 +151,12 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_events(self.settings, self._schema_json, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: positions are in Spark's checkpoint."""
+        """Do nothing: ``latestOffset`` has told by now that the batch is finished."""
 
     def stop(self) -> None:
-        """Do nothing: nothing is held open."""
+        """Leave the reader group. Spark does not always call this."""
+        if self._membership is not None:
+            self._membership.leave()
 
 
 def _chunks(stream: Stream, rng: SegmentRange) -> list[ChunkRef]:
