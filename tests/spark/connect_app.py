@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 
 from pyspark.sql import SparkSession
+
+from pravega_spark import StreamLagListener, query_lag
 
 
 def main(root: str, checkpoint: str) -> dict[str, object]:
@@ -21,6 +24,8 @@ def main(root: str, checkpoint: str) -> dict[str, object]:
         "concat('k', id % 7) routing_key", "cast(id AS string) event"
     )
     frame.write.format("pravega").mode("append").option("root", root).save("s/a")
+    listener = StreamLagListener()
+    spark.streams.addListener(listener)
     reader = spark.readStream.format("pravega").options(root=root, startingOffsets="earliest")
     query = (
         reader.option("maxOffsetsPerTrigger", "60")
@@ -32,6 +37,10 @@ def main(root: str, checkpoint: str) -> dict[str, object]:
     )
     query.awaitTermination(120)
     failure = query.exception()
+    lag = query_lag(query)
+    until = time.monotonic() + 60
+    while len(listener.history) < 2 and time.monotonic() < until:
+        time.sleep(0.1)
     rows = spark.read.format("pravega").option("root", root).load("s/b").collect()
     streams = spark.read.format("pravega").options(root=root, metadata="Streams").load().collect()
     error = ""
@@ -45,6 +54,8 @@ def main(root: str, checkpoint: str) -> dict[str, object]:
         "events": [int(row.event) for row in sorted(rows, key=lambda row: row.offset)],
         "streams": [row.stream for row in streams],
         "error": error,
+        "lag": None if lag is None else lag.backlog_records,
+        "listener": [told.backlog_records for told in listener.history],
     }
     spark.stop()
     return found

@@ -194,3 +194,4 @@ def check_connect(found: dict[str, Any]) -> None:
     assert found["events"] == list(range(100))
     assert found["streams"] == ["a", "b"]
     assert "did you mean startingOffsets" in found["error"]
+    assert (found["lag"], found["listener"]) == (0, [40, 0])
