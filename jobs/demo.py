@@ -5,10 +5,11 @@
 One query replays the flights, in the order in which they left, into a stream with the carrier as
 routing key. A second one reads the stream meanwhile, joins the weather, and keeps the departure
 delays by carrier and hour in a Delta table. In the middle the first one, a process of its own, is
-killed with SIGKILL and started again, and the stream's segments are split for their load. At the
-end every event is looked for in the stream, and the table is computed again without it. The last
-line of the output is one JSON object; the exit status is 0 if all checks held, 1 if not, and 2
-for input that cannot be used.
+killed with SIGKILL and started again, and the stream's segments are split for their load. When
+the second one has been stopped, the last events come. Then every event is looked for in the stream,
+the table is computed again without it, and the job of retention lets go what the second query, a
+subscriber, has consumed, and nothing else. The last line of the output is one JSON object; the exit
+status is 0 if all checks held, 1 if not, and 2 for input that cannot be used.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def announce(console: Console, dataset: Dataset, place: Place) -> None:
 
 
 def picture(done: Run) -> None:
-    """Draw throughput, lag and what the table says."""
+    """Draw throughput, lag, what is kept, and what the table says."""
     dataset, place = done.dataset, done.place
     flights = dataset.weather is not None
     draw(
@@ -129,6 +130,7 @@ def picture(done: Run) -> None:
         f"{done.verdict}",
         story=done.story,
         table=done.table,
+        retained=done.retained,
         names=airlines() if flights else {},
     )
 

@@ -100,6 +100,26 @@ def same_table(name: str, computed: pa.Table, expected: pa.Table) -> Finding:
     )
 
 
+def exactly_unread_kept(
+    before: pa.Table, after: pa.Table, unread: pa.ChunkedArray, told: tuple[int, int]
+) -> Finding:
+    """Check that retention let go what was consumed, all the rest is where it was, and it says so.
+
+    ``before`` and ``after`` have columns segment_id, offset, row, digest; ``unread`` are the rows
+    that nobody has consumed; ``told`` is how many events went and how many stayed, as it says.
+    """
+    name, place = "retention_exact", ["segment_id", "offset", "row", "digest"]
+    expected = before.filter(pc.is_in(before["row"], value_set=unread)).select(place)
+    found = same_table(name, after.select(place), expected)
+    if not found.held:
+        return found
+    counts = before.num_rows - after.num_rows, after.num_rows
+    detail = "{:,} consumed events gone, {:,} unread ones kept".format(*counts)
+    if counts != told:
+        detail += "; but it says {:,} and {:,}".format(*told)
+    return Finding(name, counts == told, detail)
+
+
 def _changed(source: pa.Table, once: pa.Table) -> Numbers:
     columns = ["row", "key", "digest"]
     both = once.select(columns).join(

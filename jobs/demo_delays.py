@@ -49,15 +49,21 @@ def start_delays(
     *,
     root: str,
     stream: str,
+    group: str,
     weather: pa.Table | None,
     table: str,
     checkpoint: str,
 ) -> StreamingQuery:
-    """Start the query; an hour is appended to the table when the watermark has passed it."""
+    """Start the query; an hour is appended to the table when the watermark has passed it.
+
+    It is a subscriber of the stream, which keeps for it what it has not consumed.
+    """
     events = (
         spark.readStream.format("pravega")
         .option("root", root)
         .option("startingOffsets", "earliest")
+        .option("readerGroup", group)
+        .option("readerGroupMode", "subscriber")
         .load(stream)
     )
     sky = None if weather is None else spark.createDataFrame(weather)

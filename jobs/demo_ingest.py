@@ -25,6 +25,15 @@ def event_of(feed: DataFrame) -> Column:
     return F.to_json(F.struct(*(F.col(f"`{name}`") for name in names))).cast("binary")
 
 
+def events_of(feed: DataFrame) -> DataFrame:
+    """Return a feed's rows as the stream takes them, with their times."""
+    return feed.select(
+        F.col("_key").alias("routing_key"),
+        F.col("_time").alias("time"),
+        event_of(feed).alias("event"),
+    )
+
+
 def ingest(
     spark: SparkSession, *, feed: str, root: str, stream: str, checkpoint: str
 ) -> StreamingQuery:
@@ -32,11 +41,7 @@ def ingest(
     schema = spark.read.parquet(feed).schema
     files = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(feed)
     return (
-        files.select(
-            F.col("_key").alias("routing_key"),
-            F.col("_time").alias("time"),
-            event_of(files).alias("event"),
-        )
+        events_of(files)
         .writeStream.format("pravega")
         .queryName("ingest")
         .option("root", root)

@@ -15,10 +15,11 @@ _hour      timestamp[us, UTC]           the hour it counts in
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
@@ -32,6 +33,8 @@ from pyarrow import csv
 OWN_COLUMNS = ("_row", "_key", "_sequence", "_time", "_hour")
 TIME = pa.timestamp("us", "UTC")
 EARLIEST = datetime(1970, 1, 1, 1, tzinfo=timezone.utc)
+LATE_SHARE = 0.02
+"""This part of the events, the last ones, comes when the reading query has been stopped."""
 MAX_FEED_FILES = 24
 MIN_FEED_FILES = 8
 FEED_FILE_ROWS = 2_000
@@ -67,6 +70,12 @@ class Dataset:
         last = pc.max(self.rows["_hour"]).as_py()
         assert isinstance(last, datetime)
         return last
+
+    def split(self) -> tuple[Dataset, Dataset]:
+        """Return the events of the replay, at least one, and the late ones after them."""
+        early = max(1, self.events - math.ceil(LATE_SHARE * self.events))
+        rows = self.rows.slice(0, early), self.rows.slice(early)
+        return replace(self, rows=rows[0]), replace(self, rows=rows[1])
 
 
 def in_time_order(
@@ -152,13 +161,20 @@ def write_feed(dataset: Dataset, folder: Path) -> list[int]:
     oldest = int(time.time()) - len(bounds)
     for number, (start, end) in enumerate(pairwise(bounds)):
         path = folder / f"{number:05d}.parquet"
-        part = dataset.rows.slice(start, end - start)
-        pq.write_table(
-            part, path, row_group_size=len(part), coerce_timestamps="us",
-            allow_truncated_timestamps=True,
-        )  # fmt: skip
+        write_rows(dataset.rows.slice(start, end - start), path)
         os.utime(path, (oldest + number, oldest + number))
     return [int(size) for size in np.diff(bounds)]
+
+
+def write_rows(rows: pa.Table, path: Path) -> None:
+    """Write rows as one Parquet file that Spark reads in their order."""
+    pq.write_table(
+        rows,
+        path,
+        row_group_size=max(1, len(rows)),
+        coerce_timestamps="us",
+        allow_truncated_timestamps=True,
+    )
 
 
 def _read(path: Path) -> pa.Table:

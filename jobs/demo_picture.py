@@ -1,4 +1,4 @@
-"""The demo's picture: how fast the stream went, and what it said about the flights."""
+"""The demo's picture: how fast the stream went, what it keeps, what it said of the flights."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from demo_replay import Story
+from demo_retention import Retained
 
 WRITTEN, READ, LAG, KILLED = "#1f6f8b", "#e07a3f", "#8a5a9e", "#b3261e"
 DRY, RAIN = "#c9a227", "#2a5d9f"
+GONE, KEPT = "#dcdcdc", "#3c7d4f"
 INK, FAINT = "#222222", "#8a8a8a"
 MOST_KEYS = 20
 STEP_SECONDS = 0.05
@@ -51,18 +53,20 @@ def draw(
     subtitle: str,
     story: Story,
     table: pa.Table,
+    retained: Retained,
     names: dict[str, str],
 ) -> None:
-    """Draw throughput and lag over time beside the delays by carrier (or events by key)."""
+    """Draw throughput, lag, what is kept, and the delays by carrier (or events by key)."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(14, 7.5), dpi=130, layout="constrained")
         figure.suptitle(f"{title}\n", x=0.012, ha="left", fontsize=17, fontweight="bold")
         figure.text(0.0125, 0.925, subtitle, color=FAINT, fontsize=11)
-        grid = figure.add_gridspec(2, 2, width_ratios=(1.15, 1), height_ratios=(1, 1))
+        grid = figure.add_gridspec(3, 2, width_ratios=(1.15, 1), height_ratios=(1, 1, 0.2))
         rates = figure.add_subplot(grid[0, 0])
         lag = figure.add_subplot(grid[1, 0], sharex=rates)
         _throughput(rates, story)
         _lag(lag, story)
+        _retention(figure.add_subplot(grid[2, 0]), retained)
         right = figure.add_subplot(grid[:, 1])
         if "delay_minutes" in table.column_names:
             _delays(right, table, names)
@@ -111,6 +115,21 @@ def _lag(axes: Axes, story: Story) -> None:
     axes.set_ylim(bottom=0)
     axes.set_xlim(0, seconds[-1])
     _mark_kill(axes, story)
+
+
+def _retention(axes: Axes, retained: Retained) -> None:
+    """Draw how much retention let go, and how much it kept for whom."""
+    gone, kept = retained.truncated_events, retained.left.stays.events
+    axes.barh(0, gone, color=GONE)
+    axes.barh(0, kept, left=gone, color=KEPT)
+    axes.text(gone * 0.01, 0, f"{gone:,} events consumed, and gone", va="center")
+    says = f"{kept:,} unread, kept"
+    if retained.left.held_by:
+        says += f" for {retained.left.held_by}"
+    axes.text(gone * 0.99, 0, says, ha="right", va="center", color=KEPT)
+    axes.set_title("Retention by consumption")
+    axes.set_xlim(0, max(1, gone + kept))
+    axes.axis("off")
 
 
 def _mark_splits(axes: Axes, story: Story) -> None:

@@ -8,12 +8,14 @@ from pathlib import Path
 
 from demo_input import InputError
 from demo_scaling import policy
-from pravega_spark import StreamConfiguration, StreamManager
+from pravega_spark import RetentionPolicy, StreamConfiguration, StreamManager
 from pravega_spark.names import split_stream
 
 WORK = Path("out", "demo")
 """Below the current folder; emptied by every run."""
 MARK = ".made-by-the-demo"
+GROUP = "dashboards"
+"""The reader group's name, in the stream's scope."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,8 @@ class Place:
 
     root: str
     stream: str
+    group: str
+    """The reader group of the query that reads the stream."""
     segments: int
     target: int
     """Events a second in a segment above which it is split."""
@@ -35,14 +39,18 @@ class Place:
 def prepare(root: str | None, stream: str, segments: int, events: int) -> Place:
     """Empty the demo's folder and create the stream; a root of the user's own is kept as it is.
 
-    It scales by a target that so many ``events`` will be above.
+    It scales by a target that so many ``events`` will be above, and keeps what its subscribers
+    have not consumed.
 
     Raises InputError if that would remove or change something that is not the demo's own, and
     what StreamManager raises for a root, name or number that it cannot use.
     """
     scope, _ = split_stream(stream)
     scaling = policy(events, segments)
-    configuration = StreamConfiguration(scaling=scaling, tags=frozenset({"demo"}))
+    configuration = StreamConfiguration(
+        scaling=scaling, retention=RetentionPolicy.by_consumption(), tags=frozenset({"demo"})
+    )
+    group = f"{scope}/{GROUP}"
     work = WORK.resolve()
     if work.exists() and any(work.iterdir()) and not (work / MARK).exists():
         raise InputError(f"{work} was not made by the demo, so it is not emptied: move it away.")
@@ -53,6 +61,11 @@ def prepare(root: str | None, stream: str, segments: int, events: int) -> Place:
         _check_root(root, work)
         manager = StreamManager(root)
     manager.create_scope(scope)
+    if group in manager.list_reader_groups(scope):
+        raise InputError(
+            f"reader group {group} exists in {root} already, and the demo leaves it alone: name "
+            "another scope with --stream, or another --root."
+        )
     if not manager.create_stream(stream, configuration):
         raise InputError(
             f"stream {stream} exists in {root} already, and the demo leaves it alone: name another "
@@ -60,7 +73,7 @@ def prepare(root: str | None, stream: str, segments: int, events: int) -> Place:
         )
     if root is not None:
         _empty(work)
-    return Place(manager.root, stream, segments, scaling.target, work)
+    return Place(manager.root, stream, group, segments, scaling.target, work)
 
 
 def _check_root(root: str, work: Path) -> None:

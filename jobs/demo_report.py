@@ -16,6 +16,7 @@ from demo_checks import Finding
 from demo_input import Dataset
 from demo_place import Place
 from demo_replay import Story
+from demo_retention import Retained
 
 PICTURE = "demo.png"
 TABLE = "delays"
@@ -33,7 +34,13 @@ class Run:
     story: Story
     findings: Sequence[Finding]
     table: pa.Table
+    retained: Retained
     seconds: float
+
+    @property
+    def replayed(self) -> int:
+        """How many events came before the reading query was stopped."""
+        return sum(self.batch_rows)
 
     @property
     def held(self) -> bool:
@@ -44,7 +51,8 @@ class Run:
     def verdict(self) -> str:
         """What the checks say, in a few words."""
         failed = ", ".join(found.name for found in self.findings if not found.held)
-        return f"NOT HELD: {failed}" if failed else "every event once, in order, totals exact"
+        held = "every event once, in order, totals exact, nothing unread let go"
+        return f"NOT HELD: {failed}" if failed else held
 
     @property
     def outage(self) -> float:
@@ -58,7 +66,7 @@ class Run:
     def write_rate(self) -> float:
         """Events a second between the first and the last that were written, without the outage."""
         at = [(seconds, written) for seconds, written, _ in self.story.samples if written]
-        most = min(self.dataset.events, at[-1][1])
+        most = min(self.replayed, at[-1][1])
         end = next(seconds for seconds, written in at if written >= most)
         took = end - at[0][0] - self.outage
         return (most - at[0][1]) / took if took > 0 else 0.0
@@ -66,7 +74,7 @@ class Run:
     @property
     def whole_rate(self) -> float:
         """Events a second of the whole replay: starts, kill and restart included."""
-        return self.dataset.events / self.story.read_at
+        return self.replayed / self.story.read_at
 
 
 def print_report(console: Console, run: Run) -> None:
@@ -106,6 +114,11 @@ def summary(run: Run) -> str:
         "batches_read": len(run.story.reads),
         "segments": run.place.segments,
         "splits": len(story.splits),
+        "retention": {
+            "truncated_events": run.retained.truncated_events,
+            "kept_events": run.retained.left.stays.events,
+            "holder": run.retained.left.held_by,
+        },
         "root": run.place.root,
         "stream": run.place.stream,
         "table": run.place.path(TABLE),
@@ -135,6 +148,20 @@ def _steps(run: Run) -> list[tuple[str, str, str]]:
             "replay",
             "from the start of the ingest to the last hour in the table",
             f"{story.read_at:.1f} s, {run.whole_rate:,.0f} events/s",
+        ),
+        (
+            "late",
+            "a batch write when the query had been stopped: nobody has read it",
+            f"{dataset.events - run.replayed:,} events",
+        ),
+        (
+            "retain",
+            "jobs/retention.py: consumed by all subscribers, and gone",
+            f"{run.retained.truncated_events:,} events",
+        ),
+        *(
+            ("", f"held by {claim.holder}", f"{claim.holds.events:,} events")
+            for claim in run.retained.left.claims
         ),
         ("all", "with input and checks", f"{run.seconds:.1f} s"),
     ]

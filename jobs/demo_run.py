@@ -1,4 +1,4 @@
-"""The demo's course: the feed, two queries and a kill, the checks, the picture."""
+"""The demo's course: the feed, two queries and a kill, the checks, retention."""
 
 from __future__ import annotations
 
@@ -17,13 +17,19 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import demo_ingest
 import pravega_spark
-from demo_checks import Finding, every_event_once, every_key_in_order, same_table
+from demo_checks import (
+    every_event_once,
+    every_key_in_order,
+    exactly_unread_kept,
+    same_table,
+)
 from demo_console import stderr_into
 from demo_delays import closing_event, expected_delays, start_delays
 from demo_input import Dataset, write_feed
 from demo_place import Place
 from demo_replay import Ingest, OnSample, Replay, ReplayFailed
 from demo_report import INGEST_LOG, SPARK_LOG, TABLE, Run
+from demo_retention import append_late, retain, wait_until_told
 from demo_scaling import Scaler
 from pravega_spark import StreamManager
 
@@ -74,9 +80,10 @@ class Reading(StreamingQueryListener):
 
 
 def run(dataset: Dataset, place: Place, on_sample: OnSample, *, started: float) -> Run:
-    """Run the demo from the feed to the picture. Raises ReplayFailed."""
-    feed = place.path("feed")
-    batch_rows = write_feed(dataset, Path(feed))
+    """Run the demo from the feed to the last check. Raises ReplayFailed."""
+    early, late = dataset.split()
+    feed, late_file = place.path("feed"), place.path("late.parquet")
+    batch_rows = write_feed(early, Path(feed))
     manager, reading = StreamManager(place.root), Reading()
     scaler = Scaler(place.root, place.stream)
     ingest = make_ingest(place, feed)
@@ -96,6 +103,7 @@ def run(dataset: Dataset, place: Place, on_sample: OnSample, *, started: float) 
             spark,
             root=place.root,
             stream=place.stream,
+            group=place.group,
             weather=dataset.weather,
             table=place.path(TABLE),
             checkpoint=place.path("checkpoints/delays"),
@@ -103,8 +111,8 @@ def run(dataset: Dataset, place: Place, on_sample: OnSample, *, started: float) 
         scaler.start()
         replay.run()
         with manager.create_writer(place.stream) as writer:
-            writer.write_event(closing_event(dataset))
-        replay.wait(lambda: reading.has_passed(dataset.last_hour))
+            writer.write_event(closing_event(early))
+        replay.wait(lambda: reading.has_passed(early.last_hour))
         replay.note_reads(reading.batches)
         replay.note_splits(scaler.splits)
     finally:
@@ -113,10 +121,20 @@ def run(dataset: Dataset, place: Place, on_sample: OnSample, *, started: float) 
         if reading.query is not None:
             reading.query.stop()
     table = read_table(spark, place.path(TABLE))
-    findings = check(spark, dataset, place, feed, table)
+    wait_until_told(place)
+    append_late(spark, late, place, Path(late_file))
+    source, stream = read_source(spark, [feed, late_file]), read_stream(spark, place)
+    retained = retain(spark, place)
+    told = retained.truncated_events, retained.left.stays.events
+    findings = (
+        every_event_once(source, stream, closing=CLOSING_EVENTS),
+        every_key_in_order(stream),
+        same_table("aggregate_matches", table, expected_delays(early)),
+        exactly_unread_kept(stream, read_stream(spark, place), late.rows["_row"], told),
+    )
     spark.stop()
     seconds = time.monotonic() - started
-    return Run(dataset, place, batch_rows, replay.story, findings, table, seconds)
+    return Run(dataset, place, batch_rows, replay.story, findings, table, retained, seconds)
 
 
 def make_ingest(place: Place, feed: str) -> Ingest:
@@ -152,15 +170,17 @@ def make_session() -> SparkSession:
     return spark
 
 
-def check(
-    spark: SparkSession, dataset: Dataset, place: Place, feed: str, table: pa.Table
-) -> Sequence[Finding]:
-    """Compare what the stream and the table hold with the source."""
-    rows = spark.read.parquet(feed)
+def read_source(spark: SparkSession, files: Sequence[str]) -> pa.Table:
+    """Return what the stream must hold: row, key, and the digest of the event's bytes."""
+    rows = spark.read.parquet(*files)
     digest = F.xxhash64(demo_ingest.event_of(rows)).alias("digest")
-    source = rows.select(F.col("_row").alias("row"), F.col("_key").alias("key"), digest).toArrow()
+    return rows.select(F.col("_row").alias("row"), F.col("_key").alias("key"), digest).toArrow()
+
+
+def read_stream(spark: SparkSession, place: Place) -> pa.Table:
+    """Return what the stream holds now, with the place of each event in it."""
     fields = F.from_json(F.col("event").cast("string"), "_row BIGINT, _sequence BIGINT")
-    stream = (
+    return (
         spark.read.format("pravega")
         .option("root", place.root)
         .load(place.stream)
@@ -173,11 +193,6 @@ def check(
             F.xxhash64("event").alias("digest"),
         )
         .toArrow()
-    )
-    return (
-        every_event_once(source, stream, closing=CLOSING_EVENTS),
-        every_key_in_order(stream),
-        same_table("aggregate_matches", table, expected_delays(dataset)),
     )
 
 

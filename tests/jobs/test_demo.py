@@ -14,15 +14,16 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
+from demo_flights import load_flights
 from pravega_spark import StreamManager
 from pravega_spark.config import DELTA_PACKAGE
 from tests.s3server import S3Server
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEMO = REPOSITORY / "jobs" / "demo.py"
-CHECKS = ("exactly_once", "in_order", "aggregate_matches")
+CHECKS = ("exactly_once", "in_order", "aggregate_matches", "retention_exact")
 PNG = b"\x89PNG\r\n\x1a\n"
-LIMIT = 4_000
+LIMIT, LATE = 4_000, 80
 
 Done = subprocess.CompletedProcess[str]
 
@@ -63,7 +64,7 @@ def test_flights_are_in_the_stream_once_and_in_order_although_the_ingest_was_kil
     done = run(tmp_path, "--limit", str(LIMIT), submit=True)
     found = summary(done)
     assert found["events"] == LIMIT
-    assert [found[check] for check in CHECKS] == [True] * 3
+    assert [found[check] for check in CHECKS] == [True] * len(CHECKS)
     assert found["killed"] == "ingest"
     assert found["events_per_second"] > 0
     assert found["seconds"] >= found["replay_seconds"] > 0
@@ -72,9 +73,15 @@ def test_flights_are_in_the_stream_once_and_in_order_although_the_ingest_was_kil
     assert found["splits"] >= 1
     assert found["segments"] == 4
     assert len(manager.segments(found["stream"])) == 4 + found["splits"]
-    assert manager.stream_info(found["stream"]).events == LIMIT + 1
+    assert found["retention"] == {
+        "truncated_events": LIMIT - LATE + 1,
+        "kept_events": LATE,
+        "holder": "subscriber nyc/dashboards",
+    }
+    kept = [json.loads(event.data)["_row"] for event in manager.read(found["stream"])]
+    assert sorted(kept) == sorted(load_flights(LIMIT).split()[1].rows["_row"].to_pylist())
     delays = pa.table(DeltaTable(found["table"]).to_pyarrow_table())
-    assert pc.sum(delays["events"]).as_py() == LIMIT
+    assert pc.sum(delays["events"]).as_py() == LIMIT - LATE
 
 
 @pytest.mark.spark
@@ -93,10 +100,10 @@ def test_a_csv_of_the_users_own_with_odd_names_goes_into_a_bucket(
     options = ("--root", root, "--segments", "2", "--stream", "lab/sensors")
     found = summary(run(folder, *own, *options, env=s3.environment))
     assert found["events"] == 1_000
-    assert [found[check] for check in CHECKS] == [True] * 3
+    assert [found[check] for check in CHECKS] == [True] * len(CHECKS)
     assert found["stream"] == "lab/sensors"
     manager = StreamManager(root, storage_options=s3.options)
-    assert manager.stream_info("lab/sensors").events == 1_001
+    assert manager.stream_info("lab/sensors").events == found["retention"]["kept_events"] == 20
     again = run(folder, *own, *options, env=s3.environment)
     assert again.returncode == 2
     assert "exists in" in again.stderr
@@ -148,6 +155,21 @@ def test_a_stream_that_exists_in_a_root_of_the_users_own_is_left_alone(tmp_path:
     assert done.returncode == 2
     assert "nyc/flights exists in root already" in done.stderr
     assert manager.stream_info("nyc/flights").version == version
+    assert os.listdir(tmp_path) == ["root"]
+
+
+def test_a_reader_group_that_exists_in_a_root_of_the_users_own_is_left_alone(
+    tmp_path: Path,
+) -> None:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("nyc")
+    manager.create_stream("nyc/other")
+    group = manager.create_reader_group("nyc/dashboards", ["nyc/other"])
+    done = run(tmp_path, "--root", "root", "--limit", "9")
+    assert done.returncode == 2
+    assert "reader group nyc/dashboards exists in root already" in done.stderr
+    assert manager.list_streams("nyc") == ["nyc/other"]
+    assert group.generation == 0
     assert os.listdir(tmp_path) == ["root"]
 
 

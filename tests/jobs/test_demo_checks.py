@@ -7,7 +7,13 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from demo_checks import every_event_once, every_key_in_order, same_table
+from demo_checks import (
+    Finding,
+    every_event_once,
+    every_key_in_order,
+    exactly_unread_kept,
+    same_table,
+)
 
 KEYS = ("UA", "AA")
 EVENTS = 12
@@ -147,6 +153,41 @@ def test_a_key_that_moves_to_a_successor_segment_stays_in_order() -> None:
         for row in events()
     ]
     assert every_key_in_order(stream(moved)).held
+
+
+def retained(rows: list[Row], told: tuple[int, int] = (9, 4)) -> Finding:
+    """The finding where rows 9 to 12 are unread, and these are left."""
+    before = stream([*events()[:8], CLOSING, *events()[8:]])
+    return exactly_unread_kept(before, stream(rows), pa.chunked_array([[9, 10, 11, 12]]), told)
+
+
+def test_a_stream_that_keeps_just_what_is_unread_passes() -> None:
+    finding = retained(events()[8:])
+    assert finding.held
+    assert finding.detail == "9 consumed events gone, 4 unread ones kept"
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (events()[9:], "0 rows that should not be, 1 missing, such as segment_id 0, offset 4, "),
+        (events()[7:], "1 rows that should not be, 0 missing, such as segment_id 1, offset 3, "),
+        ([CLOSING, *events()[8:]], "1 rows that should not be, 0 missing"),
+        (leave_gap(events())[8:], "1 rows that should not be, 1 missing"),
+        ([], "0 rows that should not be, 4 missing"),
+    ],
+)
+def test_what_is_let_go_unread_or_kept_for_nobody_is_found(rows: list[Row], says: str) -> None:
+    finding = retained(rows)
+    assert not finding.held
+    assert finding.detail.startswith(says)
+
+
+def test_retention_that_does_not_say_what_it_did_is_found() -> None:
+    finding = retained(events()[8:], told=(8, 4))
+    assert not finding.held
+    assert "9 consumed events gone" in finding.detail
+    assert finding.detail.endswith("but it says 8 and 4")
 
 
 def totals(*rows: tuple[str | None, int]) -> pa.Table:

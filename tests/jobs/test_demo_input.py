@@ -117,6 +117,14 @@ def test_the_feed_is_in_order_by_the_times_of_its_files(flights: Dataset, tmp_pa
     assert pa.concat_tables(parts)["_row"].equals(flights.rows["_row"])
 
 
+def test_the_late_events_are_the_last_ones_in_time(flights: Dataset) -> None:
+    early, late = flights.split()
+    assert late.events == 6_736
+    assert pa.concat_tables([early.rows, late.rows]).equals(flights.rows)
+    assert load_flights(limit=1).split()[0].events == 1
+    assert [part.events for part in load_flights(limit=2).split()] == [1, 1]
+
+
 def test_one_row_is_a_feed_of_one_file(tmp_path: Path) -> None:
     assert write_feed(load_flights(limit=1), tmp_path / "feed") == [1]
 

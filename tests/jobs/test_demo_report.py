@@ -20,17 +20,20 @@ from demo_picture import draw
 from demo_place import Place
 from demo_replay import Story
 from demo_report import Run, print_report, summary
+from demo_retention import Retained
+from pravega_spark import RetentionPolicy, StreamConfiguration, StreamManager
 
 FINDINGS = (
     Finding("exactly_once", True, "1,000 events, each once"),
     Finding("in_order", True, "16 keys in 4 segments"),
     Finding("aggregate_matches", True, "900 rows, each the same"),
+    Finding("retention_exact", True, "980 consumed events gone, 20 unread ones kept"),
 )
 
 
 def story() -> Story:
-    """Ten seconds: a batch of 100 each second but three, with a kill at 4 s."""
-    written = [0, 0, 100, 200, 300, 300, 400, 600, 800, 1_000]
+    """Ten seconds: about 100 events in each but three, with a kill at 4 s."""
+    written = [0, 0, 100, 200, 300, 300, 400, 600, 800, 980]
     return Story(
         samples=[(float(at), count, count // 2) for at, count in enumerate(written)],
         reads=[(2.0, 4.0, 300), (6.0, 9.0, 700)],
@@ -43,11 +46,28 @@ def story() -> Story:
     )
 
 
+def retained(root: Path) -> Retained:
+    """A stream that holds 20 events for one who has read none of it since it subscribed."""
+    manager = StreamManager(root)
+    manager.create_scope("nyc")
+    manager.create_stream(
+        "nyc/flights", StreamConfiguration(retention=RetentionPolicy.by_consumption())
+    )
+    manager.create_reader_group("nyc/dashboards", ["nyc/flights"], retention="automatic")
+    with manager.create_writer("nyc/flights") as writer:
+        writer.write_events([b"x"] * 20)
+    return Retained(980, manager.retention("nyc/flights").explain())
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     dataset = load_flights(limit=1_000)
-    place = Place("file:///root", "nyc/flights", 4, 350, tmp_path_factory.mktemp("work"))
-    return Run(dataset, place, [100] * 10, story(), FINDINGS, expected_delays(dataset), 12.0)
+    root = tmp_path_factory.mktemp("root")
+    place = Place(
+        str(root), "nyc/flights", "nyc/dashboards", 4, 350, tmp_path_factory.mktemp("work")
+    )
+    table = expected_delays(dataset)
+    return Run(dataset, place, [98] * 10, story(), FINDINGS, table, retained(root), 12.0)
 
 
 def printed(run: Run) -> str:
@@ -61,12 +81,18 @@ def test_a_run_whose_checks_held_says_so(run: Run) -> None:
     found = json.loads(summary(run))
     assert found["events"] == 1_000
     assert found["exactly_once"] is found["in_order"] is found["aggregate_matches"] is True
-    assert found["events_per_second"] == 100
-    assert found["write_events_per_second"] == round(900 / (9 - 2 - 1.5))
+    assert found["events_per_second"] == 98
+    assert found["write_events_per_second"] == round(880 / (9 - 2 - 1.5))
+    assert found["retention"] == {
+        "truncated_events": 980,
+        "kept_events": 20,
+        "holder": "subscriber nyc/dashboards",
+    }
     assert "SIGKILL to the ingest in batch 3, already in the stream" in printed(run)
+    assert "held by subscriber nyc/dashboards" in printed(run)
 
 
-@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("place", range(4))
 def test_one_check_that_did_not_hold_fails_the_run(run: Run, place: int) -> None:
     findings = list(FINDINGS)
     findings[place] = Finding(findings[place].name, False, "1 lost [row 7]")
@@ -85,7 +111,7 @@ def test_a_run_that_killed_nothing_is_no_success(run: Run) -> None:
 
 def test_a_run_that_lost_events_is_still_reported(run: Run) -> None:
     samples = [(at, min(written, 900), read) for at, written, read in story().samples]
-    assert run.dataset.events in [written for _, written, _ in story().samples]
+    assert run.replayed in [written for _, written, _ in story().samples]
     assert json.loads(summary(replace(run, story=replace(story(), samples=samples))))
 
 
@@ -96,8 +122,14 @@ def test_the_picture_of_flights_and_of_any_events_is_drawn(run: Run, tmp_path: P
     for name, table in (("flights", run.table), ("events", counts)):
         path = tmp_path / f"{name}.png"
         draw(
-            path, title=name, subtitle="", story=story(), table=table, names=airlines()
-        )  # fmt: skip
+            path,
+            title=name,
+            subtitle="",
+            story=story(),
+            table=table,
+            retained=run.retained,
+            names=airlines(),
+        )
         with Image.open(path) as image:
             assert image.size == (1_820, 975)
             assert len(image.convert("RGB").getcolors(1 << 20) or []) > 100
