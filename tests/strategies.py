@@ -71,6 +71,10 @@ class MemoryStream:
             raise NoSuchSegment(str(segment_id))
         return self.records[segment_id]
 
+    @property
+    def truncated_by(self) -> str:
+        return ""
+
     def has_segment(self, segment_id: int, /) -> bool:
         kept = self.history[self.oldest_epoch :]
         return any(epoch.segment(segment_id) for epoch in kept)

@@ -9,7 +9,7 @@ segment is before the cut at the start of its successors, though no event lies b
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from pravega_spark.engine.epochs import Layout, Lineage, few
 from pravega_spark.engine.places import Frontier, Place, locate, together
@@ -156,8 +156,8 @@ def from_head(lineage: Lineage, cut: StreamCut) -> Place:
     clipped, lost = _clip(lineage, here)
     if lost:
         raise TruncatedData(
-            f"cut of {cut.stream} begins below the head: {few(map(_lost, lost))}; go on at the "
-            f"head, {clipped}"
+            f"cut of {cut.stream} begins below the head: {lost_text(lineage.layout, lost)}; go on "
+            f"at the head, {clipped}"
         )
     return here if clipped is here.cut else locate(lineage, clipped)
 
@@ -264,6 +264,16 @@ def _ranges(lineage: Lineage, a: Place, b: Place) -> list[SegmentRange]:
         for segment in _walk(lineage, a, b)
         if (start := offset(a, segment)) < (end := offset(b, segment))
     ]
+
+
+def lost_text(layout: Layout, lost: Iterable[SegmentRange]) -> str:
+    """Return what was lost, who truncated it and when, in words."""
+    return f"{ranges_text(lost)} was truncated{layout.truncated_by}"
+
+
+def ranges_text(ranges: Iterable[SegmentRange]) -> str:
+    """Return ranges in words; one without an end that is known goes on from its start."""
+    return few(map(_lost, ranges))
 
 
 def _lost(lost: SegmentRange) -> str:

@@ -61,6 +61,11 @@ class Draft:
         """The cut below which everything is truncated."""
         return self._view.head
 
+    @property
+    def truncated_by(self) -> str:
+        """Who moved the head last and when."""
+        return self._view.truncated_by
+
     def epoch(self, number: int) -> Epoch:
         """Return a kept epoch, or one of this commit."""
         return self._epochs.get(number) or self._view.epoch(number)

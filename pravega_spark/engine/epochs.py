@@ -67,6 +67,10 @@ class Layout(Protocol):
     def head(self) -> StreamCut:
         """The cut below which everything is truncated."""
 
+    @property
+    def truncated_by(self) -> str:
+        """Who moved the head last and when, as a part of a sentence; empty if nobody did."""
+
     def epoch(self, number: int, /) -> Epoch:
         """Return a kept epoch."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timezone
 from functools import cached_property
 
 from pravega_spark.engine import chunk_reading, cuts, hygiene
@@ -221,9 +222,12 @@ class StreamView:
 
     @property
     def truncated_by(self) -> str:
-        """Who moved the head last, as a part of a sentence; empty if nobody did."""
+        """Who moved the head last and when, as a part of a sentence; empty if nobody did."""
         last = self.record.truncation
-        return "" if last is None else f" by {last.by} at version {last.version}"
+        if last is None:
+            return ""
+        time = datetime.fromtimestamp(last.time_ms / 1_000, timezone.utc)
+        return f" by {last.by} at version {last.version} ({time:%Y-%m-%d %H:%M:%S} UTC)"
 
     @cached_property
     def tail(self) -> StreamCut:

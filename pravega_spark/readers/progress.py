@@ -7,14 +7,14 @@ passed over. Where the head has moved past the group, the group moves on to the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from pravega_spark.engine import cuts
 from pravega_spark.engine.epochs import Layout, Lineage
 from pravega_spark.engine.places import Frontier, Place, locate
 from pravega_spark.errors import InvalidStreamCut, TruncatedData
-from pravega_spark.model import END, NOT_REACHED, Segment, SegmentRange, StreamCut, segment_text
+from pravega_spark.model import END, NOT_REACHED, Segment, SegmentRange, StreamCut
 from pravega_spark.readers import checkpoints
 from pravega_spark.readers.configuration import ReaderGroupConfiguration, Span
 from pravega_spark.readers.state import Checkpoint, GroupState, Key, Owned, Phase
@@ -63,7 +63,10 @@ def _bounds(layout: Layout, span: Span) -> tuple[Place, StreamCut | None]:
     start = locate(lineage, cuts.resolve(layout, span.start))
     if start.forgotten:
         cut, _ = cuts.clip_to_head(layout, start.cut)
-        raise TruncatedData(f"start {start.cut} lies below the head of {layout.stream}: use {cut}.")
+        raise TruncatedData(
+            f"start {start.cut} lies below the head of {layout.stream}, which was "
+            f"truncated{layout.truncated_by}: use {cut}."
+        )
     if span.end is None:
         return start, None
     end = cuts.resolve(layout, span.end)
@@ -181,17 +184,8 @@ def abandon(state: GroupState, stream: str) -> GroupState:
 
 def _below(state: GroupState, layout: Layout) -> TruncatedData:
     return TruncatedData(
-        f"reader group {state.group} is below the head of {layout.stream}, {layout.head}, and goes "
-        "on there."
-    )
-
-
-def told_of(lost: Iterable[SegmentRange]) -> str:
-    """Name ranges that were lost, in words."""
-    return ", ".join(
-        f"segment {segment_text(r.segment_id)} "
-        + (f"[{r.start}, {r.end})" if len(r) else f"from {r.start}")
-        for r in lost
+        f"reader group {state.group} is below the head of {layout.stream}, {layout.head}, "
+        f"which was truncated{layout.truncated_by}, and goes on there."
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from pravega_spark.config import POLL_IDLE_SHARE, POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS
+from pravega_spark.engine import cuts
 from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream import Stream
 from pravega_spark.engine.synchronizer import Synchronizer
@@ -24,7 +25,7 @@ from pravega_spark.errors import (
 )
 from pravega_spark.model import Event
 from pravega_spark.names import check_name
-from pravega_spark.readers import members, progress
+from pravega_spark.readers import members
 from pravega_spark.readers.buffer import BUFFER_ROWS, SCHEMA, Buffer
 from pravega_spark.readers.configuration import GroupRetention
 from pravega_spark.readers.feed import Feed, view_of
@@ -354,11 +355,10 @@ class EventStreamReader:
         below, met = self._feed.below, self._feed.met
         gone = (result.vanished - ended) | self._feed.adopt(result.state.owned_by(self.reader_id))
         lives = result.state.lives
-        deleted = [
-            stream
-            for stream in sorted(below | {key.stream for key in result.vanished})
-            if view_of(self._streams(stream), lives[stream]) is None
-        ]
+        concerned = below | {key.stream for key in result.vanished | gone}
+        concerned |= {lost.stream for lost in result.lost}
+        views = {s: view_of(self._streams(s), lives[s]) for s in sorted(concerned)}
+        deleted = [stream for stream, view in views.items() if view is None]
         if deleted:
             raise NoSuchStream(
                 f"reader group {result.state.group}: {', '.join(deleted)} was deleted; the next "
@@ -366,11 +366,11 @@ class EventStreamReader:
                 "it, or to one with what was created in its place."
             ) from met
         if result.lost or gone or met is not None:
-            named = progress.told_of(result.lost) or ", ".join(map(str, sorted(gone)))
+            named = cuts.ranges_text(result.lost) or ", ".join(map(str, sorted(gone)))
+            who = ", ".join(f"{s}{view.truncated_by}" for s, view in views.items() if view)
             raise TruncatedData(
-                f"reader group {result.state.group}: events were truncated before they were read"
-                f"{' in ' + ', '.join(sorted(below)) if below else ''} ({named or met}); the next "
-                "call goes on at the head."
+                f"reader group {result.state.group}: events were truncated before they were read, "
+                f"in {who} ({named or met}); the next call goes on at the head."
             ) from met
 
     def _leave(self, offsets: Any) -> None:

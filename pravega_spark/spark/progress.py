@@ -22,6 +22,12 @@ from pravega_spark.spark.settings import ReadSettings
 
 logger = logging.getLogger(__name__)
 
+START_AGAIN = (
+    "Events that the query has still to read are gone. Set failOnDataLoss to false to go on at the "
+    "head, or start again with a new checkpoint."
+)
+"""What to do about lost events, for errors."""
+
 TAIL_SECONDS = 1.0
 """On remote storage the tail is looked up at most this often; a local look costs microseconds."""
 DISCOVERY_SECONDS = 10.0
@@ -185,12 +191,12 @@ class Progress:
         return StreamOffset(view.record.stream_id, view.head, view.head)
 
     def _unharmed(self, view: StreamView, start: StreamOffset) -> StreamOffset:
-        """Return the start, brought up to the head if that is allowed."""
-        if self.settings.fail_on_data_loss:
-            return start
+        """Return the start, brought up to the head if that is allowed; else raise TruncatedData."""
         clipped, lost = cuts.clip_to_head(view, start.cut)
         if not lost:
             return start
+        if self.settings.fail_on_data_loss:
+            raise TruncatedData(f"{_told(view, lost)}. {START_AGAIN}")
         report_lost(view, lost)
         return replace(start, cut=clipped)
 
@@ -273,7 +279,9 @@ def events_within(
 
 def report_lost(view: StreamView, lost: tuple[SegmentRange, ...]) -> None:
     """Log what failOnDataLoss=false skips."""
-    error = f"{view.stream}: {cuts.lost_text(view, lost)} up to the head {view.head}"
-    logger.warning(
-        "failOnDataLoss=false: at least %d events are skipped: %s", sum(map(len, lost)), error
-    )
+    count, told = sum(map(len, lost)), _told(view, lost)
+    logger.warning("failOnDataLoss=false: at least %d events are skipped: %s", count, told)
+
+
+def _told(view: StreamView, lost: tuple[SegmentRange, ...]) -> str:
+    return f"stream {view.stream}: {cuts.lost_text(view, lost)} up to the head {view.head}"

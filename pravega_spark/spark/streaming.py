@@ -26,7 +26,7 @@ from pravega_spark.model import SegmentRange, StreamCut
 from pravega_spark.spark.membership import Membership
 from pravega_spark.spark.offsets import Reading, StreamOffset, decode, encode, reading_of
 from pravega_spark.spark.partitions import by_key, counts, read_events
-from pravega_spark.spark.progress import Places, Progress, report_lost
+from pravega_spark.spark.progress import START_AGAIN, Places, Progress, report_lost
 from pravega_spark.spark.settings import ReadSettings
 
 
@@ -163,7 +163,4 @@ def _chunks(stream: Stream, rng: SegmentRange) -> list[ChunkRef]:
     try:
         return stream.chunks(rng)
     except TruncatedData as error:
-        raise TruncatedData(
-            f"{error} Events that the query has still to read are gone. Set failOnDataLoss to "
-            "false to go on at the head, or start again with a new checkpoint."
-        ) from None
+        raise TruncatedData(f"{error} {START_AGAIN}") from None
