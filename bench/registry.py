@@ -25,6 +25,7 @@ def benchmarks(only: list[str] | None = None) -> dict[str, Benchmark]:
         append,
         backlog,
         frames,
+        groups,
         manual_scale,
         memory,
         micro_batch,
@@ -38,7 +39,7 @@ def benchmarks(only: list[str] | None = None) -> dict[str, Benchmark]:
     )
 
     order = [append, pipeline, tail, opening]
-    order += [transactions, manual_scale, recut, scaling, retention, memory]
+    order += [transactions, manual_scale, recut, scaling, retention, groups, memory]
     order += [frames, backlog, micro_batch]
     modules = [module.__name__ for module in order]
     found = sorted(_registry.items(), key=lambda item: modules.index(item[1].__module__))

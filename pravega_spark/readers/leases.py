@@ -24,8 +24,8 @@ from pravega_spark.readers.state import GroupState, Key, Phase
 
 _CLOCK = "_clock.json"
 """No reader's name begins so."""
-_COARSE_MS = 1_000
-"""Some storages tell whole seconds: nobody is taken for dead early because of that."""
+_COARSE_MS, _FINE_MS = 1_000, 20
+"""Some storages tell whole seconds, others ticks: nobody is taken for dead early because of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,8 @@ class Leases:
         """Name the group's folder; nothing is read yet."""
         self._store = store
         self._folder = f"{group_path}/_leases"
+        self.next_end_ms = 0
+        """How long after the last look for the dead the next of the living may be dead."""
 
     def _key(self, reader: str) -> str:
         return f"{self._folder}/{reader}.json"
@@ -104,10 +106,14 @@ class Leases:
         self._store.put(f"{self._folder}/{_CLOCK}", b"{}\n", durable=False)
         listed = {entry.key: entry.modified_ms for entry in self._store.list(self._folder)}
         now_ms = listed.get(f"{self._folder}/{_CLOCK}", 0)
-        found = {}
+        is_coarse = all(modified_ms % 1_000 == 0 for modified_ms in listed.values())
+        tolerance_ms = _COARSE_MS if is_coarse else _FINE_MS
+        found, ends = {}, [MAX_READER_LEASE_MS]
         for reader, member in state.readers.items():
             modified_ms = listed.get(self._key(reader))
-            lasts = modified_ms is not None and now_ms - modified_ms <= member.lease_ms + _COARSE_MS
+            ends_ms = (modified_ms or 0) + member.lease_ms + tolerance_ms
+            lasts = modified_ms is not None and now_ms <= ends_ms
+            ends.append(ends_ms - now_ms + 1 if lasts else member.lease_ms)
             if lasts and not ask_processes:
                 continue
             sign = None if modified_ms is None else self.sign(reader)
@@ -117,6 +123,7 @@ class Leases:
                 self.extend(reader, Sign(member.number, {}))
             else:
                 found[reader] = sign
+        self.next_end_ms = min(ends)
         return found
 
     def times(self) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -32,14 +32,14 @@ from pravega_spark.readers.feed import Feed, view_of
 from pravega_spark.readers.holds import Holds
 from pravega_spark.readers.leases import Leases, Sign, bury
 from pravega_spark.readers.position import EventRead, EventsRead, Position
-from pravega_spark.readers.state import Checkpoint, GroupState
+from pravega_spark.readers.state import Checkpoint, GroupState, Member
 from pravega_spark.readers.turns import Seat, Turn, turn
 
 Deserializer = Callable[[bytes], Any]
 Streams = Callable[[str], Stream]
 
-_LOOKS_OF_LEASE = 3
-"""So many times in a lease a reader gives a sign of life, and looks for those of others."""
+_SIGNS_OF_LEASE = 3
+"""So many times in a lease a reader gives a sign of life."""
 _PUBLISH_SECONDS = 5.0
 """A reader publishes checkpoints at most so often: each is a commit to the streams."""
 _GLANCE_SECONDS = POLL_LOCAL_SECONDS[1]
@@ -102,8 +102,9 @@ class EventStreamReader:
         self._alive_until = began + self._lease_seconds
         with contextlib.suppress(StoreError):  # the first look tries again, or others do it for us
             self._leases.extend(self.reader_id, Sign(self._number, {}))
-            self._sign_due += self._lease_seconds / _LOOKS_OF_LEASE
-        self._turn_due = self._glance_due = began
+            self._sign_due += self._lease_seconds / _SIGNS_OF_LEASE
+        self._turn_due = self._glance_due = self._bury_due = began
+        self._known: Mapping[str, Member] = {}
         self._checkpoint_since = self._publish_due = began
         self._published = 0
         self._checkpoint_seen = self._newest_checkpoint(self._sync.local.state)
@@ -259,6 +260,7 @@ class EventStreamReader:
         """
         try:
             self._give_sign(now)
+            self._look_for_the_dead(now)
             result = self._take_turn(now)
         except (StoreError, CommitUnknown):
             if self._runtime.monotonic() >= self._alive_until or self._feed.below:
@@ -269,7 +271,8 @@ class EventStreamReader:
             self._closed = True
             raise
         self._turn_due = now + self._sync.local.state.configuration.refresh_ms / 1_000
-        self._turn_due = self._glance_due = min(self._turn_due, self._sign_due)
+        self._turn_due = min(self._turn_due, self._sign_due, self._bury_due)
+        self._glance_due = self._turn_due
         if self._is_local:
             self._glance_due = min(self._turn_due, now + _GLANCE_SECONDS)
         self._publish(result.state, now)
@@ -281,13 +284,23 @@ class EventStreamReader:
         return owed.name
 
     def _give_sign(self, now: float) -> None:
-        """Extend the lease when it is time, and take over whoever has not done so."""
+        """Extend the lease when it is time."""
         if now < self._sign_due:
             return
         self._leases.extend(self.reader_id, Sign(self._number, self._seat().held))
         self._signed_at = now
-        self._sign_due = now + self._lease_seconds / _LOOKS_OF_LEASE
+        self._sign_due = now + self._lease_seconds / _SIGNS_OF_LEASE
+
+    def _look_for_the_dead(self, now: float) -> None:
+        """Take over whose lease ran out; look again when the next one may have.
+
+        Also when the readers are others than then: one may have come with a shorter lease.
+        """
+        if now < self._bury_due and self._sync.local.state.readers == self._known:
+            return
         bury(self._sync, self._leases)
+        self._known = self._sync.local.state.readers
+        self._bury_due = now + max(self._leases.next_end_ms / 1_000, _GLANCE_SECONDS)
 
     def _seat(self) -> Seat:
         feed = self._feed

@@ -208,6 +208,23 @@ def test_reader_whose_first_sign_of_life_fails_is_in_its_group_and_gives_the_nex
         assert group.bury() == []
 
 
+def test_dead_reader_is_taken_over_as_soon_as_its_lease_is_over_whatever_the_others_have() -> None:
+    world = World(segments=2)
+    events = world.write(30)
+    group = world.created()
+    b = world.group().create_reader("b", lease="1 hour")
+    found = drain_some(b, 1)
+    dead = group.create_reader("a", lease="30 s")
+    dead.read_next_event(0)
+    died = world.runtime.monotonic()
+    world.runtime.sleep(0.051)  # not a time in whole seconds, as some storages tell it
+    while group.online_readers() == ["a", "b"]:
+        found += drain(b)
+        world.runtime.sleep(0.1)
+    assert 30 <= world.runtime.monotonic() - died <= 30.3
+    assert sorted(found + drain(b)) == sorted(events)
+
+
 def test_reader_of_the_same_id_waits_for_the_lease_of_the_dead_one() -> None:
     world = World()
     events = world.write(3)
