@@ -108,7 +108,8 @@ def policy_text(policy: RetentionPolicy | None) -> str:
         return time_text(limit / 1_000) if is_time else size_text(limit)
 
     if policy.maximum is not None:
-        return f"{name}, {text(policy.minimum)} to {text(policy.maximum)}"
+        least = f"{text(policy.minimum)} to" if policy.minimum else "at most"
+        return f"{name}, {least} {text(policy.maximum)}"
     if policy.type is RetentionType.CONSUMPTION and not policy.minimum:
         return name
     return f"{name}, at least {text(policy.minimum)}"

@@ -394,7 +394,7 @@ def test_the_explanation_is_told_in_lines_and_as_a_row() -> None:
     publish(stream, "s/slow", 0, at(2))
     text = str(decide(stream))
     assert text.splitlines() == [
-        f"s/t at version {stream.view().version}: by consumption, 0.0 s to 4.2 minutes",
+        f"s/t at version {stream.view().version}: by consumption, at most 4.2 minutes",
         "  goes:  5 events, 50 B, 9.0 minutes (all beyond the maximum)",
         "  stays: 5 events, 50 B, 4.0 minutes",
         "  held by subscriber s/slow: 5 events, 50 B, 4.0 minutes",
