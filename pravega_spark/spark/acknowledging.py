@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from pravega_spark.spark.membership import acknowledge
-from pravega_spark.spark.offsets import is_ours, reading_of
+from pravega_spark.manager import StreamManager
+from pravega_spark.spark.offsets import decode, is_ours, reading_of
 from pravega_spark.spark.settings import GROUP_INTERVAL_MS
 
 if TYPE_CHECKING:
@@ -33,17 +33,25 @@ logger = logging.getLogger(__name__)
 Record = Mapping[str, Any]
 
 
-def end_offsets(progress: Any) -> list[Record]:
-    """Return the offsets of ours that a batch has ended at, out of a query's progress."""
+def _ends(progress: Any) -> list[Record]:
+    """Return the offsets at which a batch has ended, of queries that are in a group."""
     found = []
     for source in progress.sources:
         try:
             record = json.loads(source.endOffset or "null")
         except ValueError:
             continue
-        if is_ours(record):
+        if is_ours(record) and "group" in record:
             found.append(record)
     return found
+
+
+def _acknowledge(record: Record) -> None:
+    reading = reading_of(record)
+    assert reading is not None
+    assert reading.group is not None
+    cuts = {name: offset.cut for name, offset in decode(record).items()}
+    StreamManager(reading.root).reader_group(reading.group).acknowledge(reading.generation, cuts)
 
 
 class Acknowledger(StreamingQueryListener):
@@ -68,7 +76,7 @@ class Acknowledger(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Note what a batch has finished, and tell it if it is time."""
         run = event.progress.runId
-        ended = [r for r in end_offsets(event.progress) if _in_group(r)]
+        ended = _ends(event.progress)
         if not ended:
             return
         self._open[run] = ended
@@ -84,12 +92,7 @@ class Acknowledger(StreamingQueryListener):
         """Tell it; Spark must not suffer from what goes wrong here, and the query says it too."""
         for record in self._open.pop(run, ()):
             try:
-                acknowledge(record)
+                _acknowledge(record)
             except Exception as error:
                 logger.warning("a finished batch could not be told to its reader group: %s", error)
         self._due[run] = self._clock() + GROUP_INTERVAL_MS / 1_000
-
-
-def _in_group(record: Record) -> bool:
-    reading = reading_of(record)
-    return reading is not None and reading.group is not None

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from pravega_spark.errors import (
     ConfigMismatch,
-    InvalidInput,
     InvalidOption,
     NoSuchReaderGroup,
     ReinitializationRequired,
@@ -24,7 +22,7 @@ from pravega_spark.model import StreamCut
 from pravega_spark.readers.configuration import GroupRetention, ReaderGroupConfiguration
 from pravega_spark.readers.group import ReaderGroup
 from pravega_spark.readers.queries import QueryMember
-from pravega_spark.spark.offsets import Offsets, Reading, decode, reading_of
+from pravega_spark.spark.offsets import Offsets, Reading
 from pravega_spark.spark.settings import ReadSettings
 
 MODES = {"observer": GroupRetention.NONE, "subscriber": GroupRetention.AUTOMATIC}
@@ -149,28 +147,3 @@ class Membership:
         member, self._member = self._member, None
         if member is not None:
             member.leave()
-
-
-def acknowledge(
-    record: Mapping[str, Any], *, root: str | None = None, group: str | None = None
-) -> bool:
-    """Tell the group that an offset names that all before it is done; False if that was known.
-
-    False also if the group was reset since then. ``root`` and ``group`` are for offsets that name
-    none, and beat those that do: of another group the present generation is meant. Raises
-    InvalidInput for what is no offset of ours or names no group, NoSuchReaderGroup, and
-    IllegalState while others than a query read the group.
-    """
-    cuts = {name: offset.cut for name, offset in decode(record).items()}
-    reading = reading_of(record)
-    root = root or (None if reading is None else reading.root)
-    name = group or (None if reading is None else reading.group)
-    if root is None or name is None:
-        raise InvalidInput(
-            f"the offset of {', '.join(cuts)} names no {'root' if root is None else 'reader group'}"
-            ": say which is meant."
-        )
-    found = StreamManager(root).reader_group(name)
-    is_named = reading is not None and reading.group == name
-    generation = reading.generation if is_named and reading is not None else found.generation
-    return found.acknowledge(generation, cuts)

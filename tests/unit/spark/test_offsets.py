@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pravega_spark.errors import InvalidInput
 from pravega_spark.model import END, NOT_REACHED, StreamCut, make_segment_id
-from pravega_spark.spark.offsets import StreamOffset, decode, encode
+from pravega_spark.spark.offsets import Reading, StreamOffset, decode, encode, reading_of
 
 _cells = st.dictionaries(
     st.builds(make_segment_id, st.integers(0, 99), st.integers(0, 9)),
@@ -38,6 +38,13 @@ def test_offset_survives_sparks_json_letter_for_letter(
         for name, offset in reversed(offsets.items())
     }
     assert json.dumps(encode(backwards)) == text
+
+
+@pytest.mark.parametrize("reading", [None, Reading("/r"), Reading("s3://b/r", "a/g", 3)])
+def test_offset_tells_whose_it_is(reading: Reading | None) -> None:
+    record = json.loads(json.dumps(encode({"a/b": _at(5)}, reading)))
+    assert reading_of(record) == reading
+    assert decode(record) == {"a/b": _at(5)}
 
 
 def _at(offset: int, *, origin: int = 0, life: int = 1, stream_id: str = "i") -> StreamOffset:

@@ -38,7 +38,7 @@ def test_unlike_anything_known_lists_the_known_options() -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["readerGroup", "transactionTimeout", "badRecords", "maxFilesPerTrigger"]
+    "key", ["retention", "transactionTimeout", "badRecords", "maxFilesPerTrigger"]
 )
 def test_option_of_a_later_version_is_refused_as_such(key: str) -> None:
     with pytest.raises(InvalidOption, match=f"{key} is not available in this version"):

@@ -1,0 +1,144 @@
+"""Streaming queries in reader groups: their position, what their streams keep, one at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from pravega_spark.config import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.stream import Stream
+from pravega_spark.manager import StreamManager
+from pravega_spark.model import StreamCut
+from pravega_spark.readers.group import ReaderGroup
+from pravega_spark.spark.acknowledging import Acknowledger
+from tests.spark.conftest import Load, finish
+from tests.support import scale, write
+
+Make = Callable[..., Stream]
+GROUP = "s/g"
+
+
+@pytest.fixture
+def listening(spark: SparkSession) -> Iterator[None]:
+    """What ``session()`` adds to the sessions that it makes; those of these tests are copies."""
+    listener = Acknowledger()
+    spark.streams.addListener(listener)
+    yield
+    spark.streams.removeListener(listener)
+
+
+class Into:
+    """A query that writes into memory, each time with the checkpoint folder that it is given."""
+
+    def __init__(self, folder: Path, frame: DataFrame) -> None:
+        self.folder, self.frame = folder, frame
+        self.rows: list[int] = []
+
+    def start(self, checkpoint: str, **trigger: object) -> StreamingQuery:
+        def keep(batch: DataFrame, _: int) -> None:
+            self.rows += [int(row.event) for row in batch.select("event").collect()]
+
+        writer = self.frame.writeStream.foreachBatch(keep)
+        writer = writer.option("checkpointLocation", str(self.folder / checkpoint))
+        return writer.trigger(**trigger).start()  # type: ignore[arg-type]
+
+    def run(self, checkpoint: str, **trigger: object) -> list[int]:
+        """The rows of a query that ends by itself."""
+        self.rows = []
+        finish(self.start(checkpoint, **(trigger or {"availableNow": True})))
+        return sorted(self.rows)
+
+
+def fill(stream: Stream, first: int, last: int) -> None:
+    write(stream, [(f"k{i % 7}", b"%d" % i) for i in range(first, last)])
+
+
+def group_of(root: str) -> ReaderGroup:
+    return StreamManager(root).reader_group(GROUP)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.02)
+
+
+def test_position_survives_the_checkpoint_folder_and_what_is_consumed_goes(
+    root: str, make: Make, follow: Load, tmp_path: Path
+) -> None:
+    stream = make(segments=2)
+    manager = StreamManager(root)
+    policy = RetentionPolicy.by_consumption()
+    manager.update_stream("s/a", StreamConfiguration(ScalingPolicy.fixed(2), policy))
+    fill(stream, 0, 60)
+    into = Into(tmp_path, follow(readerGroup=GROUP, readerGroupMode="subscriber"))
+    assert into.run("c1") == list(range(60))
+    group = group_of(root)
+    assert group.lag().events == 0, "the last batch is acknowledged, too"
+    assert group.online_readers() == []
+    fill(stream, 60, 80)
+    scale(stream, [0], [(0.0, 0.25), (0.25, 0.5)])
+    fill(stream, 80, 100)
+    run = manager.retention("s/a").run()
+    assert run.truncated is not None
+    assert sorted(int(e.data) for e in manager.read("s/a")) == list(range(60, 100))
+    assert into.run("c2") == list(range(60, 100)), "a new folder goes on where the group is"
+    assert group.lag().events == 0
+    fill(stream, 100, 110)
+    assert into.run("c2") == list(range(100, 110))
+
+
+def test_batch_of_a_query_that_asks_no_more_is_acknowledged_by_the_listener(
+    root: str, make: Make, follow: Load, tmp_path: Path, listening: None
+) -> None:
+    stream = make()
+    fill(stream, 0, 10)
+    into = Into(tmp_path, follow(readerGroup=GROUP))
+    assert into.run("c", once=True) == list(range(10))
+    group = group_of(root)
+    until(lambda: group.lag().events == 0)
+    fill(stream, 10, 30)
+    query = into.start("c", processingTime="1 hour")
+    try:
+        until(lambda: group.lag().events == 0)
+    finally:
+        query.stop()
+    begun = time.monotonic()
+    assert into.run("c") == []
+    assert time.monotonic() - begun < 25, "a query that was stopped is not waited for"
+
+
+def test_group_has_one_query_at_a_time_and_a_reset_ends_it(
+    root: str, make: Make, follow: Load, tmp_path: Path
+) -> None:
+    stream = make()
+    fill(stream, 0, 20)
+    into = Into(tmp_path, follow(readerGroup=GROUP, readerGroupInterval="100ms"))
+    query = into.start("c", processingTime="100 milliseconds")
+    try:
+        until(lambda: len(into.rows) == 20)
+        until(lambda: group_of(root).lag().events == 0)
+        with pytest.raises(PySparkException, match="s/g is read by streaming-query, which is aliv"):
+            finish(into.start("other", availableNow=True))
+        assert query.isActive
+        group_of(root).reset({"s/a": StreamCut("s/a", 1, {0: 15})})
+        with pytest.raises(PySparkException, match="ReinitializationRequired"):
+            finish(query)
+    finally:
+        query.stop()
+    with pytest.raises(PySparkException, match="s/g was reset: the query's checkpoint is of gene"):
+        into.run("c")
+    assert into.run("new") == list(range(15, 20))
+
+
+def test_batch_read_is_in_no_group(load: Load, make: Make) -> None:
+    make()
+    with pytest.raises(PySparkException, match="readerGroup=s/g is for readStream"):
+        load(readerGroup=GROUP).count()
