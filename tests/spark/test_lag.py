@@ -1,4 +1,4 @@
-"""Lag of a real query: by its handle while it runs and afterwards, and by a listener."""
+"""Lag of a real query: by its handle, by a listener, and by its group once Spark's notes count."""
 
 from __future__ import annotations
 
@@ -7,17 +7,25 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from pravega_spark import QueryLag, StreamLagListener, query_lag
+from pravega_spark.cli import main
 from pravega_spark.engine.stream import Stream
+from pravega_spark.manager import StreamManager
 from pravega_spark.spark.checkpoint_folder import last_finished
 from tests.spark.conftest import Load, finish
 from tests.support import write
 
 
-def test_lag_of_a_query_is_told_by_its_handle_and_by_a_listener(
-    spark: SparkSession, root: str, make: Callable[..., Stream], follow: Load, tmp_path: Path
+def test_lag_of_a_query_is_told_by_its_handle_by_a_listener_and_after_a_sync_by_its_group(
+    spark: SparkSession,
+    root: str,
+    make: Callable[..., Stream],
+    follow: Load,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     stream = make(segments=2)
     write(stream, [(f"k{i}", b"12345") for i in range(60)])
@@ -55,3 +63,10 @@ def test_lag_of_a_query_is_told_by_its_handle_and_by_a_listener(
     assert progress is not None
     assert batch.number == progress["batchId"] == 1
     assert list(batch.offsets) == [json.loads(progress["sources"][0]["endOffset"])]
+    group = StreamManager(root).create_reader_group("s/g", ["s/a"])
+    assert group.lag().events == 68
+    capsys.readouterr()
+    line = ["reader-group", "sync", "--checkpoint", str(tmp_path / "c"), "--group", "s/g"]
+    assert main(line) == 0
+    assert capsys.readouterr().out.endswith("  acknowledged\n")
+    assert group.lag().events == 8

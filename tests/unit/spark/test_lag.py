@@ -172,10 +172,11 @@ def test_listener_keeps_the_latest_and_a_bounded_history(
     fill(stream, 5)
     listener.onQueryIdle(run(2))
     assert [lag.backlog_records for lag in listener.latest] == [12], "it waits, and falls behind"
+    kept = listener.latest
     listener.onQueryTerminated(run(2))
     listener.onQueryIdle(run(2))
+    assert listener.latest == kept, "kept when the query ends, and not measured again"
     assert len(listener.history) == 3
-    assert [lag.backlog_records for lag in listener.latest] == [12], "kept when the query ends"
 
 
 def test_listener_never_fails_a_query(root: str, caplog: pytest.LogCaptureFixture) -> None:
