@@ -190,6 +190,18 @@ def test_every_cut_that_is_known_can_be_used_again(manager: StreamManager) -> No
     assert timed == {"head", "tail", "subscriber", "sample"}
 
 
+def test_cut_below_the_head_counts_from_there_and_an_unfinished_checkpoint_is_no_cut(
+    manager: StreamManager,
+) -> None:
+    fill(make(manager), 10)
+    group = manager.create_reader_group("s/g", ["s/a"])
+    with group.create_reader("r1"):
+        group.initiate_checkpoint("unanswered")
+        manager.truncate_stream("s/a", StreamCut("s/a", 1, {0: 4}))
+        found = {row["kind"]: row["events"] for row in rows(manager, "StreamCuts")}
+    assert found == {"head": 6, "tail": 0, "position": 6}
+
+
 def test_cuts_are_narrowed_by_stream_whatever_the_group_s_scope(manager: StreamManager) -> None:
     make(manager)
     make(manager, "other/b")
