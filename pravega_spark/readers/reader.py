@@ -46,7 +46,8 @@ _GLANCE_SECONDS = POLL_LOCAL_SECONDS[1]
 """So often a reader asks a local disk whether somebody has changed the group."""
 _RETRY_SECONDS = 1.0
 """A reader that cannot reach its group's state tries again after so long, while its lease lasts."""
-_NOTHING = pa.RecordBatch.from_pylist([], SCHEMA)
+_NOTHING = pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in SCHEMA], schema=SCHEMA)
+"""Not ``from_pylist``, which imports pandas: for everybody, since this is done at import."""
 
 
 class EventStreamReader:

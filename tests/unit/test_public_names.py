@@ -94,7 +94,8 @@ def test_package_and_source_import_what_they_need_and_no_engine() -> None:
 
 
 def test_importing_the_package_imports_neither_spark_nor_pandas_nor_s3fs() -> None:
-    assert imported_by("pravega_spark") & (HEAVY | {"pyspark", "py4j"}) == set()
+    for module in ("pravega_spark", "pravega_spark.manager", "pravega_spark.cli.commands"):
+        assert imported_by(module) & (HEAVY | {"pyspark", "py4j"}) == set(), module
 
 
 def test_spark_finds_the_data_source_by_module_name_and_imports_little() -> None:
