@@ -108,6 +108,9 @@ def test_a_group_is_described_with_its_lag_by_segment(run: Any, manager: StreamM
 def test_errors_are_one_line_or_one_object_with_a_stable_status(
     run: Any, manager: StreamManager, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    make(manager)
+    manager.create_reader_group("s/none", ["s/a"])
+    manager.delete_reader_group("s/none")
     status, out, err = run("reader-group", "describe", "s/none")
     assert (status, out) == (FAILED, "")
     assert err.startswith("pravega-spark: NoSuchReaderGroup: reader group s/none does not exist")
