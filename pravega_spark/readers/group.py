@@ -340,12 +340,13 @@ class ReaderGroup:
         self,
         reader_id: str,
         *,
-        lease: str | float = READER_LEASE,
+        lease: str | float | None = READER_LEASE,
         deserializer: Deserializer | None = None,
     ) -> EventStreamReader:
         """Let a reader into the group. Raises IllegalState if a living one of that id is in it.
 
-        A reader that does not read for longer than its ``lease`` is taken for dead.
+        A reader that does not read for longer than its ``lease`` is taken for dead. With a lease
+        of None it never is: somebody must call ``reader_offline`` (as in Pravega).
         """
         self.state()
         return EventStreamReader(
@@ -383,7 +384,8 @@ class ReaderGroup:
         """Take a reader out of the group; False if it is not in it.
 
         Others go on at ``position``; without one, or for segments that it lacks, at what the
-        reader recorded last. Raises InvalidInput for a position that the streams do not have.
+        reader recorded last. Segments that it names and the reader has finished or released since
+        stay as they are. Raises InvalidInput for a position that the streams do not have.
         """
         check_name("reader", reader_id)
         state = self.state()

@@ -59,13 +59,15 @@ def decode_sign(data: bytes) -> Sign | None:
         return None
 
 
-def parse_reader_lease_ms(lease: str | float) -> int:
+def parse_reader_lease_ms(lease: str | float | None) -> int | None:
     """Read a lease in milliseconds; raise InvalidConfiguration unless it is within its limits."""
+    if lease is None:
+        return None
     lease_ms = parse_duration_ms("the lease", lease)
     if not MIN_READER_LEASE_MS <= lease_ms <= MAX_READER_LEASE_MS:
         raise InvalidConfiguration(
             f"a reader's lease is {MIN_READER_LEASE_MS // 1000} s to "
-            f"{MAX_READER_LEASE_MS // 1000} s, got {lease!r}."
+            f"{MAX_READER_LEASE_MS // 1000} s, or None, got {lease!r}."
         )
     return lease_ms
 
@@ -110,10 +112,12 @@ class Leases:
         tolerance_ms = _COARSE_MS if is_coarse else _FINE_MS
         found, ends = {}, [MAX_READER_LEASE_MS]
         for reader, member in state.readers.items():
-            modified_ms = listed.get(self._key(reader))
-            ends_ms = (modified_ms or 0) + member.lease_ms + tolerance_ms
+            modified_ms, lease_ms = listed.get(self._key(reader)), member.lease_ms
+            if lease_ms is None:
+                continue
+            ends_ms = (modified_ms or 0) + lease_ms + tolerance_ms
             lasts = modified_ms is not None and now_ms <= ends_ms
-            ends.append(ends_ms - now_ms + 1 if lasts else member.lease_ms)
+            ends.append(ends_ms - now_ms + 1 if lasts else lease_ms)
             if lasts and not ask_processes:
                 continue
             sign = None if modified_ms is None else self.sign(reader)

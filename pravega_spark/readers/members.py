@@ -18,7 +18,9 @@ Held = Mapping[Key, tuple[int, int]]
 """What a reader says it holds: by segment, the number of the ownership and the next offset."""
 
 
-def join(state: GroupState, reader: str, lease_ms: int, *, alone: bool = False) -> GroupState:
+def join(
+    state: GroupState, reader: str, lease_ms: int | None, *, alone: bool = False
+) -> GroupState:
     """Let a reader into the group. Raises IllegalState if one of that name is in it.
 
     Also if it wants to be ``alone`` and is not, or if one is in it that is alone.
@@ -28,7 +30,7 @@ def join(state: GroupState, reader: str, lease_ms: int, *, alone: bool = False) 
     if reader in state.readers:
         raise IllegalState(
             f"reader {reader} is in reader group {state.group} already: close it first, or call "
-            "`reader_offline` if it died; without that its lease must run out."
+            "`reader_offline` if it died; without that its lease must run out, if it has one."
         )
     beside = [name for name, member in state.readers.items() if alone or member.alone]
     if beside:

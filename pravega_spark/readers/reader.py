@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -40,6 +41,8 @@ Streams = Callable[[str], Stream]
 
 _SIGNS_OF_LEASE = 3
 """So many times in a lease a reader gives a sign of life."""
+_LONGEST_SILENCE = 60.0
+"""A longer lease, or none, is no reason to say less often how far a reader is."""
 _PUBLISH_SECONDS = 5.0
 """A reader publishes checkpoints at most so often: each is a commit to the streams."""
 _GLANCE_SECONDS = POLL_LOCAL_SECONDS[1]
@@ -64,7 +67,7 @@ class EventStreamReader:
         streams: Streams,
         reader_id: str,
         *,
-        lease_ms: int,
+        lease_ms: int | None,
         holds: Holds,
         deserializer: Deserializer | None = None,
     ) -> None:
@@ -74,7 +77,8 @@ class EventStreamReader:
         self._sync, self._streams, self._deserializer = sync, streams, deserializer
         self._runtime, self._is_local = log.runtime, log.store.is_local
         self._leases, self._holds = Leases(log.store, log.path), holds
-        self._lease_seconds = lease_ms / 1_000
+        self._lease_seconds = math.inf if lease_ms is None else lease_ms / 1_000
+        self._sign_seconds = min(self._lease_seconds, _LONGEST_SILENCE) / _SIGNS_OF_LEASE
         self._guard = ProcessGuard(f"reader {reader_id}")
         self._closed = False
         self._feed = Feed(streams, lambda: sync.local.state)
@@ -85,7 +89,7 @@ class EventStreamReader:
         """Refuse pickling: a reader belongs to the process that made it."""
         raise TypeError("a reader of a group cannot be pickled; create it where it is used.")
 
-    def _join(self, lease_ms: int) -> None:
+    def _join(self, lease_ms: int | None) -> None:
         def generator(state: GroupState) -> tuple[GroupState, int]:
             after = members.join(state, self.reader_id, lease_ms)
             return after, after.readers[self.reader_id].number
@@ -103,7 +107,7 @@ class EventStreamReader:
         self._alive_until = began + self._lease_seconds
         with contextlib.suppress(StoreError):  # the first look tries again, or others do it for us
             self._leases.extend(self.reader_id, Sign(self._number, {}))
-            self._sign_due += self._lease_seconds / _SIGNS_OF_LEASE
+            self._sign_due += self._sign_seconds
         self._turn_due = self._glance_due = self._bury_due = began
         self._known: Mapping[str, Member] = {}
         self._checkpoint_since = self._publish_due = began
@@ -166,6 +170,7 @@ class EventStreamReader:
     def close_at(self, position: Position | str) -> None:
         """Leave the group; others go on at ``position``, which an event came with.
 
+        Segments that it names and the reader has finished or released since stay as they are.
         Raises InvalidInput if that is ahead of what was handed out.
         """
         offsets, held = Position.of(position).offsets, self._feed.held
@@ -198,10 +203,9 @@ class EventStreamReader:
         self._guard.check()
         if self._closed:
             raise ObjectClosed(f"reader {self.reader_id} was closed.")
-        began = self._runtime.monotonic()
+        began = now = self._runtime.monotonic()
         self._feed.before_last = None
         while True:
-            now = self._runtime.monotonic()
             is_due = self._shown is not None or self._feed.below
             if is_due or (now >= self._glance_due and self._is_time(now)):
                 marker = self._look(now)
@@ -225,6 +229,7 @@ class EventStreamReader:
                 return None, True, None
             if self._wait(began, timeout):
                 return None, False, None
+            now = self._runtime.monotonic()
 
     def _wait(self, began: float, timeout: float | None) -> bool:
         """Pause before the next look for events; True if there is no time left."""
@@ -290,7 +295,7 @@ class EventStreamReader:
             return
         self._leases.extend(self.reader_id, Sign(self._number, self._seat().held))
         self._signed_at = now
-        self._sign_due = now + self._lease_seconds / _SIGNS_OF_LEASE
+        self._sign_due = now + self._sign_seconds
 
     def _look_for_the_dead(self, now: float) -> None:
         """Take over whose lease ran out; look again when the next one may have.

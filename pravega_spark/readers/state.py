@@ -44,11 +44,12 @@ class Phase(enum.Enum):
 class Member:
     """A reader of the group: the number of its joining, and how long it lives without a sign.
 
-    One that is ``alone``, such as a streaming query, has all segments; nobody joins beside it.
+    Without a lease nobody takes it for dead. One that is ``alone``, such as a streaming query, has
+    all segments; nobody joins beside it.
     """
 
     number: int
-    lease_ms: int
+    lease_ms: int | None
     alone: bool = False
 
 

@@ -225,6 +225,24 @@ def test_dead_reader_is_taken_over_as_soon_as_its_lease_is_over_whatever_the_oth
     assert sorted(found + drain(b)) == sorted(events)
 
 
+def test_reader_without_a_lease_is_taken_out_by_hand_only() -> None:
+    world = World()
+    events = world.write(9)
+    group = world.created()
+    silent = group.create_reader("a", lease=None)
+    drain_some(silent, 3)
+    world.runtime.sleep(21)
+    drain_some(silent, 1)  # says that three are done
+    other = world.group().create_reader("b")
+    for _ in range(30):
+        world.runtime.sleep(3_600)
+        assert drain(other) == []
+    assert group.bury() == []
+    assert group.reader_offline("a")
+    world.runtime.sleep(4)
+    assert drain(other) == events[3:]
+
+
 def test_reader_of_the_same_id_waits_for_the_lease_of_the_dead_one() -> None:
     world = World()
     events = world.write(3)
@@ -315,6 +333,37 @@ def test_marker_is_answered_by_the_next_call() -> None:
     checkpoint = future.result(0)
     assert sum(offset for _, offset in checkpoint.stream_cuts[NAME]) == 4
     assert group.last_checkpoint() == checkpoint
+
+
+def test_markers_come_in_the_order_of_their_beginning_also_to_readers_without_segments() -> None:
+    world = World()
+    world.write(2)
+    group = world.created()
+    first, idle = group.create_reader("a"), world.group().create_reader("b")
+    first.read_next_event(0)
+    idle.read_next_event(0)
+    assert not idle.position.offsets
+    futures = [group.initiate_checkpoint(name) for name in ("one", "two")]
+    world.runtime.sleep(4)
+    for reader in (first, idle):
+        markers = [reader.read_next_event(0).checkpoint for _ in range(3)]
+        assert markers == ["one", "two", None]
+    assert all(future.done() for future in futures)
+
+
+def test_checkpoint_after_everything_was_read_is_complete_and_at_the_end() -> None:
+    world = World(segments=2)
+    world.write(6)
+    lifecycle.seal(world.stream)
+    group = world.created()
+    reader = group.create_reader("a")
+    drain(reader)
+    future = group.initiate_checkpoint("end")
+    world.runtime.sleep(4)
+    assert reader.read_next_event(0).checkpoint == "end"
+    assert reader.read_next_event(0).is_completed
+    group.reset(future.result(0))
+    assert group.is_at_end()
 
 
 def test_automatic_checkpoints_come_at_their_interval_while_something_moves() -> None:
