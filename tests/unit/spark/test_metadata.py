@@ -110,6 +110,20 @@ def test_groups_are_narrowed_by_scope_or_by_the_streams_they_read(
         assert {row["stream"] for row in narrow} == {"a"}
 
 
+def test_segments_tell_where_they_begin_after_a_truncation(manager: StreamManager) -> None:
+    stream = make(manager, segments=2)
+    fill(stream, 20)
+    view = scale(stream, [0], [(0.0, 0.25), (0.25, 0.5)])
+    _, _, last = view.active.segments
+    halfway = view.segment(last.segment_id).next_offset // 2
+    new = {s.segment_id: 0 for s in view.active.segments if s != last}
+    manager.truncate_stream("s/a", StreamCut("s/a", 1, {**new, last.segment_id: halfway}))
+    found = {row["segment"]: row["head_offset"] for row in rows(manager, "Segments")}
+    gone = view.segment(0).next_offset
+    assert gone > 0 < halfway
+    assert found == {"0#0": gone, "1#0": halfway, "2#1": 0, "3#1": 0}
+
+
 def test_a_stream_that_does_not_exist_is_told(manager: StreamManager) -> None:
     for table in ("ReaderGroups", "Lag", "StreamCuts", "Transactions"):
         with pytest.raises(NoSuchStream, match="s/typo"):
