@@ -123,6 +123,18 @@ def bytes_before(store: Store, table_path: str, ref: ChunkRef, offset: int) -> i
     return ref.base_bytes + ref.event_bytes - after
 
 
+def offset_after(store: Store, table_path: str, ref: ChunkRef, size_bytes: int) -> tuple[int, int]:
+    """Return the first offset with so many event bytes of the chunk before it, and how many."""
+    at, size = ref.base_offset, 0
+    for batch in read(store, table_path, ref, at, ref.end, columns=("event",)):
+        sizes = size + np.cumsum(numbers(pc.binary_length(batch.column(0))))
+        found = int(np.searchsorted(sizes, size_bytes))
+        if found < len(sizes):
+            return at + found + 1, int(sizes[found])
+        at, size = at + batch.num_rows, int(sizes[-1])
+    return ref.end, size
+
+
 def events_of(batch: pa.RecordBatch, stream: str, life: int, segment_id: int) -> Iterator[Event]:
     """Yield the batch's rows as events; the batch has all of ``BATCH_COLUMNS``."""
     return map(

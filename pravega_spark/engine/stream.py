@@ -340,6 +340,19 @@ class Stream:
         (ref,) = self.chunks(rng)
         return chunk_reading.bytes_before(self.store, self.path, ref, offset)
 
+    def offset_after(self, rng: SegmentRange, size_bytes: int) -> tuple[int, int]:
+        """Return the first offset of a range with so many bytes of the segment before it.
+
+        And how many there are. The end of the range, if it does not have so many.
+        """
+        for ref in self.chunks(rng):
+            if ref.base_bytes + ref.event_bytes >= size_bytes:
+                left = size_bytes - ref.base_bytes
+                offset, size = chunk_reading.offset_after(self.store, self.path, ref, left)
+                if offset < rng.end:
+                    return offset, ref.base_bytes + size
+        return rng.end, self.bytes_at(rng.segment_id, rng.end)
+
 
 def chunk_ref(add: Add) -> ChunkRef:
     """Return a file of the log as a chunk."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol
 
 from pravega_spark.config import LimitUnit, RetentionPolicy, RetentionType
@@ -36,6 +37,10 @@ class Entry:
     cut: StreamCut
     sizes: Mapping[int, int] = field(default_factory=dict)
     """Bytes of the cut's segments before it."""
+
+
+Sizes = Mapping[tuple[int, int], int]
+"""Bytes of segments before offsets."""
 
 
 class RetentionSet(Protocol):
@@ -74,8 +79,9 @@ class Decision:
 class Situation:
     """All that a decision depends on.
 
-    ``bound`` is None while no subscriber has published, and never below the head. ``retained``
-    gives the bytes between a cut and the tail.
+    ``bound`` is None while no subscriber has published, and never below the head. ``bytes_at``
+    gives the bytes of a segment before an offset; ``offset_after``, of a segment, an offset in it,
+    a later one and a number of bytes, the first offset between them with so many bytes before it.
     """
 
     layout: Layout
@@ -84,13 +90,23 @@ class Situation:
     bound: StreamCut | None
     now_ms: int
     tail_bytes: int
-    retained: Callable[[StreamCut], int]
+    bytes_at: Callable[[int, int], int]
+    offset_after: Callable[[int, int, int, int], int]
 
     def kept(self, entry: Entry) -> int:
         """Return what the policy limits: the age of an entry, or the bytes after it."""
         if self.policy.unit is LimitUnit.TIME_MS:
             return self.now_ms - entry.time_ms
         return self.tail_bytes - entry.size_bytes
+
+    def retained(self, cut: StreamCut, sizes: Sizes = MappingProxyType({})) -> int:
+        """Return the bytes between a cut and the tail; ``sizes`` are asked first."""
+
+        def at(segment_id: int, offset: int) -> int:
+            known = sizes.get((segment_id, offset))
+            return self.bytes_at(segment_id, offset) if known is None else known
+
+        return cuts.distance_bytes(self.layout, cut, StreamCut.LATEST, at)
 
     def raised(self, entry: Entry) -> StreamCut:
         """Return the entry's cut, at the head where it is below."""
@@ -191,8 +207,8 @@ def _by_size(situation: Situation, bound: StreamCut, least: StreamCut | None) ->
     | r < minimum, minimum entry before the bound | the minimum entry |
     | r < minimum, they overlap | the lower bound of both (Pravega: as by time) |
     | minimum <= r <= maximum | the bound |
-    | r > maximum | the oldest entry that retains no more than the maximum and no less than the |
-    | | minimum, else the minimum entry; the bound if that retains less |
+    | r > maximum | as far on from the bound as the maximum forces, see ``_within``; if that |
+    | | retains less than the minimum, only on to the minimum entry |
     """
     policy, retained = situation.policy, situation.retained(bound)
     if retained < policy.minimum:
@@ -202,10 +218,50 @@ def _by_size(situation: Situation, bound: StreamCut, least: StreamCut | None) ->
     most = policy.maximum
     if most is None or retained <= most:
         return Decision(Rule.CONSUMED, bound, least)
-    _, within = situation.entries.around(lambda entry: situation.kept(entry) > most)
-    limit = least
-    if within is not None and situation.kept(within) >= policy.minimum:
-        limit = situation.raised(within)
-    if limit is not None and situation.retained(limit) < retained:
+    limit = _within(situation, bound, most)
+    if limit is None or situation.retained(limit) < policy.minimum:
+        limit = bound if least is None else highest(situation.layout, bound, least)
+    if situation.retained(limit) < retained:
         return Decision(Rule.MAXIMUM, limit, least)
     return Decision(Rule.CONSUMED, bound, least)
+
+
+def _within(situation: Situation, bound: StreamCut, most: int) -> StreamCut | None:
+    """Return the earliest cut from the bound on that retains at most so many bytes.
+
+    What is consumed goes on every key; of the rest what is older by its entry; between two
+    entries one segment after the other, to the event, unless a scale is between them.
+    """
+
+    def further(entry: Entry) -> StreamCut:
+        return highest(situation.layout, bound, entry.cut)
+
+    def is_before(entry: Entry) -> bool:
+        sizes = {(s, entry.cut.positions[s]): size for s, size in entry.sizes.items()}
+        return situation.retained(further(entry), sizes) > most
+
+    last, within = situation.entries.around(is_before)
+    if within is None:
+        return None
+    start, end = bound if last is None else further(last), further(within)
+    return _to_the_event(situation, start, end, situation.retained(start) - most)
+
+
+def _to_the_event(
+    situation: Situation, start: StreamCut, end: StreamCut, size_bytes: int
+) -> StreamCut:
+    """Return the earliest cut from one to another with at least so many bytes between."""
+    marks, ends = dict(start), dict(end)
+    moved = [s for s in ends if marks.get(s) != ends[s]]
+    if marks.keys() != ends.keys() or any(min(marks[s], ends[s]) < 0 for s in moved):
+        return end
+    for segment_id in moved:
+        low, high = marks[segment_id], ends[segment_id]
+        before = situation.bytes_at(segment_id, low)
+        size = situation.bytes_at(segment_id, high) - before
+        if size >= size_bytes:
+            wanted = before + size_bytes
+            marks[segment_id] = situation.offset_after(segment_id, low, high, wanted)
+            break
+        marks[segment_id], size_bytes = high, size_bytes - size
+    return cuts.canonical(situation.layout, StreamCut(start.stream, start.life, marks))

@@ -40,7 +40,7 @@ from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.engine.sweeping import SweepResult
 from pravega_spark.engine.truncation import Beside, Truncated, move_head, passed_subscribers
 from pravega_spark.errors import TooBusy
-from pravega_spark.model import StreamCut
+from pravega_spark.model import SegmentRange, StreamCut
 from pravega_spark.retention import decision
 from pravega_spark.retention.bound import lowest, raised
 from pravega_spark.retention.decision import Decision, Rule, Situation
@@ -240,18 +240,24 @@ class _Plan:
                 bound,
                 self._now_ms,
                 self._view.total_bytes,
-                lambda cut: self._amount(cut, aged=False).size_bytes,
+                self.bytes_at,
+                self._offset_after,
             )
         )
 
-    def _amount(
-        self, start: StreamCut, end: StreamCut = StreamCut.LATEST, *, aged: bool = True
-    ) -> Amount:
+    def _offset_after(self, segment_id: int, start: int, end: int, size_bytes: int) -> int:
+        """Return the first offset of a range with so many bytes of the segment before it."""
+        rng = SegmentRange(self._stream.name, self._view.life, segment_id, start, end)
+        offset, size = self._stream.offset_after(rng, size_bytes)
+        self._sizes[segment_id, offset] = size
+        return offset
+
+    def _amount(self, start: StreamCut, end: StreamCut = StreamCut.LATEST) -> Amount:
         events = cuts.distance_events(self._view, start, end)
         if not events:
             return Amount()
         size_bytes = cuts.distance_bytes(self._view, start, end, self.bytes_at)
-        return Amount(events, size_bytes, self._age(start) if aged else 0.0)
+        return Amount(events, size_bytes, self._age(start))
 
     def _age(self, cut: StreamCut) -> float:
         """Return the age in seconds of the oldest event after a cut."""

@@ -37,8 +37,12 @@ class Bytes(MemoryStream):
     def bytes_at(self, segment_id: int, offset: int) -> int:
         return 10 * offset
 
+    @staticmethod
+    def offset_after(segment_id: int, start: int, end: int, size_bytes: int) -> int:
+        return min(end, max(start, -(-size_bytes // 10)))
 
-def two_segments() -> MemoryStream:
+
+def two_segments() -> Bytes:
     """Two segments of 50 events of ten bytes."""
     stream = Bytes.of(2)
     for segment_id in (0, 1):
@@ -65,13 +69,10 @@ def decided(
     policy: RetentionPolicy, bound: StreamCut | None, entries: Sequence[Entry] = SAMPLES
 ) -> Decision:
     stream = two_segments()
-
-    def retained(start: StreamCut) -> int:
-        return cuts.distance_bytes(stream, start, StreamCut.LATEST, stream.bytes_at)
-
     tail = Entry(NOW_MS + 1, NOW_MS - 10, 1_000, cut(50, 50))
     listed = Listed([*entries, tail])
-    return decide(Situation(stream, policy, listed, bound, NOW_MS, 1_000, retained))
+    sizes = stream.bytes_at, stream.offset_after
+    return decide(Situation(stream, policy, listed, bound, NOW_MS, 1_000, *sizes))
 
 
 def by_time(minimum: int, maximum: int | None = None) -> RetentionPolicy:
@@ -120,9 +121,13 @@ CELLS = [
     ("size: r = minimum", by_size(500), (10, 40), Rule.CONSUMED, (10, 40)),
     ("size: between", by_size(400), (20, 20), Rule.CONSUMED, (20, 20)),
     ("size: r = maximum is not more", by_size(100, 700), (10, 20), Rule.CONSUMED, (10, 20)),
-    ("size: r > maximum", by_size(100, 600), (10, 20), Rule.MAXIMUM, (25, 25)),
-    ("size: no entry within", by_size(550, 600), (10, 20), Rule.CONSUMED, (10, 20)),
-    ("size: the minimum entry instead", by_size(550, 600), (2, 2), Rule.MAXIMUM, (15, 15)),
+    ("size: r > maximum", by_size(100, 500), (10, 20), Rule.MAXIMUM, (25, 25)),
+    ("size: between two entries", by_size(100, 600), (10, 20), Rule.MAXIMUM, (20, 20)),
+    ("size: on two keys", by_size(100, 510), (5, 15), Rule.MAXIMUM, (25, 24)),
+    ("size: what is consumed goes first", by_size(100, 600), (0, 40), Rule.CONSUMED, (0, 40)),
+    ("size: and then what is not", by_size(100, 550), (0, 40), Rule.MAXIMUM, (5, 40)),
+    ("size: no place within", by_size(603, 605), (2, 2), Rule.MAXIMUM, (15, 15)),
+    ("size: nothing between", by_size(603, 605), (15, 15), Rule.CONSUMED, (15, 15)),
     # Consumption: as text has it, where Pravega's code differs.
     ("consumption: nobody", by_consumption(NONE), None, Rule.NO_SUBSCRIBER, None),
     ("consumption: the bound", by_consumption(NONE), (7, 8), Rule.CONSUMED, (7, 8)),
@@ -130,11 +135,11 @@ CELLS = [
     ("consumption: nobody, young", by_consumption(TIME, 0, 95), None, Rule.NO_SUBSCRIBER, None),
     ("consumption: nobody, old", by_consumption(TIME, 0, 80), None, Rule.MAXIMUM, (15, 15)),
     ("consumption: nobody, small", by_consumption(SIZE, 0, 1_000), None, Rule.NO_SUBSCRIBER, None),
-    ("consumption: nobody, large", by_consumption(SIZE, 0, 600), None, Rule.MAXIMUM, (25, 25)),
+    ("consumption: nobody, large", by_consumption(SIZE, 0, 600), None, Rule.MAXIMUM, (25, 15)),
     ("consumption: minimum 0 is the tail", by_consumption(TIME), (50, 50), Rule.CONSUMED, (50, 50)),
     ("consumption: minimum time", by_consumption(TIME, 40), (30, 40), Rule.MINIMUM, (25, 25)),
     ("consumption: minimum size", by_consumption(SIZE, 400), (40, 41), Rule.MINIMUM, (25, 25)),
-    ("consumption: maximum", by_consumption(SIZE, 0, 600), (10, 20), Rule.MAXIMUM, (25, 25)),
+    ("consumption: maximum", by_consumption(SIZE, 0, 600), (10, 20), Rule.MAXIMUM, (20, 20)),
 ]
 
 
@@ -157,18 +162,19 @@ def test_where_every_version_is_known_the_maximum_drops_nothing_that_is_within_i
     found = decided(by_time(10, 80), cut(3, 4), entries)
     assert (found.rule, found.cut) == (Rule.MAXIMUM, cut(9, 9)), "81 ms old, and the next is 80"
     found = decided(by_size(0, 850), cut(3, 4), entries)
-    assert (found.rule, found.cut) == (Rule.MAXIMUM, cut(8, 8)), "840 bytes, and before it 860"
+    assert (found.rule, found.cut) == (Rule.MAXIMUM, cut(8, 7)), "850 bytes, to the event"
 
 
 def test_an_empty_set_lets_nothing_go_but_what_is_consumed() -> None:
     stream = two_segments()
+    sizes = stream.bytes_at, stream.offset_after
     for policy, bound, rule in (
         (by_time(1), None, Rule.NOTHING_BEYOND),
         (by_time(1, 2), cut(3, 4), Rule.NOTHING_BEYOND),
         (by_size(1), None, Rule.NOTHING_BEYOND),
         (by_consumption(NONE), cut(3, 4), Rule.CONSUMED),
     ):
-        situation = Situation(stream, policy, Listed([]), bound, NOW_MS, 1_000, lambda _: 900)
+        situation = Situation(stream, policy, Listed([]), bound, NOW_MS, 1_000, *sizes)
         assert decide(situation).rule is rule
 
 
@@ -198,7 +204,12 @@ def test_the_minimum_always_survives_and_subscribers_only_lose_by_the_maximum(
     def retained(start: StreamCut) -> int:
         return total - size_of(stream, start)
 
-    found = decide(Situation(stream, policy, Listed(known), bound, now_ms, total, retained))
+    def offset_after(segment_id: int, start: int, end: int, size_bytes: int) -> int:
+        offsets = range(start, end + 1)
+        return next(o for o in offsets if stream.bytes_at(segment_id, o) >= size_bytes)
+
+    sizes = stream.bytes_at, offset_after
+    found = decide(Situation(stream, policy, Listed(known), bound, now_ms, total, *sizes))
     if found.cut is None:
         return
     assert cuts.equal_or_after(stream, found.cut, stream.head)
@@ -211,6 +222,8 @@ def test_the_minimum_always_survives_and_subscribers_only_lose_by_the_maximum(
         for cut in subscribers:
             assert cuts.equal_or_after(stream, cuts.canonical(stream, cut), found.cut)
     assert found.rule is not Rule.MAXIMUM or most is not None
+    if found.rule is Rule.MAXIMUM and unit is SIZE:
+        assert cuts.equal_or_after(stream, found.cut, stream.head if bound is None else bound)
 
 
 def size_of(stream: MemoryStream, end: StreamCut) -> int:

@@ -70,6 +70,35 @@ def test_by_time_what_is_older_than_the_minimum_goes_to_the_commit() -> None:
     assert stream.view().truncated_by.startswith(" by retention at version")
 
 
+def test_the_maximum_by_size_is_kept_to_the_event_inside_a_large_commit() -> None:
+    stream = made(RetentionPolicy.by_consumption(maximum="3555 bytes"), commits=0)
+    subscribe(stream, "s/slow", 0, protect=True)
+    write(stream, [(None, b"x" * (20 + n % 3)) for n in range(300)])
+    done = act(stream, NO_SWEEP)
+    assert done.explanation.passed == ("s/slow",)
+    kept = [len(event) for _, event in events_of(stream, 0)]
+    assert sum(kept) == done.explanation.stays.size_bytes <= 3_555
+    assert sum(kept) > 3_555 - 22, "not an event more than it must"
+    assert act(again(stream), NO_SWEEP).truncated is None
+    write(stream, [(None, b"y" * 100)])
+    act(stream, NO_SWEEP)
+    left = [len(event) for _, event in events_of(stream, 0)]
+    assert 3_555 - 22 < sum(left) <= 3_555
+
+
+def test_what_is_consumed_goes_before_what_is_not() -> None:
+    stream = made(RetentionPolicy.by_consumption(maximum="300 bytes"), commits=0)
+    scale(stream, [0], [(0.0, 0.5), (0.5, 1.0)])
+    left, right = stream.view().active.segment_ids
+    for n in range(10):
+        write(stream, [(f"key{10 * n + m}", b"%010d" % m) for m in range(10)])
+    ends = dict(stream.view().tail)
+    subscribe(stream, "s/slow", 0, start=StreamCut("s/t", 1, {left: 0, right: ends[right]}))
+    assert ends[left] > 30
+    act(stream, NO_SWEEP)
+    assert stream.view().head.positions == {left: ends[left] - 30, right: ends[right]}
+
+
 def test_a_run_after_a_run_has_nothing_to_do() -> None:
     stream = made(RetentionPolicy.by_time("3 min"))
     act(stream, NO_SWEEP)
