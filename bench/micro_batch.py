@@ -14,6 +14,7 @@ from bench.figures import Figure
 from bench.measure import interleave, ratio
 from bench.registry import benchmark
 from bench.spark import conf, stream_frame
+from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration
 
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _FILE_SYSTEM_BASED = (
@@ -71,13 +72,53 @@ def stream_to_stream(context: Context) -> Iterator[Figure]:
         ).within(at_most=250.0, ratio_at_most=0.25)
 
 
-def _sources(context: Context, batches: int) -> tuple[str, str]:
-    """Return a stream and a Delta table with one file of 100 rows for each micro-batch."""
-    stream = context.create("source")
+@benchmark
+def reader_group_overhead(context: Context) -> Iterator[Figure]:
+    """The same micro-batches to nowhere, by a subscriber that tells every batch, and by nobody."""
+    batches = context.size(30, 5)
+    source = _source(context, "watched", batches)
+    policy = RetentionPolicy.by_consumption()
+    context.manager.update_stream(source, StreamConfiguration(ScalingPolicy.fixed(1), policy))
+    numbers = count()
+
+    def run(**options: str) -> float:
+        reader = context.spark.readStream.format("pravega").option("root", context.root)
+        reader = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", _ROWS)
+        frame = reader.options(**options).load(source)
+        return _median_ms(finish(context, frame, lambda w: w.format("noop")), batches)
+
+    def member() -> float:
+        group = f"bench/query-{next(numbers)}"
+        return run(readerGroup=group, readerGroupMode="subscriber", readerGroupInterval="1ms")
+
+    member()
+    found = interleave(context.size(5, 1), {"member": member, "alone": run})
+    ours, peer = found["member"], found["alone"]
+    yield Figure(
+        "readerGroup on a streaming query: what a micro-batch costs more",
+        statistics.median(a - b for a, b in zip(ours, peer, strict=True)),
+        "ms",
+        "the query without a group, p50",
+        statistics.median(peer),
+        ratio(ours, peer),
+        note="a subscriber that tells each batch; by default at most one in 5 s is told",
+        limited_by="two commits: the group's position, and what the stream need not keep",
+    ).within(at_most=30.0)
+
+
+def _source(context: Context, name: str, batches: int) -> str:
+    """Return a stream with one file of 100 rows for each micro-batch."""
+    stream = context.create(name)
     events = table(_ROWS)
     with context.manager.create_writer(stream) as writer:
         for _ in range(batches):
             writer.write_events(events.column("event").to_pylist(), "key").result()
+    return stream
+
+
+def _sources(context: Context, batches: int) -> tuple[str, str]:
+    """Return a stream and a Delta table with one file of 100 rows for each micro-batch."""
+    stream = _source(context, "source", batches)
     path = str(context.folder / "source-delta")
     frame = stream_frame(context, stream)
     frame.repartition(batches).write.format("delta").save(path)

@@ -19,6 +19,7 @@ SPARK = {
     "frame_read",
     "frame_write",
     "stream_to_stream",
+    "reader_group_overhead",
     "streaming_backlog",
 }
 PLAIN = sorted(set(benchmarks()) - SPARK)
