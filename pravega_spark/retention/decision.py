@@ -256,12 +256,14 @@ def _to_the_event(
     if marks.keys() != ends.keys() or any(min(marks[s], ends[s]) < 0 for s in moved):
         return end
     for segment_id in moved:
+        if size_bytes <= 0:
+            break
         low, high = marks[segment_id], ends[segment_id]
         before = situation.bytes_at(segment_id, low)
         size = situation.bytes_at(segment_id, high) - before
-        if size >= size_bytes:
+        marks[segment_id] = high
+        if size > size_bytes and high - low > 1:
             wanted = before + size_bytes
             marks[segment_id] = situation.offset_after(segment_id, low, high, wanted)
-            break
-        marks[segment_id], size_bytes = high, size_bytes - size
+        size_bytes -= size
     return cuts.canonical(situation.layout, StreamCut(start.stream, start.life, marks))
