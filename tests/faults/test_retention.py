@@ -105,7 +105,7 @@ class Theatre:
             died = {c for c, end in zip(crashes, ends, strict=True) if end}
             left = [point for point in left[2:] + left[:2] if point not in died]
             self.grow()
-        for _ in range(3):
+        for _ in range(2):
             self.retain(ages, "", "")
 
     def grow(self) -> None:
@@ -115,9 +115,19 @@ class Theatre:
                 for _ in range(3):
                     writer.write_event(b"grown 0000000", "grown").result()
 
-    def files(self) -> set[str]:
-        """Return all files of the table."""
-        return {str(path) for path in self.table.rglob("*") if path.is_file()}
+    def comes_to_rest(self) -> bool:
+        """Run in pairs until a pair changes nothing; tell whether one does soon."""
+        for _ in range(8):
+            before = self._all()
+            self.retain(QUIET, "", "")
+            if self._all() == before:
+                return True
+        return False
+
+    def _all(self) -> tuple[int, set[str]]:
+        """Return the version and all files of the table."""
+        files = {str(path) for path in self.table.rglob("*") if path.is_file()}
+        return self.stream.view().version, files
 
 
 @pytest.fixture
@@ -137,7 +147,7 @@ def test_killed_at_every_step_retention_passes_no_bound_and_loses_nothing(
     for _ in range(ROUNDS):
         theatre.keep(RetentionPolicy.by_consumption())
         theatre.retain_at_all(LIVE, DECIDING)
-        theatre.keep(RetentionPolicy.by_consumption(minimum="500 bytes", maximum="4 KB"))
+        theatre.keep(RetentionPolicy.by_consumption(minimum="200 bytes", maximum="1 KB"))
         theatre.retain_at_all(LIVE, DECIDING[:4])
     theatre.end()
     theatre.retain(LIVE, "", "")
@@ -152,10 +162,7 @@ def test_killed_at_every_step_retention_passes_no_bound_and_loses_nothing(
     head = theatre.manager.head(STREAM)
     theatre.keep(RetentionPolicy.by_size("1 TB"))
     theatre.retain_at_all(QUIET, SWEEPING)
-    for _ in range(6):
-        before = theatre.stream.view().version, theatre.files()
-        theatre.retain(QUIET, "", "")
-    assert (theatre.stream.view().version, theatre.files()) == before
+    assert theatre.comes_to_rest(), "runs find something to do for ever"
     assert theatre.manager.head(STREAM) == head
     mark = theatre.stream.view().snapshot.cleanup
     assert mark > 0
