@@ -8,7 +8,6 @@ them. What it misses, ``pravega-spark reader-group sync`` finds in the checkpoin
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pravega_spark.manager import StreamManager
-from pravega_spark.spark.offsets import decode, is_ours, reading_of
+from pravega_spark.spark.offsets import decode, ours, reading_of
 from pravega_spark.spark.settings import GROUP_INTERVAL_MS
 
 if TYPE_CHECKING:
@@ -35,15 +34,8 @@ Record = Mapping[str, Any]
 
 def _ends(progress: Any) -> list[Record]:
     """Return the offsets at which a batch has ended, of queries that are in a group."""
-    found = []
-    for source in progress.sources:
-        try:
-            record = json.loads(source.endOffset or "null")
-        except ValueError:
-            continue
-        if is_ours(record) and "group" in record:
-            found.append(record)
-    return found
+    found = (ours(source.endOffset) for source in progress.sources)
+    return [record for record in found if record is not None and "group" in record]
 
 
 def _acknowledge(record: Record) -> None:

@@ -8,14 +8,13 @@ is done, the sink's commit included.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.errors import InvalidInput
-from pravega_spark.spark.offsets import is_ours
+from pravega_spark.spark.offsets import ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +60,6 @@ def _offsets(file: str, lines: list[str]) -> Iterator[Mapping[str, Any]]:
         )
     for line in lines[2:]:
         text = line.partition(":")[2] if version == "v2" else line
-        try:
-            record = json.loads(text)
-        except ValueError:
-            continue  # of another source, or "-"
-        if is_ours(record):
+        record = ours(text)  # other lines are of other sources, or "-"
+        if record is not None:
             yield record

@@ -6,7 +6,6 @@ somebody asks. So a query that was stopped, or that hangs, is told as well as on
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections import deque
@@ -16,13 +15,12 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pravega_spark.engine.backlog import backlog, files
 from pravega_spark.engine.stream import open_stream
 from pravega_spark.errors import InvalidInput
 from pravega_spark.retention.explain import size_text, time_text
-from pravega_spark.spark.offsets import StreamOffset, decode, is_ours, reading_of
+from pravega_spark.spark.offsets import StreamOffset, decode, ours, reading_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -30,8 +28,15 @@ if TYPE_CHECKING:
         QueryProgressEvent,
         QueryStartedEvent,
         QueryTerminatedEvent,
+        StreamingQueryListener,
     )
     from pyspark.sql.streaming.query import StreamingQuery
+
+else:
+    try:
+        from pyspark.sql.streaming.listener import StreamingQueryListener
+    except ImportError:  # without Spark there is no query to listen to, but the names are there
+        StreamingQueryListener = object
 
 logger = logging.getLogger(__name__)
 
@@ -162,7 +167,7 @@ def lag_of(progress: Progress, *, root: str | None = None) -> QueryLag:
     sources = [
         _measure(number, record, root)
         for number, source in enumerate(progress["sources"])
-        if (record := _offset(source.get("endOffset"))) is not None
+        if (record := ours(source.get("endOffset"))) is not None
     ]
     if not sources:
         raise InvalidInput(
@@ -180,16 +185,6 @@ def lag_of(progress: Progress, *, root: str | None = None) -> QueryLag:
         datetime.now(timezone.utc),
         tuple(sources),
     )
-
-
-def _offset(given: Any) -> Progress | None:
-    """Return an offset that is ours, given as text or as JSON; another source's is None."""
-    if isinstance(given, str):
-        try:
-            given = json.loads(given)
-        except ValueError:
-            return None
-    return given if is_ours(given) else None
 
 
 def _time(text: str) -> datetime:
@@ -289,7 +284,7 @@ class StreamLagListener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Measure, and log it."""
         progress = event.progress
-        if any(_offset(source.get("endOffset")) for source in progress["sources"]):
+        if any(ours(source.get("endOffset")) for source in progress["sources"]):
             with self._lock:
                 self._progress[progress["runId"]] = progress
             self._measure(progress)

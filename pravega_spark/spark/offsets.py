@@ -14,6 +14,7 @@ or checkpoint; offsets of old may lack them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -74,14 +75,21 @@ def encode(offsets: Offsets, reading: Reading | None = None) -> dict[str, Any]:
     return record
 
 
-def is_ours(record: object) -> bool:
-    """Tell whether JSON that was found somewhere is an offset that :func:`encode` wrote."""
-    return isinstance(record, Mapping) and record.get("v") == FORMAT and "streams" in record
+def ours(found: Any) -> Mapping[str, Any] | None:
+    """Return an offset that :func:`encode` wrote, found as text or as JSON; None for any other."""
+    if isinstance(found, str):
+        try:
+            found = json.loads(found)
+        except ValueError:
+            return None
+    if not isinstance(found, Mapping) or found.get("v") != FORMAT or "streams" not in found:
+        return None
+    return found
 
 
 def decode(record: Mapping[str, Any]) -> dict[str, StreamOffset]:
     """Read what :func:`encode` wrote."""
-    if not is_ours(record):
+    if ours(record) is None:
         raise InvalidInput(
             f"{record!r} is no offset of this version of pravega_spark (format {FORMAT}): the "
             "checkpoint is of another source or of a later version."

@@ -98,6 +98,11 @@ def test_importing_the_package_imports_neither_spark_nor_pandas_nor_s3fs() -> No
         assert imported_by(module) & (HEAVY | {"pyspark", "py4j"}) == set(), module
 
 
+def test_every_name_is_there_without_spark() -> None:
+    code = REFUSE + "from pravega_spark import *; print(StreamManager.__name__, query_lag.__name__)"
+    assert run(code, "pyspark", "py4j").strip() == "StreamManager query_lag"
+
+
 def test_spark_finds_the_data_source_by_module_name_and_imports_little() -> None:
     assert imported_by("pyspark_pravega") & HEAVY == set()
     code = "import pyspark_pravega; print(pyspark_pravega.DefaultSource.name())"
