@@ -79,21 +79,23 @@ def move_head(
     *,
     by: str,
     allowed: Collection[str] | None,
+    leaving: Collection[str] = (),
     bytes_at: BytesAt | None = None,
     beside: Beside = lambda view: {},
     reason: str = "",
 ) -> Truncated | None:
     """Do what :func:`truncate` does, on top of ``known`` or later; with more in the same commit.
 
-    ``allowed`` names the subscribers that may be passed, None all. ``bytes_at`` gives the bytes
-    of a segment before an offset, by default from the chunks. None if nothing was committed: the
-    head is there already, or ``beside`` gave it up.
+    ``allowed`` names the subscribers that may be passed, None all; ``leaving`` those that the same
+    commit removes, which hold nothing. ``bytes_at`` gives the bytes of a segment before an offset,
+    by default from the chunks. None if nothing was committed: the head is there already, or
+    ``beside`` gave it up.
     """
     done: list[Truncated] = []
     goal = _goal(known, cut)
     if goal == known.head:
         return None
-    _refuse_held(known, goal, allowed)
+    _refuse_held(known, goal, allowed, leaving)
     oldest = _oldest_epoch(known, goal)
     sizes = _sizes(known, goal, bytes_at or partial(stream.bytes_at, view=known))
     append_history(stream, list(_leaving(known, oldest)))
@@ -111,11 +113,11 @@ def move_head(
         head = _goal(view, cut)
         if head == view.head:
             return None
-        passed = _refuse_held(view, head, allowed)
+        passed = _refuse_held(view, head, allowed, leaving)
         remembered = max(view.oldest_epoch, min(oldest, _oldest_epoch(view, head)))
         body, result = _body(stream, view, head, remembered, by, sizes)
         body.domains = {**body.domains, **domains}
-        told = {"pastSubscribers": passed, "reason": reason}
+        told = {"pastSubscribers": passed, "expired": sorted(leaving), "reason": reason}
         body.parameters = {**body.parameters, **{k: v for k, v in told.items() if v}}
         done[:] = [result]
         return body
@@ -136,9 +138,14 @@ def passed_subscribers(view: StreamView, cut: StreamCut) -> list[SubscriberRecor
     return found
 
 
-def _refuse_held(view: StreamView, goal: StreamCut, allowed: Collection[str] | None) -> list[str]:
+def _refuse_held(
+    view: StreamView,
+    goal: StreamCut,
+    allowed: Collection[str] | None,
+    leaving: Collection[str],
+) -> list[str]:
     """Return the names of the subscribers that are passed; raise if one may not be."""
-    passed = passed_subscribers(view, goal)
+    passed = [record for record in passed_subscribers(view, goal) if record.group not in leaving]
     for record in passed:
         if allowed is not None and record.group not in allowed:
             bound = record.bound

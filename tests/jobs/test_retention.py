@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -257,6 +258,18 @@ def test_bad_input_is_one_clear_error(
     assert (process.returncode, out) == (2, "")
     assert says in err
     assert "Traceback" not in err
+
+
+def test_every_command_of_the_page_is_understood() -> None:
+    page = (REPOSITORY / "docs" / "retention.md").read_text()
+    databricks = json.loads(re.findall(r"```json\n(.*?)```", page, re.DOTALL)[0])
+    commands = [databricks["tasks"][0]["spark_python_task"]["parameters"]]
+    for line in re.findall(r"jobs/retention\.py,?( --root.*)", page):
+        commands.append(shlex.split(re.sub(r" >>.*|[\],]", "", line), comments=True))
+    assert len(commands) == 6, "by hand three times, cron, Databricks and Kubernetes"
+    for command in commands:
+        assert retention.parse(command).root in ("s3://bucket/streams", "/data/streams")
+    assert retention.parse(commands[3]).interval == 1_800
 
 
 @pytest.fixture(autouse=True)

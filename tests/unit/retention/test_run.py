@@ -231,6 +231,11 @@ def test_idle_subscribers_expire_only_if_asked_and_it_is_told_and_recorded() -> 
     assert head(stream) == 2
     done = act(stream, options)
     assert (done.explanation.idle, head(stream)) == (("s/gone",), 6)
+    assert done.truncated is not None
+    commit = stream.log.reader.commit(done.truncated.version, light=True)
+    assert commit is not None
+    told = commit.info["operationParameters"]
+    assert (told["expired"], told.get("pastSubscribers")) == ('["s/gone"]', None)
     gone = stream.view().subscriber("s/gone")
     assert gone is not None
     assert (gone.removed, gone.generation, gone.bound) == ("idle", 3, None)
