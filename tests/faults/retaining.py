@@ -84,6 +84,16 @@ def publish(group: ReaderGroup, step: int) -> None:
         group.publish({STREAM: place})
 
 
+def change(root: str, verb: str, crash: str) -> None:
+    """Create or delete the group ``s/slow``, and die on the way at a crash point."""
+    crashpoints.kill_at(crash)
+    manager = StreamManager(root)
+    if verb == "create":
+        subscriber(manager, "slow")
+    else:
+        manager.delete_reader_group("s/slow")
+
+
 def retain(root: str, crash: str, grace: float, keep: float, mark_seconds: float) -> None:
     """Do one run of retention, and die on the way at a crash point.
 

@@ -20,8 +20,9 @@ import pytest
 
 from pravega_spark.config import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.stream import open_stream
+from pravega_spark.errors import ScopeNotEmpty
 from pravega_spark.manager import StreamManager
-from tests.faults.retaining import BATCH, KEYS, consume, retain, write
+from tests.faults.retaining import BATCH, KEYS, change, consume, retain, subscriber, write
 from tests.faults.retention_audit import History, check_events, check_files
 from tests.faults.writing import STREAM
 
@@ -69,10 +70,11 @@ class Theatre:
         """Start all but retention."""
         for number in range(2):
             told = (self.root, f"w{number}", str(self.stop))
-            self._start(write, *told, scales=number == 0)
-        self._start(consume, self.root, str(self.stop))
+            self.start(write, *told, scales=number == 0)
+        self.start(consume, self.root, str(self.stop))
 
-    def _start(self, what: Any, *arguments: Any, **options: Any) -> Any:
+    def start(self, what: Any, *arguments: Any, **options: Any) -> Any:
+        """Start a process."""
         process = PROCESSES.Process(target=what, args=arguments, kwargs=options, daemon=True)
         process.start()
         self.actors.append(process)
@@ -87,7 +89,7 @@ class Theatre:
 
     def retain(self, ages: tuple[float, float, float], *crashes: str) -> list[int]:
         """Run retention in as many processes at once; return how they ended."""
-        runs = [self._start(retain, self.root, crash, *ages) for crash in crashes]
+        runs = [self.start(retain, self.root, crash, *ages) for crash in crashes]
         for process in runs:
             process.join(60)
         for process, crash in zip(runs, crashes, strict=True):
@@ -169,6 +171,41 @@ def test_killed_at_every_step_retention_passes_no_bound_and_loses_nothing(
     assert check_files(theatre.table, mark) > 0
     assert last_numbers(theatre.manager) == ends
     assert {crash for crash, count in theatre.killed.items() if count} == {*DECIDING, *SWEEPING}
+
+
+@pytest.mark.parametrize(
+    ("verb", "point"),
+    [
+        ("create", "group.create.row"),
+        ("create", "group.change.noted"),
+        ("create", "group.change.told"),
+        ("delete", "group.change.noted"),
+        ("delete", "group.change.told"),
+    ],
+)
+def test_a_group_whose_creator_or_deleter_was_killed_is_finished_by_two_runs_at_once(
+    theatre: Theatre, verb: str, point: str
+) -> None:
+    manager = theatre.manager
+    with manager.create_writer(STREAM) as writer:
+        writer.write_events([b"%03d" % number for number in range(100)], "key")
+    head, tail = manager.head(STREAM), manager.tail(STREAM)
+    subscriber(manager, "fast").publish({STREAM: tail})
+    if verb == "delete":
+        subscriber(manager, "slow")
+    process = theatre.start(change, theatre.root, verb, point)
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    with pytest.raises(ScopeNotEmpty, match="slow"):
+        manager.delete_scope("s")
+
+    theatre.retain(LIVE, "", "")
+    if verb == "create":
+        assert manager.head(STREAM) == head
+        assert manager.retention(STREAM).explain().held_by == "subscriber s/slow"
+    else:
+        assert manager.head(STREAM) == tail
+        assert manager.list_reader_groups("s") == ["s/fast"]
 
 
 def last_numbers(manager: StreamManager) -> dict[str, int]:
