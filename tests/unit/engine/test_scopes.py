@@ -5,7 +5,14 @@ import threading
 import pytest
 
 from pravega_spark.config import ScalingPolicy, StreamConfiguration
-from pravega_spark.engine.scopes import ACTIVE, DELETED, DELETING, Scope, row_configuration
+from pravega_spark.engine.scopes import (
+    ACTIVE,
+    DELETED,
+    DELETING,
+    GROUP,
+    Scope,
+    row_configuration,
+)
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import InvalidName, NoSuchScope, ScopeNotEmpty
 from tests.support import FakeRuntime
@@ -129,3 +136,26 @@ def test_claim_that_races_the_deletion_of_its_scope_loses_or_prevents_it() -> No
     assert first.delete()
     with pytest.raises(NoSuchScope):
         other.claim("t", 1, ONE)
+
+
+def test_stream_and_group_of_one_name_have_rows_of_their_own() -> None:
+    store, first = made()
+    first.claim("t", 3, ONE)
+    assert first.claim_group("t", 0, {"streams": ["s/t"]}) == (True, {"streams": ["s/t"]})
+    assert scope(store).claim_group("t", 0, {}) == (False, {"streams": ["s/t"]})
+    assert (list(first.rows()), list(first.rows(GROUP))) == (["t"], ["t"])
+    row = first.group_row("t")
+    assert row is not None
+    assert (row["name"], row["kind"], row["life"]) == ("_reader_groups/t", "group", 0)
+    with pytest.raises(ScopeNotEmpty, match=r"s still holds 1 stream \(t\), 1 group \(t\); delete"):
+        first.delete()
+    first.drop_row("t", 3)
+    assert (first.rows(), list(first.rows(GROUP))) == ({}, ["t"])
+    first.fence()
+    assert first.claim_group("t", 0, {}) == (False, {"streams": ["s/t"]})
+    for name, generation in (("t", 1), ("u", 0)):
+        with pytest.raises(NoSuchScope, match="takes no new group"):
+            first.claim_group(name, generation, {})
+    first.drop_row("t", 0, GROUP)
+    assert first.delete()
+    assert scope(store).group_row("t") is None is scope(store, "never").group_row("t")
