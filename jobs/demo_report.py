@@ -151,7 +151,7 @@ def _steps(run: Run) -> list[tuple[str, str, str]]:
         ),
         (
             "late",
-            "a batch write when the query had been stopped: nobody has read it",
+            "a plain writer, when the query had been stopped: nobody has read it",
             f"{dataset.events - run.replayed:,} events",
         ),
         (

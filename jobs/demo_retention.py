@@ -57,17 +57,13 @@ def _unread(manager: StreamManager, place: Place) -> int:
 
 
 def append_late(spark: SparkSession, late: Dataset, place: Place, file: Path) -> None:
-    """Write the late events into the stream, by a batch write of a file of theirs."""
+    """Write the late events into the stream, by a plain writer: no query is needed for that."""
     write_rows(late.rows, file)
-    (
-        demo_ingest.events_of(spark.read.parquet(str(file)))
-        .write.format("pravega")
-        .mode("append")
-        .option("root", place.root)
-        .option("eventTime", "time")
-        .option("createIfMissing", "false")
-        .save(place.stream)
-    )
+    frame = demo_ingest.events_of(spark.read.parquet(str(file)))
+    keys, events = frame.select("routing_key", "event").toArrow().columns
+    with StreamManager(place.root).create_writer(place.stream) as writer:
+        for key, event in zip(keys.to_pylist(), events.to_pylist(), strict=True):
+            writer.write_event(event, routing_key=key)
 
 
 def retain(spark: SparkSession, place: Place) -> Retained:

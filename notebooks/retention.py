@@ -42,9 +42,10 @@ STREAM, SEGMENTS, DAYS = "nyc/departures", 3, 14
 fortnight = flights[(flights.month == 1) & (flights.day <= DAYS)]
 manager = pravega.StreamManager(root)
 manager.create_scope("nyc")
-manager.create_stream(
+is_new = manager.create_stream(
     STREAM, StreamConfiguration(ScalingPolicy.fixed(SEGMENTS), RetentionPolicy.by_consumption())
 )
+assert is_new, f"{STREAM} has its story behind it: name another root"
 groups = {}
 
 
