@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -24,7 +25,15 @@ from pravega_spark.engine.stream import open_stream
 from pravega_spark.manager import StreamManager
 from pravega_spark.readers.future import CheckpointFuture, GroupCheckpoint
 from pravega_spark.readers.state import Key
-from tests.faults.group_audit import Ledger, check_order, counted, history, ownerships
+from tests.faults.group_audit import (
+    Ledger,
+    Ownership,
+    Read,
+    check_order,
+    counted,
+    history,
+    ownerships,
+)
 from tests.faults.grouping import GROUP, read, write
 from tests.faults.writing import STREAM
 
@@ -209,3 +218,38 @@ def check_checkpoints(theatre: Theatre, ledgers: dict[str, Ledger], lost: set[st
     after = theatre.manager.read(STREAM, middle.stream_cuts[STREAM])
     assert again
     assert sorted(again) == sorted((e.segment_id, e.offset) for e in after)
+
+
+def ledger(*offsets: int) -> Ledger:
+    return Ledger([Read(n, 0, n, "k", "w", n) for n in offsets], {})
+
+
+A, B = Ownership(Key(STREAM, 0), "a", 0, 3), Ownership(Key(STREAM, 0), "b", 3, 5)
+DEAD = Ownership(Key(STREAM, 0), "a", 0, 3, is_taken_over=True)
+
+
+@pytest.mark.parametrize(
+    ("first", "read", "is_sound"),
+    [
+        (A, (0, 1, 2), True),
+        (A, (0, 1), False),
+        (A, (0, 2), False),
+        (A, (0, 1, 2, 3), False),
+        (DEAD, (0, 1, 2, 3), True),
+        (DEAD, (0, 1), False),
+        (DEAD, (0, 1, 2, 4), False),
+    ],
+)
+def test_audit_finds_what_was_missed_and_what_was_read_twice(
+    first: Ownership, read: tuple[int, ...], is_sound: bool
+) -> None:
+    ledgers = {"a": ledger(*read), "b": ledger(3, 4)}
+    with contextlib.nullcontext() if is_sound else pytest.raises(AssertionError):
+        assert [event.offset for event in counted(ledgers, [first, B])] == [0, 1, 2, 3, 4]
+
+
+def test_audit_finds_what_nobody_had_and_what_was_out_of_order() -> None:
+    with pytest.raises(AssertionError, match="what it never had"):
+        counted({"c": ledger(0)}, [])
+    with pytest.raises(AssertionError, match="after number 2"):
+        check_order(ledger(2, 1).events)
