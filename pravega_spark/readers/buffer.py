@@ -32,6 +32,11 @@ class Buffer:
         self._events: Iterator[Event] | None = None
 
     @property
+    def end(self) -> int:
+        """The offset after the last event of the range."""
+        return self._range.end
+
+    @property
     def is_between(self) -> bool:
         """Whether a batch was handed out to its end, so that another segment may have its turn."""
         return self._batch is None

@@ -125,6 +125,10 @@ class Feed:
         mark = known[1].of(Lineage(view).find(key.segment_id))
         return mark == END or offset < mark
 
+    def unread(self) -> dict[Key, int]:
+        """Return how many events are left in segments, as far as the last look at each tells."""
+        return {key: buffer.end - self.held[key] for key, buffer in self._buffers.items()}
+
     def ended(self) -> frozenset[Key]:
         """Return the segments that were read to their ends, as far as the last look tells."""
         return frozenset(key for key, offset in self.held.items() if self._has_ended(key, offset))

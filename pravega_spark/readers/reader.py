@@ -311,7 +311,8 @@ class EventStreamReader:
     def _seat(self) -> Seat:
         feed = self._feed
         held = {key: (feed.numbers[key], offset) for key, offset in feed.held.items()}
-        return Seat(self.reader_id, self._number, held, feed.ended(), frozenset(feed.below))
+        below = frozenset(feed.below)
+        return Seat(self.reader_id, self._number, held, feed.ended(), below, feed.unread())
 
     def _take_turn(self, now: float) -> Turn:
         self._sync.fetch()

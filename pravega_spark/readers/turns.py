@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from pravega_spark.engine.epochs import Layout, Lineage
@@ -20,7 +20,7 @@ class Seat:
     ``held`` are its segments, each with the number of its ownership and the offset of the next
     event to hand out; the application has asked for more, so all before it is done. ``ended`` are
     those of them that were read to their ends, ``below`` the streams in which it met the head, or
-    which are gone.
+    which are gone. ``unread`` is how many events are known to be left in its segments.
     """
 
     reader: str
@@ -28,6 +28,7 @@ class Seat:
     held: Held = field(default_factory=dict)
     ended: frozenset[Key] = frozenset()
     below: frozenset[str] = frozenset()
+    unread: Mapping[Key, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +75,23 @@ def turn(
     state, lost = _move_on(state, seat, layout_of)
     count = members.surplus(state, seat.reader)
     if count:
-        newest = list(state.owned_by(seat.reader))[-count:]
-        given = {key: seat.held[key] for key in newest if key in seat.held}
-        given |= {
-            key: (o.number, o.offset)
-            for key, o in state.owned_by(seat.reader).items()
-            if key in newest and key not in given
+        owned = state.owned_by(seat.reader)
+        given = {
+            key: seat.held.get(key, (owned[key].number, owned[key].offset))
+            for key in _spread(owned, seat.unread, count)
         }
         state = members.release(state, seat.reader, seat.number, given)
     state = members.acquire(state, seat.reader, seat.number)
     if state != before:
         state = members.record(state, seat.reader, seat.number, seat.held)
     return Turn(state, lost, vanished)
+
+
+def _spread(keys: Collection[Key], unread: Mapping[Key, int], count: int) -> list[Key]:
+    """Return so many of the segments, with about as large a part of what is unread in all."""
+    ordered = sorted(keys, key=lambda key: -unread.get(key, 0))
+    parts = [place * count // len(ordered) for place in range(len(ordered) + 1)]
+    return [key for place, key in enumerate(ordered) if parts[place] < parts[place + 1]]
 
 
 def _move_on(

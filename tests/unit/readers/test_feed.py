@@ -68,6 +68,22 @@ def test_truncation_of_what_was_read_is_no_news_while_the_segments_end_is_known(
     assert sorted(drain(reader)) == sorted(later)
 
 
+def test_reader_that_joins_gets_half_of_the_backlog_and_not_only_half_of_the_segments() -> None:
+    names = [f"s/{name}" for name in "abcd"]
+    world = World(names=names)
+    for name in names[:2]:
+        world.write(100, name)
+    group = world.created()
+    a = group.create_reader("a")
+    a.read_next_event(0)
+    b = world.group().create_reader("b")
+    for reader in (a, b):
+        world.runtime.sleep(1)
+        reader.read_next_event(0)
+    for reader in (a, b):
+        assert len({key.stream for key in reader.position.offsets} & set(names[:2])) == 1
+
+
 def gone(world: World, name: str) -> None:
     lifecycle.seal(world.streams[name])
     lifecycle.delete(world.streams[name])

@@ -70,6 +70,25 @@ def test_one_reader_takes_all_and_gives_up_half_when_another_joins() -> None:
     assert state.assigned[key(3)].offset == 7
 
 
+@pytest.mark.parametrize(
+    ("unread", "released"),
+    [
+        ({key(0): 100, key(1): 90}, {key(1), key(3)}),
+        ({key(2): 100, key(3): 90}, {key(1), key(3)}),
+        ({}, {key(1), key(3)}),
+        ({key(3): 1}, {key(0), key(2)}),
+    ],
+)
+def test_reader_releases_about_half_of_what_is_unread_with_half_of_its_segments(
+    unread: dict[Key, int], released: set[Key]
+) -> None:
+    stream = MemoryStream.of(4)
+    state = take(joined(begun(stream), "a"), stream, "a").state
+    state = joined(state, "b")
+    seat = Seat("a", state.readers["a"].number, unread=unread)
+    assert set(turn(state, seat, {NAME: stream}.__getitem__).state.unassigned) == released
+
+
 @pytest.mark.parametrize(("segments", "readers"), [(1, 3), (4, 3), (8, 3), (7, 2), (2, 5)])
 def test_shares_differ_by_at_most_one_whatever_the_order(segments: int, readers: int) -> None:
     stream = MemoryStream.of(segments)
