@@ -40,6 +40,7 @@ class SimulatedGroup:
         self.dice = dice
         self._before: dict[StreamCut, set[Where]] = {}
         self.streams: dict[str, MemoryStream] = {}
+        self.deleted: set[str] = set()
         for i in range(streams):
             stream = MemoryStream.of(dice.choice((1, 2, 4)))
             stream.stream = f"nyc/s{i}"
@@ -64,6 +65,10 @@ class SimulatedGroup:
         self.counts: dict[str, int] = {}
         self.shown: dict[tuple[int, str], dict[Key, int]] = {}
         self.restart({name: StreamCut.of(span[0]) for name, span in spans.items()})
+
+    @property
+    def living(self) -> dict[str, MemoryStream]:
+        return {n: stream for n, stream in self.streams.items() if n not in self.deleted}
 
     def wander(self, stream: MemoryStream, moves: int) -> Reader:
         reader = Reader()
@@ -112,7 +117,7 @@ class SimulatedGroup:
         before, self.state = self.state, check(state)
         assert CODEC.decode(CODEC.encode(state)) == state
         assert list(CODEC.decode(CODEC.encode(state)).unassigned) == list(state.unassigned)
-        for name, stream in self.streams.items():
+        for name, stream in self.living.items():
             cuts.check(stream, state.cut(name))
             end = state.ends.get(name)
             if end is not None and end.is_bound:
@@ -126,8 +131,8 @@ class SimulatedGroup:
     def completed(self, number: int, found: dict[str, StreamCut]) -> None:
         """What lies before a checkpoint was handed out, and by those who have answered it."""
         self.count("checkpoint completed")
-        for name, cut in found.items():
-            stream = self.streams[name]
+        for name, stream in self.living.items():
+            cut = found[name]
             cuts.check(stream, cut)
             missing = self.before(stream, cut) - self.done - self.gone(stream)
             assert not missing, f"checkpoint {cut} is ahead of what was read: {missing}"
@@ -135,6 +140,8 @@ class SimulatedGroup:
             if checkpoint == number:
                 del self.shown[checkpoint, reader]
                 for key, offset in held.items():
+                    if key.stream in self.deleted:
+                        continue
                     at = found[key.stream].positions.get(key.segment_id)
                     assert at == offset or (key, offset) in self.lost(key), (
                         "a checkpoint is not where its marker was"
@@ -162,14 +169,15 @@ class SimulatedGroup:
         local.below.update(
             key.stream
             for key in local.held
-            if not self.streams[key.stream].has_segment(key.segment_id)
+            if key.stream in self.deleted
+            or not self.streams[key.stream].has_segment(key.segment_id)
         )
         seat = Seat(name, local.number, dict(local.held), ended, frozenset(local.below))
         try:
             result = turn(
                 self.state,
                 seat,
-                self.streams.__getitem__,
+                self.living.get,
                 answering=local.shown,
                 automatic=f"auto-{self.state.next_number}" if automatic else None,
             )
@@ -198,7 +206,7 @@ class SimulatedGroup:
 
     def is_ended(self, key: Key, offset: int) -> bool:
         stream = self.streams[key.stream]
-        if not stream.has_segment(key.segment_id):
+        if key.stream in self.deleted or not stream.has_segment(key.segment_id):
             return False
         stop = progress.stop_of(self.state, stream, key)
         if stop is not None:
@@ -221,6 +229,9 @@ class SimulatedGroup:
         key = self.dice.choice(ready)
         number, at = local.held[key]
         stream = self.streams[key.stream]
+        if key.stream in self.deleted:
+            local.below.add(key.stream)
+            return
         for offset in range(at, at + count):
             if not stream.has_segment(key.segment_id) or (key, offset) in self.gone(stream):
                 local.below.add(key.stream)
@@ -303,6 +314,8 @@ class SimulatedGroup:
         self.change(state)
 
     def reset(self, *, to_checkpoint: bool) -> None:
+        if self.deleted:
+            return
         last = self.state.last if to_checkpoint else None
         starts = self.state.cuts_of(last.positions) if last else None
         starts = starts or {n: span.start for n, span in self.configuration.streams.items()}
@@ -333,7 +346,7 @@ class SimulatedGroup:
         self.count("reset")
 
     def truncate(self) -> None:
-        name = self.dice.choice(sorted(self.streams))
+        name = self.dice.choice(sorted(self.living))
         stream = self.streams[name]
         whole = replace(stream, oldest_epoch=0)
         reader = self.wander(whole, self.dice.randrange(60))
@@ -343,6 +356,12 @@ class SimulatedGroup:
         if cuts.compare(stream, goal, stream.head) is cuts.Order.EQUAL_OR_AFTER:
             stream.truncate(cuts.canonical(stream, goal))
             self.count("truncation")
+
+    def delete(self) -> None:
+        """Delete a stream; readers find out when they come to it."""
+        if len(self.living) > 1:
+            self.deleted.add(self.dice.choice(sorted(self.living)))
+            self.count("deletion")
 
     # ------------------------------------------------------------------------------ in the end
 
@@ -355,7 +374,7 @@ class SimulatedGroup:
                 self.change(members.offline(self.state, name))
         if not self.readers:
             self.join("last")
-        for stream in self.streams.values():
+        for stream in self.living.values():
             if not stream.sealed:
                 stream.seal()
         for _ in range(400):
@@ -366,7 +385,7 @@ class SimulatedGroup:
                 for _ in range(4):
                     self.read(name, 100)
         assert self.state.is_at_end, f"{self.state} is not read to the end"
-        for name, stream in self.streams.items():
+        for name, stream in self.living.items():
             missing = self.wanted(name) - self.done - self.gone(stream)
             assert not missing, f"never read: {sorted(missing)}"
 
@@ -396,7 +415,7 @@ def step(group: SimulatedGroup) -> None:
     elif roll < 0.75:
         group.read(name, dice.randint(1, 8))
     elif roll < 0.88:
-        grow(dice.choice(list(group.streams.values())), dice)
+        grow(dice.choice(list(group.living.values())), dice)
     elif roll < 0.91:
         if not group.readers[name].is_zombie:
             group.die(name, in_fact=dice.random() < 0.5)
@@ -408,6 +427,8 @@ def step(group: SimulatedGroup) -> None:
         group.reset(to_checkpoint=dice.random() < 0.7)
     elif roll < 0.985:
         group.truncate()
+    elif roll < 0.987:
+        group.delete()
     elif roll < 0.99:
         group.change(checkpoints.cancel(group.state))
     else:

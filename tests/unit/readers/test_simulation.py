@@ -14,6 +14,7 @@ from tests.unit.readers.simulated import SimulatedGroup, step
 
 EVERYTHING = {
     "checkpoint completed",
+    "deletion",
     "died",
     "fenced",
     "left",
@@ -80,6 +81,10 @@ def go_on_at_the_recorded_place(release: Callable[..., Any]) -> Callable[..., An
     return mutant
 
 
+def wait_for_what_is_gone(abandon: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda state, stream: state
+
+
 @pytest.mark.parametrize(
     ("module", "name", "mutant"),
     [
@@ -87,6 +92,7 @@ def go_on_at_the_recorded_place(release: Callable[..., Any]) -> Callable[..., An
         (checkpoints, "give_up", forget_what_is_given_up),
         (progress, "_arrange", wait_for_nobody),
         (members, "release", go_on_at_the_recorded_place),
+        (progress, "abandon", wait_for_what_is_gone),
     ],
 )
 def test_broken_rule_is_caught(
