@@ -16,7 +16,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Protocol
 
 from pravega_spark.config import LimitUnit, RetentionPolicy, RetentionType
@@ -37,10 +36,6 @@ class Entry:
     cut: StreamCut
     sizes: Mapping[int, int] = field(default_factory=dict)
     """Bytes of the cut's segments before it."""
-
-
-Sizes = Mapping[tuple[int, int], int]
-"""Bytes of segments before offsets."""
 
 
 class RetentionSet(Protocol):
@@ -89,24 +84,28 @@ class Situation:
     entries: RetentionSet
     bound: StreamCut | None
     now_ms: int
-    tail_bytes: int
     bytes_at: Callable[[int, int], int]
     offset_after: Callable[[int, int, int, int], int]
 
     def kept(self, entry: Entry) -> int:
-        """Return what the policy limits: the age of an entry, or the bytes after it."""
+        """Return what the policy limits: the age of an entry, or the bytes that are after it."""
         if self.policy.unit is LimitUnit.TIME_MS:
             return self.now_ms - entry.time_ms
-        return self.tail_bytes - entry.size_bytes
+        return self.retained_from(entry, self.layout.head)
 
-    def retained(self, cut: StreamCut, sizes: Sizes = MappingProxyType({})) -> int:
-        """Return the bytes between a cut and the tail; ``sizes`` are asked first."""
+    def retained(self, cut: StreamCut) -> int:
+        """Return the bytes between a cut and the tail."""
+        return cuts.distance_bytes(self.layout, cut, StreamCut.LATEST, self.bytes_at)
+
+    def retained_from(self, entry: Entry, bound: StreamCut) -> int:
+        """Return the bytes that are after an entry and after a cut."""
 
         def at(segment_id: int, offset: int) -> int:
-            known = sizes.get((segment_id, offset))
-            return self.bytes_at(segment_id, offset) if known is None else known
+            is_known = segment_id in entry.sizes and entry.cut.positions[segment_id] == offset
+            return entry.sizes[segment_id] if is_known else self.bytes_at(segment_id, offset)
 
-        return cuts.distance_bytes(self.layout, cut, StreamCut.LATEST, at)
+        start = highest(self.layout, bound, entry.cut)
+        return cuts.distance_bytes(self.layout, start, StreamCut.LATEST, at)
 
     def raised(self, entry: Entry) -> StreamCut:
         """Return the entry's cut, at the head where it is below."""
@@ -208,7 +207,7 @@ def _by_size(situation: Situation, bound: StreamCut, least: StreamCut | None) ->
     | r < minimum, they overlap | the lower bound of both (Pravega: as by time) |
     | minimum <= r <= maximum | the bound |
     | r > maximum | as far on from the bound as the maximum forces, see ``_within``; if that |
-    | | retains less than the minimum, only on to the minimum entry |
+    | | retains less than the minimum, on to the newest entry that does not |
     """
     policy, retained = situation.policy, situation.retained(bound)
     if retained < policy.minimum:
@@ -220,7 +219,7 @@ def _by_size(situation: Situation, bound: StreamCut, least: StreamCut | None) ->
         return Decision(Rule.CONSUMED, bound, least)
     limit = _within(situation, bound, most)
     if limit is None or situation.retained(limit) < policy.minimum:
-        limit = bound if least is None else highest(situation.layout, bound, least)
+        limit = _not_below(situation, bound, policy.minimum)
     if situation.retained(limit) < retained:
         return Decision(Rule.MAXIMUM, limit, least)
     return Decision(Rule.CONSUMED, bound, least)
@@ -232,19 +231,20 @@ def _within(situation: Situation, bound: StreamCut, most: int) -> StreamCut | No
     What is consumed goes on every key; of the rest what is older by its entry; between two
     entries one segment after the other, to the event, unless a scale is between them.
     """
-
-    def further(entry: Entry) -> StreamCut:
-        return highest(situation.layout, bound, entry.cut)
-
-    def is_before(entry: Entry) -> bool:
-        sizes = {(s, entry.cut.positions[s]): size for s, size in entry.sizes.items()}
-        return situation.retained(further(entry), sizes) > most
-
-    last, within = situation.entries.around(is_before)
+    last, within = situation.entries.around(
+        lambda entry: situation.retained_from(entry, bound) > most
+    )
     if within is None:
         return None
-    start, end = bound if last is None else further(last), further(within)
+    start = bound if last is None else highest(situation.layout, bound, last.cut)
+    end = highest(situation.layout, bound, within.cut)
     return _to_the_event(situation, start, end, situation.retained(start) - most)
+
+
+def _not_below(situation: Situation, bound: StreamCut, least: int) -> StreamCut:
+    """Return the cut from the bound on to the newest entry that retains at least so many bytes."""
+    last, _ = situation.entries.around(lambda entry: situation.retained_from(entry, bound) >= least)
+    return bound if last is None else highest(situation.layout, bound, last.cut)
 
 
 def _to_the_event(

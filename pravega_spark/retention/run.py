@@ -213,8 +213,9 @@ class _Plan:
             told = view.head, None, Amount(), stays, claims
             return Explanation(view.stream, view.version, policy, rule, *told)
         found = self._decide(policy)
-        head = view.head if found.cut is None else found.cut
-        moves = head != view.head
+        goes = Amount() if found.cut is None else self._amount(view.head, found.cut)
+        moves = bool(goes.events)  # the same place may be said in other words after a scale
+        head = found.cut if moves and found.cut is not None else view.head
         passed = passed_subscribers(view, head) if moves else ()
         return Explanation(
             view.stream,
@@ -223,7 +224,7 @@ class _Plan:
             found.rule,
             view.head,
             head if moves else None,
-            self._amount(view.head, head) if moves else Amount(),
+            goes,
             self._amount(head),
             self._claims(found, head),
             tuple(s.group for s in passed if s.group not in idle),
@@ -239,7 +240,6 @@ class _Plan:
                 self._past,
                 bound,
                 self._now_ms,
-                self._view.total_bytes,
                 self.bytes_at,
                 self._offset_after,
             )
@@ -367,7 +367,7 @@ class _Plan:
             is_due = self._now_ms - newest.time_ms >= self._options.sample_every_ms
             if not is_due or newest.tail.positions == view.tail.positions:
                 return {}
-        if view.tail == head:
+        if cuts.equal_or_after(view, cuts.canonical(view, head), view.tail):
             return {}
         sizes = {s: view.segment(s).size_bytes for s in view.active.segment_ids}
         tail = view.sized(view.tail, lambda segment_id, _: sizes[segment_id])

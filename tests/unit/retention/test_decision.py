@@ -72,7 +72,7 @@ def decided(
     tail = Entry(NOW_MS + 1, NOW_MS - 10, 1_000, cut(50, 50))
     listed = Listed([*entries, tail])
     sizes = stream.bytes_at, stream.offset_after
-    return decide(Situation(stream, policy, listed, bound, NOW_MS, 1_000, *sizes))
+    return decide(Situation(stream, policy, listed, bound, NOW_MS, *sizes))
 
 
 def by_time(minimum: int, maximum: int | None = None) -> RetentionPolicy:
@@ -165,6 +165,16 @@ def test_where_every_version_is_known_the_maximum_drops_nothing_that_is_within_i
     assert (found.rule, found.cut) == (Rule.MAXIMUM, cut(8, 7)), "850 bytes, to the event"
 
 
+@pytest.mark.parametrize("bound", [None, (50, 50)])
+def test_the_minimum_counts_what_is_still_there(bound: tuple[int, int] | None) -> None:
+    stream = two_segments()
+    stream.head = cut(0, 40)
+    listed, place = Listed(SAMPLES), None if bound is None else cut(*bound)
+    sizes = stream.bytes_at, stream.offset_after
+    found = decide(Situation(stream, by_size(400), listed, place, NOW_MS, *sizes))
+    assert (found.rule, found.cut) == (Rule.MINIMUM, cut(15, 40)), "450 bytes; the next: 350"
+
+
 def test_an_empty_set_lets_nothing_go_but_what_is_consumed() -> None:
     stream = two_segments()
     sizes = stream.bytes_at, stream.offset_after
@@ -174,7 +184,7 @@ def test_an_empty_set_lets_nothing_go_but_what_is_consumed() -> None:
         (by_size(1), None, Rule.NOTHING_BEYOND),
         (by_consumption(NONE), cut(3, 4), Rule.CONSUMED),
     ):
-        situation = Situation(stream, policy, Listed([]), bound, NOW_MS, 1_000, *sizes)
+        situation = Situation(stream, policy, Listed([]), bound, NOW_MS, *sizes)
         assert decide(situation).rule is rule
 
 
@@ -209,7 +219,7 @@ def test_the_minimum_always_survives_and_subscribers_only_lose_by_the_maximum(
         return next(o for o in offsets if stream.bytes_at(segment_id, o) >= size_bytes)
 
     sizes = stream.bytes_at, offset_after
-    found = decide(Situation(stream, policy, Listed(known), bound, now_ms, total, *sizes))
+    found = decide(Situation(stream, policy, Listed(known), bound, now_ms, *sizes))
     if found.cut is None:
         return
     assert cuts.equal_or_after(stream, found.cut, stream.head)

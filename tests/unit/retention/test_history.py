@@ -36,6 +36,8 @@ POLICIES = [
 ]
 POINTS = ("retention.decided", "truncate.history", "commit.before")
 GROUPS = ("s/a", "s/b", "s/c")
+COMMIT_BYTES = 60
+"""At most; a scale between two commits keeps the maximum from being kept to the event."""
 
 
 class Life:
@@ -167,6 +169,9 @@ def check(before: StreamView, after: StreamView, told: dict[str, str], times: li
     if policy.unit is LimitUnit.SIZE_BYTES:
         kept = after.total_bytes - bytes_before_head(after)
         assert kept >= min(policy.minimum, after.total_bytes)
+        if json.loads(told["reason"]) == "all beyond the maximum":
+            assert policy.maximum is not None
+            assert kept > policy.maximum - COMMIT_BYTES, "more went than had to"
     truncated = after.record.truncation
     assert truncated is not None
     if policy.unit is LimitUnit.TIME_MS:

@@ -251,6 +251,18 @@ def test_an_idle_subscriber_alone_expires_without_a_truncation() -> None:
     assert stream.view().subscribers == []
 
 
+def test_a_head_that_is_only_said_in_other_words_after_a_scale_is_not_moved() -> None:
+    stream = made(RetentionPolicy.by_consumption())
+    subscribe(stream, "s/g", 0)
+    publish(stream, "s/g", 0, at(10))
+    assert act(stream, NO_SWEEP).truncated is not None
+    scale(stream, [0], [(0.0, 0.5), (0.5, 1.0)])
+    version = stream.view().version
+    done = act(stream, replace(NO_SWEEP, sample_every_ms=0))
+    assert (done.truncated, done.sampled, done.explanation.cut) == (None, False, None)
+    assert stream.view().version == version
+
+
 def test_no_policy_and_a_sealed_stream_are_left_alone() -> None:
     stream = made(None)
     version = stream.view().version
