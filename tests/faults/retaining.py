@@ -94,7 +94,9 @@ def change(root: str, verb: str, crash: str) -> None:
         manager.delete_reader_group("s/slow")
 
 
-def retain(root: str, crash: str, grace: float, keep: float, mark_seconds: float) -> None:
+def retain(
+    root: str, crash: str, grace: float, keep: float, mark_seconds: float, expire: float | None
+) -> None:
     """Do one run of retention, and die on the way at a crash point.
 
     A clean-up mark stands ``mark_seconds`` before the log is cleaned.
@@ -102,4 +104,4 @@ def retain(root: str, crash: str, grace: float, keep: float, mark_seconds: float
     crashpoints.kill_at(crash)
     cleanup.CLEANUP_WAIT_SECONDS = mark_seconds
     retention = StreamManager(root).retention(STREAM)
-    retention.run(sample_every=0.001, expire=EXPIRE_SECONDS, grace=grace, retain=keep)
+    retention.run(sample_every=0.001, expire=expire, grace=grace, retain=keep)

@@ -22,7 +22,16 @@ from pravega_spark.config import RetentionPolicy, ScalingPolicy, StreamConfigura
 from pravega_spark.engine.stream import open_stream
 from pravega_spark.errors import ScopeNotEmpty
 from pravega_spark.manager import StreamManager
-from tests.faults.retaining import BATCH, KEYS, change, consume, retain, subscriber, write
+from tests.faults.retaining import (
+    BATCH,
+    EXPIRE_SECONDS,
+    KEYS,
+    change,
+    consume,
+    retain,
+    subscriber,
+    write,
+)
 from tests.faults.retention_audit import History, check_events, check_files
 from tests.faults.writing import STREAM
 
@@ -41,9 +50,11 @@ DECIDING = (
     "sweep.history",
 )
 SWEEPING = ("commit.before:2", "hygiene.checkpoint", "sweep.delete", "cleanup.delete")
-LIVE = (2.0, 5.0, 3_600.0)
-"""Grace, age of old versions and standing of a mark in seconds, while others write."""
-QUIET = (0.0, 0.0, 0.2)
+Ages = tuple[float, float, float, float | None]
+"""Grace, age of old versions, standing of a mark and expiry of subscribers, in seconds."""
+LIVE: Ages = (2.0, 5.0, 3_600.0, EXPIRE_SECONDS)
+PATIENT: Ages = (2.0, 5.0, 3_600.0, None)
+QUIET: Ages = (0.0, 0.0, 0.2, None)
 
 
 class Theatre:
@@ -87,7 +98,7 @@ class Theatre:
             process.join(30)
             assert process.exitcode in (0, -signal.SIGKILL)
 
-    def retain(self, ages: tuple[float, float, float], *crashes: str) -> list[int]:
+    def retain(self, ages: Ages, *crashes: str) -> list[int]:
         """Run retention in as many processes at once; return how they ended."""
         runs = [self.start(retain, self.root, crash, *ages) for crash in crashes]
         for process in runs:
@@ -97,7 +108,7 @@ class Theatre:
             self.killed[crash] += process.exitcode == -signal.SIGKILL
         return [process.exitcode for process in runs]
 
-    def retain_at_all(self, ages: tuple[float, float, float], points: tuple[str, ...]) -> None:
+    def retain_at_all(self, ages: Ages, points: tuple[str, ...]) -> None:
         """Run it in pairs until it was killed at every point, and then in peace."""
         left, deadline = list(points), time.monotonic() + LIMIT_SECONDS
         while left:
@@ -199,7 +210,7 @@ def test_a_group_whose_creator_or_deleter_was_killed_is_finished_by_two_runs_at_
     with pytest.raises(ScopeNotEmpty, match="slow"):
         manager.delete_scope("s")
 
-    theatre.retain(LIVE, "", "")
+    theatre.retain(PATIENT, "", "")
     if verb == "create":
         assert manager.head(STREAM) == head
         assert manager.retention(STREAM).explain().held_by == "subscriber s/slow"
