@@ -122,10 +122,8 @@ def _retention(axes: Axes, retained: Retained) -> None:
     gone, kept = retained.truncated_events, retained.left.stays.events
     axes.barh(0, gone, color=GONE)
     axes.barh(0, kept, left=gone, color=KEPT)
-    axes.text(gone * 0.01, 0, f"{gone:,} events consumed, and gone", va="center")
-    says = f"{kept:,} unread, kept"
-    if retained.left.held_by:
-        says += f" for {retained.left.held_by}"
+    axes.text(gone * 0.01, 0, f"{gone:,} consumed, gone", va="center")
+    says = f"{kept:,} unread, kept for {retained.left.held_by or 'nobody'}"
     axes.text(gone * 0.99, 0, says, ha="right", va="center", color=KEPT)
     axes.set_title("Retention by consumption")
     axes.set_xlim(0, max(1, gone + kept))
