@@ -81,6 +81,9 @@ class QueryMember:
         if bury(self._sync, self._leases, ask_processes=True):
             return
         state = self._sync.local.state
+        for reader, member in state.readers.items():
+            if member.lease_ms is None:
+                raise self._occupied(reader, "which is in it without a lease")
         logger.warning(
             "reader group %s is read by %s, which gives no sign: waiting for its lease to run out.",
             state.group,
@@ -90,18 +93,19 @@ class QueryMember:
             now = self._leases.times()
             for reader in self._sync.local.state.readers:
                 if now.get(reader, 0) > before.get(reader, now.get(reader, 0)):
-                    raise IllegalState(
-                        f"reader group {state.group} is read by {reader}, which is alive"
-                        f"{self._where(reader)}: a streaming query reads all of a group by "
-                        "itself. Stop the one or the other, or use a group of its own."
-                    )
+                    raise self._occupied(reader, "which is alive")
             if not self._sync.local.state.readers:
                 return
             self._runtime.sleep(_WAIT_SECONDS)
 
-    def _where(self, reader: str) -> str:
+    def _occupied(self, reader: str, why: str) -> IllegalState:
         sign = self._leases.sign(reader)
-        return f" in process {sign.process}" if sign is not None and sign.process else ""
+        where = f" in process {sign.process}" if sign is not None and sign.process else ""
+        return IllegalState(
+            f"reader group {self._sync.local.state.group} is read by {reader}, {why}{where}: a "
+            "streaming query reads all of a group by itself. Stop the one or the other (a reader "
+            "that died by `reader_offline`), or use a group of its own."
+        )
 
     # ------------------------------------------------------------------------------- signs of life
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from pravega_spark.config import POLL_IDLE_SHARE, POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS
-from pravega_spark.engine import cuts
+from pravega_spark.engine import cuts, processes
 from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream import Stream
 from pravega_spark.engine.synchronizer import Synchronizer
@@ -80,6 +80,7 @@ class EventStreamReader:
         self._lease_seconds = math.inf if lease_ms is None else lease_ms / 1_000
         self._sign_seconds = min(self._lease_seconds, _LONGEST_SILENCE) / _SIGNS_OF_LEASE
         self._guard = ProcessGuard(f"reader {reader_id}")
+        self._process = processes.identity()
         self._closed = False
         self._feed = Feed(streams, lambda: sync.local.state)
         self._shown: Checkpoint | None = None
@@ -99,14 +100,14 @@ class EventStreamReader:
         try:
             self._number = self._sync.update("JOIN", generator, asked)
         except IllegalState:
-            if self.reader_id not in bury(self._sync, self._leases):
+            if self.reader_id not in bury(self._sync, self._leases, ask_processes=True):
                 raise
             began = self._runtime.monotonic()
             self._number = self._sync.update("JOIN", generator, asked)
         self._signed_at = self._sign_due = began
         self._alive_until = began + self._lease_seconds
         with contextlib.suppress(StoreError):  # the first look tries again, or others do it for us
-            self._leases.extend(self.reader_id, Sign(self._number, {}))
+            self._leases.extend(self.reader_id, Sign(self._number, {}, self._process))
             self._sign_due += self._sign_seconds
         self._turn_due = self._glance_due = self._bury_due = began
         self._known: Mapping[str, Member] = {}
@@ -293,7 +294,7 @@ class EventStreamReader:
         """Extend the lease when it is time."""
         if now < self._sign_due:
             return
-        self._leases.extend(self.reader_id, Sign(self._number, self._seat().held))
+        self._leases.extend(self.reader_id, Sign(self._number, self._seat().held, self._process))
         self._signed_at = now
         self._sign_due = now + self._sign_seconds
 

@@ -210,6 +210,30 @@ def test_query_and_readers_are_not_in_one_group_at_once(stack: ExitStack) -> Non
         world.runtime.sleep = sleep  # type: ignore[method-assign]
 
 
+def test_reader_without_a_lease_is_not_waited_for() -> None:
+    world = World()
+    group = world.created()
+    with (
+        group.create_reader("r", lease=None),
+        pytest.raises(IllegalState, match="read by r, which is in it without a lease"),
+    ):
+        world.group().join_query()
+
+
+def test_reader_whose_process_has_ended_makes_way_for_one_of_its_name() -> None:
+    world = World()
+    group = world.created()
+    reader = group.create_reader("r")
+    with pytest.raises(IllegalState, match="close it first"):
+        world.group().create_reader("r")
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    reader._process = identity(child.pid)
+    world.runtime.sleep(30)
+    reader.read_next_event(0)
+    child.communicate(b"\n")
+    world.group().create_reader("r").close()
+
+
 def test_reset_ends_the_query_and_the_next_goes_on_where_the_group_is(stack: ExitStack) -> None:
     world = World()
     world.write(20)
