@@ -37,6 +37,7 @@ class _Step:
     root: str | None
     group: str
     generation: int | None
+    query: int | None
     cuts: Mapping[str, StreamCut]
 
 
@@ -82,9 +83,11 @@ def _steps(batch: FinishedBatch, checkpoint: str, group: str | None) -> list[_St
         reading = reading_of(record)
         cuts = {name: offset.cut for name, offset in decode(record).items()}
         if reading is not None and reading.group is not None:
-            steps.append(_Step(reading.root, reading.group, reading.generation, cuts))
+            told = reading.generation, reading.query
+            steps.append(_Step(reading.root, reading.group, *told, cuts))
         elif group is not None:
-            steps.append(_Step(None if reading is None else reading.root, group, None, cuts))
+            root = None if reading is None else reading.root
+            steps.append(_Step(root, group, None, None, cuts))
     if not steps:
         raise InvalidInput(
             f"batch {batch.number} of {checkpoint} names no reader group: the query was not given "
@@ -117,11 +120,14 @@ def _synced(step: _Step, root: str | None, dry_run: bool) -> dict[str, Any]:
     generation = state.generation if step.generation is None else step.generation
     if generation != state.generation:
         outcome = f"ignored: the group is in generation {state.generation}"
+    elif step.query is not None and step.query != state.query:
+        outcome = "ignored: another run of a query has joined the group since then"
     elif dry_run:
         would = moved(state, step.cuts, partial(open_stream, manager.root)) != state
         outcome = "would be acknowledged" if would else "known"
     else:
-        changed = manager.reader_group(step.group).acknowledge(generation, step.cuts)
+        found = manager.reader_group(step.group)
+        changed = found.acknowledge(generation, step.cuts, step.query)
         outcome = "acknowledged" if changed else "known"
     cuts = {stream: str(cut) for stream, cut in sorted(step.cuts.items())}
     return {"group": step.group, "generation": generation, "cuts": cuts, "outcome": outcome}

@@ -14,7 +14,7 @@ from pathlib import Path
 def identity(pid: int | None = None) -> str:
     """Return a text that names a process of this machine, by default this one, for good."""
     pid = os.getpid() if pid is None else pid
-    return f"{_machine()} {pid} {_started(pid)}"
+    return f"{_machine()} {pid} {_started(pid) or '-'}"
 
 
 def is_gone(text: str) -> bool:
@@ -28,8 +28,8 @@ def is_gone(text: str) -> bool:
     except ProcessLookupError:
         return True
     except PermissionError:
-        pass
-    return _started(int(pid)) != started
+        pass  # it lives, whether that one or another
+    return _started(int(pid)) not in (started, None)
 
 
 def _machine() -> str:
@@ -42,10 +42,15 @@ def _machine() -> str:
     return "/".join(filter(None, (socket.gethostname(), boot, namespace))).replace(" ", "_")
 
 
-def _started(pid: int) -> str:
-    """Return when a process began, in the kernel's ticks; "" where that is not told."""
+def _started(pid: int) -> str | None:
+    """Return when a process began, in the kernel's ticks; None where that is not told.
+
+    A zombie, which does nothing any more, never did.
+    """
     fields = _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
-    return "" if len(fields) < 20 or fields[0] == "Z" else fields[19]
+    if len(fields) < 20:
+        return None
+    return "never" if fields[0] == "Z" else fields[19]
 
 
 def _text(path: Path) -> str:

@@ -371,14 +371,17 @@ class ReaderGroup:
         self.state()
         return QueryMember(self._copy(), self._streams, self._leases)
 
-    def acknowledge(self, generation: int, cuts: Mapping[str, StreamCut]) -> bool:
-        """Note that a streaming query has done all before these cuts; False if that was known.
+    def acknowledge(
+        self, generation: int, cuts: Mapping[str, StreamCut], query: int | None = None
+    ) -> bool:
+        """Note that a streaming query has done all before these cuts; False if nothing changed.
 
         For who reads Spark's own notes of finished batches; of an older ``generation`` nothing
-        counts. Raises IllegalState while readers other than a query are in the group.
+        counts, nor of a ``query`` (the number of its joining) after which another one joined.
+        Raises IllegalState while readers are in the group who say by themselves how far they are.
         """
         self.state()
-        return acknowledge(self.sync, self._streams, generation, cuts)
+        return acknowledge(self.sync, self._streams, generation, cuts, query)
 
     def reader_offline(self, reader_id: str, position: Position | str | None = None) -> bool:
         """Take a reader out of the group; False if it is not in it.

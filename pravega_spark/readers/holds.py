@@ -6,6 +6,7 @@ Every call may be repeated and may come late: a stream ignores what is not of a 
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Mapping
 
 from pravega_spark.engine import cuts
@@ -22,6 +23,8 @@ from pravega_spark.readers.feed import view_of
 from pravega_spark.readers.state import GroupState
 from pravega_spark.retention.subscribers import publish, subscribe, unsubscribe
 
+logger = logging.getLogger(__name__)
+
 
 class Holds:
     """What a group tells its streams."""
@@ -29,6 +32,7 @@ class Holds:
     def __init__(self, streams: Callable[[str], Stream]) -> None:
         """Take what opens a stream by its name."""
         self._streams = streams
+        self._warned: set[str] = set()
 
     def take(self, state: GroupState) -> None:
         """Make the streams keep what the group reads from its place on, and let go former ones."""
@@ -64,10 +68,20 @@ class Holds:
         if state.last is not None:
             for name, cut in state.cuts_of(state.last.positions).items():
                 with contextlib.suppress(
-                    InvalidStreamCut,
-                    NoSuchSubscriber,
-                    GenerationMismatch,
-                    NoSuchStream,
-                    StaleIdentity,
+                    InvalidStreamCut, GenerationMismatch, NoSuchStream, StaleIdentity
                 ):
-                    self.publish(state, {name: cut})
+                    self._publish_or_warn(state, name, cut)
+
+    def _publish_or_warn(self, state: GroupState, name: str, cut: StreamCut) -> None:
+        try:
+            self.publish(state, {name: cut})
+        except NoSuchSubscriber as error:
+            if name not in self._warned:
+                self._warned.add(name)
+                logger.warning(
+                    "stream %s keeps nothing for reader group %s any more: %s Reset the group to "
+                    "subscribe again.",
+                    name,
+                    state.group,
+                    error,
+                )

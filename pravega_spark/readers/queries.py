@@ -12,6 +12,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from pravega_spark.engine import processes
 from pravega_spark.engine.crashpoints import crash_point
@@ -20,7 +21,10 @@ from pravega_spark.engine.synchronizer import Synchronizer
 from pravega_spark.errors import (
     CommitUnknown,
     IllegalState,
+    InvalidInput,
+    NoSuchStream,
     ReinitializationRequired,
+    StaleIdentity,
     StoreError,
 )
 from pravega_spark.model import StreamCut
@@ -36,6 +40,7 @@ QUERY = "streaming-query"
 """The name under which a query is in its group."""
 LEASE_MS = 30_000
 _SIGNS_OF_LEASE = 6
+_LONGEST_WAIT_MS = 120_000
 _WAIT_SECONDS = 0.5
 """How often one that waits for another's lease to run out looks again."""
 
@@ -55,9 +60,10 @@ class QueryMember:
         self._holds = Holds(streams)
         self._runtime = sync.table.log.runtime
         self._left = threading.Event()
+        self._is_ousted = False
         self._published = 0
-        self._number = self._join()
-        self.generation = sync.local.state.generation
+        self.number = self._join()
+        self.generation, self._name = sync.local.state.generation, sync.local.state.group
         self._sign()
         threading.Thread(target=self._live, name="pravega-lease", daemon=True).start()
 
@@ -67,7 +73,7 @@ class QueryMember:
                 return None, None
             after = members.join(state, QUERY, LEASE_MS, alone=True)
             number = after.readers[QUERY].number
-            return members.acquire(after, QUERY, number), number
+            return replace(members.acquire(after, QUERY, number), query=number), number
 
         while True:
             number = self._sync.update("JOIN", generator, {"reader": QUERY})
@@ -77,13 +83,14 @@ class QueryMember:
 
     def _wait_for_others(self) -> None:
         """Return when something has become of those in the way; raise IllegalState if they live."""
-        before = self._leases.times()
         if bury(self._sync, self._leases, ask_processes=True):
             return
+        before = self._leases.times()
         state = self._sync.local.state
         for reader, member in state.readers.items():
-            if member.lease_ms is None:
-                raise self._occupied(reader, "which is in it without a lease")
+            if member.lease_ms is None or member.lease_ms > _LONGEST_WAIT_MS:
+                lease = "no lease" if member.lease_ms is None else f"{member.lease_ms // 1_000} s"
+                raise self._occupied(reader, f"whose lease is too long to wait for ({lease})")
         logger.warning(
             "reader group %s is read by %s, which gives no sign: waiting for its lease to run out.",
             state.group,
@@ -111,20 +118,31 @@ class QueryMember:
 
     def _sign(self) -> None:
         began = self._runtime.monotonic()
-        self._leases.extend(QUERY, Sign(self._number, {}, processes.identity()))
+        self._leases.extend(QUERY, Sign(self.number, {}, processes.identity()))
         self._alive_until = began + LEASE_MS / 1_000
 
     def _live(self) -> None:
-        """Extend the lease until the query leaves; one that cannot is dead when it runs out."""
+        """Extend the lease until the query leaves, or finds that it is not in the group any more.
+
+        One that cannot extend it is dead when it runs out.
+        """
         while not self._left.wait(LEASE_MS / 1_000 / _SIGNS_OF_LEASE):
-            with contextlib.suppress(StoreError, OSError):
+            try:
+                self.look()
                 self._sign()
+            except ReinitializationRequired:
+                return
+            except Exception as error:
+                logger.warning("a lease in reader group %s is not extended: %s", self._name, error)
 
     def check(self) -> None:
         """Raise ReinitializationRequired if the group was reset, or the query taken over.
 
-        No storage is asked while the lease lasts by this process's clock; see ``look``.
+        No storage is asked while the lease lasts by this process's clock: a thread looks now and
+        then.
         """
+        if self._is_ousted:
+            raise self._ousted()
         if self._runtime.monotonic() >= self._alive_until:
             self.look()
 
@@ -137,15 +155,15 @@ class QueryMember:
 
     def _member(self, state: GroupState) -> None:
         member = state.readers.get(QUERY)
-        if member is None or member.number != self._number:
+        if member is None or member.number != self.number:
             raise self._ousted()
 
     def _ousted(self) -> ReinitializationRequired:
+        self._is_ousted = True
         self._left.set()
-        group = self._sync.local.state.group
         return ReinitializationRequired(
-            f"the streaming query is not in reader group {group} any more: the group was reset or "
-            f"deleted, or another query took it over when this one gave no sign for "
+            f"the streaming query is not in reader group {self._name} any more: the group was "
+            "reset or deleted, or another query took it over when this one gave no sign for "
             f"{LEASE_MS // 1_000} s. Start the query with a new checkpoint folder to go on where "
             "the group is."
         )
@@ -168,7 +186,7 @@ class QueryMember:
             after = moved(state, cuts, self._streams)
             while (owed := after.owed_by(QUERY)) is not None:
                 after = checkpoints.answer(after, QUERY, owed.number, {})
-            return members.acquire(after, QUERY, self._number), None
+            return members.acquire(after, QUERY, self.number), None
 
         self._sync.update("FINISHED", generator, {"reader": QUERY})
         crash_point("group.query.finished")
@@ -186,21 +204,43 @@ class QueryMember:
         """Leave the group, so that the next query need not wait; also after being taken over."""
         self._left.set()
 
-        def generator(state: GroupState) -> tuple[GroupState | None, None]:
+        def generator(state: GroupState) -> tuple[GroupState | None, bool]:
             member = state.readers.get(QUERY)
-            if member is None or member.number != self._number:
-                return None, None
-            return members.offline(state, QUERY), None
+            if member is None or member.number != self.number:
+                return None, False
+            return members.offline(state, QUERY), True
 
-        self._sync.update("LEAVE", generator, {"reader": QUERY})
-        self._leases.drop(QUERY)
+        if self._sync.update("LEAVE", generator, {"reader": QUERY}):
+            self._leases.drop(QUERY)
 
 
 def moved(state: GroupState, cuts: Cuts, streams: Streams) -> GroupState:
-    """Return the group's state with all before these cuts done, noted as a checkpoint."""
+    """Return the group's state with all before these cuts done, noted as a checkpoint.
+
+    A stream that was deleted, or created again, is passed over: its place waits for a reset.
+    Raises InvalidInput for a stream that the group does not read.
+    """
+    strange = sorted(set(cuts) - set(state.lives))
+    if strange:
+        raise InvalidInput(
+            f"reader group {state.group} does not read {', '.join(strange)}; it reads "
+            f"{', '.join(sorted(state.lives))}."
+        )
     after = state
     for name, cut in sorted(cuts.items()):
-        after = progress.move_to(after, streams(name).view(), cut)
+        try:
+            view = streams(name).view()
+            view.check_life(cut.life)
+            view.check_life(state.lives[name])
+        except (NoSuchStream, StaleIdentity) as error:
+            logger.warning(
+                "reader group %s keeps no place in %s any more, until it is reset: %s",
+                state.group,
+                name,
+                error,
+            )
+            continue
+        after = progress.move_to(after, view, cut)
     if dict(after.positions()) == dict(state.positions()):
         return state
     return checkpoints.note(after, f"batch-{after.next_number}")
@@ -217,18 +257,22 @@ def acknowledge(
     streams: Streams,
     generation: int,
     cuts: Cuts,
+    query: int | None = None,
 ) -> bool:
     """Note for a query that may have ended that all before these cuts is done; False if it was.
 
     For who reads Spark's own notes of finished batches. Nothing changes if the group is in
-    another generation, or further. Raises IllegalState while readers other than a query are in
-    the group.
+    another generation, or further, or if another query has joined since that with the number
+    ``query``: that one may not have finished what the former one has. Raises IllegalState while
+    readers are in the group who say by themselves how far they are.
     """
 
     def generator(state: GroupState) -> tuple[GroupState | None, bool]:
         if state.generation != generation or state.phase is not Phase.ACTIVE:
             return None, False
-        others = sorted(set(state.readers) - {QUERY})
+        if query is not None and state.query != query:
+            return None, False
+        others = sorted(set(state.readers) - ({QUERY} if query is not None else set()))
         if others:
             raise IllegalState(
                 f"reader group {state.group} is read by {', '.join(others)}, which say by "

@@ -112,6 +112,7 @@ class GroupCodec:
                 tuple(checkpoints),
                 _checkpoint_of(rows["last"]) if "last" in rows else None,
                 frozenset(value["former"]),
+                value["query"],
             )
         )
 
@@ -131,6 +132,7 @@ def _group(state: GroupState) -> dict[str, Any]:
         "ends": {stream: str(cut) for stream, cut in state.ends.items()},
         "next": state.next_number,
         "former": sorted(state.former),
+        "query": state.query,
     }
     name, phase, number = state.group, state.phase.value, state.generation
     return _row("group", "group", name=name, state=phase, number=number, value=to_json(value))

@@ -92,6 +92,7 @@ class GroupState:
     numbers joinings, ownerships and checkpoints. ``checkpoints`` has those under way and some
     completed ones, in the order of their beginning; ``last`` is the last completed one that was
     not silent. ``former`` are streams that an earlier generation held and this one does not.
+    ``query`` is the number of the last streaming query that joined; of older ones nothing counts.
     """
 
     group: str
@@ -109,6 +110,7 @@ class GroupState:
     checkpoints: tuple[Checkpoint, ...] = ()
     last: Checkpoint | None = None
     former: frozenset[str] = frozenset()
+    query: int = 0
 
     @property
     def held(self) -> frozenset[str]:

@@ -166,9 +166,9 @@ class _Plan:
         self._now_ms = max(clock_ms, view.timestamp_ms)
         self._policy = view.record.configuration.retention
         self._past = Past(stream, view)
+        self._ages = dict[StreamCut, float]()
         self._idle = [s for s in view.subscribers if self._is_idle(s)]
         self._bounds = self._bounds_of(view)
-        self._ages = dict[StreamCut, float]()
         self._sizes = {(s, view.record.head[s]): b for s, b in view.record.head_sizes.items()}
         for record in view.subscribers:
             if record.bound is not None:
@@ -183,7 +183,13 @@ class _Plan:
         if self._options.expire_ms is None or not self._is_active or self._policy is None:
             return False
         seen_ms = max(record.since_ms, record.published_ms or 0)
-        return self._now_ms - seen_ms > self._options.expire_ms
+        if self._now_ms - seen_ms <= self._options.expire_ms:
+            return False
+        if record.bound is None:
+            return True
+        # Who has read everything has nothing to publish, and may be as alive as anybody.
+        cut = raised(self._view, record.bound.cut(self._view.stream, self._view.life))
+        return 1_000 * self._age(cut) > self._options.expire_ms
 
     def _bounds_of(self, view: StreamView) -> dict[str, StreamCut]:
         """Return where the subscribers are that hold data, never below the head."""

@@ -43,7 +43,8 @@ def _acknowledge(record: Record) -> None:
     assert reading is not None
     assert reading.group is not None
     cuts = {name: offset.cut for name, offset in decode(record).items()}
-    StreamManager(reading.root).reader_group(reading.group).acknowledge(reading.generation, cuts)
+    group = StreamManager(reading.root).reader_group(reading.group)
+    group.acknowledge(reading.generation, cuts, reading.query)
 
 
 class Acknowledger(StreamingQueryListener):

@@ -11,6 +11,8 @@ import contextlib
 import time
 from collections.abc import Callable
 
+from pravega_spark.engine import cuts
+from pravega_spark.engine.stream import open_stream
 from pravega_spark.errors import (
     ConfigMismatch,
     InvalidOption,
@@ -41,9 +43,9 @@ class Membership:
         self._settings, self._name, self._clock = settings, name, clock
         self._manager = StreamManager(settings.root)
         self._member: QueryMember | None = None
-        self._generation = 0
-        self._told: Cuts | None = None
         self._due = 0.0
+        self.reading = Reading(settings.root)
+        """What the query's offsets tell of it: its group too, once it has joined."""
 
     def places(self) -> Cuts | None:
         """Join the group and return where it is; None if there is none yet.
@@ -59,20 +61,79 @@ class Membership:
         assert self._member is not None
         return dict(self._member.cuts())
 
-    def begin(self, cuts: Cuts) -> None:
-        """Join the group, which is created at these cuts if there is none yet."""
-        if self.places() is not None:
-            return
-        mode = self._settings.group_mode or "observer"
-        with contextlib.suppress(ConfigMismatch):  # somebody was faster: theirs is as good
-            self._manager.create_reader_group(self._name, cuts, retention=MODES[mode])
-        self._join(self._manager.reader_group(self._name))
-
-    def _join(self, group: ReaderGroup) -> None:
+    def _join(self, group: ReaderGroup) -> QueryMember:
         self._check(group.configuration)
-        self._member = group.join_query()
-        self._generation = self._member.generation
-        self._told, self._due = None, self._clock()
+        member = self._member = group.join_query()
+        root, self._due = self._settings.root, self._clock()
+        self.reading = Reading(root, self._name, member.generation, member.number)
+        return member
+
+    def check(self, start: Offsets, reading: Reading | None) -> None:
+        """Take part in the group from an offset on, which may be of an earlier run.
+
+        A group that does not exist is created there. Raises ReinitializationRequired if it was
+        reset or deleted since the offset was made, or another query took it over; InvalidOption
+        if the query never read what the group has still to read.
+        """
+        is_ours = reading is not None and reading.group == self._name
+        member = self._member or self._enter(start, is_ours=is_ours)
+        member.check()
+        if is_ours and reading is not None and reading.generation != member.generation:
+            self.leave()
+            raise ReinitializationRequired(
+                f"reader group {self._name} was reset: the query's checkpoint is of generation "
+                f"{reading.generation}, the group is in generation {member.generation}. "
+                "Start the query with a new checkpoint folder to go on where the group is."
+            )
+
+    def _enter(self, start: Offsets, *, is_ours: bool) -> QueryMember:
+        """Join the group, or create it."""
+        self._check_streams(start)
+        if self.places() is not None:
+            assert self._member is not None
+            if not is_ours:
+                self._check_origins(start, self._member)
+            return self._member
+        if is_ours:
+            raise ReinitializationRequired(
+                f"reader group {self._name} was deleted, and with it the position of the query. "
+                "Start the query with a new checkpoint folder, which begins where the start "
+                "options say, or without readerGroup."
+            )
+        mode = self._settings.group_mode or "observer"
+        starts = {name: self._clipped(name, start) for name in self._settings.streams}
+        with contextlib.suppress(ConfigMismatch):  # somebody was faster: theirs is as good
+            self._manager.create_reader_group(self._name, starts, retention=MODES[mode])
+        return self._join(self._manager.reader_group(self._name))
+
+    def _clipped(self, name: str, start: Offsets) -> StreamCut:
+        """Return where a group that is created begins: nothing was promised below the head."""
+        if name not in start:
+            return StreamCut.EARLIEST
+        return cuts.clip_to_head(open_stream(self._settings.root, name).view(), start[name].cut)[0]
+
+    def _check_streams(self, start: Offsets) -> None:
+        strange = sorted(set(start) - set(self._settings.streams))
+        if strange:
+            raise InvalidOption(
+                f"option readerGroup={self._name}: the query's checkpoint has a place in "
+                f"{', '.join(strange)}, which it does not name any more. Name the same streams as "
+                "before, or start with a new checkpoint folder."
+            )
+
+    def _check_origins(self, start: Offsets, member: QueryMember) -> None:
+        """Raise InvalidOption if the query began after the group's place: a gap nobody has read."""
+        for name, offset in start.items():
+            place, view = member.cuts()[name], open_stream(self._settings.root, name).view()
+            if place.life != offset.life or cuts.equal_or_after(view, place, offset.origin):
+                continue
+            self.leave()
+            raise InvalidOption(
+                f"option readerGroup={self._name}: the query's checkpoint began at {offset.origin} "
+                f"of {name}, but the group is at {place}, and what lies between it has still to "
+                "read. Start with a new checkpoint folder to go on where the group is, or reset "
+                "the group to where the checkpoint began."
+            )
 
     def _check(self, configuration: ReaderGroupConfiguration) -> None:
         """Raise InvalidOption if the group that exists is not one for this query."""
@@ -99,30 +160,6 @@ class Membership:
                 "is, or reset the group to another configuration."
             )
 
-    def reading(self) -> Reading:
-        """Return what the query's offsets tell of it, once it has joined."""
-        return Reading(self._settings.root, self._name, self._generation)
-
-    def check(self, start: Offsets, reading: Reading | None) -> None:
-        """Join where an offset of an earlier run says, and check that the query may go on there.
-
-        Raises ReinitializationRequired if the group was reset since then, or another query took
-        it over.
-        """
-        existed = self._member is not None or self.places() is not None
-        if not existed:
-            self.begin({name: offset.cut for name, offset in start.items()})
-        assert self._member is not None
-        self._member.check()
-        if reading is None or reading.group != self._name or not existed:
-            return
-        if reading.generation != self._member.generation:
-            raise ReinitializationRequired(
-                f"reader group {self._name} was reset: the query's checkpoint is of generation "
-                f"{reading.generation}, the group is in generation {self._member.generation}. "
-                "Start the query with a new checkpoint folder to go on where the group is."
-            )
-
     def finished(self, done: Offsets, *, last: bool = False) -> None:
         """Tell the group that all before ``done`` is done, at most once in the interval.
 
@@ -132,12 +169,7 @@ class Membership:
         now = self._clock()
         if now < self._due and not last:
             return
-        cuts = {name: offset.cut for name, offset in done.items()}
-        if cuts == self._told:
-            self._member.look()
-        else:
-            self._member.finished(cuts)
-            self._told = cuts
+        self._member.finished({name: offset.cut for name, offset in done.items()})
         self._due = now + self._settings.group_interval_ms / 1_000
         if last:
             self.leave()

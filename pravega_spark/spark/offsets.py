@@ -2,8 +2,8 @@
 
 Spark keeps an offset as text and compares texts, so one function builds them all::
 
-    {"v": 1, "root": "s3://bucket/streams", "group": {"name": "nyc/dashboards", "generation": 0},
-     "streams": {"nyc/flights": {"id": "5f..", "life": 1,
+    {"v": 1, "root": "s3://bucket/streams", "group": {"name": "nyc/dashboards", "generation": 0,
+     "query": 7}, "streams": {"nyc/flights": {"id": "5f..", "life": 1,
         "origin": {"0#0": 0}, "cut": {"0#0": 120}}}}
 
 ``origin`` is where the query began. A source that is asked for its first offset once more, after a
@@ -49,11 +49,15 @@ Offsets = Mapping[str, StreamOffset]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Under which root a query reads, and its reader group with the generation, if it has one."""
+    """Under which root a query reads, and its reader group, if it has one.
+
+    With the group's generation, and the number under which the query has joined.
+    """
 
     root: str
     group: str | None = None
     generation: int = 0
+    query: int = 0
 
 
 def encode(offsets: Offsets, reading: Reading | None = None) -> dict[str, Any]:
@@ -62,7 +66,11 @@ def encode(offsets: Offsets, reading: Reading | None = None) -> dict[str, Any]:
     if reading is not None:
         record["root"] = reading.root
         if reading.group is not None:
-            record["group"] = {"name": reading.group, "generation": reading.generation}
+            record["group"] = {
+                "name": reading.group,
+                "generation": reading.generation,
+                "query": reading.query,
+            }
     record["streams"] = {
         name: {
             "id": offset.stream_id,
@@ -109,4 +117,4 @@ def reading_of(record: Mapping[str, Any]) -> Reading | None:
     group = record.get("group")
     if group is None:
         return Reading(record["root"])
-    return Reading(record["root"], group["name"], group["generation"])
+    return Reading(record["root"], group["name"], group["generation"], group["query"])

@@ -22,11 +22,15 @@ from pravega_spark.spark.settings import ReadSettings
 
 logger = logging.getLogger(__name__)
 
-START_AGAIN = (
-    "Events that the query has still to read are gone. Set failOnDataLoss to false to go on at the "
-    "head, or start again with a new checkpoint."
-)
-"""What to do about lost events, for errors."""
+
+def start_again(group: str | None) -> str:
+    """Tell what to do about lost events, for errors of a query in that reader group."""
+    reset = "" if group is None else f"reset reader group {group} to StreamCut.EARLIEST and "
+    return (
+        "Events that the query has still to read are gone. Set failOnDataLoss to false to go on "
+        f"at the head, or {reset}start again with a new checkpoint."
+    )
+
 
 TAIL_SECONDS = 1.0
 """On remote storage the tail is looked up at most this often; a local look costs microseconds."""
@@ -103,12 +107,26 @@ class Progress:
     def _begin(self, name: str, places: Mapping[str, StreamCut] | None) -> StreamOffset:
         known, view = self.known(name)
         if places is not None:
-            view.check_life(places[name].life)
-            return StreamOffset(view.record.stream_id, places[name], places[name])
+            place = self._of_this_life(name, view, places[name])
+            return StreamOffset(view.record.stream_id, place, place)
         cut = starting(
             self.settings.starting, "latest", self.settings.no_event_after, known.stream, view
         )
         return StreamOffset(view.record.stream_id, cut, cut)
+
+    def _of_this_life(self, name: str, view: StreamView, place: StreamCut) -> StreamCut:
+        """Return the group's place in a stream, or the head if that is allowed."""
+        if place.life == view.life:
+            return place
+        error = StaleIdentity(
+            f"stream {name} was deleted and created again: reader group {self.settings.group} is "
+            f"in life {place.life} of it, and now it is in life {view.life}. Reset the group, or "
+            "set failOnDataLoss to false to go on at the head."
+        )
+        if self.settings.fail_on_data_loss:
+            raise error
+        logger.warning("failOnDataLoss=false: %s", error)
+        return view.head
 
     # How far it may go
 
@@ -196,7 +214,7 @@ class Progress:
         if not lost:
             return start
         if self.settings.fail_on_data_loss:
-            raise TruncatedData(f"{_told(view, lost)}. {START_AGAIN}")
+            raise TruncatedData(f"{_told(view, lost)}. {start_again(self.settings.group)}")
         report_lost(view, lost)
         return replace(start, cut=clipped)
 

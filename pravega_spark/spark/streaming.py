@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from pravega_spark.model import SegmentRange, StreamCut
 from pravega_spark.spark.membership import Membership
 from pravega_spark.spark.offsets import Reading, StreamOffset, decode, encode, reading_of
 from pravega_spark.spark.partitions import by_key, counts, read_events
-from pravega_spark.spark.progress import START_AGAIN, Places, Progress, report_lost
+from pravega_spark.spark.progress import Places, Progress, report_lost, start_again
 from pravega_spark.spark.settings import ReadSettings
 
 
@@ -63,7 +64,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _encode(self, offsets: Places) -> dict[str, Any]:
         membership = self.membership
-        reading = Reading(self.settings.root) if membership is None else membership.reading()
+        reading = Reading(self.settings.root) if membership is None else membership.reading
         return encode(offsets, reading)
 
     def initialOffset(self) -> dict[str, Any]:
@@ -72,10 +73,8 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Spark asks again after a crash in the first batch.
         """
         membership = self.membership
-        places = self.progress.initial(None if membership is None else membership.places())
-        if membership is not None:
-            membership.begin({name: offset.cut for name, offset in places.items()})
-        return self._encode(places)
+        places = None if membership is None else membership.places()
+        return self._encode(self.progress.initial(places))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the strongest of the limits; the others are combined with it in latestOffset."""
@@ -114,13 +113,12 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the micro-batch as ranges of segments, with the chunks that hold them."""
         begin, until = decode(start), decode(end)
+        begun = {name: _begin_of(begin.get(name), offset) for name, offset in until.items()}
         if self.membership is not None:
-            self.membership.check(begin, reading_of(end))
+            self.membership.check(begun, reading_of(end))
         found: list[tuple[StreamView, SegmentRange, list[ChunkRef]]] = []
         for name, offset in until.items():
-            before = begin.get(name)
-            cut = offset.origin if before is None else before.begin_of(offset)
-            found += self._ranges(name, cut, offset)
+            found += self._ranges(name, begun[name].cut, offset)
         shares = counts([rng for _, rng, _ in found], self.settings.min_partitions)
         planned: list[InputPartition] = []
         for (view, rng, refs), count in zip(found, shares, strict=True):
@@ -144,7 +142,13 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if cuts.equal_or_after(view, begin, end):
             return []
         ranges = cuts.ranges_between(view, begin, end)
-        return [(view, rng, _chunks(stream, rng)) for rng in ranges]
+        return [(view, rng, self._chunks(stream, rng)) for rng in ranges]
+
+    def _chunks(self, stream: Stream, rng: SegmentRange) -> list[ChunkRef]:
+        try:
+            return stream.chunks(rng)
+        except TruncatedData as error:
+            raise TruncatedData(f"{error} {start_again(self.settings.group)}") from None
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's events as Arrow batches; runs in a task."""
@@ -159,8 +163,6 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._membership.leave()
 
 
-def _chunks(stream: Stream, rng: SegmentRange) -> list[ChunkRef]:
-    try:
-        return stream.chunks(rng)
-    except TruncatedData as error:
-        raise TruncatedData(f"{error} {START_AGAIN}") from None
+def _begin_of(start: StreamOffset | None, end: StreamOffset) -> StreamOffset:
+    """Return where a batch begins in one stream; a new one begins at its origin."""
+    return replace(end, cut=end.origin if start is None else start.begin_of(end))

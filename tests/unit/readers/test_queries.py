@@ -11,14 +11,18 @@ from pravega_spark.config import RetentionPolicy, ScalingPolicy, StreamConfigura
 from pravega_spark.engine import lifecycle
 from pravega_spark.engine.processes import identity, is_gone
 from pravega_spark.engine.store.fault_plans import Rule
-from pravega_spark.errors import IllegalState, ReinitializationRequired, StoreError
+from pravega_spark.errors import IllegalState, InvalidInput, ReinitializationRequired, StoreError
 from pravega_spark.model import StreamCut
+from pravega_spark.readers import queries
 from pravega_spark.readers.group import ReaderGroup
 from pravega_spark.readers.leases import Sign
 from pravega_spark.readers.queries import LEASE_MS, QUERY, QueryMember
+from pravega_spark.retention.run import Options, act
 from pravega_spark.retention.subscribers import listed
 from tests.support import scale
 from tests.unit.readers.grouped import NAME, World
+
+BY_CONSUMPTION = StreamConfiguration(ScalingPolicy.fixed(1), RetentionPolicy.by_consumption())
 
 
 @pytest.fixture
@@ -105,8 +109,7 @@ def test_streams_let_go_what_a_subscribing_query_has_finished(
     retention: str, stack: ExitStack
 ) -> None:
     world = World()
-    policy = StreamConfiguration(ScalingPolicy.fixed(1), RetentionPolicy.by_consumption())
-    lifecycle.update(world.stream, policy)
+    lifecycle.update(world.stream, BY_CONSUMPTION)
     world.write(20)
     group = world.created(retention=retention)
     before = published(world)
@@ -125,6 +128,37 @@ def test_what_was_not_told_to_the_streams_is_told_by_the_next_batch(stack: ExitS
     assert published(world) == {0: 0}
     query.finished(place(world, {0: 5}))
     assert published(world) == {0: 5}
+
+
+def test_query_that_was_expired_is_told_to_whoever_reads_logs(
+    stack: ExitStack, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    lifecycle.update(world.stream, BY_CONSUMPTION)
+    group = world.created(retention="automatic")
+    query = joined(group, stack)
+    world.write(20)
+    world.runtime.sleep(60)
+    act(world.stream, Options(expire_ms=1_000, sweep=False))
+    assert listed(world.stream.view()) == []
+    query.finished(place(world, {0: 5}))
+    query.finished(place(world, {0: 6}))
+    (line,) = [r.message for r in caplog.records if "keeps nothing" in r.message]
+    assert "reader group s/g" in line
+    group.reset()
+    assert published(world) == {0: 6}
+
+
+def test_idle_query_tells_what_the_streams_have_not_heard(stack: ExitStack) -> None:
+    world = World()
+    world.write(20)
+    group = world.created(retention="automatic")
+    query = joined(group, stack)
+    cut = place(world, {0: 5})
+    query.finished(cut)
+    asked = group.generate_stream_cuts()
+    query.finished(cut)
+    assert asked.result(timeout=0).stream_cuts == cut
 
 
 def test_query_answers_the_checkpoints_that_others_ask_for(stack: ExitStack) -> None:
@@ -153,10 +187,29 @@ def test_dead_query_is_waited_for_and_told_that_it_was_taken_over(stack: ExitSta
     assert second.cuts() == place(world, {0: 5})
     with pytest.raises(ReinitializationRequired, match="another query took it over"):
         first.check()
+    first.leave()
+    assert world.group().online_readers() == [QUERY], "who was taken over takes nothing along"
+    second.look()
     with pytest.raises(ReinitializationRequired):
         first.finished(place(world, {0: 20}))
     assert world.group().stream_cuts() == place(world, {0: 5})
     second.finished(place(world, {0: 6}))
+
+
+def test_query_that_wakes_up_too_late_leaves_the_lease_to_its_successor(
+    stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    group = world.created()
+    first = joined(group, stack)
+    second = joined(world.group(), stack)
+    monkeypatch.setattr(queries, "_SIGNS_OF_LEASE", 1e6)
+    first._live()  # what its thread does
+    sign = group._leases.sign(QUERY)
+    assert sign is not None
+    assert sign.number == second.number
+    with pytest.raises(ReinitializationRequired):
+        first.check()
 
 
 def test_living_query_keeps_others_out(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +236,7 @@ def test_query_whose_process_has_ended_is_not_waited_for(stack: ExitStack) -> No
     process = identity(child.pid)
     assert not is_gone(process)
     child.communicate(b"\n")
-    group._leases.extend(QUERY, Sign(first._number, {}, process))
+    group._leases.extend(QUERY, Sign(first.number, {}, process))
     began = world.runtime.monotonic()
     joined(world.group(), stack)
     assert world.runtime.monotonic() == began
@@ -215,7 +268,7 @@ def test_reader_without_a_lease_is_not_waited_for() -> None:
     group = world.created()
     with (
         group.create_reader("r", lease=None),
-        pytest.raises(IllegalState, match="read by r, which is in it without a lease"),
+        pytest.raises(IllegalState, match="read by r, whose lease is too long to wait for"),
     ):
         world.group().join_query()
 
@@ -258,7 +311,7 @@ def test_last_batch_is_acknowledged_for_a_query_that_ended() -> None:
     group = world.created(retention="automatic")
     with ExitStack() as stack:
         joined(group, stack).finished(place(world, {0: 5}))
-    assert world.group().acknowledge(0, place(world, {0: 15}))
+    assert world.group().acknowledge(0, place(world, {0: 15}), group.state().query)
     assert published(world) == {0: 15}
     assert not group.acknowledge(0, place(world, {0: 15})), "known"
     assert not group.acknowledge(0, place(world, {0: 7})), "behind"
@@ -274,9 +327,45 @@ def test_acknowledgement_leaves_segments_with_a_living_query(stack: ExitStack) -
     query = joined(group, stack)
     scale(world.stream, [0], [(0.0, 0.5), (0.5, 1.0)])
     world.write(20)
-    assert group.acknowledge(0, {NAME: world.stream.view().tail})
+    assert group.acknowledge(0, {NAME: world.stream.view().tail}, query.number)
     assert group.distribution() == {QUERY: 2, None: 0}
     query.finished({NAME: world.stream.view().tail})
+
+
+def test_what_is_said_for_a_query_counts_no_more_when_another_has_joined() -> None:
+    world = World()
+    world.write(20)
+    group = world.created()
+    with ExitStack() as stack:
+        first = joined(group, stack)
+    with ExitStack() as stack:
+        second = joined(group, stack)
+        second.finished(place(world, {0: 5}))
+        assert not group.acknowledge(0, place(world, {0: 15}), first.number)
+        with pytest.raises(IllegalState, match="is read by streaming-query, which say by thems"):
+            group.acknowledge(0, place(world, {0: 15}))
+    assert not group.acknowledge(0, place(world, {0: 15}), first.number)
+    assert group.stream_cuts() == place(world, {0: 5})
+    assert group.acknowledge(0, place(world, {0: 15}), second.number)
+
+
+def test_stream_that_is_gone_or_in_another_life_does_not_stop_the_query(
+    stack: ExitStack, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(names=(NAME, "s/u"))
+    world.write(20)
+    world.write(20, "s/u")
+    group = world.created()
+    query = joined(group, stack)
+    other = world.streams["s/u"]
+    old = other.view().tail
+    lifecycle.seal(other)
+    lifecycle.delete(other)
+    query.finished(place(world, {0: 5}) | {"s/u": old})
+    assert group.state().cut(NAME) == place(world, {0: 5})[NAME]
+    assert "keeps no place in s/u any more, until it is reset" in caplog.text
+    with pytest.raises(InvalidInput, match="s/g does not read s/v; it reads s/t, s/u"):
+        query.finished({"s/v": StreamCut("s/v", 1, {0: 1})})
 
 
 def test_readers_say_by_themselves_how_far_they_are() -> None:

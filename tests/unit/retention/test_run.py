@@ -242,6 +242,21 @@ def test_idle_subscribers_expire_only_if_asked_and_it_is_told_and_recorded() -> 
     assert [s.group for s in stream.view().subscribers] == ["s/here"]
 
 
+def test_a_subscriber_that_has_read_everything_is_not_idle() -> None:
+    stream = made(RetentionPolicy.by_consumption())
+    subscribe(stream, "s/quiet", 0)
+    tail = stream.view().tail
+    publish(stream, "s/quiet", 0, tail)
+    options = replace(NO_SWEEP, expire_ms=30 * MINUTE_MS)
+    stream.runtime.sleep(3_600)
+    assert decide(stream, options).idle == ()
+    write(stream, [("k", b"unread")])
+    stream.runtime.sleep(60)
+    assert decide(stream, options).idle == (), "an event has waited for a minute only"
+    stream.runtime.sleep(3_600)
+    assert decide(stream, options).idle == ("s/quiet",)
+
+
 def test_an_idle_subscriber_alone_expires_without_a_truncation() -> None:
     stream = made(RetentionPolicy.by_consumption())
     subscribe(stream, "s/gone", 0)

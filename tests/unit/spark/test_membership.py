@@ -37,9 +37,9 @@ class Query:
         assert self.settings.group is not None
         self.member = Membership(self.settings, self.settings.group, lambda: self.now)
 
-    def at(self, offset: int) -> dict[str, StreamOffset]:
-        cut = StreamCut("s/a", 1, {0: offset})
-        return {"s/a": StreamOffset("id", cut, cut)}
+    def at(self, offset: int, origin: int = 0) -> dict[str, StreamOffset]:
+        first, cut = (StreamCut("s/a", 1, {0: o}) for o in (origin, offset))
+        return {"s/a": StreamOffset("id", first, cut)}
 
     def cuts(self, offset: int) -> dict[str, StreamCut]:
         return {name: place.cut for name, place in self.at(offset).items()}
@@ -60,14 +60,12 @@ def test_group_is_made_where_the_query_begins_and_found_where_it_was(
     manager: StreamManager, query: Query
 ) -> None:
     assert query.member.places() is None
-    query.member.begin(query.cuts(5))
+    query.member.check(query.at(5), None)
     assert lag(manager) == 15
     query.member.finished(query.at(9))
     query.member.leave()
     again = Query(manager, startingOffsets="latest")
     assert again.member.places() == query.cuts(9)
-    again.member.begin(again.cuts(20))
-    assert again.member.places() == query.cuts(9), "a group that exists stays where it is"
     again.member.leave()
 
 
@@ -76,13 +74,47 @@ def test_group_of_a_query_with_a_checkpoint_is_made_where_that_is(
 ) -> None:
     query.member.check(query.at(7), None)
     assert lag(manager) == 13
-    assert query.member.reading() == Reading(manager.root, GROUP, 0)
+    assert query.member.reading == Reading(manager.root, GROUP, 0, 1)
+
+
+def test_group_is_not_moved_over_what_its_query_never_read(
+    manager: StreamManager, query: Query
+) -> None:
+    manager.create_reader_group(GROUP, {"s/a": query.cuts(5)["s/a"]})
+    for reading in (None, Reading(manager.root, "s/other", 0, 1)):
+        with pytest.raises(InvalidOption, match="what lies between it has still to read"):
+            query.member.check(query.at(15, origin=8), reading)
+        assert manager.reader_group(GROUP).online_readers() == []
+    query.member.check(query.at(15, origin=4), None)
+    query.member.finished(query.at(15, origin=4))
+    assert lag(manager) == 5
+
+
+def test_group_begins_no_lower_than_the_head(manager: StreamManager, query: Query) -> None:
+    manager.truncate_stream("s/a", query.cuts(6)["s/a"])
+    query.member.check(query.at(2), None)
+    assert manager.reader_group(GROUP).stream_cuts() == query.cuts(6)
+    query.member.finished(query.at(2))
+
+
+def test_streams_that_the_checkpoint_lacks_or_has_beyond(manager: StreamManager) -> None:
+    both = Query(manager, stream="", subscribe="s/a,s/b")
+    both.member.check(both.at(5), None)
+    assert {n: dict(c.positions) for n, c in (both.member.places() or {}).items()} == {
+        "s/a": {0: 5},
+        "s/b": {0: 0},
+    }
+    both.member.leave()
+    one = Query(manager, stream="s/b", readerGroup="s/one")
+    with pytest.raises(InvalidOption, match="has a place in s/a, which it does not name any more"):
+        one.member.check(one.at(5), None)
+    assert manager.list_reader_groups("s") == [GROUP]
 
 
 def test_finished_batches_are_told_at_most_once_in_the_interval(
     manager: StreamManager, query: Query
 ) -> None:
-    query.member.begin(query.cuts(0))
+    query.member.check(query.at(0), None)
     query.member.finished(query.at(2))
     query.member.finished(query.at(4))
     assert lag(manager) == 18
@@ -95,8 +127,8 @@ def test_finished_batches_are_told_at_most_once_in_the_interval(
 
 
 def test_checkpoint_of_before_a_reset_is_refused(manager: StreamManager, query: Query) -> None:
-    query.member.begin(query.cuts(0))
-    old = query.member.reading()
+    query.member.check(query.at(0), None)
+    old = query.member.reading
     query.member.finished(query.at(9), last=True)
     manager.reader_group(GROUP).reset(query.cuts(3))
     with pytest.raises(ReinitializationRequired, match="of generation 0, the group is in gener"):
@@ -105,9 +137,9 @@ def test_checkpoint_of_before_a_reset_is_refused(manager: StreamManager, query: 
     query.member.leave()
     manager.delete_reader_group(GROUP)
     again = Query(manager)
-    again.member.check(again.at(9), old)
-    assert lag(manager) == 11, "a group that was deleted is made anew where the checkpoint is"
-    again.member.leave()
+    with pytest.raises(ReinitializationRequired, match="s/g was deleted, and with it the posit"):
+        again.member.check(again.at(9), old)
+    assert manager.list_reader_groups("s") == []
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_offset_survives_sparks_json_letter_for_letter(
     assert json.dumps(encode(backwards)) == text
 
 
-@pytest.mark.parametrize("reading", [None, Reading("/r"), Reading("s3://b/r", "a/g", 3)])
+@pytest.mark.parametrize("reading", [None, Reading("/r"), Reading("s3://b/r", "a/g", 3, 7)])
 def test_offset_tells_whose_it_is(reading: Reading | None) -> None:
     record = json.loads(json.dumps(encode({"a/b": _at(5)}, reading)))
     assert reading_of(record) == reading
