@@ -1,4 +1,4 @@
-# Every target does its own set-up. Knobs: PYTHON (to make .venv with) and ARGS (for demo, test and bench).
+# Every target does its own set-up. Knobs: PYTHON (to make .venv with), ARGS (for demo, test and bench), WORKERS (for test).
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -11,6 +11,8 @@ PYTHON ?= $(shell for python in python3.12 python3.11 python3.10 python3; do \
 	$$python -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 10))' \
 	>/dev/null 2>&1 && echo $$python && break; done)
 ARGS ?=
+# Processes that run tests: each may start a JVM and an S3 server.
+WORKERS ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -35,7 +37,7 @@ demo: setup ## run the demo, jobs/demo.py (ARGS="--help" for its options)
 		--driver-java-options '$(SHORT_LIVED)' jobs/demo.py $(ARGS)
 
 test: lint ## lint, then every test (ARGS="-k name" to choose)
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
 lint: setup ## ruff, mypy, and the layers
 	$(BIN)/ruff check .
