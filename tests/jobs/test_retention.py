@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -238,6 +239,29 @@ def test_two_jobs_at_once_truncate_once(root: Path) -> None:
     assert sum(record["events"] for record in found) == 115
     assert sum(record["sampled"] for record in found) == 3
     assert heads(root) == [70, 45, 0, 0]
+
+
+@pytest.mark.slow
+def test_a_running_job_lets_go_what_is_consumed_meanwhile_and_ends_well_when_told(
+    root: Path,
+) -> None:
+    def wait_for(offset: int) -> None:
+        deadline = time.monotonic() + 200
+        while head(root, READ) != offset:
+            assert time.monotonic() < deadline
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.2)
+
+    process = start("--root", str(root), "--stream", READ, "--interval", "1s")
+    wait_for(45)
+    publish(open_stream(str(root), READ), "s/slow", 0, StreamCut(READ, 1, {0: 60}))
+    wait_for(60)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    found = json.loads(out.splitlines()[-1])
+    assert (found["truncated"], found["events"]) == (2, 60)
+    assert found["rounds"] >= 2
 
 
 @pytest.mark.parametrize(
