@@ -35,7 +35,7 @@ TIME = pa.timestamp("us", "UTC")
 EARLIEST = datetime(1970, 1, 1, 1, tzinfo=timezone.utc)
 LATE_SHARE = 0.02
 """This part of the events, the last ones, comes when the reading query has been stopped."""
-MAX_FEED_FILES = 16
+MAX_FEED_FILES = 12
 MIN_FEED_FILES = 8
 FEED_FILE_ROWS = 2_000
 """A replay has between MIN and MAX files, of at least so many rows where it has them."""

@@ -179,7 +179,7 @@ def read_source(spark: SparkSession, files: Sequence[str]) -> pa.Table:
 
 def read_stream(spark: SparkSession, place: Place) -> pa.Table:
     """Return what the stream holds now, with the place of each event in it."""
-    fields = F.from_json(F.col("event").cast("string"), "_row BIGINT, _sequence BIGINT")
+    numbers = F.json_tuple(F.col("event").cast("string"), "_row", "_sequence")
     return (
         spark.read.format("pravega")
         .option("root", place.root)
@@ -188,10 +188,10 @@ def read_stream(spark: SparkSession, place: Place) -> pa.Table:
             "segment_id",
             "offset",
             F.col("routing_key").alias("key"),
-            fields["_row"].alias("row"),
-            fields["_sequence"].alias("sequence"),
+            numbers.alias("row", "sequence"),
             F.xxhash64("event").alias("digest"),
         )
+        .withColumns({name: F.col(name).cast("bigint") for name in ("row", "sequence")})
         .toArrow()
     )
 
