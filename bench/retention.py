@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Iterator
+from functools import partial
 
 from bench.context import Context
 from bench.data import EVENT_BYTES
 from bench.figures import Figure
-from bench.long_stream import long_stream
+from bench.long_stream import UnsyncedStore, long_stream
 from bench.measure import interleave, percentile, timed
 from bench.registry import benchmark
+from bench.scaling import fleet, job_seconds
 from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration, StreamCut
 from pravega_spark.engine import hygiene, lifecycle
 from pravega_spark.engine.actions import Body
@@ -18,8 +21,15 @@ from pravega_spark.engine.records import SAMPLE_PREFIX, SampleRecord, SizedCut
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream import Stream
 from pravega_spark.engine.truncation import truncate
-from pravega_spark.retention.run import decide
+from pravega_spark.retention.auto import options, rows_of
+from pravega_spark.retention.run import ROW_SCHEMA, decide
 from pravega_spark.retention.subscribers import publish, subscribe
+
+POLICIES = (
+    RetentionPolicy.by_time("10 minutes"),
+    RetentionPolicy.by_size("10 KB"),
+    RetentionPolicy.by_consumption(),
+)
 
 
 def opened(context: Context, name: str) -> Stream:
@@ -78,6 +88,40 @@ def retention_decision(context: Context) -> Iterator[Figure]:
         limited_by="opening; the commits between two samples, for each place that is looked up",
     ).within(at_most=100.0)
     yield from _large(context, name, commits)
+
+
+@benchmark
+def retention_job(context: Context) -> Iterator[Figure]:
+    """The job of retention over streams of 30 commits, as ``jobs/retention.py`` maps them.
+
+    A third each by time, by size and by consumption, with two subscribers; all have to truncate.
+    """
+    root, names = fleet(context, context.size(1_000, 20), "retained")
+    store = UnsyncedStore(root)
+    for number, name in enumerate(names):
+        stream = Stream(store, name)
+        stream.log.maintain = None
+        view = stream.view()
+        lifecycle.update(stream, StreamConfiguration(ScalingPolicy.fixed(2), POLICIES[number % 3]))
+        for group, part in (("bench/slow", 2), ("bench/fast", 1)):
+            tail = {s: offset // part for s, offset in view.tail.positions.items()}
+            subscribe(stream, group, 0)
+            publish(stream, group, 0, StreamCut(name, view.life, tail))
+    os.sync()  # so that no measurement pays for this
+    work = partial(rows_of, options=options(), dry_run=False, limit_seconds=600.0)
+    floor, first, again, rows = job_seconds(context, root, names, work, ROW_SCHEMA)
+    truncated = sum(row["version"] is not None for row in rows)
+    assert truncated == len(names), f"{truncated} of {len(names)} streams were truncated"
+    yield Figure(
+        f"jobs/retention.py over {len(names):,} streams, two cores",
+        first,
+        "s",
+        "the same job without work",
+        floor,
+        first / floor,
+        note=f"with {truncated:,} truncations, samples and sweeps; the next round {again:.1f} s",
+        limited_by="opening the streams, and the fsyncs of truncations and samples",
+    ).within(at_most=60.0)
 
 
 def _large(context: Context, name: str, commits: int) -> Iterator[Figure]:

@@ -41,9 +41,9 @@ class Past(Runtime):
         return super().now_ms() - self.back_ms
 
 
-def fleet(context: Context, count: int) -> tuple[str, list[str]]:
+def fleet(context: Context, count: int, folder: str = "fleet") -> tuple[str, list[str]]:
     """Return the root and the names of so many streams that were written for half an hour."""
-    root = str(context.folder / "fleet")
+    root = str(context.folder / folder)
     store = UnsyncedStore(root)
     clock = Past(30 * 60_000)
     manager = StreamManager(root, runtime=clock)
@@ -110,24 +110,9 @@ def _read(store: LocalStore, name: str) -> None:
 
 def _job(context: Context, root: str, names: list[str]) -> Iterator[Figure]:
     """The same on executors, with the scales that follow; beside a job that does no work."""
-    from pravega_spark.spark.fleet import map_streams
-
     scaling = partial(rows_of, pace=PACE, dry_run=False, use_keys=False)
-    found: dict[str, list[dict[str, Any]]] = {}
-
-    def run(name: str, work: Any) -> float:
-        begun = time.perf_counter()
-        frame = map_streams(context.spark, root, names, work, ROW_SCHEMA)
-        found[name] = frame.toArrow().to_pylist()
-        return time.perf_counter() - begun
-
-    run("warm", nothing)
-    floor = run("floor", nothing)
-    first = run("first", scaling)
-    again = run("again", scaling)
-    errors = [row["error"] for row in found["first"] if row["error"] is not None]
-    assert not errors, errors[:3]
-    splits = sum(row["epoch"] is not None for row in found["first"])
+    floor, first, again, rows = job_seconds(context, root, names, scaling, ROW_SCHEMA)
+    splits = sum(row["epoch"] is not None for row in rows)
     yield Figure(
         f"auto-scale decision over {len(names):,} streams",
         first,
@@ -138,3 +123,25 @@ def _job(context: Context, root: str, names: list[str]) -> Iterator[Figure]:
         note=f"with {splits:,} splits committed; the next round {again:.1f} s",
         limited_by="the decisions themselves and the fsyncs of the splits, on two cores",
     ).within(at_most=60.0)
+
+
+def job_seconds(
+    context: Context, root: str, names: list[str], work: Any, schema: Any
+) -> tuple[float, float, float, list[dict[str, Any]]]:
+    """Return how long a job takes without work, first and again, and the rows of the first."""
+    from pravega_spark.spark.fleet import map_streams
+
+    found: list[list[dict[str, Any]]] = []
+
+    def run(work: Any) -> float:
+        begun = time.perf_counter()
+        frame = map_streams(context.spark, root, names, work, schema)
+        found.append(frame.toArrow().to_pylist())
+        return time.perf_counter() - begun
+
+    run(nothing)  # warm
+    floor, first, again = run(nothing), run(work), run(work)
+    rows = found[2]
+    errors = [row["error"] for row in rows if row["error"] is not None]
+    assert not errors, errors[:3]
+    return floor, first, again, rows

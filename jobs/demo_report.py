@@ -156,7 +156,7 @@ def _steps(run: Run) -> list[tuple[str, str, str]]:
         ),
         (
             "retain",
-            "jobs/retention.py: consumed by all subscribers, and gone",
+            "jobs/retention.py: consumed by all, and gone (the closing event, too)",
             f"{run.retained.truncated_events:,} events",
         ),
         *(

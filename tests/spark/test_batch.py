@@ -143,7 +143,7 @@ def test_application_version_is_skipped_the_second_time(
     ("options", "message"),
     [
         ({"startingOffset": "earliest"}, "did you mean startingOffsets"),
-        ({"readerGroup": "g"}, "readergroup is not available in this version"),
+        ({"badRecords": "dlq"}, "badrecords is not available in this version"),
         ({"columns": "color"}, "the columns are scope, stream"),
     ],
 )

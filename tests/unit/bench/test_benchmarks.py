@@ -20,6 +20,7 @@ SPARK = {
     "frame_write",
     "stream_to_stream",
     "reader_group_overhead",
+    "retention_job",
     "streaming_backlog",
 }
 PLAIN = sorted(set(benchmarks()) - SPARK)
