@@ -20,7 +20,14 @@ from pravega_spark.cli.sync import sync
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.stream import open_stream
 from pravega_spark.model import segment_text
-from pravega_spark.readers.description import GroupVersion, SegmentStanding, find, look_up, standing
+from pravega_spark.readers.description import (
+    GroupVersion,
+    SegmentStanding,
+    find,
+    look_up,
+    said,
+    standing,
+)
 from pravega_spark.retention.explain import size_text, time_text
 
 
@@ -115,8 +122,8 @@ def describe(groups: Sequence[str], summary: bool, root: str | None, output: str
 def _described(store: Store, name: str) -> tuple[GroupVersion, list[SegmentStanding]]:
     found = look_up(store, name)
     opened = partial(open_stream, store)
-    streams = sorted(found.state.lives)
-    return found, [s for name in streams for s in standing(found.state, name, opened)]
+    state = said(store, found.state)
+    return found, [s for name in sorted(state.lives) for s in standing(state, name, opened)]
 
 
 def _total(segments: Iterable[SegmentStanding]) -> tuple[int, int, float]:

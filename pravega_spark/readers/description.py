@@ -11,6 +11,7 @@ from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.engine.synchronizer import Synchronizer
 from pravega_spark.errors import NoSuchReaderGroup, NoSuchStream, StaleIdentity
 from pravega_spark.readers.group import group_path
+from pravega_spark.readers.leases import Leases
 from pravega_spark.readers.rows import GroupCodec
 from pravega_spark.readers.state import GroupState, Key, Phase
 
@@ -28,8 +29,8 @@ class GroupVersion:
 class SegmentStanding:
     """A segment of a group: who has it, how far it is read, and how much of it is unread.
 
-    ``place`` is assigned, unassigned, future or completed. ``offset`` is what was recorded last,
-    None where the group has not come yet. What cannot be told is None, as of a stream that was
+    ``place`` is assigned, unassigned, future or completed. ``offset`` is that of the state, None
+    where the group has not come yet. What cannot be told is None, as of a stream that was
     deleted; ``events``, ``size_bytes`` and ``seconds`` are as in ``lag.SegmentLag``.
     """
 
@@ -62,6 +63,11 @@ def look_up(store: Store, group: str) -> GroupVersion:
     if found is None:
         raise NoSuchReaderGroup(f"reader group {group} does not exist under {store.url}.")
     return found
+
+
+def said(store: Store, state: GroupState) -> GroupState:
+    """Return the state with what its readers last said: newer than what they recorded."""
+    return Leases(store, group_path(state.group)).fresh(state)
 
 
 def standing(

@@ -47,7 +47,7 @@ from pravega_spark.readers.feed import view_of
 from pravega_spark.readers.future import CheckpointFuture, GroupCheckpoint
 from pravega_spark.readers.holds import Holds
 from pravega_spark.readers.lag import GroupLag, lag_of
-from pravega_spark.readers.leases import Leases, Sign, bury, parse_reader_lease_ms
+from pravega_spark.readers.leases import Leases, bury, parse_reader_lease_ms, recorded
 from pravega_spark.readers.notifications import Notification, watch
 from pravega_spark.readers.position import Position
 from pravega_spark.readers.queries import QueryMember, acknowledge
@@ -69,14 +69,6 @@ def _first_phase(configuration: ReaderGroupConfiguration) -> Phase:
     """Return how a group begins: at once, or with its streams to be told first."""
     observes = configuration.retention is GroupRetention.NONE
     return Phase.ACTIVE if observes else Phase.CHANGING
-
-
-def _recorded(state: GroupState, reader: str, said: Sign | None) -> GroupState:
-    """Return the state with what a reader last said recorded, if that is of this joining."""
-    member = state.readers.get(reader)
-    if member is None or said is None or said.number != member.number:
-        return state
-    return members.record(state, reader, said.number, said.held)
 
 
 class ReaderGroup:
@@ -407,7 +399,7 @@ class ReaderGroup:
         def generator(newest: GroupState) -> tuple[GroupState | None, bool]:
             if reader_id not in newest.readers:
                 return None, False
-            return members.offline(_recorded(newest, reader_id, said), reader_id, offsets), True
+            return members.offline(recorded(newest, reader_id, said), reader_id, offsets), True
 
         return self.sync.update("READER OFFLINE", generator, {"reader": reader_id})
 
@@ -492,11 +484,7 @@ class ReaderGroup:
 
         Recorded is also what each reader last said, at most a third of its lease ago.
         """
-        state = self.state()
-        readers = list(state.readers)
-        signs = self.runtime.each(self._leases.sign, readers)
-        for reader, said in zip(readers, signs, strict=True):
-            state = _recorded(state, reader, said)
+        state = self._leases.fresh(self.state(), self.runtime)
         return lag_of(state, {stream: self._streams(stream) for stream in state.lives})
 
     def notifications(

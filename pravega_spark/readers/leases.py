@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pravega_spark.config import parse_duration_ms
 from pravega_spark.engine.actions import to_json
 from pravega_spark.engine.processes import is_gone
+from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.synchronizer import Synchronizer
 from pravega_spark.errors import InvalidConfiguration
@@ -136,12 +137,27 @@ class Leases:
         named = ((entry.key.rpartition("/")[2], entry.modified_ms) for entry in listed)
         return {name.removesuffix(".json"): at for name, at in named if name != _CLOCK}
 
+    def fresh(self, state: GroupState, runtime: Runtime = SYSTEM) -> GroupState:
+        """Return the state with what its readers last said recorded in it."""
+        readers = list(state.readers)
+        for reader, said in zip(readers, runtime.each(self.sign, readers), strict=True):
+            state = recorded(state, reader, said)
+        return state
+
     def sign(self, reader: str) -> Sign | None:
         """Return what a reader last said, or None."""
         try:
             return decode_sign(self._store.get(self._key(reader)))
         except FileNotFoundError:
             return None
+
+
+def recorded(state: GroupState, reader: str, said: Sign | None) -> GroupState:
+    """Return the state with what a reader last said recorded, if that is of this joining."""
+    member = state.readers.get(reader)
+    if member is None or said is None or said.number != member.number:
+        return state
+    return members.record(state, reader, said.number, said.held)
 
 
 def bury(

@@ -394,8 +394,9 @@ def _reader_group(store: Store, found: GroupVersion, streams: Sequence[str]) -> 
 
 
 def _lag(store: Store, found: GroupVersion, streams: Sequence[str]) -> Iterator[Row]:
+    state = description.said(store, found.state)
     for stream in streams:
-        for segment in description.standing(found.state, stream, partial(open_stream, store)):
+        for segment in description.standing(state, stream, partial(open_stream, store)):
             yield {
                 "group": found.state.group,
                 **_name(stream),

@@ -130,6 +130,22 @@ def test_a_stream_that_does_not_exist_is_told(manager: StreamManager) -> None:
             rows(manager, table, stream="s/typo")
 
 
+def test_lag_counts_what_a_reader_last_said_as_the_group_does(manager: StreamManager) -> None:
+    stream = make(manager)
+    fill(stream, 40)
+    group = manager.create_reader_group("s/g", ["s/a"], checkpoint_interval=None)
+    with group.create_reader("r", lease=5) as reader:
+        end = time.monotonic() + 60
+        taken = 0
+        while group.lag().events == 40:
+            assert time.monotonic() < end
+            taken += reader.read_next_event(0.1).event is not None
+        (row,) = rows(manager, "Lag")
+        assert (row["state"], row["reader"]) == ("assigned", "r")
+        assert row["lag"] == group.lag().events == 40 - row["current_offset"] < 40
+        assert row["current_offset"] <= taken
+
+
 def test_lag_tells_each_segment_before_and_after_it_was_read(manager: StreamManager) -> None:
     stream = make(manager, segments=2)
     fill(stream, 40)
