@@ -81,6 +81,11 @@ class Acknowledger(StreamingQueryListener):
         self._tell(event.runId)
         self._due.pop(event.runId, None)
 
+    def tell_all(self) -> None:
+        """Tell what is still to be told, of all queries."""
+        for run in list(self._open):
+            self._tell(run)
+
     def _tell(self, run: Any) -> None:
         """Tell it; Spark must not suffer from what goes wrong here, and the query says it too."""
         for record in self._open.pop(run, ()):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import logging
 import os
 import shlex
@@ -14,6 +16,8 @@ from pravega_spark.config import DELTA_PACKAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from pravega_spark.spark.acknowledging import Acknowledger
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +32,8 @@ DEFAULTS = {
 }
 """Set where the user did not: frames cross into Python as Arrow, and workers stay warm."""
 _LISTENER = "_pravega_spark_acknowledger"
+_HEAR_OUT_MS = 5_000
+"""So long a process waits at its end for reports of its queries that are under way."""
 
 
 def session(builder: Any = None, **conf: Any) -> SparkSession:
@@ -72,9 +78,20 @@ def _listening(made: SparkSession) -> SparkSession:
     from pravega_spark.spark.acknowledging import Acknowledger
 
     if hasattr(made, "_jsparkSession") and not hasattr(made, _LISTENER):
-        setattr(made, _LISTENER, Acknowledger())
-        made.streams.addListener(getattr(made, _LISTENER))
+        listener = Acknowledger()
+        setattr(made, _LISTENER, listener)
+        made.streams.addListener(listener)
+        atexit.register(_hear_out, made, listener)
     return made
+
+
+def _hear_out(made: Any, listener: Acknowledger) -> None:
+    """Take what Spark has still to report, and no more: it must not call a process that ended."""
+    with contextlib.suppress(Exception):
+        made._jsc.sc().listenerBus().waitUntilEmpty(_HEAR_OUT_MS)
+    with contextlib.suppress(Exception):
+        made.streams.removeListener(listener)
+    listener.tell_all()
 
 
 def _is_elsewhere(options: dict[str, Any]) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -136,6 +138,36 @@ def test_group_has_one_query_at_a_time_and_a_reset_ends_it(
     with pytest.raises(PySparkException, match="s/g was reset: the query's checkpoint is of gene"):
         into.run("c")
     assert into.run("new") == list(range(15, 20))
+
+
+SCRIPT = """
+import sys
+import pravega_spark as pravega
+
+conf = {"spark.master": "local[1]", "spark.ui.enabled": "false"}
+spark = pravega.session(**conf)
+frame = spark.readStream.format("pravega").option("root", sys.argv[1])
+frame = frame.option("startingOffsets", "earliest").option("readerGroup", "s/g").load("s/a")
+writer = frame.writeStream.format("noop").option("checkpointLocation", sys.argv[2])
+writer.trigger(once=True).start().awaitTermination()
+"""
+
+
+def test_script_that_ends_with_its_query_tells_the_last_batch_and_is_silent(
+    root: str, make: Make, tmp_path: Path
+) -> None:
+    fill(make(), 0, 10)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, root, str(tmp_path / "c")],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert group_of(root).lag().events == 0
+    assert "py4j" not in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_batch_read_is_in_no_group(load: Load, make: Make) -> None:
