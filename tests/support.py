@@ -100,10 +100,15 @@ def faulty(inner: Store, plan: Plan) -> FaultyStore:
     return FaultyStore(inner, plan)
 
 
-def files_below(folder: Path) -> dict[Path, int]:
-    """When each file below a folder was written last, once this process's log hygiene rests."""
+def hygiene_rests() -> None:
+    """Wait until this process writes no state files and checkpoints in the background."""
     for worker in list(hygiene._workers.values()):
         worker.submit(int).result()
+
+
+def files_below(folder: Path) -> dict[Path, int]:
+    """When each file below a folder was written last, once this process's log hygiene rests."""
+    hygiene_rests()
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 

@@ -45,7 +45,7 @@ from pravega_spark.errors import (
 )
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import EventPointer, StreamCut
-from tests.support import FakeRuntime, Spy, at_crash_point
+from tests.support import FakeRuntime, Spy, at_crash_point, hygiene_rests
 
 TWO = StreamConfiguration(ScalingPolicy.fixed(2), tags=frozenset({"two"}))
 
@@ -412,6 +412,7 @@ def test_scope_is_swept_apart_from_its_streams(manager: StreamManager, store: Sp
     for n in range(4):
         manager.create_stream(f"s/t{n}")
         manager.update_stream(f"s/t{n}", TWO)
+    hygiene_rests()
     before = len(store.list("s/_scope/data"))
     commits = [store.list(f"s/t{n}/events") for n in range(4)]
 
