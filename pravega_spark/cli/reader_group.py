@@ -142,24 +142,8 @@ def _as_json(
     names = ("lag", "lag_bytes", "lag_seconds")
     record = {**_summary(found), **dict(zip(names, _total(segments), strict=True))}
     if not summary:
-        record["segments"] = [_segment(segment) for segment in segments]
+        record["segments"] = [{"stream": s.stream, **s.named()} for s in segments]
     return record
-
-
-def _segment(segment: SegmentStanding) -> dict[str, Any]:
-    """Return a segment as JSON, by the names of the frame Lag."""
-    return {
-        "stream": segment.stream,
-        "segment": segment_text(segment.segment_id),
-        "state": segment.place,
-        "reader": segment.reader,
-        "current_offset": segment.offset,
-        "head_offset": segment.head,
-        "next_offset": segment.tail,
-        "lag": segment.events,
-        "lag_bytes": segment.size_bytes,
-        "lag_seconds": segment.seconds,
-    }
 
 
 def _show(found: GroupVersion, segments: Sequence[SegmentStanding], summary: bool) -> None:

@@ -10,6 +10,7 @@ from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.engine.synchronizer import Synchronizer
 from pravega_spark.errors import NoSuchReaderGroup, NoSuchStream, StaleIdentity
+from pravega_spark.model import segment_text
 from pravega_spark.readers.group import group_path
 from pravega_spark.readers.leases import Leases
 from pravega_spark.readers.rows import GroupCodec
@@ -44,6 +45,20 @@ class SegmentStanding:
     events: int | None = None
     size_bytes: int | None = None
     seconds: float | None = None
+
+    def named(self) -> dict[str, str | int | float | None]:
+        """Return what is known of the segment by the names that tables and JSON have for it."""
+        return {
+            "segment": segment_text(self.segment_id),
+            "state": self.place,
+            "reader": self.reader,
+            "current_offset": self.offset,
+            "head_offset": self.head,
+            "next_offset": self.tail,
+            "lag": self.events,
+            "lag_bytes": self.size_bytes,
+            "lag_seconds": self.seconds,
+        }
 
 
 def find(store: Store, group: str) -> GroupVersion | None:

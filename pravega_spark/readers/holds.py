@@ -19,6 +19,7 @@ from pravega_spark.errors import (
     StaleIdentity,
 )
 from pravega_spark.model import StreamCut
+from pravega_spark.readers.configuration import GroupRetention
 from pravega_spark.readers.feed import view_of
 from pravega_spark.readers.state import GroupState
 from pravega_spark.retention.subscribers import publish, subscribe, unsubscribe
@@ -32,6 +33,7 @@ class Holds:
     def __init__(self, streams: Callable[[str], Stream]) -> None:
         """Take what opens a stream by its name."""
         self._streams = streams
+        self._published = 0
         self._warned: set[str] = set()
 
     def take(self, state: GroupState) -> None:
@@ -63,14 +65,24 @@ class Holds:
             place, _ = cuts.clip_to_head(stream.view(), cut)
             publish(stream, state.group, state.generation, place)
 
+    def is_due(self, state: GroupState) -> bool:
+        """Tell whether the streams may go by the last checkpoint and have not heard of it here."""
+        is_automatic = state.configuration.retention is GroupRetention.AUTOMATIC
+        return is_automatic and state.last is not None and state.last.number != self._published
+
     def publish_last(self, state: GroupState) -> None:
-        """Publish the last checkpoint; what is newer already, or of another generation, stays."""
-        if state.last is not None:
-            for name, cut in state.cuts_of(state.last.positions).items():
-                with contextlib.suppress(
-                    InvalidStreamCut, GenerationMismatch, NoSuchStream, StaleIdentity
-                ):
-                    self._publish_or_warn(state, name, cut)
+        """Publish the last checkpoint if the group asks for that, once.
+
+        What is newer already, or of another generation, stays.
+        """
+        if state.last is None or not self.is_due(state):
+            return
+        for name, cut in state.cuts_of(state.last.positions).items():
+            with contextlib.suppress(
+                InvalidStreamCut, GenerationMismatch, NoSuchStream, StaleIdentity
+            ):
+                self._publish_or_warn(state, name, cut)
+        self._published = state.last.number
 
     def _publish_or_warn(self, state: GroupState, name: str, cut: StreamCut) -> None:
         try:

@@ -29,7 +29,6 @@ from pravega_spark.errors import (
 )
 from pravega_spark.model import StreamCut
 from pravega_spark.readers import checkpoints, members, progress
-from pravega_spark.readers.configuration import GroupRetention
 from pravega_spark.readers.holds import Holds
 from pravega_spark.readers.leases import Leases, Sign, bury
 from pravega_spark.readers.state import GroupState, Phase
@@ -59,9 +58,9 @@ class QueryMember:
         self._sync, self._streams, self._leases = sync, streams, leases
         self._holds = Holds(streams)
         self._runtime = sync.table.log.runtime
+        self._process = processes.identity()
         self._left = threading.Event()
         self._is_ousted = False
-        self._published = 0
         self.number = self._join()
         self.generation, self._name = sync.local.state.generation, sync.local.state.group
         self._sign()
@@ -118,7 +117,7 @@ class QueryMember:
 
     def _sign(self) -> None:
         began = self._runtime.monotonic()
-        self._leases.extend(QUERY, Sign(self.number, {}, processes.identity()))
+        self._leases.extend(QUERY, Sign(self.number, {}, self._process))
         self._alive_until = began + LEASE_MS / 1_000
 
     def _live(self) -> None:
@@ -190,15 +189,8 @@ class QueryMember:
 
         self._sync.update("FINISHED", generator, {"reader": QUERY})
         crash_point("group.query.finished")
-        self._tell()
-
-    def _tell(self) -> None:
-        state = self._sync.local.state
-        if state.last is None or state.last.number == self._published:
-            return
         with contextlib.suppress(StoreError, CommitUnknown):  # the next one says it, too
-            tell(state, self._holds)
-            self._published = state.last.number
+            self._holds.publish_last(self._sync.local.state)
 
     def leave(self) -> None:
         """Leave the group, so that the next query need not wait; also after being taken over."""
@@ -246,12 +238,6 @@ def moved(state: GroupState, cuts: Cuts, streams: Streams) -> GroupState:
     return checkpoints.note(after, f"batch-{after.next_number}")
 
 
-def tell(state: GroupState, holds: Holds) -> None:
-    """Let the streams go what the last checkpoint covers, if the group asks for that."""
-    if state.configuration.retention is GroupRetention.AUTOMATIC:
-        holds.publish_last(state)
-
-
 def acknowledge(
     sync: Synchronizer[GroupState],
     streams: Streams,
@@ -285,5 +271,5 @@ def acknowledge(
         return after, after != state
 
     changed = sync.update("ACKNOWLEDGE", generator)
-    tell(sync.local.state, Holds(streams))
+    Holds(streams).publish_last(sync.local.state)
     return changed

@@ -28,7 +28,6 @@ from pravega_spark.model import Event
 from pravega_spark.names import check_name
 from pravega_spark.readers import members
 from pravega_spark.readers.buffer import BUFFER_ROWS, SCHEMA, Buffer
-from pravega_spark.readers.configuration import GroupRetention
 from pravega_spark.readers.feed import Feed, view_of
 from pravega_spark.readers.holds import Holds
 from pravega_spark.readers.leases import Leases, Sign, bury
@@ -112,7 +111,6 @@ class EventStreamReader:
         self._turn_due = self._glance_due = self._bury_due = began
         self._known: Mapping[str, Member] = {}
         self._checkpoint_since = self._publish_due = began
-        self._published = 0
         self._checkpoint_seen = self._newest_checkpoint(self._sync.local.state)
 
     # ---------------------------------------------------------------------------- what users call
@@ -341,14 +339,11 @@ class EventStreamReader:
 
     def _publish(self, state: GroupState, now: float) -> None:
         """Let the streams go what the last checkpoint covers, if the group asks for that."""
-        if state.configuration.retention is not GroupRetention.AUTOMATIC or state.last is None:
-            return
-        if state.last.number == self._published or now < self._publish_due:
+        if now < self._publish_due or not self._holds.is_due(state):
             return
         self._publish_due = now + _PUBLISH_SECONDS
         with contextlib.suppress(StoreError, CommitUnknown):  # the next one says it, too
             self._holds.publish_last(state)
-            self._published = state.last.number
 
     def _automatic(self, now: float) -> str | None:
         """Return the name of the automatic checkpoint to begin now, if it is time for one."""

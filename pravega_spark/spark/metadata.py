@@ -400,16 +400,8 @@ def _lag(store: Store, found: GroupVersion, streams: Sequence[str]) -> Iterator[
             yield {
                 "group": found.state.group,
                 **_name(stream),
-                "segment": segment_text(segment.segment_id),
                 "segment_id": segment.segment_id,
-                "state": segment.place,
-                "reader": segment.reader,
-                "current_offset": segment.offset,
-                "head_offset": segment.head,
-                "next_offset": segment.tail,
-                "lag": segment.events,
-                "lag_bytes": segment.size_bytes,
-                "lag_seconds": segment.seconds,
+                **segment.named(),
             }
 
 
