@@ -30,7 +30,8 @@ from pravega_spark.engine.store import Put, Store
 from pravega_spark.engine.store.fault_plans import Rules
 from pravega_spark.engine.store.faults import FaultyStore, Plan
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.stream import Stream, StreamView
+from pravega_spark.engine.stream import Stream, StreamView, open_stream
+from pravega_spark.manager import StreamManager
 from pravega_spark.model import KeyRange, SegmentRange
 
 NOW_MS = 1_700_000_000_000
@@ -227,6 +228,13 @@ def write(
     """Append events in one commit."""
     view = stream.view()
     return append(stream, view.life, view.version, staged(stream, events), identity, **options)
+
+
+def created(root: str, name: str = "s/a", segments: int = 1) -> Stream:
+    """A new stream under a root, in a scope that exists."""
+    policy = StreamConfiguration(scaling=ScalingPolicy.fixed(segments))
+    StreamManager(root).create_stream(name, policy)
+    return open_stream(root, name)
 
 
 def scale(stream: Stream, seal: Iterable[int], ranges: Iterable[tuple[float, float]]) -> StreamView:

@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from pravega_spark.config import ScalingPolicy, StreamConfiguration
-from pravega_spark.engine.stream import Stream, open_stream
+from pravega_spark.engine.stream import Stream
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.session import session
+from tests.support import created
 
 _LAUNCH = {
     "spark.master": "local[2]",
@@ -53,9 +53,7 @@ def root(tmp_path: Path) -> str:
 @pytest.fixture
 def make(root: str) -> Callable[..., Stream]:
     def make(name: str = "s/a", segments: int = 1) -> Stream:
-        policy = StreamConfiguration(scaling=ScalingPolicy.fixed(segments))
-        StreamManager(root).create_stream(name, policy)
-        return open_stream(root, name)
+        return created(root, name, segments)
 
     return make
 

@@ -13,13 +13,12 @@ import pytest
 
 from pravega_spark.cli import main
 from pravega_spark.cli.commands import FAILED, MISUSED
-from pravega_spark.config import ScalingPolicy, StreamConfiguration
-from pravega_spark.engine.stream import Stream, open_stream
+from pravega_spark.engine.stream import Stream
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
 from pravega_spark.spark.checkpoint_folder import last_finished
 from pravega_spark.spark.offsets import Reading, StreamOffset, encode
-from tests.support import files_below, write
+from tests.support import created, files_below, write
 
 
 @pytest.fixture
@@ -45,12 +44,6 @@ def run(
     return run
 
 
-def make(manager: StreamManager, name: str = "s/a", segments: int = 1) -> Stream:
-    policy = StreamConfiguration(scaling=ScalingPolicy.fixed(segments))
-    manager.create_stream(name, policy)
-    return open_stream(manager.root, name)
-
-
 def fill(stream: Stream, count: int) -> None:
     write(stream, [(f"k{i}", b"12345") for i in range(count)])
 
@@ -61,7 +54,7 @@ def fill(stream: Stream, count: int) -> None:
 def test_groups_are_listed_by_scope_as_table_names_and_json(
     run: Any, manager: StreamManager
 ) -> None:
-    make(manager)
+    created(manager.root)
     manager.create_reader_group("s/g", ["s/a"], retention="manual")
     manager.create_reader_group("other/h", ["s/a"])
     assert run("reader-group", "ls", "-q") == (0, "other/h\ns/g\n", "")
@@ -76,9 +69,9 @@ def test_groups_are_listed_by_scope_as_table_names_and_json(
 
 
 def test_a_group_is_described_with_its_lag_by_segment(run: Any, manager: StreamManager) -> None:
-    stream = make(manager)
+    stream = created(manager.root)
     fill(stream, 10)
-    make(manager, "other/b")
+    created(manager.root, "other/b")
     group = manager.create_reader_group("s/g", ["s/a", "other/b"])
     with group.create_reader("reader-1") as reader:
         for _ in range(4):
@@ -108,7 +101,7 @@ def test_a_group_is_described_with_its_lag_by_segment(run: Any, manager: StreamM
 def test_errors_are_one_line_or_one_object_with_a_stable_status(
     run: Any, manager: StreamManager, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    make(manager)
+    created(manager.root)
     manager.create_reader_group("s/none", ["s/a"])
     manager.delete_reader_group("s/none")
     status, out, err = run("reader-group", "describe", "s/none")
@@ -133,7 +126,7 @@ def test_errors_are_one_line_or_one_object_with_a_stable_status(
 
 
 def test_no_spark_is_started_nor_imported(manager: StreamManager, tmp_path: Path) -> None:
-    fill(make(manager), 3)
+    fill(created(manager.root), 3)
     manager.create_reader_group("s/g", ["s/a"])
     folder = checkpoint(tmp_path, [finished(manager, {0: 2})], commits=1)
     code = (
@@ -199,7 +192,7 @@ def _put(file: Path, text: str) -> None:
 def test_sync_acknowledges_the_last_batch_that_was_committed(
     run: Any, manager: StreamManager, tmp_path: Path, version: str
 ) -> None:
-    fill(make(manager), 20)
+    fill(created(manager.root), 20)
     group = manager.create_reader_group("s/g", ["s/a"], retention="automatic")
     batches = [None, *(finished(manager, {0: n}) for n in (4, 11, 19))]
     folder = checkpoint(tmp_path, batches, commits=3, version=version)
@@ -233,7 +226,7 @@ def test_sync_acknowledges_the_last_batch_that_was_committed(
 def test_sync_never_goes_back_and_leaves_a_newer_generation_alone(
     run: Any, manager: StreamManager, tmp_path: Path
 ) -> None:
-    fill(make(manager), 20)
+    fill(created(manager.root), 20)
     group = manager.create_reader_group("s/g", ["s/a"])
     later = checkpoint(tmp_path / "later", [finished(manager, {0: 15})], commits=1)
     earlier = checkpoint(tmp_path / "earlier", [finished(manager, {0: 5})], commits=1)
@@ -250,7 +243,7 @@ def test_sync_never_goes_back_and_leaves_a_newer_generation_alone(
 def test_sync_takes_group_and_root_for_queries_that_were_given_none(
     run: Any, manager: StreamManager, tmp_path: Path
 ) -> None:
-    fill(make(manager), 20)
+    fill(created(manager.root), 20)
     group = manager.create_reader_group("s/g", ["s/a"])
     group.reset()
     plain = finished(manager, {0: 7}, group=None)

@@ -4,33 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark.sql.streaming.listener import QueryProgressEvent, StreamingQueryProgress
 
-from pravega_spark.config import ScalingPolicy, StreamConfiguration
-from pravega_spark.engine.stream import Stream, open_stream
+from pravega_spark.engine.stream import Stream
 from pravega_spark.errors import InvalidInput, NoSuchStream, StaleIdentity
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
 from pravega_spark.spark.lag import StreamLagListener, lag_of, query_lag
 from pravega_spark.spark.offsets import Reading, StreamOffset, encode
-from tests.support import scale, write
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> str:
-    StreamManager(tmp_path).create_scope("s")
-    return str(tmp_path)
-
-
-def make(root: str, name: str = "s/a", segments: int = 1) -> Stream:
-    policy = StreamConfiguration(scaling=ScalingPolicy.fixed(segments))
-    StreamManager(root).create_stream(name, policy)
-    return open_stream(root, name)
+from tests.support import created, scale, write
 
 
 def fill(stream: Stream, count: int) -> None:
@@ -80,7 +66,7 @@ def progress(*ends: Any, batch: int = 7, run: int = 2, query: int = 1) -> Stream
 
 
 def test_lag_counts_events_bytes_age_and_files_over_segments_scales_and_sources(root: str) -> None:
-    first, second = make(root, "s/a", segments=2), make(root, "s/b")
+    first, second = created(root, "s/a", segments=2), created(root, "s/b")
     for _ in range(3):
         fill(first, 40)
     begun = StreamCut("s/a", 1, {0: first.view().segment(0).next_offset, 1: 0})
@@ -109,14 +95,14 @@ def test_lag_counts_events_bytes_age_and_files_over_segments_scales_and_sources(
 
 
 def test_what_was_truncated_is_not_behind(root: str) -> None:
-    stream = make(root)
+    stream = created(root)
     fill(stream, 10)
     StreamManager(root).truncate_stream("s/a", StreamCut("s/a", 1, {0: 4}))
     assert lag_of(progress(offset(root, StreamCut("s/a", 1, {0: 1})))).backlog_records == 6
 
 
 def test_query_without_progress_has_no_lag_and_one_without_our_sources_is_told(root: str) -> None:
-    make(root)
+    created(root)
     assert query_lag(SimpleNamespace(lastProgress=None)) is None  # type: ignore[arg-type]
     for end in (FOREIGN, "null", None, "17"):
         with pytest.raises(InvalidInput, match="query copy reads no stream"):
@@ -124,7 +110,7 @@ def test_query_without_progress_has_no_lag_and_one_without_our_sources_is_told(r
 
 
 def test_offset_of_before_it_named_its_root_needs_one(root: str) -> None:
-    fill(make(root), 3)
+    fill(created(root), 3)
     old = progress(offset(None, StreamCut("s/a", 1, {0: 1})))
     with pytest.raises(InvalidInput, match="argument root"):
         lag_of(old)
@@ -132,12 +118,12 @@ def test_offset_of_before_it_named_its_root_needs_one(root: str) -> None:
 
 
 def test_stream_that_is_gone_or_another_is_told(root: str) -> None:
-    manager, here = StreamManager(root), progress(offset(root, make(root).view().tail))
+    manager, here = StreamManager(root), progress(offset(root, created(root).view().tail))
     manager.seal_stream("s/a")
     manager.delete_stream("s/a")
     with pytest.raises(NoSuchStream):
         lag_of(here)
-    make(root)
+    created(root)
     with pytest.raises(StaleIdentity):
         lag_of(here)
 
@@ -150,7 +136,7 @@ def run(number: int) -> Any:
 def test_listener_keeps_the_latest_and_a_bounded_history(
     root: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stream = make(root)
+    stream = created(root)
     fill(stream, 10)
     listener = StreamLagListener(history=3)
     with caplog.at_level(logging.INFO, "pravega_spark.spark.lag"):

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.config import RetentionPolicy, ScalingPolicy, StreamConfiguration
-from pravega_spark.engine.stream import Stream, open_stream
+from pravega_spark.config import RetentionPolicy, StreamConfiguration
+from pravega_spark.engine.stream import Stream
 from pravega_spark.errors import NoSuchStream
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
@@ -19,7 +19,7 @@ from pravega_spark.retention.subscribers import publish, subscribe
 from pravega_spark.spark import metadata
 from pravega_spark.spark.metadata import MetadataReader
 from pravega_spark.spark.source import PravegaDataSource
-from tests.support import files_below, scale, write
+from tests.support import created, files_below, scale, write
 
 Row = dict[str, Any]
 
@@ -30,12 +30,6 @@ def manager(tmp_path: Path) -> StreamManager:
     for scope in ("s", "other"):
         manager.create_scope(scope)
     return manager
-
-
-def make(manager: StreamManager, name: str = "s/a", segments: int = 1) -> Stream:
-    policy = StreamConfiguration(scaling=ScalingPolicy.fixed(segments))
-    manager.create_stream(name, policy)
-    return open_stream(manager.root, name)
 
 
 def fill(stream: Stream, count: int) -> None:
@@ -61,8 +55,8 @@ def consume(manager: StreamManager, group: str, events: int) -> None:
 
 
 def test_groups_have_one_row_each_with_their_state(manager: StreamManager) -> None:
-    make(manager, segments=3)
-    make(manager, "other/b")
+    created(manager.root, segments=3)
+    created(manager.root, "other/b")
     group = manager.create_reader_group("s/g", ["s/a", "other/b"], retention="automatic")
     manager.create_reader_group("other/h", ["other/b"])
     manager.create_reader_group("s/gone", ["s/a"])
@@ -97,8 +91,8 @@ def test_groups_have_one_row_each_with_their_state(manager: StreamManager) -> No
 def test_groups_are_narrowed_by_scope_or_by_the_streams_they_read(
     manager: StreamManager, options: dict[str, str], groups: list[str]
 ) -> None:
-    make(manager)
-    make(manager, "other/b")
+    created(manager.root)
+    created(manager.root, "other/b")
     manager.create_reader_group("s/g", ["s/a", "other/b"])
     manager.create_reader_group("other/h", ["other/b"])
     assert [row["group"] for row in rows(manager, "ReaderGroups", **options)] == groups
@@ -111,7 +105,7 @@ def test_groups_are_narrowed_by_scope_or_by_the_streams_they_read(
 
 
 def test_segments_tell_where_they_begin_after_a_truncation(manager: StreamManager) -> None:
-    stream = make(manager, segments=2)
+    stream = created(manager.root, segments=2)
     fill(stream, 20)
     view = scale(stream, [0], [(0.0, 0.25), (0.25, 0.5)])
     _, _, last = view.active.segments
@@ -131,7 +125,7 @@ def test_a_stream_that_does_not_exist_is_told(manager: StreamManager) -> None:
 
 
 def test_lag_counts_what_a_reader_last_said_as_the_group_does(manager: StreamManager) -> None:
-    stream = make(manager)
+    stream = created(manager.root)
     fill(stream, 40)
     group = manager.create_reader_group("s/g", ["s/a"], checkpoint_interval=None)
     with group.create_reader("r", lease=5) as reader:
@@ -147,7 +141,7 @@ def test_lag_counts_what_a_reader_last_said_as_the_group_does(manager: StreamMan
 
 
 def test_lag_tells_each_segment_before_and_after_it_was_read(manager: StreamManager) -> None:
-    stream = make(manager, segments=2)
+    stream = created(manager.root, segments=2)
     fill(stream, 40)
     group = manager.create_reader_group("s/g", ["s/a"])
     consume(manager, "s/g", 15)
@@ -172,19 +166,19 @@ def test_lag_tells_each_segment_before_and_after_it_was_read(manager: StreamMana
 
 
 def test_lag_of_a_stream_that_is_gone_has_positions_only(manager: StreamManager) -> None:
-    fill(make(manager), 3)
+    fill(created(manager.root), 3)
     manager.create_reader_group("s/g", ["s/a"])
     manager.seal_stream("s/a")
     manager.delete_stream("s/a")
     (row,) = rows(manager, "Lag")
     assert (row["segment"], row["current_offset"]) == ("0#0", 0)
     assert (row["lag"], row["next_offset"]) == (None, None)
-    make(manager, segments=2)
+    created(manager.root, segments=2)
     assert rows(manager, "Lag") == [row], "another life"
 
 
 def test_every_cut_that_is_known_can_be_used_again(manager: StreamManager) -> None:
-    stream = make(manager)
+    stream = created(manager.root)
     fill(stream, 10)
     spans = {"s/a": (None, manager.tail("s/a"))}
     group = manager.create_reader_group("s/g", spans, refresh="1 ms")
@@ -223,7 +217,7 @@ def test_every_cut_that_is_known_can_be_used_again(manager: StreamManager) -> No
 def test_cut_below_the_head_counts_from_there_and_an_unfinished_checkpoint_is_no_cut(
     manager: StreamManager,
 ) -> None:
-    fill(make(manager), 10)
+    fill(created(manager.root), 10)
     group = manager.create_reader_group("s/g", ["s/a"])
     with group.create_reader("r1"):
         group.initiate_checkpoint("unanswered")
@@ -233,8 +227,8 @@ def test_cut_below_the_head_counts_from_there_and_an_unfinished_checkpoint_is_no
 
 
 def test_cuts_are_narrowed_by_stream_whatever_the_group_s_scope(manager: StreamManager) -> None:
-    make(manager)
-    make(manager, "other/b")
+    created(manager.root)
+    created(manager.root, "other/b")
     manager.create_reader_group("other/g", ["s/a", "other/b"])
     found = rows(manager, "StreamCuts", scope="s")
     assert {(row["scope"], row["kind"]) for row in found} == {
@@ -245,7 +239,7 @@ def test_cuts_are_narrowed_by_stream_whatever_the_group_s_scope(manager: StreamM
 
 
 def test_transactions_tell_status_lease_and_how_they_ended(manager: StreamManager) -> None:
-    stream = make(manager)
+    stream = created(manager.root)
     writer = manager.create_transactional_writer("s/a", "w1")
     with writer:
         with writer.begin_transaction(lease="60 s") as done:
@@ -275,7 +269,7 @@ def test_transactions_tell_status_lease_and_how_they_ended(manager: StreamManage
 
 
 def test_looking_writes_nothing(manager: StreamManager, tmp_path: Path) -> None:
-    fill(make(manager), 3)
+    fill(created(manager.root), 3)
     manager.create_reader_group("s/g", ["s/a"])
     with manager.create_transactional_writer("s/a") as writer:
         writer.begin_transaction()
@@ -292,7 +286,7 @@ def test_names_are_spread_over_tasks(
     monkeypatch.setattr(metadata, "NAMES_OF_TASK", 2)
     names = [f"s/a{i}" for i in range(5)]
     for name in names:
-        make(manager, name)
+        created(manager.root, name)
     manager.create_reader_group("s/g", names)
     source = PravegaDataSource({"root": manager.root, "metadata": "StreamCuts"})
     reader = source.reader(source.schema())

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 import pytest
 
-from pravega_spark.config import ScalingPolicy, StreamConfiguration
-from pravega_spark.engine.stream import Stream, open_stream
+from pravega_spark.engine.stream import Stream
 from pravega_spark.errors import (
     InvalidOption,
     InvalidStreamCut,
@@ -20,7 +18,7 @@ from pravega_spark.spark.progress import Places, Progress, events_within, matchi
 from pravega_spark.spark.settings import Bound, ReadSettings
 from pravega_spark.spark.values import Instant
 from tests.spark.truncating import truncate
-from tests.support import scale, write
+from tests.support import created, scale, write
 
 
 class Clock:
@@ -29,18 +27,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> str:
-    StreamManager(tmp_path).create_scope("s")
-    return str(tmp_path)
-
-
-def make(root: str, name: str = "s/a", segments: int = 1) -> Stream:
-    policy = StreamConfiguration(scaling=ScalingPolicy.fixed(segments))
-    StreamManager(root).create_stream(name, policy)
-    return open_stream(root, name)
 
 
 def fill(stream: Stream, count: int, size: int = 10) -> None:
@@ -57,7 +43,7 @@ def cut(places: Places, name: str = "s/a") -> dict[int, int]:
 
 
 def test_start_is_the_same_within_a_run_however_often_it_is_asked_for(root: str) -> None:
-    stream = make(root)
+    stream = created(root)
     fill(stream, 3)
     run = progress(root, starting=None)
     first = run.initial()
@@ -67,7 +53,7 @@ def test_start_is_the_same_within_a_run_however_often_it_is_asked_for(root: str)
 
 
 def test_default_start_is_the_tail_and_explicit_ones_are_resolved(root: str) -> None:
-    stream = make(root)
+    stream = created(root)
     fill(stream, 5)
     assert cut(progress(root, starting=None).initial()) == {0: 5}
     assert cut(progress(root).initial()) == {0: 0}
@@ -80,7 +66,7 @@ def test_default_start_is_the_tail_and_explicit_ones_are_resolved(root: str) -> 
 
 
 def test_start_that_leaves_out_a_stream_or_is_no_place_is_refused(root: str) -> None:
-    make(root)
+    created(root)
     with pytest.raises(InvalidOption, match=r"startingOffsets names s/b.*reads s/a too"):
         progress(root, starting=Bound("startingOffsets", {"s/b": {0: 2}})).initial()
     with pytest.raises(InvalidStreamCut):
@@ -88,8 +74,8 @@ def test_start_that_leaves_out_a_stream_or_is_no_place_is_refused(root: str) -> 
 
 
 def test_limit_is_shared_over_the_streams_by_backlog(root: str) -> None:
-    fill(make(root, "s/a"), 300)
-    fill(make(root, "s/b"), 100)
+    fill(created(root, "s/a"), 300)
+    fill(created(root, "s/b"), 100)
     run = progress(root, "s/a", "s/b", max_events=40)
     end = run.next(run.initial(), limited=True)
     assert (cut(end, "s/a"), cut(end, "s/b")) == ({0: 30}, {0: 10})
@@ -98,7 +84,7 @@ def test_limit_is_shared_over_the_streams_by_backlog(root: str) -> None:
 
 
 def test_bytes_limit_is_soft_and_reads_at_least_one_event(root: str) -> None:
-    stream = make(root)
+    stream = created(root)
     fill(stream, 100, size=50)
     run = progress(root, max_bytes=1_000)
     assert cut(run.next(run.initial(), limited=True)) == {0: 20}
@@ -107,7 +93,7 @@ def test_bytes_limit_is_soft_and_reads_at_least_one_event(root: str) -> None:
 
 
 def test_bytes_become_offsets_over_many_chunks(root: str) -> None:
-    stream = make(root)
+    stream = created(root)
     for size in (10, 20, 30):
         fill(stream, 10, size)
     view = stream.view()
@@ -116,7 +102,7 @@ def test_bytes_become_offsets_over_many_chunks(root: str) -> None:
 
 
 def test_waits_for_the_minimum_but_not_beyond_the_delay(root: str) -> None:
-    stream = make(root)
+    stream = created(root)
     clock = Clock()
     run = progress(root, min_events=10, max_delay_ms=5_000)
     run.clock = clock
@@ -136,7 +122,7 @@ def test_waits_for_the_minimum_but_not_beyond_the_delay(root: str) -> None:
 
 
 def test_minimum_never_delays_available_now(root: str) -> None:
-    stream = make(root)
+    stream = created(root)
     run = progress(root, min_events=10)
     fill(stream, 1)
     run.freeze()
@@ -146,7 +132,7 @@ def test_minimum_never_delays_available_now(root: str) -> None:
 
 
 def test_available_now_ends_at_the_frozen_target_over_scale_events(root: str) -> None:
-    stream = make(root, segments=2)
+    stream = created(root, segments=2)
     fill(stream, 100)
     scale(stream, [0, 1], [(0.0, 1.0)])
     fill(stream, 50)
@@ -164,7 +150,7 @@ def test_available_now_ends_at_the_frozen_target_over_scale_events(root: str) ->
 
 
 def test_successor_waits_for_its_predecessors(root: str) -> None:
-    stream = make(root, segments=2)
+    stream = created(root, segments=2)
     fill(stream, 100)
     ends = dict(stream.view().tail.positions)
     scale(stream, [0, 1], [(0.0, 1.0)])
@@ -177,7 +163,7 @@ def test_successor_waits_for_its_predecessors(root: str) -> None:
 
 
 def test_idle_source_gives_back_the_very_same_offset(root: str) -> None:
-    stream = make(root)
+    stream = created(root)
     fill(stream, 3)
     run = progress(root)
     at = run.next(run.initial(), limited=True)
@@ -190,7 +176,7 @@ def test_idle_source_gives_back_the_very_same_offset(root: str) -> None:
 def test_remote_tail_is_looked_up_at_most_once_a_second(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stream = make(root)
+    stream = created(root)
     fill(stream, 1)
     monkeypatch.setattr(type(stream.store), "is_local", False)
     looks = []
@@ -207,7 +193,7 @@ def test_remote_tail_is_looked_up_at_most_once_a_second(
 
 
 def test_end_option_bounds_a_streaming_query(root: str) -> None:
-    stream = make(root)
+    stream = created(root)
     fill(stream, 5)
     run = progress(root, ending=Bound("endingOffsets", {"s/a": {0: 3}}))
     at = run.next(run.initial(), limited=True)
@@ -217,7 +203,7 @@ def test_end_option_bounds_a_streaming_query(root: str) -> None:
 
 
 def test_end_time_bounds_a_query_once_later_events_are_there(root: str) -> None:
-    stream = make(root)
+    stream = created(root)
     fill(stream, 5)
     late = stream.runtime.now_us() + 10_000_000
     run = progress(root, ending=Bound("endingTimestamp", Instant(late)))
@@ -229,7 +215,7 @@ def test_end_time_bounds_a_query_once_later_events_are_there(root: str) -> None:
 
 
 def test_start_time_without_a_later_event_follows_the_strategy(root: str) -> None:
-    stream = make(root)
+    stream = created(root)
     fill(stream, 5)
     late = Bound("startingTimestamp", Instant(stream.runtime.now_us() + 10_000_000))
     with pytest.raises(InvalidOption, match="no event at or after startingTimestamp"):
@@ -241,13 +227,13 @@ def test_start_time_without_a_later_event_follows_the_strategy(root: str) -> Non
 
 
 def test_pattern_finds_streams_that_come_later_and_reads_them_from_their_head(root: str) -> None:
-    fill(make(root, "s/a1"), 3)
-    make(root, "s/b1")
+    fill(created(root, "s/a1"), 3)
+    created(root, "s/b1")
     clock = Clock()
     run = Progress(ReadSettings(root, pattern="s/a.*"), clock)
     at = run.initial()
     assert list(at) == ["s/a1"]
-    fill(make(root, "s/a2"), 2)
+    fill(created(root, "s/a2"), 2)
     clock.now += 60
     end = run.next(at, limited=True)
     assert cut(end, "s/a2") == {0: 2}
@@ -258,7 +244,7 @@ def test_pattern_finds_streams_that_come_later_and_reads_them_from_their_head(ro
 def test_truncated_start_fails_or_goes_on_at_the_head(
     root: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stream = make(root)
+    stream = created(root)
     fill(stream, 5)
     fill(stream, 5)
     run = progress(root)
@@ -273,7 +259,7 @@ def test_truncated_start_fails_or_goes_on_at_the_head(
 
 
 def test_stream_of_a_later_life_fails_or_goes_on_at_its_head(root: str) -> None:
-    stream = make(root)
+    stream = created(root)
     fill(stream, 5)
     at = progress(root).initial()
     manager = StreamManager(root)
@@ -282,7 +268,7 @@ def test_stream_of_a_later_life_fails_or_goes_on_at_its_head(root: str) -> None:
     manager.delete_stream("s/a")
     with pytest.raises(NoSuchStream):
         progress(root).next(at, limited=True)
-    fill(make(root), 2)
+    fill(created(root), 2)
     with pytest.raises(StaleIdentity, match="deleted and created again"):
         progress(root).next(at, limited=True)
     end = progress(root, fail_on_data_loss=False).next(at, limited=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,10 +18,9 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
 )
 
-from pravega_spark.config import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.actions import Body, Remove
 from pravega_spark.engine.snapshot import Snapshot
-from pravega_spark.engine.stream import Stream, open_stream
+from pravega_spark.engine.stream import Stream
 from pravega_spark.errors import DataLoss, InvalidInput, InvalidOption, StaleIdentity, TruncatedData
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import SegmentRange, make_segment_id
@@ -31,19 +29,7 @@ from pravega_spark.spark.partitions import EventPartition, by_offset, counts
 from pravega_spark.spark.source import PravegaDataSource
 from pravega_spark.spark.streaming import PravegaStreamReader
 from tests.spark.truncating import truncate
-from tests.support import scale, write
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> str:
-    StreamManager(tmp_path).create_scope("s")
-    return str(tmp_path)
-
-
-def make(root: str, name: str = "s/a", segments: int = 1) -> Stream:
-    policy = StreamConfiguration(scaling=ScalingPolicy.fixed(segments))
-    StreamManager(root).create_stream(name, policy)
-    return open_stream(root, name)
+from tests.support import created, scale, write
 
 
 def fill(stream: Stream, first: int, last: int, keys: int = 5) -> None:
@@ -81,7 +67,7 @@ def events(found: list[dict[str, Any]]) -> list[int]:
 
 
 def test_batches_have_exactly_the_arrow_schema_that_spark_checks(root: str) -> None:
-    fill(make(root), 0, 5)
+    fill(created(root), 0, 5)
     for options in ({}, {"columnnames": "kafka"}, {"columns": "event,offset"}):
         source = PravegaDataSource({"root": root, "path": "s/a", **options})
         reader = source.reader(source.schema())
@@ -92,7 +78,7 @@ def test_batches_have_exactly_the_arrow_schema_that_spark_checks(root: str) -> N
 
 
 def test_kafka_names_say_the_same(root: str) -> None:
-    stream = make(root, segments=2)
+    stream = created(root, segments=2)
     fill(stream, 0, 20)
     ours, kafka = batch(root), batch(root, columnnames="kafka")
     found = rows(kafka, kafka.partitions())
@@ -104,7 +90,7 @@ def test_kafka_names_say_the_same(root: str) -> None:
 
 
 def test_no_partitions_become_one_of_none_which_reads_nothing(root: str) -> None:
-    make(root)
+    created(root)
     assert batch(root).partitions() == []
     assert list(batch(root).read(InputPartition(None))) == []
     assert list(streaming(root).read(InputPartition(None))) == []
@@ -118,7 +104,7 @@ def test_columns_not_of_the_stream_are_refused(root: str) -> None:
 def test_users_schema_may_choose_columns_but_not_types(root: str) -> None:
     from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-    fill(make(root), 0, 3)
+    fill(created(root), 0, 3)
     source = PravegaDataSource({"root": root, "path": "s/a"})
     reader = source.reader(StructType([StructField("offset", LongType())]))
     assert rows(reader, reader.partitions()) == [{"offset": i} for i in range(3)]
@@ -127,7 +113,7 @@ def test_users_schema_may_choose_columns_but_not_types(root: str) -> None:
 
 
 def test_batch_read_is_split_by_offset_in_order(root: str) -> None:
-    stream = make(root)
+    stream = created(root)
     for i in range(4):
         fill(stream, 10 * i, 10 * i + 10)
     reader = batch(root, minpartitions="3")
@@ -137,7 +123,7 @@ def test_batch_read_is_split_by_offset_in_order(root: str) -> None:
 
 
 def test_large_segments_are_split_at_chunk_borders(root: str) -> None:
-    stream = make(root)
+    stream = created(root)
     for i in range(4):
         fill(stream, 10 * i, 10 * i + 10)
     rng = SegmentRange("s/a", 1, 0, 3, 38)
@@ -153,7 +139,7 @@ def test_partitions_wanted_are_shared_by_length() -> None:
 
 
 def test_micro_batch_is_split_by_key_so_that_order_stays(root: str) -> None:
-    stream = make(root, segments=2)
+    stream = created(root, segments=2)
     write(stream, [(f"k{i % 13}" if i % 7 else None, b"%d" % i) for i in range(400)])
     reader = streaming(root, minpartitions="6")
     start = reader.initialOffset()
@@ -169,7 +155,7 @@ def test_micro_batch_is_split_by_key_so_that_order_stays(root: str) -> None:
 
 
 def test_replay_after_a_crash_in_the_first_batch_begins_at_its_origin(root: str) -> None:
-    stream = make(root)
+    stream = created(root)
     fill(stream, 0, 5)
     first = streaming(root, startingoffsets="latest")
     start = first.initialOffset()
@@ -186,7 +172,7 @@ def test_replay_after_a_crash_in_the_first_batch_begins_at_its_origin(root: str)
 
 
 def test_equal_or_reversed_offsets_plan_nothing(root: str) -> None:
-    stream = make(root)
+    stream = created(root)
     fill(stream, 0, 5)
     reader = streaming(root)
     start = reader.initialOffset()
@@ -197,7 +183,7 @@ def test_equal_or_reversed_offsets_plan_nothing(root: str) -> None:
 
 
 def test_ranges_planned_by_an_older_run_are_read_the_same(root: str) -> None:
-    stream = make(root, segments=2)
+    stream = created(root, segments=2)
     fill(stream, 0, 50)
     old = streaming(root, maxoffsetspertrigger="20")
     start = old.initialOffset()
@@ -211,7 +197,7 @@ def test_ranges_planned_by_an_older_run_are_read_the_same(root: str) -> None:
 
 
 def test_read_limit_is_what_the_options_say_and_all_available_beats_it(root: str) -> None:
-    stream = make(root)
+    stream = created(root)
     fill(stream, 0, 50)
     assert streaming(root).getDefaultReadLimit() == ReadAllAvailable()
     assert streaming(root, minoffsetspertrigger="5").getDefaultReadLimit() == ReadMinRows(5)
@@ -224,7 +210,7 @@ def test_read_limit_is_what_the_options_say_and_all_available_beats_it(root: str
 
 
 def test_newest_offset_is_reported(root: str) -> None:
-    fill(make(root), 0, 5)
+    fill(created(root), 0, 5)
     reader = streaming(root, maxoffsetspertrigger="2")
     assert reader.reportLatestOffset() is None
     reader.latestOffset(reader.initialOffset(), ReadMaxRows(2))
@@ -234,7 +220,7 @@ def test_newest_offset_is_reported(root: str) -> None:
 
 
 def test_compaction_between_planning_and_reading_changes_nothing(root: str) -> None:
-    stream = make(root)
+    stream = created(root)
     fill(stream, 0, 10)
     fill(stream, 10, 20)
     reader = streaming(root)
@@ -247,7 +233,7 @@ def test_compaction_between_planning_and_reading_changes_nothing(root: str) -> N
 def test_lost_file_fails_the_task_with_the_lost_range_named(
     root: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stream = make(root)
+    stream = created(root)
     for i in range(3):
         fill(stream, 10 * i, 10 * i + 10)
     reader = batch(root)
@@ -265,7 +251,7 @@ def test_lost_file_fails_the_task_with_the_lost_range_named(
 def test_truncation_between_planning_and_reading(
     root: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stream = make(root)
+    stream = created(root)
     for i in range(3):
         fill(stream, 10 * i, 10 * i + 10)
     strict, lax = streaming(root), streaming(root, failondataloss="false")
@@ -284,26 +270,26 @@ def test_truncation_between_planning_and_reading(
 
 
 def test_task_of_an_earlier_life_is_refused(root: str) -> None:
-    fill(make(root), 0, 5)
+    fill(created(root), 0, 5)
     reader = batch(root)
     planned = reader.partitions()
     manager = StreamManager(root)
     manager.seal_stream("s/a")
     manager.delete_stream("s/a")
-    fill(make(root), 5, 10)
+    fill(created(root), 5, 10)
     with pytest.raises(StaleIdentity):
         rows(reader, planned)
 
 
 def test_end_before_start_is_refused(root: str) -> None:
-    fill(make(root), 0, 5)
+    fill(created(root), 0, 5)
     offsets = {"startingoffsets": '{"s/a": {"0#0": 3}}', "endingoffsets": '{"s/a": {"0#0": 2}}'}
     with pytest.raises(InvalidOption, match=r"end s/a@1:0#0=2 lies before the start s/a@1:0#0=3"):
         batch(root, **offsets).partitions()
 
 
 def test_cut_of_an_earlier_life_or_another_stream_is_refused(root: str) -> None:
-    fill(make(root), 0, 5)
+    fill(created(root), 0, 5)
     with pytest.raises(InvalidInput, match="life"):
         batch(root, startingstreamcut="s/a@7:0#0=1").partitions()
     with pytest.raises(InvalidOption, match="reads s/a too"):
@@ -311,7 +297,7 @@ def test_cut_of_an_earlier_life_or_another_stream_is_refused(root: str) -> None:
 
 
 def test_batch_read_goes_over_scale_events(root: str) -> None:
-    stream = make(root, segments=2)
+    stream = created(root, segments=2)
     fill(stream, 0, 30)
     scale(stream, [0, 1], [(0.0, 0.5), (0.5, 1.0)])
     fill(stream, 30, 60)
