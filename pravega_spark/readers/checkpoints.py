@@ -16,7 +16,7 @@ from pravega_spark.model import NOT_REACHED
 from pravega_spark.readers.state import Checkpoint, GroupState, Key
 
 KEPT_CHECKPOINTS = 8
-"""So many completed checkpoints stay for those who wait for them."""
+"""So many completed checkpoints stay for those who wait for them, and as many silent ones."""
 
 
 def initiate(
@@ -111,7 +111,8 @@ def _settle(state: GroupState) -> GroupState:
     last = state.last
     if loud and (last is None or loud[-1].number > last.number):
         last = loud[-1]
-    old = {c.number for c in complete[:-KEPT_CHECKPOINTS]}
+    quiet = [c for c in complete if c.silent]
+    old = {c.number for kind in (loud, quiet) for c in kind[:-KEPT_CHECKPOINTS]}
     if last is not None:
         # An automatic one is nobody's to wait for: the last says all.
         old |= {c.number for c in complete if c.automatic and c.number < last.number}

@@ -70,8 +70,10 @@ def turn(
         not c.is_complete and not c.silent for c in state.checkpoints
     ):
         state, _ = checkpoints.initiate(state, automatic, automatic=True)
+    is_loud = state != before
     while (owed := state.owed_by(seat.reader)) is not None and owed.silent:
         state = checkpoints.answer(state, seat.reader, owed.number, offsets)
+    quiet = state
     state, lost = _move_on(state, seat, layout_of)
     count = members.surplus(state, seat.reader)
     if count:
@@ -82,7 +84,7 @@ def turn(
         }
         state = members.release(state, seat.reader, seat.number, given)
     state = members.acquire(state, seat.reader, seat.number)
-    if state != before:
+    if is_loud or state != quiet:  # an answer to a silent checkpoint records no position
         state = members.record(state, seat.reader, seat.number, seat.held)
     return Turn(state, lost, vanished)
 

@@ -27,6 +27,7 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.model import StreamCut
+from pravega_spark.readers.checkpoints import KEPT_CHECKPOINTS
 from pravega_spark.readers.configuration import ReaderGroupConfiguration
 from pravega_spark.readers.group import ReaderGroup
 from pravega_spark.readers.position import Position
@@ -199,9 +200,23 @@ def test_silent_cuts_show_no_marker_and_record_nothing() -> None:
     reader.read_next_event(0)
     future = group.generate_stream_cuts()
     world.runtime.sleep(4)
+    recorded = group.state().assigned
     assert reader.read_next_event(0).event is not None
     assert future.result(0).stream_cuts == {NAME: StreamCut(NAME, 1, {0: 2})}
     assert group.last_checkpoint() is None
+    assert group.state().assigned == recorded
+    assert group.stream_cuts() == {NAME: StreamCut(NAME, 1, {0: 0})}
+
+
+def test_silent_cuts_push_no_completed_checkpoint_out() -> None:
+    world = World()
+    group = world.created()
+    waited = [group.initiate_checkpoint(f"c{n}") for n in range(KEPT_CHECKPOINTS)]
+    cuts = [group.generate_stream_cuts() for _ in range(2 * KEPT_CHECKPOINTS)]
+    assert [future.result(0).name for future in waited] == [f"c{n}" for n in range(8)]
+    assert cuts[-1].done()
+    kept = [checkpoint.silent for checkpoint in group.state().checkpoints]
+    assert (kept.count(False), kept.count(True)) == (KEPT_CHECKPOINTS, KEPT_CHECKPOINTS)
 
 
 def test_reader_offline_gives_its_segments_back() -> None:
