@@ -191,8 +191,9 @@ class StreamManager:
         """Replace the stream's configuration and tags; False if they are so already.
 
         A fixed number of segments other than the present one, or a higher minimum, scales the
-        stream at once, with equal ranges.
-        Raises NoSuchStream, StreamSealed.
+        stream at once, with equal ranges. On a sealed stream retention and tags can change.
+        Raises NoSuchStream, StreamSealed if a sealed stream's scaling would change, IllegalState
+        while the stream is being sealed.
         """
         scope, name = split_stream(stream)
         _checked(configuration)
@@ -257,7 +258,8 @@ class StreamManager:
         Files are deleted later, by ``sweep_stream``. Readers below the new head get TruncatedData
         once and go on at it. Raises InvalidStreamCut for a cut that is no place of this stream or
         behind the head anywhere, HeldBySubscriber for one that a subscriber still needs unless
-        ``past_subscribers``, which the stream's history tells; StreamSealed, NoSuchStream.
+        ``past_subscribers``, which the stream's history tells; IllegalState while the stream is
+        being sealed, NoSuchStream. A sealed stream can be truncated up to its end.
         """
         self._view(stream)
         return truncation.truncate(self._stream(stream), cut, past_subscribers=past_subscribers)

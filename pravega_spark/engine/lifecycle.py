@@ -117,18 +117,24 @@ def _existing(stream: Stream, snapshot: Snapshot | None) -> StreamView:
 
 
 def update(stream: Stream, configuration: StreamConfiguration) -> bool:
-    """Replace the configuration; False if it is already so, StreamSealed on a sealed stream.
+    """Replace the configuration; False if it is already so.
 
     A fixed number of segments other than the present one, or a minimum above it, lays the stream
-    out anew in the same commit, with equal ranges; a lower minimum merges nothing (as Pravega).
+    out again in the same commit, with equal ranges; a lower minimum merges nothing (as Pravega).
+    On a sealed stream retention and tags can change; raises StreamSealed if the scaling would,
+    and IllegalState while the stream is being sealed.
     """
     changed: list[bool] = []
 
     def decide(snapshot: Snapshot | None) -> Body | None:
         view = _existing(stream, snapshot)
-        if view.record.state is not StreamState.ACTIVE:
-            raise StreamSealed(f"stream {stream.name} is sealed; it cannot be updated any more.")
-        old = view.record.configuration
+        view.check_not_sealing("updated")
+        old, is_sealed = view.record.configuration, view.record.state is StreamState.SEALED
+        if is_sealed and configuration.scaling != old.scaling:
+            raise StreamSealed(
+                f"stream {stream.name} is sealed: its scaling policy cannot be updated any more; "
+                f"give the present one, {old.scaling}, to update its retention policy and tags."
+            )
         same = old == configuration and old.tags == configuration.tags
         changed[:] = [not same]
         if same:
@@ -136,7 +142,8 @@ def update(stream: Stream, configuration: StreamConfiguration) -> bool:
         now_ms = stream.runtime.now_ms()
         draft = Draft(view, now_ms)
         draft.record = replace(view.record, configuration=configuration)
-        if _wants_layout(configuration.scaling, len(view.active.segments)):
+        segments = len(view.active.segments)
+        if not is_sealed and _wants_layout(configuration.scaling, segments):
             whole = split(KeyRange(0.0, 1.0), configuration.scaling.minimum)
             number = view.record.next_segment_number
             draft.switch(scale(draft, view.active.segment_ids, whole, now_ms, number))

@@ -47,6 +47,7 @@ from pravega_spark.engine.store import Store, open_store
 from pravega_spark.errors import (
     CorruptLog,
     DataLoss,
+    IllegalState,
     InvalidInput,
     NoSuchSegment,
     NoSuchStream,
@@ -212,6 +213,14 @@ class StreamView:
             for s, mark in marks.items()
         }
 
+    def head_offset(self, segment_id: int) -> int:
+        """Return the first offset that can be read of a segment that the head names, or follows it.
+
+        That is its end where it was truncated as a whole.
+        """
+        mark = self.record.head.get(segment_id, 0)
+        return self.segment(segment_id).next_offset if mark == END else max(0, mark)
+
     def is_truncated(self, segment_id: int, offset: int) -> bool:
         """Tell whether an offset of a segment lies below the head."""
         if not self.has_segment(segment_id):
@@ -241,6 +250,14 @@ class StreamView:
             raise StaleIdentity(
                 f"stream {self.stream} was deleted and created again: it is in life {self.life}, "
                 f"and what is used here belongs to life {life}. Open it anew."
+            )
+
+    def check_not_sealing(self, change: str) -> None:
+        """Raise IllegalState while the stream is being sealed; ``change`` says what has to wait."""
+        if self.record.state is StreamState.SEALING:
+            raise IllegalState(
+                f"stream {self.stream} is being sealed (seen at version {self.version}): it can be "
+                f"{change} again when that is done; finish it by StreamManager.seal_stream."
             )
 
     def check_exists(self) -> None:

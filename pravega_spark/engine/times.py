@@ -32,8 +32,7 @@ class TimeSearch:
         if known is not None:
             return known
         end = view.segment(segment_id).next_offset
-        head = max(0, view.head.positions.get(segment_id, 0))
-        start = max(head, self._searched.get(segment_id, 0))
+        start = max(view.head_offset(segment_id), self._searched.get(segment_id, 0))
         rng = SegmentRange(view.stream, view.life, segment_id, start, end)
         for ref in self.stream.chunks(rng):
             offset = chunk_reading.first_at_or_after(

@@ -15,7 +15,6 @@ from functools import partial
 
 from pravega_spark.engine import cuts
 from pravega_spark.engine.actions import Add, Body, Remove
-from pravega_spark.engine.append import sealed_error
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.cuts import Order
 from pravega_spark.engine.files import place_of, rows_of
@@ -26,7 +25,6 @@ from pravega_spark.engine.records import (
     SEGMENT_PREFIX,
     STREAM_DOMAIN,
     SampleRecord,
-    StreamState,
     SubscriberRecord,
     Truncation,
 )
@@ -55,9 +53,10 @@ def truncate(
 ) -> Truncated:
     """Move the head to a cut and remove the chunks wholly below it, in one commit; idempotent.
 
-    ``by`` tells history and readers who did it. Raises InvalidStreamCut for a cut that is none
-    of this stream or behind the head anywhere, HeldBySubscriber for one that a subscriber still
-    needs unless ``past_subscribers``, StreamSealed, NoSuchStream.
+    A sealed stream can be truncated up to its end. ``by`` tells history and readers who did it.
+    Raises InvalidStreamCut for a cut that is none of this stream or behind the head anywhere,
+    HeldBySubscriber for one that a subscriber still needs unless ``past_subscribers``,
+    IllegalState while the stream is being sealed, NoSuchStream.
     """
     known = stream.view()
     allowed = None if past_subscribers else frozenset[str]()
@@ -175,8 +174,7 @@ def _goal(view: StreamView, cut: StreamCut | str) -> StreamCut:
     goal = cuts.canonical(view, cuts.resolve(view, cut))
     if goal == view.head:
         return goal
-    if view.record.state is not StreamState.ACTIVE:
-        raise sealed_error(view)
+    view.check_not_sealing("truncated")
     if cuts.compare(view, goal, view.head) is not Order.EQUAL_OR_AFTER:
         raise InvalidStreamCut(
             f"stream {view.stream} cannot be truncated at {goal}: that is behind the head, "

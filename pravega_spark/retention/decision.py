@@ -22,7 +22,7 @@ from pravega_spark.config import LimitUnit, RetentionPolicy, RetentionType
 from pravega_spark.engine import cuts
 from pravega_spark.engine.cuts import Order
 from pravega_spark.engine.epochs import Layout
-from pravega_spark.model import StreamCut
+from pravega_spark.model import END, StreamCut
 from pravega_spark.retention.bound import highest, lowest, raised
 
 
@@ -52,7 +52,7 @@ class Rule(enum.Enum):
     """What decided how far a truncation goes."""
 
     NO_POLICY = "the stream has no retention policy"
-    NOT_ACTIVE = "the stream is sealed, or is being sealed"
+    SEALING = "the stream is being sealed"
     NO_SUBSCRIBER = "no subscriber has published a cut"
     NOTHING_BEYOND = "nothing is beyond the minimum"
     MINIMUM = "all beyond the minimum"
@@ -251,7 +251,7 @@ def _to_the_event(
     situation: Situation, start: StreamCut, end: StreamCut, size_bytes: int
 ) -> StreamCut:
     """Return the earliest cut from one to another with at least so many bytes between."""
-    marks, ends = dict(start), dict(end)
+    marks, ends = _offsets(situation.layout, start), _offsets(situation.layout, end)
     moved = [s for s in ends if marks.get(s) != ends[s]]
     if marks.keys() != ends.keys() or any(min(marks[s], ends[s]) < 0 for s in moved):
         return end
@@ -267,3 +267,8 @@ def _to_the_event(
             marks[segment_id] = situation.offset_after(segment_id, low, high, wanted)
         size_bytes -= size
     return cuts.canonical(situation.layout, StreamCut(start.stream, start.life, marks))
+
+
+def _offsets(layout: Layout, cut: StreamCut) -> dict[int, int]:
+    """Return a cut's offsets, with that of its end for a segment that is read to its end."""
+    return {s: layout.segment(s).next_offset if mark == END else mark for s, mark in cut}

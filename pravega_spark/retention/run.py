@@ -176,11 +176,11 @@ class _Plan:
                     self._sizes[segment_id, record.bound.positions[segment_id]] = size
 
     @property
-    def _is_active(self) -> bool:
-        return self._view.record.state is StreamState.ACTIVE
+    def _waits(self) -> bool:
+        return self._view.record.state is StreamState.SEALING
 
     def _is_idle(self, record: SubscriberRecord) -> bool:
-        if self._options.expire_ms is None or not self._is_active or self._policy is None:
+        if self._options.expire_ms is None or self._waits or self._policy is None:
             return False
         seen_ms = max(record.since_ms, record.published_ms or 0)
         if self._now_ms - seen_ms <= self._options.expire_ms:
@@ -212,8 +212,8 @@ class _Plan:
     def explain(self) -> Explanation:
         """Decide, and tell."""
         view, policy, idle = self._view, self._policy, tuple(s.group for s in self._idle)
-        if policy is None or not self._is_active:
-            rule = Rule.NO_POLICY if policy is None else Rule.NOT_ACTIVE
+        if policy is None or self._waits:
+            rule = Rule.NO_POLICY if policy is None else Rule.SEALING
             stays = self._amount(view.head)
             claims = (Claim(rule.value, view.head, stays),) if stays.events else ()
             told = view.head, None, Amount(), stays, claims
@@ -299,7 +299,7 @@ class _Plan:
 
     def carry_out(self, explanation: Explanation) -> Done | None:
         """Commit what was decided; None if that holds no more."""
-        if explanation.rule in (Rule.NO_POLICY, Rule.NOT_ACTIVE):
+        if explanation.rule in (Rule.NO_POLICY, Rule.SEALING):
             return Done(explanation)
         sampled = [False]
 

@@ -40,7 +40,7 @@ def _offset(view: StreamView, segment_id: int, offset: int) -> int:
     if offset == LATEST_OFFSET:
         return view.segment(segment_id).next_offset
     if offset == EARLIEST_OFFSET:
-        return max(0, view.head.positions.get(segment_id, 0))
+        return view.head_offset(segment_id)
     return offset
 
 

@@ -197,7 +197,9 @@ class _Reading:
                 self._refs = stream.chunks(self._rest())
                 return
             except TruncatedData as error:
-                head = max(0, view.head.positions.get(self._rng.segment_id, self._rng.end))
+                head, segment_id = self._rng.end, self._rng.segment_id
+                if segment_id in view.record.head:
+                    head = view.head_offset(segment_id)
                 self._lose(min(self._rng.end, max(head, self._at + 1)), error)
             except DataLoss as error:
                 self._lose(self._rng.end, error)

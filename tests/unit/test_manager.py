@@ -42,6 +42,7 @@ from pravega_spark.errors import (
     StoreRefused,
     StreamNotSealed,
     StreamSealed,
+    TruncatedData,
 )
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import EventPointer, StreamCut
@@ -379,11 +380,30 @@ def test_update_during_a_deletion_leaves_no_row(store: Spy) -> None:
     assert manager_of(store).list_streams("s") == []
 
 
-def test_sealed_stream_is_not_updated(manager: StreamManager) -> None:
+def test_a_sealed_stream_takes_other_tags_and_retention_and_no_other_scaling(
+    manager: StreamManager,
+) -> None:
     manager.create_stream("s/t")
     manager.seal_stream("s/t")
-    with pytest.raises(StreamSealed, match="s/t is sealed; it cannot be updated"):
+    with pytest.raises(StreamSealed, match="s/t is sealed: its scaling policy cannot be updated"):
         manager.update_stream("s/t", TWO)
+    assert manager.update_stream("s/t", StreamConfiguration(tags={"old"}))
+    assert manager.list_streams("s", tag="old") == ["s/t"]
+
+
+def test_a_sealed_stream_that_was_truncated_to_its_end_still_says_that_it_ends(
+    manager: StreamManager,
+) -> None:
+    filled(manager)
+    group = manager.create_reader_group("s/g", ["s/t"], retention="automatic")
+    manager.seal_stream("s/t")
+    assert manager.truncate_stream("s/t", "latest", past_subscribers=True).events == 5
+    assert list(manager.read("s/t")) == []
+    assert list(manager.follow("s/t", "earliest")) == []
+    with group.create_reader("one") as reader:
+        with pytest.raises(TruncatedData):
+            reader.read_next_event(timeout=0)
+        assert reader.read_next_event(timeout=0).is_completed
 
 
 # --------------------------------------------------------------------------- reading, pickling

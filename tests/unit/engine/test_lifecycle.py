@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from pravega_spark.config import ScalingPolicy, StreamConfiguration
+from pravega_spark.config import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.engine import lifecycle
 from pravega_spark.engine.records import StreamState
 from pravega_spark.engine.store.fault_plans import Rule
@@ -164,7 +164,7 @@ def test_seal_races_an_append_and_either_wins_cleanly(sealed_first: bool) -> Non
         assert all_events(stream) == [("k", b"theirs")]
 
 
-def test_update_replaces_policies_and_tags_and_refuses_a_sealed_stream() -> None:
+def test_update_replaces_policies_and_tags_and_of_a_sealed_stream_not_its_scaling() -> None:
     stream = make_stream()
     tagged = StreamConfiguration(ScalingPolicy.by_event_rate(10), tags=frozenset({"a"}))
     assert lifecycle.update(stream, tagged)
@@ -172,8 +172,19 @@ def test_update_replaces_policies_and_tags_and_refuses_a_sealed_stream() -> None
     assert lifecycle.update(stream, StreamConfiguration(tagged.scaling, tags=frozenset({"b"})))
     assert stream.view().record.configuration.tags == {"b"}
     lifecycle.seal(stream)
-    with pytest.raises(StreamSealed, match="cannot be updated"):
+    epoch = stream.view().active
+    with pytest.raises(StreamSealed, match="scaling policy cannot be updated"):
         lifecycle.update(stream, TWO)
+    shorter = StreamConfiguration(tagged.scaling, RetentionPolicy.by_time("1 h"), {"c"})
+    assert lifecycle.update(stream, shorter)
+    assert not lifecycle.update(stream, shorter)
+    assert stream.view().record.configuration.retention == shorter.retention
+    assert (stream.view().record.configuration.tags, stream.view().active) == ({"c"}, epoch)
+    scaled = make_stream()
+    scale(scaled, [0], [(0, 0.5), (0.5, 1)])
+    lifecycle.seal(scaled)
+    assert lifecycle.update(scaled, StreamConfiguration(tags={"wide"}))
+    assert len(scaled.view().active.segments) == 2
     with pytest.raises(NoSuchStream):
         lifecycle.update(fresh(), TWO)
 

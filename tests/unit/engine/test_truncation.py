@@ -9,16 +9,17 @@ from pravega_spark.engine.store.fault_plans import Rule
 from pravega_spark.engine.store.faults import Fault
 from pravega_spark.engine.stream import Stream
 from pravega_spark.engine.sweeping import sweep
+from pravega_spark.engine.times import TimeSearch
 from pravega_spark.engine.truncation import truncate
 from pravega_spark.errors import (
+    IllegalState,
     InvalidStreamCut,
     NoSuchSegment,
     StaleIdentity,
-    StreamSealed,
     TruncatedData,
 )
-from pravega_spark.model import SegmentRange, StreamCut, make_segment_id
-from pravega_spark.txn import controller
+from pravega_spark.model import END, SegmentRange, StreamCut, make_segment_id
+from pravega_spark.txn import controller, tending
 from tests.support import (
     FakeRuntime,
     Spy,
@@ -98,12 +99,45 @@ def test_the_head_never_moves_back_and_no_cut_may_be_invalid() -> None:
     assert stream.view().head == cut_of(stream, s0=7)
 
 
-def test_a_sealed_stream_is_not_truncated_and_a_later_life_neither() -> None:
+def test_a_sealed_stream_is_truncated_up_to_its_end_and_readers_get_the_end() -> None:
+    stream = filled()
+    scale(stream, [0], [(0, 0.5), (0.5, 1)])
+    left, right = stream.view().active.segment_ids
+    write(stream, [(f"key{n}", b"%d" % n) for n in range(20)])
+    lifecycle.seal(stream)
+    assert truncate(stream, StreamCut("s/t", 1, {left: 2, right: 1})).events == 12 + 2 + 1
+    assert truncate(stream, StreamCut("s/t", 1, {left: 2, right: 1})).chunks == 0
+    view = stream.view()
+    assert truncate(stream, StreamCut.LATEST).events == 20 - 3
+    view = again(stream).view()
+    assert view.head == view.tail == StreamCut("s/t", 1, {left: END, right: END})
+    assert live(stream) == 0
+    assert plan.step(view, view.head, view.tail).ranges == ()
+    assert TimeSearch(stream, 0).cut(view) == view.tail
+    assert truncate(stream, StreamCut.LATEST).version == view.version
+    with pytest.raises(InvalidStreamCut, match="behind the head"):
+        truncate(stream, StreamCut("s/t", 1, {left: 2, right: 1}))
+    with pytest.raises(TruncatedData):
+        stream.chunks(SegmentRange("s/t", 1, left, 0, 1))
+
+
+def test_while_a_stream_is_being_sealed_truncation_waits() -> None:
+    stream = filled()
+    controller.begin(stream, 1, lease_ms=60_000, execution_ms=60_000)
+
+    def during() -> None:
+        with pytest.raises(IllegalState, match=r"is being sealed .* can be truncated again when"):
+            truncate(again(stream), cut_of(stream, s0=7))
+
+    with at_crash_point("seal.sealing", during):
+        lifecycle.seal(stream, tending.settle_all)
+    assert truncate(stream, cut_of(stream, s0=7)).events == 7
+
+
+def test_a_later_life_is_not_truncated_by_a_cut_of_an_earlier_one() -> None:
     stream = filled()
     cut, configuration = cut_of(stream, s0=7), stream.view().record.configuration
     lifecycle.seal(stream)
-    with pytest.raises(StreamSealed):
-        truncate(stream, cut)
     lifecycle.delete(stream)
     lifecycle.create(stream, 2, configuration)
     with pytest.raises(InvalidStreamCut, match="life 1"):

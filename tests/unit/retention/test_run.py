@@ -6,6 +6,7 @@ import pytest
 
 from pravega_spark.config import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.engine import crashpoints, lifecycle
+from pravega_spark.engine.records import StreamState
 from pravega_spark.engine.stream import Stream
 from pravega_spark.engine.truncation import truncate
 from pravega_spark.errors import NoSuchStream, TooBusy, TruncatedData
@@ -14,6 +15,7 @@ from pravega_spark.retention import run
 from pravega_spark.retention.decision import Rule
 from pravega_spark.retention.run import Options, act, decide
 from pravega_spark.retention.subscribers import publish, subscribe, unsubscribe
+from pravega_spark.txn import controller, tending
 from tests.support import (
     FakeRuntime,
     again,
@@ -278,18 +280,67 @@ def test_a_head_that_is_only_said_in_other_words_after_a_scale_is_not_moved() ->
     assert stream.view().version == version
 
 
-def test_no_policy_and_a_sealed_stream_are_left_alone() -> None:
+def test_a_stream_without_a_policy_or_being_sealed_is_left_alone_and_a_deleted_one_refused() -> (
+    None
+):
     stream = made(None)
     version = stream.view().version
     assert act(stream, NO_SWEEP).explanation.rule is Rule.NO_POLICY
     other = made(RetentionPolicy.by_time("1 min"))
-    lifecycle.seal(other)
-    sealed = other.view().version
-    assert act(other, NO_SWEEP).explanation.rule is Rule.NOT_ACTIVE
-    assert (stream.view().version, other.view().version) == (version, sealed)
+    controller.begin(other, 1, lease_ms=60_000, execution_ms=60_000)
+
+    def during() -> None:
+        before = other.view()
+        assert before.record.state is StreamState.SEALING
+        assert act(other, NO_SWEEP).explanation.rule is Rule.SEALING
+        assert other.view().version == before.version
+
+    with at_crash_point("seal.sealing", during):
+        lifecycle.seal(other, tending.settle_all)
+    assert stream.view().version == version
     lifecycle.delete(other)
     with pytest.raises(NoSuchStream):
         act(other, NO_SWEEP)
+
+
+def test_retention_of_a_sealed_stream_goes_on_to_its_end() -> None:
+    stream = made(RetentionPolicy.by_time("3 min"))
+    lifecycle.seal(stream)
+    assert act(stream, NO_SWEEP).truncated is not None
+    assert head(stream) == 7
+    stream.runtime.sleep(600)
+    done = act(stream, NO_SWEEP)
+    assert done.truncated is not None
+    assert (done.truncated.events, stream.view().head) == (3, stream.view().tail)
+    assert act(again(stream), NO_SWEEP).truncated is None
+
+
+def test_a_sealed_stream_keeps_what_its_subscribers_need() -> None:
+    stream = made(RetentionPolicy.by_consumption(minimum="2 min"))
+    subscribe(stream, "s/g", 0, protect=True)
+    lifecycle.seal(stream)
+    stream.runtime.sleep(600)
+    assert act(stream, NO_SWEEP).truncated is None
+    publish(stream, "s/g", 0, at(4))
+    act(stream, NO_SWEEP)
+    assert head(stream) == 4
+    publish(stream, "s/g", 0, StreamCut.LATEST)
+    act(stream, NO_SWEEP)
+    assert stream.view().head == stream.view().tail
+
+
+def test_a_sealed_stream_keeps_its_maximum_by_size_to_the_event() -> None:
+    stream = made(RetentionPolicy.by_consumption(maximum="45 bytes"), commits=0)
+    subscribe(stream, "s/slow", 0, protect=True)
+    write(stream, [(None, b"%010d" % n) for n in range(10)])
+    lifecycle.seal(stream)
+    act(stream, NO_SWEEP)
+    assert head(stream) == 6
+    shorter = StreamConfiguration(ScalingPolicy.fixed(1), RetentionPolicy.by_size("20 bytes"))
+    lifecycle.update(stream, shorter)
+    publish(stream, "s/slow", 0, StreamCut.LATEST)
+    act(stream, NO_SWEEP)
+    assert head(stream) == 6, "the only entries are none of the events and all of them"
 
 
 def test_policies_may_change_and_what_was_published_stays_valid() -> None:

@@ -269,6 +269,29 @@ def test_truncation_between_planning_and_reading(
     assert "14 events" in caplog.text
 
 
+def test_truncation_of_all_of_a_sealed_stream_is_lost_at_once(
+    root: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = created(root)
+    fill(stream, 0, 10)
+    lax = streaming(root, failondataloss="false")
+    start = lax.initialOffset()
+    planned = lax.partitions(start, lax.latestOffset(start, ReadAllAvailable()))
+    manager = StreamManager(root)
+    manager.seal_stream("s/a")
+    manager.truncate_stream("s/a", "latest")
+    assert isinstance(planned[0], EventPartition)
+    stream.store.delete([f"{stream.path}/{planned[0].refs[0].path}"])  # as a sweep does
+    with caplog.at_level(logging.WARNING):
+        assert events(rows(lax, planned)) == []
+    assert [r.message.split(":")[1] for r in caplog.records] == [
+        " 10 events of s/a segment 0#0 [0, 10) are skipped"
+    ]
+    offsets = {"startingoffsets": '{"s/a": {"0#0": -2}}'}
+    reader = batch(root, **offsets)
+    assert events(rows(reader, reader.partitions())) == []
+
+
 def test_task_of_an_earlier_life_is_refused(root: str) -> None:
     fill(created(root), 0, 5)
     reader = batch(root)

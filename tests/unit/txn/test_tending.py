@@ -174,7 +174,7 @@ def test_while_a_stream_is_being_sealed_nothing_new_comes_in_and_what_was_decide
             write(other, [("a", b"late")])
         with pytest.raises(StreamSealed, match="s/t was sealed"):
             begun(other)
-        with pytest.raises(StreamSealed, match="cannot be updated"):
+        with pytest.raises(IllegalState, match=r"is being sealed .* can be updated again when"):
             lifecycle.update(other, StreamConfiguration())
         txn.commit()
 
