@@ -87,6 +87,7 @@ class SimulatedGroup:
         for name, stream in self.streams.items():
             self.done |= self.before(stream, starts[name])
         self.skipped = set(self.done)
+        self.handed_out = set(self.done)
 
     def before(self, stream: MemoryStream, cut: StreamCut) -> set[Where]:
         """All events before a cut, from the history of everything that ever was."""
@@ -126,15 +127,19 @@ class SimulatedGroup:
         known = {c.number for c in before.checkpoints if c.is_complete}
         for checkpoint in state.checkpoints:
             if checkpoint.is_complete and checkpoint.number not in known:
-                self.completed(checkpoint.number, state.cuts_of(checkpoint.positions))
+                done = self.handed_out if checkpoint.silent else self.done
+                self.completed(checkpoint.number, state.cuts_of(checkpoint.positions), done)
 
-    def completed(self, number: int, found: dict[str, StreamCut]) -> None:
-        """What lies before a checkpoint was handed out, and by those who have answered it."""
+    def completed(self, number: int, found: dict[str, StreamCut], done: set[Where]) -> None:
+        """What lies before a checkpoint was handed out, and by those who have answered it.
+
+        A silent one records nothing: what its reader did before it died may be read again.
+        """
         self.count("checkpoint completed")
         for name, stream in self.living.items():
             cut = found[name]
             cuts.check(stream, cut)
-            missing = self.before(stream, cut) - self.done - self.gone(stream)
+            missing = self.before(stream, cut) - done - self.gone(stream)
             assert not missing, f"checkpoint {cut} is ahead of what was read: {missing}"
         for (checkpoint, reader), held in list(self.shown.items()):
             if checkpoint == number:
@@ -258,6 +263,7 @@ class SimulatedGroup:
             assert record.sealed_epoch is not None
         assert where not in self.done, f"{where} is there twice"
         self.done.add(where)
+        self.handed_out.add(where)
         self.count("read")
 
     def lost(self, key: Key) -> set[Where]:
