@@ -44,8 +44,8 @@ def read_range(
         except FileNotFoundError as error:
             if failed_at == at:
                 raise CorruptChunk(
-                    f"{left} cannot be read: the log names {error.filename or error}, which does "
-                    "not exist; restore the file from a copy."
+                    f"{left} cannot be read: {error} The log names that file: restore it from a "
+                    "copy."
                 ) from error
             failed_at, refs = at, None
             stream.view().check_life(rng.life)

@@ -47,9 +47,15 @@ def session(builder: Any = None, **conf: Any) -> SparkSession:
     The session gets a listener, once, that tells reader groups of their queries' last batches.
     A session that runs already is returned; if it lacks Delta, a warning says how to get it
     (``format("pravega")`` itself needs no jar). On Databricks and with a remote Spark Connect
-    server nothing is set but ``conf``.
+    server nothing is set but ``conf``. Raises ModuleNotFoundError without PySpark.
     """
-    from pyspark.sql import SparkSession
+    try:
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"session() needs PySpark and Delta ({error}): pip install 'pravega-spark[spark]'.",
+            name=error.name,
+        ) from error
 
     builder = SparkSession.builder if builder is None else builder
     for key, value in conf.items():

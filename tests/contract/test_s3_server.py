@@ -38,8 +38,8 @@ def store(s3: S3Server, proxy: FaultProxy) -> Store:
     options = s3.options | {"endpoint_url": proxy.endpoint_url}
     root = f"s3://{s3.bucket}/faults-{next(_roots)}"
     store = S3Store(root, options, sleep=lambda seconds: None)
-    assert not store.exists("warm-up")
     proxy.decide = lambda method, path: None
+    assert not store.exists("warm-up")
     proxy.seen.clear()
     return store
 
@@ -119,6 +119,25 @@ def test_refusal_is_an_error_that_says_why(
         with pytest.raises(error, match=text) as caught:
             put("log/1.json", b"mine")
         assert "log/1.json" in str(caught.value) or store.url in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "reply", [Reply(403, "ExpiredToken"), Reply(403, "RequestTimeTooSkewed"), Reply(507, "")]
+)
+def test_refusal_of_what_was_applied_before_is_no_refusal(
+    store: Store, proxy: FaultProxy, reply: Reply
+) -> None:
+    """The HTTP library sends a PUT again whose connection dropped, and tells nobody."""
+    proxy.spoil("PUT", LOSE_ANSWER, reply)
+    assert store.put_if_absent("log/1.json", b"mine") is Put.EXISTS
+    assert proxy.seen == ["PUT", "PUT", "HEAD"]
+    assert store.get("log/1.json") == b"mine"
+
+
+def test_refusal_is_unknown_if_nobody_can_look(store: Store, proxy: FaultProxy) -> None:
+    expired = Reply(403, "ExpiredToken")
+    proxy.decide = lambda method, path: expired
+    assert store.put_if_absent("log/1.json", b"mine") is Put.UNKNOWN
 
 
 def test_refusal_after_a_lost_answer_is_unknown(store: Store, proxy: FaultProxy) -> None:
@@ -208,7 +227,7 @@ def test_store_opens_from_url_and_environment_alone(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
     assert open_store(url) is not store
     with pytest.raises(StoreReadOnly):
-        open_store(url).put_if_absent("key", b"value")
+        open_store(url).get("key")
 
 
 FORKING = """

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from pravega_spark.engine.store.base import Entry, Put
 from pravega_spark.engine.store.keys import check_key, check_prefix, is_visible
+from pravega_spark.engine.store.refused import refused_unless_there
 from pravega_spark.engine.store.shared import shared
 from pravega_spark.errors import InvalidInput, StoreError, StoreReadOnly, StoreRefused
 
@@ -131,11 +132,12 @@ class GenericStore:
         except FileExistsError:
             return Put.EXISTS
         except PermissionError as error:
-            raise self._denied(error, key) from error
+            return refused_unless_there(self, key, self._denied(error, key), error)
         except _UNABLE as error:
-            raise StoreRefused(
+            refused = StoreRefused(
                 f"{self.url}: its driver {type(fs).__name__} has no exclusive create ({error})."
-            ) from error
+            )
+            return refused_unless_there(self, key, refused, error)
         except Exception:  # drivers raise their SDK's own classes
             return Put.UNKNOWN
         return Put.CREATED

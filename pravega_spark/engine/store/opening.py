@@ -14,6 +14,15 @@ from pravega_spark.errors import InvalidInput, StoreRefused
 _SCHEME = re.compile(r"([^/]*?):/")
 _S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
 _HADOOP_SCHEMES = frozenset({"hdfs", "viewfs"})
+_SERVER_SCHEMES = frozenset({"tcp", "tls", "pravega", "kafka", "pulsar"})
+_ALIASES = {"abfss": "abfs"}
+"""What a driver of fsspec also takes, and fsspec's own table does not list."""
+_SERVER = re.compile(r"[\w.-]+:\d+([,/].*)?")
+_WINDOWS = re.compile(r"[A-Za-z]:([\\/].*)?")
+_NO_SERVER = (
+    "names a server, and this package has none: a root is where the events are stored. Give a "
+    "folder, or a URL such as s3://bucket/root"
+)
 
 
 def open_store(url: str | os.PathLike[str], **storage_options: Any) -> Store:
@@ -36,6 +45,7 @@ def _open(address: str, options: dict[str, Any]) -> Store:
         raise InvalidInput(
             f"{address!r} is no root: give a path or a URL such as s3://bucket/root."
         )
+    _refuse_what_is_no_storage(address)
     match = _SCHEME.match(address)
     scheme = match[1].lower() if match else "file"
     rest = address[match.end() :] if match else address
@@ -54,7 +64,28 @@ def _open(address: str, options: dict[str, Any]) -> Store:
             "rename replaces what exists. Use a local disk, S3, or another object store with "
             "conditional writes."
         )
+    scheme = _ALIASES.get(scheme, scheme)
     return _open_generic(scheme, f"{scheme}://{rest}", options)
+
+
+def _refuse_what_is_no_storage(address: str) -> None:
+    """Raise InvalidInput for what people give by habit, and say what to give instead."""
+    scheme = address.partition(":/")[0].lower()
+    if scheme in _SERVER_SCHEMES:
+        raise InvalidInput(f"{address!r} {_NO_SERVER}.")
+    if _SERVER.fullmatch(address):
+        raise InvalidInput(f"{address!r} {_NO_SERVER}; a folder of this name is ./{address}.")
+    if _WINDOWS.fullmatch(address):
+        raise InvalidInput(
+            f"{address!r} is a path of Windows, which is not supported: use Linux (WSL, too) or "
+            "macOS and a path there, or a URL such as s3://bucket/root."
+        )
+    if scheme == "dbfs":
+        raise InvalidInput(
+            f"{address!r} is a path of Databricks, whose file system cannot create a file "
+            "exclusively: give the storage's own URL, such as s3://bucket/root or "
+            "abfss://container@account.dfs.core.windows.net/root."
+        )
 
 
 def _open_local(address: str, path: str, options: dict[str, Any]) -> Store:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from fsspec.asyn import sync
 
 from pravega_spark.engine.store.base import Entry, Put
 from pravega_spark.engine.store.keys import check_key, check_prefix, is_visible
+from pravega_spark.engine.store.refused import refused_unless_there
 from pravega_spark.engine.store.s3_errors import (
     Meaning,
     delete_refusal,
@@ -31,6 +33,8 @@ _CLIENT_CONFIG: dict[str, Any] = {
 }
 _CONFLICT_ATTEMPTS = 8
 _CONFLICT_PAUSE_SECONDS = 0.05
+_BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}|arn:.+")
+"""What botocore sends; each server has stricter rules of its own."""
 _DELETE_BATCH = 1_000
 """Most keys that one DeleteObjects request may name."""
 
@@ -55,6 +59,11 @@ class S3Store:
         bucket, _, folder = url.partition("://")[2].partition("/")
         if not bucket:
             raise InvalidInput(f"{url!r} names no bucket: write s3://bucket/folder.")
+        if not _BUCKET.fullmatch(bucket):
+            raise InvalidInput(
+                f"{url!r}: {bucket!r} is no bucket's name, which has 3 to 63 lower-case letters, "
+                "digits, dots and hyphens. Check the URL."
+            )
         self._bucket = bucket
         self._base = check_prefix(folder.strip("/"))
         self._options = options
@@ -147,7 +156,8 @@ class S3Store:
                 if meaning is Meaning.EXISTS:
                     return Put.EXISTS
                 if meaning is Meaning.REFUSED and attempt == 0:
-                    raise refusal(error, f"{self.url}/{key}", "create") from error
+                    refused = refusal(error, f"{self.url}/{key}", "create")
+                    return refused_unless_there(self, key, refused, error)
                 if meaning is not Meaning.CONFLICT:
                     return Put.UNKNOWN
         return Put.UNKNOWN

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,9 @@ def test_databricks_and_remote_servers_are_left_alone(monkeypatch: pytest.Monkey
     }
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.0")
     assert module.session(_Builder(), **given) == given
+
+
+def test_session_without_pyspark_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'pravega-spark\[spark\]'"):
+        module.session()

@@ -43,20 +43,50 @@ def test_failed_create_has_an_answer(error: Exception, answer: Put) -> None:
     assert failing(error).put_if_absent("key", b"") is answer
 
 
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [
-        (PermissionError("denied"), StoreReadOnly),
-        (TypeError("unexpected keyword 'mode'"), StoreRefused),
-        (NotImplementedError(), StoreRefused),
-        (ValueError("mode"), StoreRefused),
-    ],
-)
+class Refusing(MemoryFileSystem):
+    """Refuses a create; with ``applied``, one that it carried out when it was sent first."""
+
+    error: Exception
+    applied = False
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+        if self.applied:
+            super().pipe_file(path, value, mode=mode, **options)
+        raise self.error
+
+
+def refusing(error: Exception, *, applied: bool) -> GenericStore:
+    driver = Refusing(skip_instance_cache=True)
+    driver.store, driver.pseudo_dirs = {}, [""]
+    driver.error, driver.applied = error, applied
+    return GenericStore("memory://generic-unit", {}, fs=driver)
+
+
+REFUSALS = [
+    (PermissionError("denied"), StoreReadOnly),
+    (TypeError("unexpected keyword 'mode'"), StoreRefused),
+    (NotImplementedError(), StoreRefused),
+    (ValueError("mode"), StoreRefused),
+]
+
+
+@pytest.mark.parametrize(("error", "kind"), REFUSALS)
 def test_driver_that_cannot_or_may_not_create_is_an_error(
     error: Exception, kind: type[StoreError]
 ) -> None:
     with pytest.raises(kind, match="memory://generic-unit"):
-        failing(error).put_if_absent("key", b"")
+        refusing(error, applied=False).put_if_absent("key", b"")
+
+
+@pytest.mark.parametrize(("error", "kind"), REFUSALS)
+def test_refusal_is_looked_at_before_it_is_believed(
+    error: Exception, kind: type[StoreError]
+) -> None:
+    """A driver sends a create again after a lost answer; the second one may be refused."""
+    store = refusing(error, applied=True)
+    assert store.put_if_absent("key", b"mine") is Put.EXISTS
+    assert store.get("key") == b"mine"
+    assert failing(error).put_if_absent("key", b"mine") is Put.UNKNOWN
 
 
 def test_other_calls_fail_as_the_store_s_own_errors() -> None:

@@ -109,12 +109,39 @@ def test_server_that_refuses_the_connection_is_a_store_error() -> None:
             open_store(url)
 
 
-@pytest.mark.parametrize(
-    "url", ["", "s3://", "s3:///x", "dbfs:/x", "s3:/b/x", "a\0b", "s3://b/../c"]
-)
+@pytest.mark.parametrize("url", ["", "s3://", "s3:///x", "s3:/b/x", "a\0b", "s3://b/../c"])
 def test_what_is_no_root_is_invalid(url: str) -> None:
     with pytest.raises(InvalidInput):
         open_store(url)
+
+
+@pytest.mark.parametrize(
+    ("root", "advice"),
+    [
+        ("localhost:9092", r"names a server.* a folder of this name is \./localhost:9092"),
+        ("a.example:9092,b.example:9092", "names a server, and this package has none"),
+        ("tcp://localhost:9090", r"names a server.* Give a folder, or a URL such as s3://"),
+        (r"C:\data", r"is a path of Windows.* \(WSL"),
+        ("c:/data", "is a path of Windows"),
+        ("dbfs:/root", "is a path of Databricks.* abfss://container@account"),
+        ("dbfs://root", "is a path of Databricks"),
+        ("s3://my bucket/root", "'my bucket' is no bucket's name, which has 3 to 63"),
+    ],
+)
+def test_root_that_is_no_storage_is_told_what_to_give(root: str, advice: str) -> None:
+    with pytest.raises(InvalidInput, match=advice):
+        open_store(root)
+
+
+def test_folder_that_looks_like_a_server_is_one_when_it_is_said(tmp_path: Path) -> None:
+    assert open_store(f"{tmp_path}/localhost:9092").is_local
+    assert open_store("./localhost:9092").url.endswith("/localhost:9092")
+
+
+def test_azure_by_its_second_scheme_is_the_same_driver() -> None:
+    pytest.importorskip("fsspec")
+    with pytest.raises(StoreRefused, match=r"^abfs://c@a\.dfs\.core\.windows\.net/x: .*Install"):
+        open_store("abfss://c@a.dfs.core.windows.net/x")
 
 
 @pytest.mark.parametrize("url", ["/some/path", "memory://x"])
