@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import count
 
@@ -208,6 +209,34 @@ def waiting_transactions(context: Context) -> Iterator[Figure]:
         limited_by="Python for each transaction and chunk of the one commit: the outcome, the "
         "line of history, four lines of JSON",
     ).within(ratio_at_most=3.0)
+
+
+@benchmark
+def commit_among_many(context: Context) -> Iterator[Figure]:
+    """commit() while many other transactions are open, of which nothing is decided."""
+    many, few = context.size(400, 20), context.size(40, 2)
+    with ExitStack() as opened:
+
+        def side(others: int) -> Callable[[], float]:
+            name = context.create(f"among-{others}", SEGMENTS)
+            writer = opened.enter_context(context.manager.create_transactional_writer(name))
+            for _ in range(others):
+                writer.begin_transaction()
+            return lambda: 1e3 * timed(_flushed(writer).commit)
+
+        sides = {"many": side(many), "few": side(few)}
+        interleave(1, sides)
+        found = interleave(context.size(25, 2), sides)
+    yield Figure(
+        f"commit of a small transaction while {many} others are open",
+        statistics.median(found["many"]),
+        "ms",
+        f"the same while {few} others are open",
+        statistics.median(found["few"]),
+        ratio(found["many"], found["few"]),
+        note="its events flushed before; both look at the oldest ones and announce themselves",
+        limited_by="the fsyncs of an announcement, a mark and a commit",
+    ).within(ratio_at_most=1.5)
 
 
 def _flushed(writer: TransactionalWriter) -> Transaction:

@@ -209,6 +209,7 @@ class OpenTransaction:
 
     ``lease_ms`` is how long it lives without a ping, ``limit_ms`` when it ends in any case.
     ``writer_id`` is None for one that belongs to no writer; ``session`` is the writer's.
+    ``version`` is that of its beginning, 0 where an older version of this package began it.
     """
 
     transaction_id: str
@@ -218,11 +219,12 @@ class OpenTransaction:
     limit_ms: int
     writer_id: str | None = None
     session: int = 0
+    version: int = 0
 
     def encode(self) -> str:
         """Return the JSON text."""
         times = [self.created_ms, self.lease_ms, self.limit_ms]
-        return to_json([self.epoch, *times, self.writer_id, self.session])
+        return to_json([self.epoch, *times, self.writer_id, self.session, self.version])
 
 
 @lru_cache(maxsize=4096)

@@ -150,6 +150,11 @@ class StreamView:
         """The transactions without an outcome, by id."""
         return {name: decode_open(name, text) for name, text in self.snapshot.open.items()}
 
+    def transaction(self, transaction_id: str) -> OpenTransaction | None:
+        """Return a transaction without an outcome, or None if it is not such a one."""
+        text = self.snapshot.open.get(transaction_id)
+        return None if text is None else decode_open(transaction_id, text)
+
     def outcome(self, transaction_id: str) -> Outcome | None:
         """Return how a transaction ended, or None if it did not, or too long ago to be kept."""
         text = self.snapshot.domains.get(f"{OUTCOME_PREFIX}{transaction_id}")

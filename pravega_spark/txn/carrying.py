@@ -6,9 +6,10 @@ finished by whoever comes next. Nothing is decided here.
 
 from __future__ import annotations
 
+import heapq
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pravega_spark.engine.actions import Body
@@ -25,8 +26,19 @@ from pravega_spark.engine.records import (
 from pravega_spark.engine.snapshot import OPEN_PREFIX, Snapshot
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.model import segment_text
-from pravega_spark.txn.manifests import Kind, Manifest, Manifests, read_new, rows_of
+from pravega_spark.txn.manifests import (
+    Kind,
+    Manifest,
+    Manifests,
+    announced,
+    announcement_key,
+    read_new,
+    rows_of,
+)
 from pravega_spark.txn.placing import Placing
+
+_ALWAYS_READ = 16
+"""Every commit looks at so many of the oldest open transactions; a younger one announces itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,32 +65,51 @@ class _Known:
         self._closed: dict[str, Manifests] = {}
         """Those that are decided; for each of them also all that were decided before it."""
 
-    def read(self, stream: Stream, view: StreamView, *, apart_from: str | None = None) -> None:
-        """Read what is new of all that are open in the view, but one, until no closing mark is.
+    def read(
+        self,
+        stream: Stream,
+        view: StreamView,
+        *,
+        names: Collection[str] = (),
+        apart_from: str | None = None,
+    ) -> None:
+        """Read new manifests of those that may be decided, until no further mark appears.
 
-        Who put a mark had read those before it, and they may have been put since we passed them:
-        so after every mark all are read once more.
+        These are the oldest open ones, the announced ones, and ``names``. A mark's writer had read
+        the earlier marks, and some of these may be newer than our last read: so after every new
+        mark all are read once more.
         """
-        with self._lock:
-            self._forget_ended(view)
-            several = [
-                self._manifests[name].copy() if name in self._manifests else Manifests(stream, name)
-                for name in sorted(view.transactions)
-                if name != apart_from
-            ]
+        always = {*_oldest(view), *names} - {apart_from}
+        others = set(view.snapshot.open) - always - {apart_from}
+        several: dict[str, Manifests] = {}
         before, closed = -1, 0
         while before != closed:
-            read_new(several)
-            before, closed = closed, sum(manifests.is_closed for manifests in several)
+            wanted = always | (announced(stream) & others) if others else always
+            several |= self._begin(stream, view, wanted - several.keys())
+            read_new(several.values())
+            before, closed = closed, sum(m.is_closed for m in several.values())
         with self._lock:
-            self._manifests |= {m.transaction_id: m for m in several}
-            self._closed |= {m.transaction_id: m for m in several if m.is_closed}
+            self._manifests |= several
+            self._closed |= {name: m for name, m in several.items() if m.is_closed}
+
+    def _begin(
+        self, stream: Stream, view: StreamView, names: Iterable[str]
+    ) -> dict[str, Manifests]:
+        """Return what is known of transactions, as copies to go on from."""
+        with self._lock:
+            self._forget_ended(view)
+            return {
+                name: self._manifests[name].copy()
+                if name in self._manifests
+                else Manifests(stream, name)
+                for name in sorted(names)
+            }
 
     def _forget_ended(self, view: StreamView) -> None:
         if view.version >= self._version:
             self._version = view.version
             for known in (self._manifests, self._closed):
-                for name in known.keys() - view.transactions.keys():
+                for name in [name for name in known if name not in view.snapshot.open]:
                     del known[name]
 
     def learn(self, manifests: Manifests) -> None:
@@ -94,15 +125,14 @@ class _Known:
 
     def decided(self, view: StreamView, own: Manifests | None) -> list[Decided]:
         """Return the decided ones that the log holds as open, in the order of the decisions."""
-        opened = view.transactions
         with self._lock:
             closed = dict(self._closed)
         if own is not None:
             closed[own.transaction_id] = own  # whatever an older view of another thread forgot
         found = [
-            Decided(opened[name], manifests.entries[-1], manifests.chunks)
+            Decided(opened, manifests.entries[-1], manifests.chunks)
             for name, manifests in closed.items()
-            if name in opened
+            if (opened := view.transaction(name)) is not None
         ]
         return sorted(found, key=lambda decided: decided.order)
 
@@ -114,36 +144,57 @@ def _known_of(stream: Stream) -> _Known:
     return _known.setdefault(stream, _Known())
 
 
+def _oldest(view: StreamView) -> set[str]:
+    """Return the open transactions that every commit looks at.
+
+    A transaction never leaves them before it ends, so one that is decided as one of them is found
+    by all. Those of the first versions of this package do not say when they began, and announce
+    nothing: all of them are looked at.
+    """
+    opened = view.transactions.values()
+    dated = (one for one in opened if one.version)
+    oldest = heapq.nsmallest(_ALWAYS_READ, dated, key=lambda one: one.version)
+    return {one.transaction_id for one in oldest} | {
+        one.transaction_id for one in opened if not one.version
+    }
+
+
 def turn(stream: Stream, view: StreamView, transaction_id: str) -> int:
     """Return the place among the decisions of one that is decided now: after all there are.
 
     ``view`` is no older than the caller's call. What was decided before it is in the log then, or
     open in the view with its mark to be read; so no clock is asked for the order of two commits.
+    Whoever comes later finds this one among the oldest, or by an announcement that precedes the
+    mark, so the number of open transactions does not count.
     """
     known = _known_of(stream)
     known.read(stream, view, apart_from=transaction_id)
+    if transaction_id not in _oldest(view):
+        stream.store.put(announcement_key(stream, transaction_id), b"{}\n")
     return known.last_order() + 1
 
 
+def finish(stream: Stream, view: StreamView, names: Collection[str]) -> StreamView:
+    """Carry out what is decided of these open transactions; return the view afterwards."""
+    _known_of(stream).read(stream, view, names=names)
+    return carry_out(stream)
+
+
 def carry_out(stream: Stream, own: Manifests | None = None) -> StreamView:
-    """Bring every decided transaction to its end, in one commit; return the view afterwards.
+    """Bring every transaction that is known to be decided to its end, in one commit.
 
     ``own`` is one that this process has just decided: those before it were read when it took its
-    turn, so the others are read only if the first try is lost.
+    turn. After a lost race nothing is read: while it is, a busy log would go on. Returns the view
+    afterwards.
     """
     known = _known_of(stream)
     if own is not None:
         known.learn(own)  # before the log is ours: whoever has it now takes this one along
-    tries = 0
 
     def decide(snapshot: Snapshot | None) -> Body | None:
-        nonlocal tries
-        tries += 1
         if snapshot is None:
             raise stream.absent()
         view = StreamView(snapshot)
-        if own is None or tries > 1:
-            known.read(stream, view)
         decided = known.decided(view, own)
         return _outcomes(stream, view, decided) if decided else None
 

@@ -84,6 +84,7 @@ def begin(
             now_ms + execution_ms,
             writer.writer_id if writer else None,
             writer.session if writer else 0,
+            view.version + 1,
         )
         begun[:] = [opened]
         return Body(
@@ -108,7 +109,7 @@ def _check_session(view: StreamView, writer: WriterRecord) -> None:
 def find(view: StreamView, transaction_id: str) -> OpenTransaction | Outcome:
     """Return what the log holds of a transaction; raise NoSuchTransaction for an unknown id."""
     check_id(transaction_id)
-    found = view.transactions.get(transaction_id) or view.outcome(transaction_id)
+    found = view.transaction(transaction_id) or view.outcome(transaction_id)
     if found is None:
         raise NoSuchTransaction(
             f"stream {view.stream} (life {view.life}) knows no transaction {transaction_id}: it "

@@ -251,3 +251,18 @@ def folder(stream: Stream, transaction_id: str) -> str:
 def chunk_folder(transaction_id: str) -> str:
     """Return the folder of a transaction's chunks, below ``data``."""
     return f"t-{transaction_id}"
+
+
+def announcement_key(stream: Stream, transaction_id: str) -> str:
+    """Return the key of the object that announces a transaction's commit before its mark."""
+    return f"{_announcements(stream)}/{transaction_id}.json"
+
+
+def announced(stream: Stream) -> set[str]:
+    """Return the ids of the transactions whose commit was announced and not cleared away yet."""
+    entries = stream.store.list(_announcements(stream))
+    return {entry.key.rsplit("/", 1)[-1].removesuffix(".json") for entry in entries}
+
+
+def _announcements(stream: Stream) -> str:
+    return f"{stream.name}/transactions/closing"

@@ -11,7 +11,15 @@ from pravega_spark.engine.records import OpenTransaction, Outcome
 from pravega_spark.engine.stream import Stream
 from pravega_spark.errors import IllegalState, TxnFailed
 from pravega_spark.txn import carrying, controller, leases
-from pravega_spark.txn.manifests import Kind, Manifest, Manifests, chunk_folder, folder
+from pravega_spark.txn.manifests import (
+    Kind,
+    Manifest,
+    Manifests,
+    announced,
+    announcement_key,
+    chunk_folder,
+    folder,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +44,7 @@ def tend(stream: Stream, *, prepared_limit_ms: int | None = None) -> Tended:
     before = stream.view()
     for name, why in leases.abandoned(stream, before, prepared_limit_ms).items():
         abort(stream, before.transactions[name], why.reason, if_open=not why.prepared)
-    after = carrying.carry_out(stream)
+    after = carrying.finish(stream, before, before.transactions.keys())
     found = Tended(open=len(after.transactions), cleared=clear(stream))
     for name in sorted(before.transactions):
         outcome = after.outcome(name)
@@ -65,9 +73,10 @@ def settle_all(stream: Stream) -> None:
     The decided are carried out, the open aborted. Raises IllegalState if one is prepared: that
     promise is not this stream's to break.
     """
-    for _, opened in sorted(stream.view().transactions.items()):
+    view = stream.view()
+    for _, opened in sorted(view.transactions.items()):
         abort(stream, opened, "the stream was sealed", if_open=True)
-    prepared = sorted(carrying.carry_out(stream).transactions)
+    prepared = sorted(carrying.finish(stream, view, view.transactions.keys()).transactions)
     clear(stream)
     if prepared:
         raise IllegalState(
@@ -81,9 +90,9 @@ def clear(stream: Stream) -> int:
 
     Chunks that a committed one did not name are left to the sweep of the stream's files.
     """
-    names = stream.store.folders(f"{stream.name}/transactions")
-    view = stream.view()  # after the listing: whatever has a folder there was begun before
-    ended = [n for n in names if controller.is_id(n) and n not in view.transactions]
+    names = {*stream.store.folders(f"{stream.name}/transactions"), *announced(stream)}
+    view = stream.view()  # after the listings: whatever they hold was begun before
+    ended = [n for n in sorted(names) if controller.is_id(n) and n not in view.transactions]
     for name in ended:
         clear_one(stream, name, view.outcome(name))
     return len(ended)
@@ -96,4 +105,4 @@ def clear_one(stream: Stream, transaction_id: str, outcome: Outcome | None) -> N
     if outcome is not None and not outcome.committed:
         chunks = stream.store.list(f"{stream.path}/data/{chunk_folder(transaction_id)}")
         keys += [entry.key for entry in chunks]
-    stream.store.delete(keys)
+    stream.store.delete([*keys, announcement_key(stream, transaction_id)])

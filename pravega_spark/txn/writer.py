@@ -73,14 +73,16 @@ class TransactionalWriter:
         """Open a session, and settle what older sessions of the id left open."""
         record = open_session(self._stream, self._life, writer_id)
         reason = f"writer {writer_id} was opened anew"
+        view = self._stream.view(refresh=False)
         theirs = [
             opened
-            for opened in self._stream.view(refresh=False).transactions.values()
+            for opened in view.transactions.values()
             if opened.writer_id == writer_id and opened.session < record.session
         ]
         for opened in theirs:
             tending.abort(self._stream, opened, reason, if_open=True)
-        view = carrying.carry_out(self._stream) if theirs else self._stream.view(refresh=False)
+        if theirs:
+            view = carrying.finish(self._stream, view, {one.transaction_id for one in theirs})
         return view.writer(writer_id) or record
 
     @property

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Sequence
 
 import pytest
 
+from pravega_spark.engine.actions import Body
 from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.snapshot import OPEN_PREFIX
 from pravega_spark.engine.store.fault_plans import Rule
 from pravega_spark.engine.store.faults import Fault
 from pravega_spark.errors import CorruptLog, StoreError
 from pravega_spark.model import TransactionStatus
 from pravega_spark.txn import carrying, tending
+from pravega_spark.txn.manifests import announced, announcement_key
 from pravega_spark.txn.transaction import Transaction
 from tests.support import Spy, again, all_events, at_crash_point, events_of, make_stream, scale
 from tests.unit.txn.world import World, begun, decide_abort, session, story, written
@@ -62,6 +66,97 @@ def test_others_that_are_open_cost_one_read_each(world: World) -> None:
         ("put_if_absent", "log"),
     ]
     assert calls.count(("get_many", "manifest")) == len(others)
+
+
+def commit_calls(several: int) -> list[list[tuple[str, str]]]:
+    """The calls of commits among others that are open: two of one process, one of a new one."""
+    world = World()
+    for _ in range(several):
+        begun(world.process())
+    txns = [begun(world.stream) for _ in range(2)]
+    new = Transaction(again(world.stream, world.store), begun(world.process()).id)
+    return [world.calls(txn.commit) for txn in (*txns, new)]
+
+
+def test_commit_costs_the_same_however_many_others_are_open() -> None:
+    few, many = commit_calls(20), commit_calls(200)
+    assert few == many
+    for calls in many:
+        assert calls.count(("get_many", "manifest")) <= carrying._ALWAYS_READ
+        assert len(calls) <= carrying._ALWAYS_READ + 8
+
+
+def crowd(world: World) -> list[Transaction]:
+    """So many open transactions that the next ones have to announce themselves."""
+    return [begun(world.process()) for _ in range(carrying._ALWAYS_READ)]
+
+
+def test_one_of_many_is_announced_before_its_mark_and_cleared_away_afterwards(world: World) -> None:
+    crowd(world)
+    txn = begun(world.stream)
+    with (
+        at_crash_point("txn.deciding", lambda: seen.append(announced(txn._stream))),
+        at_crash_point("txn.carried-out", lambda: seen.append(announced(txn._stream))),
+    ):
+        seen: list[set[str]] = []
+        txn.commit()
+    assert seen == [{txn.id}, {txn.id}]
+    tending.tend(world.process())
+    assert announced(world.process()) == set()
+
+
+def test_oldest_of_many_needs_no_announcement(world: World) -> None:
+    oldest = crowd(world)[-1]
+    begun(world.process())
+    oldest.commit(wait=False)
+    assert announced(world.process()) == set()
+    begun(world.stream).commit()
+    (commit,) = world.commits("COMMIT TRANSACTION")
+    assert story(commit)[0]["id"] == oldest.id
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["new process", "process that knows it open"])
+def test_among_many_no_commit_overtakes_one_that_was_decided_before(
+    world: World, late: bool
+) -> None:
+    crowd(world)
+    txns = {name: written(world.process(), [("a", name.encode())]) for name in ("1", "2", "3")}
+    if late:
+        begun(world.stream).commit()  # which looks at those that are open
+    txns["2"].commit(wait=False)
+    txns["1"].commit(wait=False)
+    Transaction(world.stream, txns["3"].id).commit()
+    assert world.events() == [b"2", b"1", b"3"]
+
+
+def test_one_of_many_whose_process_died_after_the_mark_is_carried_out_by_the_next(
+    world: World,
+) -> None:
+    crowd(world)
+    dead = written(world.process(), [("a", b"1")])
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    with at_crash_point("txn.decided", die), pytest.raises(KeyboardInterrupt):
+        dead.commit()
+    written(world.stream, [("a", b"2")]).commit()
+    assert world.events() == [b"1", b"2"]
+
+
+def test_one_that_an_older_version_began_is_looked_at_by_all(world: World) -> None:
+    """It does not say when it began, and its process announces nothing."""
+    crowd(world)
+    old = written(world.process(), [("a", b"1")])
+    opened = world.process().view().transactions[old.id]
+    record = json.dumps(json.loads(opened.encode())[:-1])
+    domains: dict[str, str | None] = {f"{OPEN_PREFIX}{old.id}": record}
+    world.process().log.commit(lambda snapshot: Body("TEST", domains=domains))
+    old.commit(wait=False)
+    world.store.inner.delete([announcement_key(world.stream, old.id)])
+    assert announced(world.process()) == set()
+    written(world.stream, [("a", b"2")]).commit()
+    assert world.events() == [b"1", b"2"]
 
 
 def test_no_chunk_is_read_or_written_by_a_commit_that_rolls(world: World) -> None:
@@ -138,7 +233,8 @@ def test_threads_that_decide_while_the_log_is_busy_share_the_next_commit() -> No
     assert len(all_events(again(stream))) == len(several)
 
 
-def test_what_others_decided_meanwhile_is_taken_along_after_a_lost_race(world: World) -> None:
+def test_lost_race_reads_no_manifest_and_leaves_what_was_decided_meanwhile(world: World) -> None:
+    """Who reads while the log goes on loses the next race, too."""
     txn = written(world.stream, [("a", b"x")])
     other = written(world.process(), [("a", b"y")])
 
@@ -149,9 +245,11 @@ def test_what_others_decided_meanwhile_is_taken_along_after_a_lost_race(world: W
             begun(world.process())  # takes the version
 
     world.store.hook = meanwhile
-    txn.commit()
-    (commit,) = world.commits("COMMIT TRANSACTION")
-    assert {told["id"] for told in story(commit)} == {txn.id, other.id}
+    calls = world.calls(txn.commit)
+    assert ("get_many", "manifest") not in calls[calls.index(("put_if_absent", "log")) :]
+    assert world.events() == [b"x"]
+    begun(world.process()).commit()
+    assert world.events() == [b"x", b"y"]
 
 
 def test_lost_answer_of_the_commit_is_not_a_second_one(world: World) -> None:
@@ -225,7 +323,8 @@ def test_mark_put_behind_the_back_of_a_reader_is_read_once_more(world: World) ->
                     several[transaction_id].commit(wait=False)
 
     store.hook = between
-    carrying.carry_out(again(world.stream, store))
+    stream = again(world.stream, store)
+    carrying.finish(stream, stream.view(), several.keys())
     (commit,) = world.commits("COMMIT TRANSACTION")
     assert [told["id"] for told in story(commit)] == passed
 

@@ -35,7 +35,7 @@ def test_beginning_is_a_commit_that_others_see(world: World) -> None:
     opened = controller.begin(world.stream, 1, **TIMES, writer=writer)
     now_ms = world.runtime.now_ms()
     assert opened == OpenTransaction(
-        opened.transaction_id, 0, now_ms, 10_000, now_ms + 20_000, "w", 1
+        opened.transaction_id, 0, now_ms, 10_000, now_ms + 20_000, "w", 1, 2
     )
     assert world.process().view().transactions == {opened.transaction_id: opened}
     assert len(world.commits("BEGIN TRANSACTION")) == 1
