@@ -32,9 +32,14 @@ def is_gone(text: str) -> bool:
     return _started(int(pid)) not in (started, None)
 
 
+def boot_id() -> str:
+    """Return a text that names this start of the machine; empty where none is told."""
+    return _text(Path("/proc/sys/kernel/random/boot_id"))
+
+
 def _machine() -> str:
     """Name the machine since its last start, and the container where there is one."""
-    boot = _text(Path("/proc/sys/kernel/random/boot_id"))
+    boot = boot_id()
     try:
         namespace = os.readlink("/proc/self/ns/pid")
     except OSError:

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pravega_spark.config import STORAGE_THREADS
+from pravega_spark.engine.processes import boot_id
+from pravega_spark.engine.store.base import elapsed_seconds
 from pravega_spark.errors import ForkedProcess
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
-
-_ELAPSED: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Runtime:
@@ -36,7 +36,11 @@ class Runtime:
 
     def monotonic(self) -> float:
         """Return seconds of a clock that never goes back, and goes on while the machine sleeps."""
-        return time.clock_gettime(_ELAPSED)
+        return elapsed_seconds()
+
+    def boot_id(self) -> str:
+        """Return a text that names this start of the machine; empty where none is told."""
+        return boot_id()
 
     def sleep(self, seconds: float) -> None:
         """Wait."""

@@ -324,3 +324,30 @@ def test_root_of_an_unknown_format_is_left_alone(store: Store, marker: bytes) ->
     with pytest.raises(StoreRefused, match=MARKER_KEY if marker[:4] != b'{"fo' else "format 99"):
         ensure_probed(store, now_ms=1)
     assert store.get(MARKER_KEY) == marker
+
+
+def test_the_clock_that_dates_objects_can_be_asked_and_leaves_nothing(store: Store) -> None:
+    store.put("before", b"x")
+    before = store.modified_ms("before")
+    now_ms = store.time_ms()
+    store.put("after", b"x")
+    after = store.modified_ms("after")
+    assert before is not None
+    assert after is not None
+    # Dates may be rounded: an object's up to a second late, the time a second (a tick) early.
+    assert before - 2_000 <= now_ms <= after + 20
+    assert [entry.key for entry in store.list("")] == ["after", "before"]
+
+
+def test_an_object_that_is_absent_has_no_date(store: Store) -> None:
+    assert store.modified_ms("absent") is None
+    assert store.modified_ms("absent/deep") is None
+
+
+def test_answers_that_carry_a_date_tell_it_without_a_call(store: Store) -> None:
+    store.put("key", b"x")
+    dated = store.dated
+    if store.url.startswith("s3://"):
+        assert dated is not None
+        assert abs(dated.storage_ms - dated.wall_ms) < 60_000
+        assert abs(dated.storage_ms - store.time_ms()) < 60_000

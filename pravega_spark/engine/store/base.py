@@ -6,6 +6,7 @@ Keys are relative to the store's root, ``/``-separated, never empty, without ``.
 from __future__ import annotations
 
 import enum
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -33,6 +34,27 @@ class Entry:
     modified_ms: int
 
 
+_ELAPSED: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def elapsed_seconds() -> float:
+    """Return seconds of a clock that never goes back, and goes on while the machine sleeps."""
+    return time.clock_gettime(_ELAPSED)
+
+
+@dataclass(frozen=True, slots=True)
+class Dated:
+    """The date that an answer of the storage carried, and what this host's clocks said then.
+
+    ``storage_ms`` and ``wall_ms`` are in ms since 1970, ``elapsed`` in seconds of the boot clock.
+    The storage's date may be rounded down to a second.
+    """
+
+    storage_ms: int
+    wall_ms: int
+    elapsed: float
+
+
 @runtime_checkable
 class Store(Protocol):
     """Storage under one root. Thread-safe, and cheap to create from ``url`` in any process.
@@ -50,6 +72,31 @@ class Store(Protocol):
     @property
     def is_local(self) -> bool:
         """Whether a call costs microseconds (disk, memory) and polling may be frequent."""
+        ...
+
+    @property
+    def has_clock(self) -> bool:
+        """Whether the storage dates objects by a clock that is not this host's."""
+        ...
+
+    @property
+    def dated(self) -> Dated | None:
+        """The date of the newest answer, at no call; None where answers carry no date."""
+        ...
+
+    def time_ms(self) -> int:
+        """Return what time it is by the clock that dates objects, in ms since 1970; never late.
+
+        Leaves no object behind. Where only a write tells, an object is created and deleted; where
+        that is refused, this host's clock answers.
+        """
+        ...
+
+    def modified_ms(self, key: str) -> int | None:
+        """Return when the object was written last, by the same clock; None if absent.
+
+        Where the storage rounds to seconds, the answer is up to a second late, never early.
+        """
         ...
 
     def get(self, key: str) -> bytes:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pyarrow as pa
 
-from pravega_spark.engine.store.base import Entry, Put, Store
+from pravega_spark.engine.store.base import Dated, Entry, Put, Store
 from pravega_spark.errors import StoreError
 
 
@@ -68,6 +68,26 @@ class FaultyStore:
     def is_local(self) -> bool:
         """As the wrapped store."""
         return self.inner.is_local
+
+    @property
+    def has_clock(self) -> bool:
+        """As the wrapped store."""
+        return self.inner.has_clock
+
+    @property
+    def dated(self) -> Dated | None:
+        """As the wrapped store."""
+        return self.inner.dated
+
+    def time_ms(self) -> int:
+        """Return the time of the wrapped store."""
+        self._fault("time_ms", "")
+        return self.inner.time_ms()
+
+    def modified_ms(self, key: str) -> int | None:
+        """Return when the object was written last."""
+        self._fault("modified_ms", key)
+        return self.inner.modified_ms(key)
 
     @property
     def delayed(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -31,6 +32,8 @@ class GenericStore:
     """
 
     is_local = False
+    has_clock = True
+    dated = None
 
     def __init__(self, url: str, options: dict[str, Any], *, fs: Any = None):
         """Take a URL and the options of its fsspec driver; ``fs`` is the driver, if at hand."""
@@ -121,6 +124,28 @@ class GenericStore:
         try:
             fs.invalidate_cache()
             return bool(fs.isfile(path))
+        except Exception as error:
+            raise self._read_error(error, key) from error
+
+    def time_ms(self) -> int:
+        """Return the date that an object gets which is created now, and delete it again."""
+        key = f"_probe/clock-{os.urandom(8).hex()}"
+        try:
+            self.put(key, b"")
+            found = self.modified_ms(key)
+            self.delete([key])
+        except StoreReadOnly:
+            found = None
+        return found or time.time_ns() // 1_000_000
+
+    def modified_ms(self, key: str) -> int | None:
+        """Return when the object was written last; None if absent. Some drivers tell nothing: 0."""
+        fs, path = self._at(key)
+        try:
+            fs.invalidate_cache()
+            return _modified_ms(fs.info(path))
+        except FileNotFoundError:
+            return None
         except Exception as error:
             raise self._read_error(error, key) from error
 

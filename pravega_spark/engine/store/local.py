@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -38,6 +39,8 @@ class LocalStore:
     """
 
     is_local = True
+    has_clock = False
+    dated = None
 
     def __init__(self, path: str):
         """Take an absolute path; the folder need not exist, and nothing is created yet."""
@@ -65,6 +68,27 @@ class LocalStore:
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Pickle as the path."""
         return shared, (LocalStore, self._root)
+
+    def time_ms(self) -> int:
+        """Return the time that a file gets now: this host's, or a file server's own."""
+        try:
+            staged = StagedFile(self._root, b"", durable=False, nameless=self._nameless)
+        except OSError:
+            return time.time_ns() // 1_000_000
+        try:
+            return staged.modified_ms()
+        finally:
+            staged.discard()
+
+    def modified_ms(self, key: str) -> int | None:
+        """Return when the file was written; None if absent."""
+        path = self._base + check_key(key)
+        try:
+            return os.stat(path).st_mtime_ns // 1_000_000
+        except _ABSENT:
+            return None
+        except OSError as error:
+            raise StoreError(f"{path} cannot be read: {error.strerror}.") from error
 
     def get(self, key: str) -> bytes:
         """Return the whole file."""

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import itertools
 import os
+import time
 
 import pyarrow as pa
 
@@ -19,6 +20,7 @@ _NO_LINKS = frozenset(
 # What opening or linking a nameless file answers where it is not supported (NFS, no /proc).
 _NAMELESS_UNSUPPORTED = _NO_LINKS | {errno.EISDIR, errno.EINVAL, errno.EACCES, errno.ELOOP}
 _O_TMPFILE = getattr(os, "O_TMPFILE", 0)
+_DATED_AGAIN_SECONDS = 1.0
 
 
 class _HiddenNames:
@@ -56,6 +58,7 @@ class StagedFile:
     def __init__(self, folder: str, data: bytes | pa.Buffer, *, durable: bool, nameless: bool):
         """Write ``data`` into a new file in ``folder``; with ``durable`` onto the disk."""
         self._folder = folder
+        self._written = time.monotonic()
         self._hidden_path: str | None = None
         if nameless:
             self._descriptor = os.open(folder, os.O_WRONLY | _O_TMPFILE | os.O_CLOEXEC, 0o666)
@@ -82,10 +85,20 @@ class StagedFile:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
 
+    def modified_ms(self) -> int:
+        """Return when the file was written, by the clock of its file system."""
+        found = os.stat(self._hidden_path or self._descriptor)
+        return found.st_mtime_ns // 1_000_000
+
     def link(self, path: str) -> bool:
-        """Give the file its name unless the name is taken; tell whether it was given."""
+        """Give the file its name unless the name is taken; tell whether it was given.
+
+        A file that waited long for its name is dated again: its date tells when it was named.
+        """
         try:
             self._link(path)
+            if time.monotonic() - self._written > _DATED_AGAIN_SECONDS:
+                os.utime(path)
         except FileExistsError:
             # A network file system may have linked, lost the answer, and tried again.
             return self._was_linked()

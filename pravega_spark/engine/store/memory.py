@@ -37,6 +37,8 @@ class MemoryStore:
     """
 
     is_local = True
+    has_clock = True
+    dated = None
 
     def __init__(self, name: str | None = None, *, clock_ms: Callable[[], int] | None = None):
         """Make an empty store; ``name`` None gives it a private one of its own."""
@@ -63,6 +65,15 @@ class MemoryStore:
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Pickle as the name."""
         return MemoryStore.named, (self._name,)
+
+    def time_ms(self) -> int:
+        """Return the time that the next object would get."""
+        return self._clock_ms()
+
+    def modified_ms(self, key: str) -> int | None:
+        """Return when the object was written last; None if absent."""
+        found = self._objects.get(check_key(key))
+        return None if found is None else found.modified_ms
 
     def get(self, key: str) -> bytes:
         """Return the object."""

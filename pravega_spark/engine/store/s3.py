@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import email.utils
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import s3fs
 from fsspec.asyn import sync
 
-from pravega_spark.engine.store.base import Entry, Put
+from pravega_spark.engine.store.base import Dated, Entry, Put, elapsed_seconds
 from pravega_spark.engine.store.keys import check_key, check_prefix, is_visible
 from pravega_spark.engine.store.refused import refused_unless_there
 from pravega_spark.engine.store.s3_errors import (
@@ -35,6 +37,8 @@ _CONFLICT_ATTEMPTS = 8
 _CONFLICT_PAUSE_SECONDS = 0.05
 _BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}|arn:.+")
 """What botocore sends; each server has stricter rules of its own."""
+_NO_OBJECT = "_no_object"
+"""A key that is asked for when only the answer's date is wanted."""
 _DELETE_BATCH = 1_000
 """Most keys that one DeleteObjects request may name."""
 
@@ -47,6 +51,7 @@ class S3Store:
     """
 
     is_local = False
+    has_clock = True
 
     def __init__(
         self,
@@ -69,6 +74,7 @@ class S3Store:
         self._options = options
         self._sleep = sleep
         self._connections: dict[int, s3fs.S3FileSystem] = {}
+        self._dated: Dated | None = None
 
     @property
     def url(self) -> str:
@@ -101,7 +107,39 @@ class S3Store:
             fs.connect()  # makes the client and asks nothing of the server
         except (AttributeError, TypeError, ValueError) as error:
             raise InvalidInput(f"{self.url}: a storage option is not right: {error}.") from error
+        fs.s3.meta.events.register("after-call.s3", self._note_date)
         return fs
+
+    def _note_date(self, parsed: Mapping[str, Any], **_: Any) -> None:
+        """Remember the date of an answer."""
+        headers = parsed.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+        with contextlib.suppress(ValueError, TypeError):
+            date = email.utils.parsedate_to_datetime(headers.get("date"))
+            wall_ms = time.time_ns() // 1_000_000
+            self._dated = Dated(int(date.timestamp()) * 1_000, wall_ms, elapsed_seconds())
+
+    @property
+    def dated(self) -> Dated | None:
+        """The date of the newest answer: S3 sends it with each."""
+        return self._dated
+
+    def time_ms(self) -> int:
+        """Return the date of an answer that is asked for now."""
+        self._dated = None
+        self.exists(_NO_OBJECT)
+        found = self._dated
+        return time.time_ns() // 1_000_000 if found is None else found.storage_ms
+
+    def modified_ms(self, key: str) -> int | None:
+        """Return when the object was written last; None if absent."""
+        fs, name = self._fs, self._base + check_key(key)
+        try:
+            found = fs.call_s3("head_object", Bucket=self._bucket, Key=name)["LastModified"]
+        except Exception as error:
+            if is_missing(error):
+                return None
+            raise self._read_error(error, key) from error
+        return int(found.timestamp() * 1_000) + (0 if found.microsecond else 999)
 
     def get(self, key: str) -> bytes:
         """Return the whole object, in one request."""
