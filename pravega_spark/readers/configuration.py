@@ -98,6 +98,11 @@ class ReaderGroupConfiguration:
         """Hash by value."""
         return hash((tuple(self.streams.items()), self.retention))
 
+    @property
+    def starts(self) -> dict[str, StreamCut]:
+        """The cut of each stream where the group begins."""
+        return {name: span.start for name, span in self.streams.items()}
+
     def to_json(self) -> dict[str, Any]:
         """Encode as JSON values."""
         spans = {

@@ -71,6 +71,17 @@ def _first_phase(configuration: ReaderGroupConfiguration) -> Phase:
     return Phase.ACTIVE if observes else Phase.CHANGING
 
 
+def _check_held(
+    configuration: ReaderGroupConfiguration,
+    views: Mapping[str, StreamView],
+    given: Mapping[str, StreamCut],
+) -> None:
+    """Raise TruncatedData if the group is to hold data that is gone already."""
+    if configuration.retention is not GroupRetention.NONE:
+        for stream, cut in given.items():
+            progress.check_start(views[stream], cut)
+
+
 class ReaderGroup:
     """One reader group of one process. Made by ``StreamManager``; it need not exist yet."""
 
@@ -103,7 +114,8 @@ class ReaderGroup:
         """Create the group; False if it exists with this configuration.
 
         Of several creators at once the first one's configuration is taken. Raises ConfigMismatch
-        if it exists with another one; NoSuchScope, NoSuchStream, InvalidStreamCut.
+        if it exists with another one; NoSuchScope, NoSuchStream, InvalidStreamCut; TruncatedData
+        for a start that is forgotten, and for any start below the head if the group holds data.
         """
         claimed, state = False, self.settle()
         if state is None or state.phase is Phase.DELETED:
@@ -121,6 +133,7 @@ class ReaderGroup:
         self._scope.check_exists()
         views = self._views(configuration)
         progress.begin(self.name, generation, configuration, views)  # what it refuses is not noted
+        _check_held(configuration, views, configuration.starts)
         told = configuration.to_json()
         claimed, noted = self._scope.claim_group(self._short_name, generation, told)
         crash_point("group.create.row")
@@ -263,7 +276,8 @@ class ReaderGroup:
         At the last completed checkpoint (the configured start if there is none), at a checkpoint,
         at cuts (streams that are not named stay where they were last recorded), or with another
         configuration at its start. Checkpoints under way fail. Raises NoSuchReaderGroup,
-        InvalidStreamCut, TruncatedData for a place that is forgotten.
+        InvalidStreamCut; TruncatedData for a place that is forgotten, and for any given place
+        below the head if the group holds data.
         """
         self.state()
 
@@ -272,14 +286,18 @@ class ReaderGroup:
                 raise NoSuchReaderGroup(f"reader group {self.name} was deleted.")
             configuration = state.configuration
             starts: Mapping[str, StreamCut] | None = None
+            given: Mapping[str, StreamCut] = {}
             last = None
             if isinstance(to, ReaderGroupConfiguration):
-                configuration = to
+                configuration, given = to, to.starts
             elif to is not None:
-                starts = {**state.cuts(), **self._cuts(state, to)}
+                given = self._cuts(state, to)
+                starts = {**state.cuts(), **given}
             elif state.last is not None:
                 starts, last = state.cuts_of(state.last.positions), state.last
-            after = self._begin(state, configuration, self._views(configuration), starts, last)
+            views = self._views(configuration)
+            after = self._begin(state, configuration, views, starts, last)
+            _check_held(configuration, views, given)
             return after, after.generation
 
         generation = self.sync.update("RESET READER GROUP", generator)

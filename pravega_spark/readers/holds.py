@@ -20,7 +20,6 @@ from pravega_spark.errors import (
 )
 from pravega_spark.model import StreamCut
 from pravega_spark.readers.configuration import GroupRetention
-from pravega_spark.readers.feed import view_of
 from pravega_spark.readers.state import GroupState
 from pravega_spark.retention.subscribers import publish, subscribe, unsubscribe
 
@@ -37,14 +36,15 @@ class Holds:
         self._warned: set[str] = set()
 
     def take(self, state: GroupState) -> None:
-        """Make the streams keep what the group reads from its place on, and let go former ones."""
+        """Make the streams keep what the group reads from its place on, and let go former ones.
+
+        Where the head has moved past the place, that is from the head on.
+        """
         self._let_go(state, state.former)
         for name in sorted(state.held):
-            stream = self._streams(name)
-            view = view_of(stream, state.lives[name])
-            if view is not None:
-                start, _ = cuts.clip_to_head(view, state.cut(name))
-                subscribe(stream, state.group, state.generation, start=start)
+            start = state.cut(name)
+            with contextlib.suppress(NoSuchStream, StaleIdentity):  # deleted: nothing to keep
+                subscribe(self._streams(name), state.group, state.generation, start=start)
 
     def drop(self, state: GroupState) -> None:
         """Make the streams keep nothing for the group any more."""
@@ -52,7 +52,7 @@ class Holds:
 
     def _let_go(self, state: GroupState, names: frozenset[str]) -> None:
         for name in sorted(names):
-            with contextlib.suppress(NoSuchStream):  # deleted, and with it what it kept
+            with contextlib.suppress(NoSuchStream, StaleIdentity):  # deleted, with what it kept
                 unsubscribe(self._streams(name), state.group, state.generation)
 
     def publish(self, state: GroupState, places: Mapping[str, StreamCut]) -> None:

@@ -62,11 +62,7 @@ def _bounds(layout: Layout, span: Span) -> tuple[Place, StreamCut | None]:
     lineage = Lineage(layout)
     start = locate(lineage, cuts.resolve(layout, span.start))
     if start.forgotten:
-        cut, _ = cuts.clip_to_head(layout, start.cut)
-        raise TruncatedData(
-            f"start {start.cut} lies below the head of {layout.stream}, which was "
-            f"truncated{layout.truncated_by}: use {cut}."
-        )
+        raise _truncated(layout, start.cut, cuts.clip_to_head(layout, start.cut)[0])
     if span.end is None:
         return start, None
     end = cuts.resolve(layout, span.end)
@@ -74,6 +70,21 @@ def _bounds(layout: Layout, span: Span) -> tuple[Place, StreamCut | None]:
     if not cuts.equal_or_after(layout, *canonical):
         raise InvalidStreamCut(f"the start {start.cut} lies after the end {end}.")
     return start, end
+
+
+def check_start(layout: Layout, cut: StreamCut | str) -> None:
+    """Raise TruncatedData unless a stream still has all that comes after a cut."""
+    start = cuts.resolve(layout, StreamCut.of(cut))
+    clipped, lost = cuts.clip_to_head(layout, start)
+    if lost:
+        raise _truncated(layout, start, clipped)
+
+
+def _truncated(layout: Layout, start: StreamCut, clipped: StreamCut) -> TruncatedData:
+    return TruncatedData(
+        f"start {start} lies below the head of {layout.stream}, which was "
+        f"truncated{layout.truncated_by}: use {clipped}."
+    )
 
 
 def stop_of(state: GroupState, layout: Layout, key: Key) -> int | None:

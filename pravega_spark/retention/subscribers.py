@@ -39,10 +39,12 @@ def subscribe(
 
     As in Pravega, a new subscriber holds nothing until it publishes. With ``protect`` it holds
     all from the head as it is now, with ``start`` all from there, until it publishes. A renewed
-    one keeps what it published; with ``start`` it begins there, which may be further back, but
-    not behind the head. Raises InvalidStreamCut, InvalidName, NoSuchStream.
+    one keeps what it published; with ``start`` it begins there, which may be further back. Where
+    the head has moved past ``start``, it begins at the head: nothing before that can be held.
+    Raises InvalidStreamCut, InvalidName, NoSuchStream, StaleIdentity.
     """
-    name, place = check_group(group), StreamCut.EARLIEST if start is None else start
+    name = check_group(group)
+    place = StreamCut.EARLIEST if start is None else StreamCut.of(start)
     bytes_at = _bytes_at(stream)
     _check_generation(generation)
 
@@ -52,14 +54,16 @@ def subscribe(
             return None
         hold = published = published_ms = None
         if start is not None or protect:
-            hold = view.sized(_not_behind_head(view, place), bytes_at)
+            clipped, _ = cuts.clip_to_head(view, place)
+            hold = view.sized(cuts.canonical(view, clipped), bytes_at)
         if known is not None and not known.removed and start is None:
             published, published_ms = known.published, known.published_ms
             hold = known.hold or hold
         since = stream.runtime.now_ms(), view.version + 1
         return SubscriberRecord(name, generation, *since, hold, published, published_ms)
 
-    return _commit(stream, "SUBSCRIBE", name, change)
+    life = place.life if place.is_bound else None
+    return _commit(stream, "SUBSCRIBE", name, change, life)
 
 
 def unsubscribe(stream: Stream, group: str, generation: int) -> bool:
@@ -148,24 +152,19 @@ def _published_by(view: StreamView, name: str, generation: int) -> SubscriberRec
     return known
 
 
-def _not_behind_head(view: StreamView, cut: StreamCut | str) -> StreamCut:
-    place = cuts.canonical(view, cuts.resolve(view, cut))
-    if not cuts.equal_or_after(view, place, view.head):
-        raise InvalidStreamCut(
-            f"a subscriber of {view.stream} cannot begin at {place}: that is behind the head, "
-            f"{view.head}, at least in part."
-        )
-    return place
-
-
 def _bytes_at(stream: Stream) -> Callable[[int, int], int]:
     """Return the bytes of segments before offsets, which are looked up once for all attempts."""
     return cache(stream.bytes_at)
 
 
-def _commit(stream: Stream, operation: str, name: str, change: Change) -> bool:
-    """Commit the record that ``change`` gives, if any; tell whether it did."""
-    life = stream.view().life
+def _commit(
+    stream: Stream, operation: str, name: str, change: Change, life: int | None = None
+) -> bool:
+    """Commit the record that ``change`` gives, if any, in this life or else the present one.
+
+    Return whether there was one.
+    """
+    life = stream.view().life if life is None else life
     changed = [False]
 
     def decide(snapshot: Snapshot | None) -> Body | None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import deltalake
@@ -33,7 +35,7 @@ from pravega_spark.readers.group import ReaderGroup
 from pravega_spark.readers.position import Position
 from pravega_spark.readers.state import Phase
 from pravega_spark.retention.subscribers import listed
-from tests.support import at_crash_point, scale, write
+from tests.support import Spy, again, at_crash_point, scale, write
 from tests.unit.readers.grouped import NAME, World, drain
 
 PLAIN = ReaderGroupConfiguration([NAME])
@@ -356,6 +358,132 @@ def test_group_that_changes_its_streams_lets_the_former_ones_go() -> None:
     assert held(world) == held(world, "s/u") == {}
     assert group.state().former == frozenset()
     assert group.state().phase is Phase.ACTIVE
+
+
+class Mover:
+    """Another process that moves the head just before chosen calls of a store to the stream."""
+
+    def __init__(self, world: World, at: Callable[[int], bool], moves: int = 0) -> None:
+        self.world, self.at, self.calls, self.moves = world, at, 0, moves
+        self.stream = again(world.stream)
+        self.store = Spy(world.store.inner)
+        self.store.hook = self._called
+
+    def _called(self, operation: str, key: str) -> None:
+        self.calls += key.startswith(f"{NAME}/")
+        if key.startswith(f"{NAME}/") and self.at(self.calls):
+            self.move()
+
+    def move(self) -> None:
+        """Truncate everything: on every other move by a scale, so that segments are forgotten."""
+        self.moves += 1
+        write(self.stream, [("k", b"later")])
+        if self.moves % 2 == 0:
+            scale(self.stream, self.stream.view().active.segment_ids, [(0.0, 1.0)])
+        truncate(self.stream, StreamCut.LATEST, past_subscribers=True)
+
+
+def live_and_die(world: World, store: Spy) -> None:
+    """Create, reset in all ways, and delete a group that holds data."""
+    group = world.group(store=store)
+    assert group.create(KEEPING)
+    group.reset()
+    state = group.state()
+    assert state.phase is Phase.ACTIVE
+    assert held(world)["s/g"][0] == state.generation == group.generation
+    assert not world.group(store=store).create(KEEPING)
+    assert group.delete()
+    assert held(world) == {}
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_no_step_of_a_group_that_holds_data_minds_a_head_that_moves(forgets: bool) -> None:
+    quiet = Mover(filled(), lambda call: False)
+    live_and_die(quiet.world, quiet.store)
+    assert quiet.calls > 10
+    for step in range(1, quiet.calls + 1):
+        mover = Mover(filled(), step.__eq__, moves=int(forgets))
+        live_and_die(mover.world, mover.store)
+        assert mover.moves == 1 + forgets
+
+
+def filled() -> World:
+    world = World()
+    world.write(4)
+    return world
+
+
+def test_the_head_that_has_passed_a_group_is_taken_and_told_to_its_reader_once() -> None:
+    world = filled()
+    group = world.group()
+    with at_crash_point("group.change.noted", Mover(world, lambda call: False, moves=1).move):
+        assert group.create(KEEPING)
+    assert held(world) == {"s/g": (0, f"{NAME}@1:1#1=0")}
+    write(world.stream, [("k", b"new")])
+    reader = group.create_reader("a")
+    with pytest.raises(TruncatedData, match="were truncated before they were read"):
+        reader.read_next_event(0)
+    assert drain(reader) == [b"new"]
+
+
+@pytest.mark.parametrize("retention", ["manual", "none"])
+def test_group_that_holds_data_refuses_a_place_that_is_gone_before_it_changes(
+    retention: str,
+) -> None:
+    world = filled()
+    truncate(world.stream, StreamCut(NAME, 1, {0: 3}))
+    behind = ReaderGroupConfiguration({NAME: f"{NAME}@1:0#0=2"}, retention=retention)
+    group = world.group()
+    if retention == "none":
+        assert group.create(behind), "its readers are told once, and go on at the head"
+        return
+    with pytest.raises(TruncatedData, match=r"=2 lies below the head .* use s/t@1:0#0=3"):
+        group.create(behind)
+    assert Scope(world.store, "s", world.runtime).rows(GROUP) == {}
+    assert not group.exists()
+    group.create(ReaderGroupConfiguration([NAME], retention=retention))
+    for to in (behind, {NAME: f"{NAME}@1:0#0=2"}):
+        with pytest.raises(TruncatedData, match="lies below the head"):
+            group.reset(to)
+    assert (group.generation, group.state().phase) == (0, Phase.ACTIVE)
+    assert group.reset({NAME: f"{NAME}@1:0#0=3"}) == 1
+
+
+def test_no_step_of_a_creation_minds_a_stream_that_begins_another_life() -> None:
+    def live_again() -> None:
+        configuration = world.stream.view().record.configuration
+        lifecycle.seal(world.stream)
+        lifecycle.delete(world.stream)
+        lifecycle.create(world.stream, 2, configuration)
+
+    quiet = Mover(filled(), lambda call: False)
+    quiet.world.group(store=quiet.store).create(KEEPING)
+    for step in range(1, quiet.calls + 1):
+        world = filled()
+        mover = Mover(world, step.__eq__)
+        mover.move = live_again  # type: ignore[method-assign]
+        assert world.group(store=mover.store).create(KEEPING)
+        assert world.group().state().phase is Phase.ACTIVE
+        assert world.stream.view().life == 2
+
+
+def test_groups_are_changed_while_the_head_moves_as_fast_as_it_can() -> None:
+    world = filled()
+    mover, done = Mover(world, lambda call: False), threading.Event()
+
+    def race() -> None:
+        while not done.is_set():
+            mover.move()
+
+    racer = threading.Thread(target=race)
+    racer.start()
+    try:
+        for _ in range(5):
+            live_and_die(world, Spy(world.store.inner))
+    finally:
+        done.set()
+        racer.join()
+    assert mover.moves > 0
 
 
 def test_automatic_retention_publishes_what_checkpoints_cover() -> None:
