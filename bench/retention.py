@@ -53,7 +53,7 @@ def sampled(context: Context, name: str, commits: int, count: int) -> None:
         tail = SizedCut({segment: version}, {segment: size})
         record = SampleRecord(version, commit.timestamp_ms, size, tail)
         domains[f"{SAMPLE_PREFIX}{version}"] = record.encode()
-    stream.log.commit(lambda _: Body("SAMPLE", domains=domains))
+    stream.log.commit(lambda _: (Body("SAMPLE", domains=domains), None))
     age_ms = view.timestamp_ms - view.record.created_ms
     policy = RetentionPolicy.by_time(age_ms / 3_000, age_ms / 1_500)
     lifecycle.update(stream, StreamConfiguration(ScalingPolicy.fixed(1), policy))

@@ -17,7 +17,7 @@ from pravega_spark.config import (
 from pravega_spark.engine import cuts, epochs, lifecycle, sweeping, truncation
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.encoding import Serializer
-from pravega_spark.engine.records import SegmentRecord
+from pravega_spark.engine.records import SegmentRecord, StreamState
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.scopes import (
     ACTIVE,
@@ -197,13 +197,12 @@ class StreamManager:
         """
         scope, name = split_stream(stream)
         _checked(configuration)
-        self._view(stream)
-        opened = self._stream(stream)
-        changed = lifecycle.update(opened, configuration)
+        life, opened = self._view(stream).life, self._stream(stream)
+        changed = lifecycle.update(opened, configuration, life=life)
         crash_point("update.row")
         view = lifecycle.current_view(opened)
-        assert view is not None
-        self._scope(scope).retag(name, view.life, view.version, view.record.configuration)
+        if view is not None and view.life == life:
+            self._scope(scope).retag(name, life, view.version, view.record.configuration)
         return changed
 
     def seal_stream(self, stream: str) -> bool:
@@ -212,20 +211,23 @@ class StreamManager:
         Transactions that are decided are carried out first, open ones aborted. Raises
         IllegalState if one is prepared: the stream stays SEALING until it is decided.
         """
-        self._view(stream)
-        return lifecycle.seal(self._stream(stream), tending.settle_all)
+        life = self._view(stream).life
+        return lifecycle.seal(self._stream(stream), tending.settle_all, life=life)
 
     def delete_stream(self, stream: str) -> bool:
         """Delete a sealed stream with its data; False if there is none. Raises StreamNotSealed."""
         scope, name = split_stream(stream)
-        with contextlib.suppress(NoSuchStream, NoSuchScope):
-            self._view(stream)
         opened = self._stream(stream)
-        ended = lifecycle.delete(opened)
+        view = lifecycle.current_view(opened)
+        with contextlib.suppress(NoSuchScope):
+            view = self._mended(stream, view)
+        if view is None:
+            return False
+        deleted = lifecycle.delete(opened, life=view.life)
         crash_point("delete.row")
-        if ended is not None:
-            self._scope(scope).drop_row(name, ended)
-        return ended is not None
+        if deleted:
+            self._scope(scope).drop_row(name, view.life)
+        return deleted
 
     def stream_info(self, stream: str) -> StreamInfo:
         """Return the stream's configuration, layout, head and tail, at its newest version."""
@@ -261,16 +263,18 @@ class StreamManager:
         ``past_subscribers``, which the stream's history tells; IllegalState while the stream is
         being sealed, NoSuchStream. A sealed stream can be truncated up to its end.
         """
-        self._view(stream)
-        return truncation.truncate(self._stream(stream), cut, past_subscribers=past_subscribers)
+        life = self._view(stream).life
+        return truncation.truncate(
+            self._stream(stream), cut, past_subscribers=past_subscribers, life=life
+        )
 
     def retention(self, stream: str) -> StreamRetention:
         """Return the stream's retention: to ``explain`` what would go and who holds it, to ``run``.
 
         A run calls :meth:`tend_reader_groups` first. Raises NoSuchStream.
         """
-        self._view(stream)
-        return StreamRetention(self._stream(stream), self.tend_reader_groups)
+        life = self._view(stream).life
+        return StreamRetention(self._stream(stream), life, self.tend_reader_groups)
 
     def list_subscribers(self, stream: str) -> list[SubscriberInfo]:
         """Return the groups that the stream's retention waits for, by name."""
@@ -297,9 +301,9 @@ class StreamManager:
             "retain_ms": parse_duration_ms("retain", retain),
             "completed_ms": parse_duration_ms("keep_completed", keep_completed),
         }
-        self._view(stream)
-        tending.tend(self._stream(stream))
-        return sweeping.sweep(self._stream(stream), **ages_ms)
+        life = self._view(stream).life
+        tending.tend(self._stream(stream), life=life)
+        return sweeping.sweep(self._stream(stream), **ages_ms, life=life)
 
     def sweep_scope(
         self, scope: str, *, grace: str | float = "1 day", retain: str | float = "30 days"
@@ -386,7 +390,7 @@ class StreamManager:
         view = self._view(stream)
         doomed = [manual.segment_named(view, name) for name in seal]
         ranges = [manual.key_range(given) for given in key_ranges]
-        return manual.scale_stream(self._stream(stream), doomed, ranges)
+        return manual.scale_stream(self._stream(stream), doomed, ranges, life=view.life)
 
     def check_scale(self, stream: str, epoch: int) -> bool:
         """Tell whether a scale of that epoch has been done (Pravega's checkScale)."""
@@ -401,8 +405,10 @@ class StreamManager:
 
         Raises NoSuchStream, StreamSealed, InvalidName.
         """
-        self._view(stream)
-        return TransactionalWriter(self._stream(stream), writer_id, serializer=serializer)
+        life = self._view(stream).life
+        return TransactionalWriter(
+            self._stream(stream), writer_id, serializer=serializer, life=life
+        )
 
     def transaction(
         self, stream: str, transaction_id: str, *, serializer: Serializer | None = None
@@ -430,9 +436,9 @@ class StreamManager:
 
         For a scheduled job; writers do it now and then. Safe to repeat, and to run twice at once.
         """
-        self._view(stream)
         limit_ms = parse_duration_ms("the limit of prepared transactions", prepared_limit)
-        return tending.tend(self._stream(stream), prepared_limit_ms=limit_ms)
+        life = self._view(stream).life
+        return tending.tend(self._stream(stream), prepared_limit_ms=limit_ms, life=life)
 
     # Reader groups
 
@@ -514,8 +520,8 @@ class StreamManager:
 
         Raises NoSuchStream, StreamSealed, InvalidName.
         """
-        self._view(stream)
-        return EventStreamWriter(self._stream(stream), writer_id, serializer=serializer)
+        life = self._view(stream).life
+        return EventStreamWriter(self._stream(stream), writer_id, serializer=serializer, life=life)
 
     def create_reader(
         self, stream: str, *, deserializer: Deserializer | None = None
@@ -575,21 +581,32 @@ class StreamManager:
         return open_stream(self._store, stream)
 
     def _view(self, stream: str) -> StreamView:
-        """Return the newest view; finish a creation or deletion that was left half made."""
+        """Return the newest view: its life is the one that the call is made for.
+
+        A creation or deletion that was left half made is finished first.
+        """
         opened = self._stream(stream)
-        try:
-            return opened.view()
-        except NoSuchStream:
-            scope, name = split_stream(stream)
-            row = self._scope(scope).rows().get(name)
-            life = lifecycle.next_life(opened)
-            if row is None or life is None or row["life"] > life:
-                raise
-            if row["life"] < life:  # deleted, but for the row
-                self._scope(scope).drop_row(name, row["life"])
-                raise
-            lifecycle.create(opened, life, row_configuration(row))
-            return opened.view()
+        view = self._mended(stream, lifecycle.current_view(opened))
+        if view is None:
+            raise opened.absent()
+        view.check_exists()
+        return view
+
+    def _mended(self, stream: str, view: StreamView | None) -> StreamView | None:
+        """Finish what is half made of a stream that does not exist; return the view afterwards."""
+        opened = self._stream(stream)
+        if view is not None and view.record.state is not StreamState.DELETED:
+            return view
+        scope, name = split_stream(stream)
+        ended = 0 if view is None else view.life
+        row = self._scope(scope).rows().get(name)
+        if row is None or row["life"] > ended + 1:
+            return view
+        if row["life"] <= ended:
+            self._scope(scope).drop_row(name, ended)
+            return view
+        lifecycle.create(opened, ended + 1, row_configuration(row))
+        return lifecycle.current_view(opened)
 
 
 def _checked(configuration: object) -> StreamConfiguration:

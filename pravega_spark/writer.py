@@ -70,9 +70,13 @@ class EventStreamWriter:
         *,
         serializer: Serializer | None = None,
         buffer_bytes: int = WRITER_BUFFER_BYTES,
+        life: int | None = None,
     ) -> None:
-        """Open the writer: a commit if it has an id of the user's own, no storage call else."""
-        self._committer = BatchCommitter(stream, writer_id)
+        """Open the writer: a commit if it has an id of the user's own, no storage call else.
+
+        ``life`` is the one of the stream that it is made for, by default the present one.
+        """
+        self._committer = BatchCommitter(stream, writer_id, life=life)
         self._encoder = Encoder(stream.name, serializer)
         self._plain = serializer is None
         self._now_us = stream.runtime.now_us

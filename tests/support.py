@@ -145,8 +145,13 @@ def table_log(store: Store, runtime: Runtime | None = None, path: str = "s/t/eve
         table = new_table({"a": "long"}, [], "id", path, NOW_MS)
         return Body("CREATE", protocol=PROTOCOL, metadata=table)
 
-    log.commit(decide)
+    commit(log, decide)
     return log
+
+
+def commit(log: Log, body: Callable[[Snapshot | None], Body | None]) -> Snapshot:
+    """Commit what ``body`` makes of the newest snapshot; return the snapshot afterwards."""
+    return log.commit(lambda snapshot: (body(snapshot), None)).snapshot
 
 
 def event_add(path: str, segment: int, base: int, rows: int, *, change: bool = True) -> Add:
@@ -161,7 +166,7 @@ def put(log: Log, value: str | None, adds: Sequence[Add] = (), removes: Sequence
     def decide(snapshot: Snapshot | None) -> Body:
         return Body("TEST", domains={"test": value}, adds=adds, removes=gone)
 
-    return log.commit(decide).version
+    return commit(log, decide).version
 
 
 def clean(log: Log, runtime: FakeRuntime, mark: int) -> int:
@@ -248,7 +253,7 @@ def scale(stream: Stream, seal: Iterable[int], ranges: Iterable[tuple[float, flo
         draft.switch(epochs.scale(view, doomed, new, now_ms, view.record.next_segment_number))
         return draft.body("SCALE STREAM")
 
-    stream.log.commit(decide)
+    commit(stream.log, decide)
     return stream.view()
 
 

@@ -10,18 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
-from pravega_spark.engine.actions import Add, Body
+from pravega_spark.engine.actions import Add
 from pravega_spark.engine.chunk import StagedChunk
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.draft import Draft
 from pravega_spark.engine.files import OFFSET_COLUMN, SEGMENT_COLUMN
+from pravega_spark.engine.log import Proposal
 from pravega_spark.engine.records import (
     WRITER_PREFIX,
     StreamState,
     WriterRecord,
 )
 from pravega_spark.engine.reroute import Recuts, reroute
-from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.engine.writers import is_anonymous, opened_at
 from pravega_spark.errors import (
@@ -147,19 +147,12 @@ def append(
     Raises StreamSealed, NoSuchStream, StaleIdentity, StagedTooLate, WriterFenced, OutOfOrder or
     CommitUnknown.
     """
-    outcome: list[Appended] = []
     recuts: Recuts = {}
 
-    def decide(snapshot: Snapshot | None) -> Body | None:
-        outcome.clear()
-        if snapshot is None:
-            raise stream.absent()
-        view = StreamView(snapshot)
-        view.check_life(life)
+    def decide(view: StreamView) -> Proposal[Appended]:
         known = view.writer(identity.writer_id) if identity else None
         if identity is not None and not identity.check(known, view):
-            outcome.append(Appended(snapshot.version, duplicate=True))
-            return None
+            return None, Appended(view.version, duplicate=True)
         _check_open(view, staging_version)
         if not follow_scale:
             _check_segments(view, staged)
@@ -167,16 +160,13 @@ def append(
         draft.place(reroute(stream, view, staging_version, staged, recuts))
         body = draft.body(operation, parameters)
         if identity is not None:
-            record = identity.record(known, snapshot.version + 1)
+            record = identity.record(known, view.version + 1)
             body.domains = {**body.domains, f"{WRITER_PREFIX}{identity.writer_id}": record.encode()}
             body.parameters = {**body.parameters, "writer": identity.writer_id}
-        outcome.append(Appended(snapshot.version + 1, duplicate=False, places=_places(body.adds)))
-        return body
+        return body, Appended(view.version + 1, duplicate=False, places=_places(body.adds))
 
     crash_point("append.staged")
-    snapshot = stream.log.commit(decide)
-    (appended,) = outcome
-    return appended if appended.duplicate else replace(appended, version=snapshot.version)
+    return stream.commit(decide, life=life).value
 
 
 def _check_segments(view: StreamView, staged: Sequence[StagedChunk]) -> None:

@@ -39,10 +39,13 @@ class Routed(NamedTuple):
 class BatchCommitter:
     """One writer's identity in the log; used by one thread at a time."""
 
-    def __init__(self, stream: Stream, writer_id: str | None) -> None:
-        """Open the writer: OPEN is a commit for an id of the user's own."""
+    def __init__(self, stream: Stream, writer_id: str | None, *, life: int | None = None) -> None:
+        """Open the writer: OPEN is a commit for an id of the user's own.
+
+        ``life`` is the one of the stream that it is made for, by default the present one.
+        """
         self._stream = stream
-        view = stream.view()
+        view = stream.view(life=life)
         if view.record.state is not StreamState.ACTIVE:
             raise sealed_error(view)
         self._life = view.life

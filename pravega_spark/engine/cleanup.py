@@ -23,7 +23,7 @@ from pravega_spark.engine.actions import Body, to_json
 from pravega_spark.engine.checkpoint import checkpoint_key, digest_key
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.files import OFFSET_COLUMN, SEGMENT_COLUMN
-from pravega_spark.engine.log import Log
+from pravega_spark.engine.log import Log, Proposal
 from pravega_spark.engine.snapshot import LOG_DOMAIN, Snapshot
 from pravega_spark.engine.statefile import state_key, state_version
 from pravega_spark.engine.store.base import Entry
@@ -56,23 +56,24 @@ def raise_horizon(
     ``leaving`` names the domains that the state can do without from then on.
     """
 
-    def decide(snapshot: Snapshot | None) -> Body | None:
+    def decide(snapshot: Snapshot | None) -> Proposal[None]:
         assert snapshot is not None
         wanted = max(snapshot.horizon, min(horizon, snapshot.version))
         mark = max(snapshot.cleanup, min(cleanup, wanted))
         gone: dict[str, str | None] = dict.fromkeys(leaving(snapshot))
         if (wanted, mark) == (snapshot.horizon, snapshot.cleanup) and not gone:
-            return None
+            return None, None
         marked = snapshot.version + 1 if mark > snapshot.cleanup else snapshot.marked
         value = log_record(wanted, mark, marked)
-        return Body(
+        body = Body(
             "SWEEP",
             parameters={"horizon": wanted, "cleanup": mark},
             metrics={"numDomainsRemoved": len(gone)},
             domains={LOG_DOMAIN: value, **gone},
         )
+        return body, None
 
-    return log.commit(decide)
+    return log.commit(decide).snapshot
 
 
 def log_record(horizon: int, cleanup: int, marked: int) -> str:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from pravega_spark.engine import hygiene
 from pravega_spark.engine.actions import PROTOCOL, Add, Body, new_table, to_json
-from pravega_spark.engine.log import Log
+from pravega_spark.engine.log import Log, Proposal
 from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.stream import Stream
 
@@ -44,7 +44,7 @@ def append_history(stream: Stream, rows: Sequence[HistoryRow]) -> None:
         return
     log = history_log(stream)
 
-    def decide(snapshot: Snapshot | None) -> Body:
+    def decide(snapshot: Snapshot | None) -> Proposal[None]:
         now_ms = stream.runtime.now_ms()
         staged_at = 0 if snapshot is None else snapshot.version
         body = Body("APPEND HISTORY", metrics={"numOutputRows": len(rows)})
@@ -57,7 +57,7 @@ def append_history(stream: Stream, rows: Sequence[HistoryRow]) -> None:
             table_id = stream.runtime.token()
             body.protocol = PROTOCOL
             body.metadata = new_table(COLUMNS, ["record"], table_id, log.path, now_ms)
-        return body
+        return body, None
 
     log.commit(decide)
 

@@ -16,6 +16,7 @@ from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.draft import Draft
 from pravega_spark.engine.epochs import first_epoch, scale, split
 from pravega_spark.engine.files import OFFSET_COLUMN, SEGMENT_COLUMN
+from pravega_spark.engine.log import Proposal
 from pravega_spark.engine.records import (
     EPOCH_PREFIX,
     SEGMENT_PREFIX,
@@ -47,19 +48,15 @@ def next_life(stream: Stream) -> int | None:
 
 def create(stream: Stream, life: int, configuration: StreamConfiguration) -> bool:
     """Begin a life of the stream; False if that life, or a later one, has begun already."""
-    created: list[bool] = []
 
-    def decide(snapshot: Snapshot | None) -> Body | None:
+    def decide(snapshot: Snapshot | None) -> Proposal[bool]:
         before = None if snapshot is None else StreamView(snapshot).record
         begun = 0 if before is None else before.life
         if begun >= life:
-            created[:] = [False]
-            return None
-        created[:] = [True]
-        return _creation(stream, snapshot, before, configuration)
+            return None, False
+        return _creation(stream, snapshot, before, configuration), True
 
-    stream.log.commit(decide)
-    return created[0]
+    return stream.log.commit(decide).value
 
 
 def _creation(
@@ -108,26 +105,17 @@ def _creation(
     return body
 
 
-def _existing(stream: Stream, snapshot: Snapshot | None) -> StreamView:
-    if snapshot is None:
-        raise stream.absent()
-    view = StreamView(snapshot)
-    view.check_exists()
-    return view
-
-
-def update(stream: Stream, configuration: StreamConfiguration) -> bool:
+def update(stream: Stream, configuration: StreamConfiguration, *, life: int | None = None) -> bool:
     """Replace the configuration; False if it is already so.
 
     A fixed number of segments other than the present one, or a minimum above it, lays the stream
     out again in the same commit, with equal ranges; a lower minimum merges nothing (as Pravega).
     On a sealed stream retention and tags can change; raises StreamSealed if the scaling would,
-    and IllegalState while the stream is being sealed.
+    and IllegalState while the stream is being sealed. ``life`` is the one that the call was made
+    for, by default the present one.
     """
-    changed: list[bool] = []
 
-    def decide(snapshot: Snapshot | None) -> Body | None:
-        view = _existing(stream, snapshot)
+    def decide(view: StreamView) -> Proposal[bool]:
         view.check_not_sealing("updated")
         old, is_sealed = view.record.configuration, view.record.state is StreamState.SEALED
         if is_sealed and configuration.scaling != old.scaling:
@@ -136,9 +124,8 @@ def update(stream: Stream, configuration: StreamConfiguration) -> bool:
                 f"give the present one, {old.scaling}, to update its retention policy and tags."
             )
         same = old == configuration and old.tags == configuration.tags
-        changed[:] = [not same]
         if same:
-            return None
+            return None, False
         now_ms = stream.runtime.now_ms()
         draft = Draft(view, now_ms)
         draft.record = replace(view.record, configuration=configuration)
@@ -147,10 +134,9 @@ def update(stream: Stream, configuration: StreamConfiguration) -> bool:
             whole = split(KeyRange(0.0, 1.0), configuration.scaling.minimum)
             number = view.record.next_segment_number
             draft.switch(scale(draft, view.active.segment_ids, whole, now_ms, number))
-        return draft.body("UPDATE STREAM", {"configuration": configuration.to_json()})
+        return draft.body("UPDATE STREAM", {"configuration": configuration.to_json()}), True
 
-    stream.log.commit(decide)
-    return changed[0]
+    return stream.commit(decide, life=stream.life_of(life)).value
 
 
 def _wants_layout(policy: ScalingPolicy, segments: int) -> bool:
@@ -159,84 +145,87 @@ def _wants_layout(policy: ScalingPolicy, segments: int) -> bool:
     return segments < policy.minimum
 
 
-def _refuse_open(stream: Stream) -> None:
+Settle = Callable[[Stream, int], object]
+"""Ends the open transactions of one life of a stream."""
+
+
+def _refuse_open(stream: Stream, life: int) -> None:
     raise IllegalState(
         f"stream {stream.name} has open transactions: seal it by StreamManager.seal_stream, which "
         "settles them."
     )
 
 
-def seal(stream: Stream, settle: Callable[[Stream], object] = _refuse_open) -> bool:
+def seal(stream: Stream, settle: Settle = _refuse_open, *, life: int | None = None) -> bool:
     """Stop all writes for ever, in one commit; False if the stream was sealed already.
 
     If transactions are open it is SEALING first, in which none begins and no event is written;
-    ``settle`` carries out those that are decided and aborts the others.
+    ``settle`` carries out those that are decided and aborts the others. ``life`` is the one that
+    the call was made for, by default the present one.
     """
-    state, changed = _seal(stream)
+    life = stream.life_of(life)
+    state, changed = _seal(stream, life)
     while state is not StreamState.SEALED:
         crash_point("seal.sealing")
-        settle(stream)
-        state, again = _seal(stream)
+        settle(stream, life)
+        state, again = _seal(stream, life)
         changed = changed or again
     return changed
 
 
-def _seal(stream: Stream) -> tuple[StreamState, bool]:
+def _seal(stream: Stream, life: int) -> tuple[StreamState, bool]:
     """Go as far as one commit can; return the state, and whether this call brought it about."""
-    outcome: list[tuple[StreamState, bool]] = []
 
-    def decide(snapshot: Snapshot | None) -> Body | None:
-        view = _existing(stream, snapshot)
+    def decide(view: StreamView) -> Proposal[tuple[StreamState, bool]]:
         state = view.record.state
         if state is StreamState.SEALED or (state is StreamState.SEALING and view.transactions):
-            outcome[:] = [(state, False)]
-            return None
+            return None, (state, False)
         now_ms = stream.runtime.now_ms()
         if view.transactions:
-            outcome[:] = [(StreamState.SEALING, True)]
             record = replace(view.record, state=StreamState.SEALING, sealed_ms=now_ms)
-            return Body(
+            body = Body(
                 "BEGIN SEAL STREAM",
                 parameters={"stream": stream.name, "openTransactions": len(view.transactions)},
                 domains={STREAM_DOMAIN: record.encode()},
             )
-        outcome[:] = [(StreamState.SEALED, True)]
+            return body, (StreamState.SEALING, True)
         record = replace(view.record, state=StreamState.SEALED, sealed_ms=now_ms)
         domains: dict[str, str | None] = {STREAM_DOMAIN: record.encode()}
         for segment_id in view.active.segment_ids:
             sealed = replace(view.segment(segment_id), sealed_epoch=view.active.number)
             domains[f"{SEGMENT_PREFIX}{segment_id}"] = sealed.encode()
-        return Body("SEAL STREAM", parameters={"stream": stream.name}, domains=domains)
+        body = Body("SEAL STREAM", parameters={"stream": stream.name}, domains=domains)
+        return body, (StreamState.SEALED, True)
 
-    stream.log.commit(decide)
-    return outcome[0]
+    return stream.commit(decide, life=life).value
 
 
-def delete(stream: Stream) -> int | None:
-    """End the life of a sealed stream and delete its data; return that life, None if none was."""
-    ended: list[int | None] = []
+def delete(stream: Stream, *, life: int | None = None) -> bool:
+    """End the life of a sealed stream and delete its data; False if that life has ended already.
 
-    def decide(snapshot: Snapshot | None) -> Body | None:
-        ended[:] = [None]
-        if snapshot is None:
-            return None
+    ``life`` is the one that the call was made for, by default the present one.
+    """
+    known = current_view(stream)
+    if known is None:
+        return False
+    doomed = known.life if life is None else life
+
+    def decide(snapshot: Snapshot | None) -> Proposal[bool]:
+        assert snapshot is not None
         view = StreamView(snapshot)
-        if view.record.state is StreamState.DELETED:
-            return None
+        if view.life != doomed or view.record.state is StreamState.DELETED:
+            return None, False
         if view.record.state is not StreamState.SEALED:
             raise StreamNotSealed(
                 f"stream {stream.name} is {view.record.state.value}: only a sealed stream can be "
                 "deleted; seal it first."
             )
-        ended[:] = [view.life]
-        return _deletion(stream, view)
+        return _deletion(stream, view), True
 
-    if stream.log.snapshot is None and stream.log.refresh() is None:
-        return None
-    stream.log.commit(decide)
+    deleted = stream.log.commit(decide).value
     crash_point("delete.committed")
     sweep_files(stream.log)
-    return ended[0]
+    return deleted
 
 
 def _deletion(stream: Stream, view: StreamView) -> Body:

@@ -11,6 +11,8 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from pravega_spark.config import (
     COMMIT_ATTEMPTS,
@@ -34,8 +36,21 @@ from pravega_spark.errors import (
     TooBusy,
 )
 
-Decide = Callable[[Snapshot | None], Body | None]
-"""Given the newest snapshot (None: no log yet), what to commit; None: nothing is left to do."""
+_Value = TypeVar("_Value")
+
+Proposal = tuple[Body | None, _Value]
+"""What to commit (None: nothing is left to do), and a value for the caller."""
+
+Decide = Callable[[Snapshot | None], Proposal[_Value]]
+"""Given the newest snapshot (None: no log yet), what to commit. Runs again after a lost race."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed(Generic[_Value]):
+    """The snapshot after a commit, and the value of the decision that counted."""
+
+    snapshot: Snapshot
+    value: _Value
 
 
 class Log:
@@ -186,11 +201,11 @@ class Log:
             return False
         return opened[0].cleanup > 0 or not self.store.exists(self.reader.key(2))
 
-    def commit(self, decide: Decide) -> Snapshot:
-        """Commit what ``decide`` says of the newest snapshot; return the snapshot afterwards.
+    def commit(self, decide: Decide[_Value]) -> Committed[_Value]:
+        """Commit what ``decide`` proposes on the newest snapshot; return what it came to.
 
         ``decide`` runs again after every lost race, on the winner's snapshot. What it raises,
-        or its None, counts only on a snapshot that is the head's. Raises CommitUnknown when
+        or no body, counts only on a snapshot that is the head's. Raises CommitUnknown when
         nobody can tell whether the commit landed, TooBusy after COMMIT_ATTEMPTS lost races.
         """
         self._guard.check()
@@ -198,13 +213,13 @@ class Log:
             if self._snapshot is None or self._stale():
                 self._catch_up()
             for attempt in range(COMMIT_ATTEMPTS):
-                known, body = self._decide(decide)
+                known, body, value = self._decide(decide)
                 if body is None:
                     assert known is not None
                     self._settle()
-                    return known
+                    return Committed(known, value)
                 if self._snapshot is known and self._send(body):
-                    return self._after_commit()
+                    return Committed(self._after_commit(), value)
                 if attempt > 2:
                     self.runtime.sleep(self.runtime.random() * min(0.001 * attempt, 0.05))
             raise TooBusy(
@@ -212,12 +227,12 @@ class Log:
                 "nothing was committed; try again."
             )
 
-    def _decide(self, decide: Decide) -> tuple[Snapshot | None, Body | None]:
-        """Return what is to be committed, and the snapshot on which that was decided."""
+    def _decide(self, decide: Decide[_Value]) -> tuple[Snapshot | None, Body | None, _Value]:
+        """Return the snapshot that was decided on, and the proposal."""
         while True:
             known = self._snapshot
             try:
-                body = decide(known)
+                body, value = decide(known)
             except PravegaSparkError:
                 self._catch_up()
                 if self._snapshot is known:
@@ -227,7 +242,7 @@ class Log:
                 self._catch_up()
                 if self._snapshot is not known:
                     continue
-            return known, body
+            return known, body, value
 
     def _send(self, body: Body) -> bool:
         """Try to make ``body`` the next version; False if another's commit is there."""

@@ -67,52 +67,46 @@ class Scope:
 
     def create(self) -> bool:
         """Create the scope; False if it exists."""
-        created = [False]
 
-        def decide(state: TableState) -> Change | None:
+        def decide(state: TableState) -> tuple[Change | None, bool]:
             record = self._record(state)
-            created[0] = record["state"] == DELETED
-            if not created[0]:
-                return None
+            if record["state"] != DELETED:
+                return None, False
             value = to_json({"state": ACTIVE, "life": record["life"] + 1})
-            return Change("CREATE SCOPE", {}, {SCOPE_DOMAIN: value}, {"scope": self.name})
+            return Change("CREATE SCOPE", {}, {SCOPE_DOMAIN: value}, {"scope": self.name}), True
 
-        self.table.change(decide)
-        return created[0]
+        return self.table.change(decide)[1]
 
     def fence(self) -> None:
         """Refuse new objects from now on: the first step of a recursive deletion."""
 
-        def decide(state: TableState) -> Change | None:
+        def decide(state: TableState) -> tuple[Change | None, None]:
             record = self._record(state)
             if record["state"] != ACTIVE:
-                return None
-            value = to_json({**record, "state": DELETING})
-            return Change("FENCE SCOPE", state.rows, {SCOPE_DOMAIN: value}, {"scope": self.name})
+                return None, None
+            value = {SCOPE_DOMAIN: to_json({**record, "state": DELETING})}
+            return Change("FENCE SCOPE", state.rows, value, {"scope": self.name}), None
 
         self.table.change(decide)
 
     def delete(self) -> bool:
         """Delete the scope if it has no row; False if there is no such scope."""
-        deleted = [False]
 
-        def decide(state: TableState) -> Change | None:
+        def decide(state: TableState) -> tuple[Change | None, bool]:
             record = self._record(state)
-            deleted[0] = record["state"] != DELETED
-            if not deleted[0]:
-                return None
+            if record["state"] == DELETED:
+                return None, False
             if state.rows:
                 raise ScopeNotEmpty(
                     f"scope {self.name} still holds {_told(state.rows)}; delete them first, or "
                     "delete the scope with recursive=True."
                 )
             value = to_json({**record, "state": DELETED})
-            return Change("DELETE SCOPE", {}, {SCOPE_DOMAIN: value}, {"scope": self.name})
+            return Change("DELETE SCOPE", {}, {SCOPE_DOMAIN: value}, {"scope": self.name}), True
 
         if self.table.read().version < 0:
             return False
-        self.table.change(decide)
-        return deleted[0]
+        return self.table.change(decide)[1]
 
     def rows(self, kind: str = STREAM) -> dict[str, dict[str, Any]]:
         """Return the rows of streams or groups by name; raise NoSuchScope if there is no scope."""
@@ -146,33 +140,29 @@ class Scope:
 
     def _claim(self, row: Row) -> tuple[bool, Row]:
         key, kind = row["name"], row["kind"]
-        outcome = [(True, row)]
 
-        def decide(state: TableState) -> Change | None:
+        def decide(state: TableState) -> tuple[Change | None, tuple[bool, Row]]:
             record = self._record(state)
             if record["state"] == DELETED:
                 raise self._absent()
             known = state.rows.get(key)
             if known is not None and known["life"] >= row["life"]:
-                outcome[:] = [(False, known)]
-                return None
+                return None, (False, known)
             if record["state"] == DELETING:
                 raise NoSuchScope(f"scope {self.name} is being deleted; it takes no new {kind}.")
-            outcome[:] = [(True, row)]
-            return _change("PUT", row, {**state.rows, key: row})
+            return _change("PUT", row, {**state.rows, key: row}), (True, row)
 
-        self.table.change(decide)
-        return outcome[0]
+        return self.table.change(decide)[1]
 
     def retag(self, name: str, life: int, version: int, configuration: StreamConfiguration) -> None:
         """Show a stream's configuration as of a version; a row of a newer one stays."""
 
-        def decide(state: TableState) -> Change | None:
+        def decide(state: TableState) -> tuple[Change | None, None]:
             known = state.rows.get(name)
             if known is None or known["life"] != life or known["version"] >= version:
-                return None
+                return None, None
             row = _stream_row(name, life, version, configuration)
-            return _change("PUT", row, {**state.rows, name: row})
+            return _change("PUT", row, {**state.rows, name: row}), None
 
         self.table.change(decide)
 
@@ -180,12 +170,12 @@ class Scope:
         """Forget what was deleted, if the row still names that life or an earlier one."""
         gone = _key(kind, name)
 
-        def decide(state: TableState) -> Change | None:
+        def decide(state: TableState) -> tuple[Change | None, None]:
             known = state.rows.get(gone)
             if known is None or known["life"] > life:
-                return None
+                return None, None
             rows = {key: row for key, row in state.rows.items() if key != gone}
-            return _change("DROP", known, rows)
+            return _change("DROP", known, rows), None
 
         self.table.change(decide)
 

@@ -7,13 +7,14 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timezone
 from functools import cached_property
+from typing import TypeVar
 
 from pravega_spark.engine import chunk_reading, cuts, hygiene
 from pravega_spark.engine.actions import Add
 from pravega_spark.engine.chunk import ChunkRef
 from pravega_spark.engine.epochs import Lineage
 from pravega_spark.engine.files import OFFSET_COLUMN, SEGMENT_COLUMN
-from pravega_spark.engine.log import Log
+from pravega_spark.engine.log import Committed, Log, Proposal
 from pravega_spark.engine.places import locate
 from pravega_spark.engine.records import (
     EPOCH_PREFIX,
@@ -73,6 +74,7 @@ def events_path(name: str) -> str:
 
 
 _WAY_ON = "create it first, or name another."
+_Value = TypeVar("_Value")
 
 
 class StreamView:
@@ -292,10 +294,10 @@ class Stream:
         """The root, from which another process can open the same stream."""
         return self.store.url
 
-    def view(self, refresh: bool = True) -> StreamView:
+    def view(self, refresh: bool = True, *, life: int | None = None) -> StreamView:
         """Return the newest view (one storage call if nothing is new), or the last known one.
 
-        Raises NoSuchStream if the stream does not exist.
+        Raises NoSuchStream if the stream does not exist, StaleIdentity if it is not in ``life``.
         """
         snapshot = self.log.snapshot
         if refresh or snapshot is None:
@@ -304,11 +306,36 @@ class Stream:
             raise self.absent()
         view = StreamView(snapshot)
         view.check_exists()
+        if life is not None:
+            view.check_life(life)
         return view
 
     def absent(self) -> NoSuchStream:
         """Return the error that a stream without a log raises."""
         return NoSuchStream(f"stream {self.name} does not exist under {self.root_url}; {_WAY_ON}")
+
+    def life_of(self, life: int | None) -> int:
+        """Return the life that a call was made for: the one it names, or the present one."""
+        return self.view().life if life is None else life
+
+    def commit(
+        self, decide: Callable[[StreamView], Proposal[_Value]], *, life: int
+    ) -> Committed[_Value]:
+        """Commit what ``decide`` proposes on the newest view of one life of the stream.
+
+        ``life`` is the one that the caller saw when its call began: after that one has ended
+        nothing is committed, however long the call was stopped in between. Raises StaleIdentity,
+        NoSuchStream, what ``decide`` raises, and what :meth:`Log.commit` does.
+        """
+
+        def decide_on(snapshot: Snapshot | None) -> Proposal[_Value]:
+            if snapshot is None:
+                raise self.absent()
+            view = StreamView(snapshot)
+            view.check_life(life)
+            return decide(view)
+
+        return self.log.commit(decide_on)
 
     def chunks(self, rng: SegmentRange) -> list[ChunkRef]:
         """Return the chunks that cover exactly the range, in offset order.

@@ -17,7 +17,7 @@ from pravega_spark.engine.hygiene import maintain
 from pravega_spark.engine.log import Log
 from pravega_spark.engine.records import OUTCOME_PREFIX, WRITER_PREFIX, decode_outcome
 from pravega_spark.engine.snapshot import Snapshot
-from pravega_spark.engine.stream import Stream
+from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.engine.writers import is_anonymous
 from pravega_spark.errors import CorruptLog
 
@@ -48,13 +48,21 @@ class _Marks:
     commits: int
 
 
-def sweep(stream: Stream, *, grace_ms: int, retain_ms: int, completed_ms: int) -> SweepResult:
+def sweep(
+    stream: Stream,
+    *,
+    grace_ms: int,
+    retain_ms: int,
+    completed_ms: int,
+    life: int | None = None,
+) -> SweepResult:
     """Sweep a stream once, then its history, which the counts of what was deleted include.
 
     The rules are those of :func:`sweep_table`. Outcomes of transactions older than
-    ``completed_ms`` become rows of the history. Raises NoSuchStream.
+    ``completed_ms`` become rows of the history. ``life`` is the one that the call was made for, by
+    default the present one. Raises StaleIdentity, NoSuchStream.
     """
-    stream.view()
+    life = stream.life_of(life)
     marks = _clean(stream.log, grace_ms, retain_ms)
     ended_before_ms = stream.runtime.now_ms() - completed_ms
     rows = _leaving(marks.snapshot, marks.horizon, ended_before_ms)
@@ -63,6 +71,7 @@ def sweep(stream: Stream, *, grace_ms: int, retain_ms: int, completed_ms: int) -
     names = {row.name for row in rows}
 
     def leaving(snapshot: Snapshot) -> list[str]:
+        StreamView(snapshot).check_life(life)
         rows = _leaving(snapshot, marks.horizon, ended_before_ms)
         return [row.name for row in rows if row.name in names]
 

@@ -19,7 +19,7 @@ from pravega_spark.engine.cleanup import raise_horizon, sweep_files
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
-from pravega_spark.engine.table import Change, Rows, StateTable, TableState
+from pravega_spark.engine.table import Change, Decide, Rows, StateTable, TableState
 from pravega_spark.errors import IllegalState
 
 COMPACTED_DOMAIN = "pravega.compacted"
@@ -117,16 +117,13 @@ class Synchronizer(Generic[_State]):
         self, state: _State, operation: str = "INITIALISE", domains: Mapping[str, str] | None = None
     ) -> bool:
         """Begin with ``state``; False if somebody else began first, whose state is adopted."""
-        began = [False]
 
-        def decide(table: TableState) -> Change | None:
-            began[0] = not table.rows
+        def decide(table: TableState) -> tuple[Change | None, bool]:
             if table.rows:
-                return None
-            return Change(operation, self._codec.encode(state), dict(domains or {}))
+                return None, False
+            return Change(operation, self._codec.encode(state), dict(domains or {})), True
 
-        self._take(self.table.change(decide))
-        return began[0]
+        return self._change(decide)
 
     def update(
         self,
@@ -140,20 +137,24 @@ class Synchronizer(Generic[_State]):
         equal state, writes nothing. What it raises on the newest state is raised here. Raises
         IllegalState before there is a state, CommitUnknown if nobody can tell what became of it.
         """
-        values: list[_Value] = []
 
-        def decide(table: TableState) -> Change | None:
+        def decide(table: TableState) -> tuple[Change | None, _Value]:
             if not table.rows:
                 raise self._absent()
             state = self._decode(table)
             after, value = generator(state)
-            values[:] = [value]
             if after is None or after == state:
-                return None
-            return Change(operation, self._codec.encode(after), parameters=dict(parameters or {}))
+                return None, value
+            rows = self._codec.encode(after)
+            return Change(operation, rows, parameters=dict(parameters or {})), value
 
-        self._take(self.table.change(decide))
-        return values[0]
+        return self._change(decide)
+
+    def _change(self, decide: Decide[_Value]) -> _Value:
+        """Change the table, and keep the state that this leaves."""
+        table, value = self.table.change(decide)
+        self._take(table)
+        return value
 
     def apply(self, operation: str, change: Callable[[_State], _State]) -> _State:
         """Change the state whatever it is now; return it as it was after the change.
@@ -174,19 +175,18 @@ class Synchronizer(Generic[_State]):
         catch up, and after that it opens the table anew by itself. Files go at once, log entries
         as the rule of the table's log has it, by a later sweep.
         """
-        previous = [0]
 
-        def decide(table: TableState) -> Change | None:
+        def decide(table: TableState) -> tuple[Change | None, int]:
             if not table.rows or table.snapshot is None:
                 raise self._absent()
-            previous[0] = int(table.snapshot.get(COMPACTED_DOMAIN) or 0)
-            return Change("COMPACT", table.rows, {COMPACTED_DOMAIN: str(table.version)})
+            before = int(table.snapshot.get(COMPACTED_DOMAIN) or 0)
+            return Change("COMPACT", table.rows, {COMPACTED_DOMAIN: str(table.version)}), before
 
-        table = self.table.change(decide)
+        table, previous = self.table.change(decide)
         self._take(table)
         crash_point("synchronizer.compact")
         hygiene.maintain(self.table.log.reader, table.version)
-        snapshot = raise_horizon(self.table.log, previous[0], previous[0])
+        snapshot = raise_horizon(self.table.log, previous, previous)
         sweep_files(self.table.log)
         self.fetch()
         return snapshot.cleanup

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pravega_spark.engine import hygiene
 from pravega_spark.engine.actions import PROTOCOL, Add, Body, Remove, new_table, to_json
-from pravega_spark.engine.log import Log
+from pravega_spark.engine.log import Log, Proposal
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.store import Store
@@ -53,7 +53,10 @@ class Change:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
-Decide = Callable[[TableState], Change | None]
+_Value = TypeVar("_Value")
+
+Decide = Callable[[TableState], tuple[Change | None, _Value]]
+"""Given the newest state, the change to commit (None: it stays), and a value for the caller."""
 
 
 class StateTable:
@@ -113,14 +116,18 @@ class StateTable:
             ) from error
         return {row[self._key]: row for row in table.to_pylist()}
 
-    def change(self, decide: Decide) -> TableState:
-        """Commit what ``decide`` says of the newest state; None leaves it as it is."""
+    def change(self, decide: Decide[_Value]) -> tuple[TableState, _Value]:
+        """Commit the change that ``decide`` makes of the newest state; return the state after it.
 
-        def body(snapshot: Snapshot | None) -> Body | None:
-            change = decide(self._state(snapshot))
-            return None if change is None else self._body(snapshot, change)
+        The value is that of the decision that counted.
+        """
 
-        return self._state(self.log.commit(body))
+        def propose(snapshot: Snapshot | None) -> Proposal[_Value]:
+            change, value = decide(self._state(snapshot))
+            return None if change is None else self._body(snapshot, change), value
+
+        done = self.log.commit(propose)
+        return self._state(done.snapshot), done.value
 
     def _body(self, snapshot: Snapshot | None, change: Change) -> Body:
         now_ms = self.log.runtime.now_ms()

@@ -19,6 +19,7 @@ from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.cuts import Order
 from pravega_spark.engine.files import place_of, rows_of
 from pravega_spark.engine.history import HistoryRow, append_history
+from pravega_spark.engine.log import Proposal
 from pravega_spark.engine.records import (
     EPOCH_PREFIX,
     SAMPLE_PREFIX,
@@ -28,7 +29,6 @@ from pravega_spark.engine.records import (
     SubscriberRecord,
     Truncation,
 )
-from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.errors import HeldBySubscriber, InvalidStreamCut, PravegaSparkError
 from pravega_spark.model import StreamCut, segment_epoch
@@ -49,22 +49,28 @@ class Truncated:
 
 
 def truncate(
-    stream: Stream, cut: StreamCut | str, *, by: str = "user", past_subscribers: bool = False
+    stream: Stream,
+    cut: StreamCut | str,
+    *,
+    by: str = "user",
+    past_subscribers: bool = False,
+    life: int | None = None,
 ) -> Truncated:
     """Move the head to a cut and remove the chunks wholly below it, in one commit; idempotent.
 
-    A sealed stream can be truncated up to its end. ``by`` tells history and readers who did it.
+    A sealed stream can be truncated up to its end. ``by`` tells history and readers who did it;
+    ``life`` is the one that the call was made for, by default the present one.
     Raises InvalidStreamCut for a cut that is none of this stream or behind the head anywhere,
     HeldBySubscriber for one that a subscriber still needs unless ``past_subscribers``,
-    IllegalState while the stream is being sealed, NoSuchStream.
+    IllegalState while the stream is being sealed, StaleIdentity, NoSuchStream.
     """
-    known = stream.view()
+    known = stream.view(life=life)
     allowed = None if past_subscribers else frozenset[str]()
     done = move_head(stream, known, cut, by=by, allowed=allowed)
     if done is None:
         view = stream.view(refresh=False)
         return Truncated(view.version, view.head)
-    return done
+    return done[0]
 
 
 Beside = Callable[[StreamView], "Mapping[str, str | None] | None"]
@@ -82,15 +88,16 @@ def move_head(
     bytes_at: BytesAt | None = None,
     beside: Beside = lambda view: {},
     reason: str = "",
-) -> Truncated | None:
+) -> tuple[Truncated, Mapping[str, str | None]] | None:
     """Do what :func:`truncate` does, on top of ``known`` or later; with more in the same commit.
+
+    Return what that did, and the domains that it set besides.
 
     ``allowed`` names the subscribers that may be passed, None all; ``leaving`` those that the same
     commit removes, which hold nothing. ``bytes_at`` gives the bytes of a segment before an offset,
     by default from the chunks. None if nothing was committed: the head is there already, or
     ``beside`` gave it up.
     """
-    done: list[Truncated] = []
     goal = _goal(known, cut)
     if goal == known.head:
         return None
@@ -100,29 +107,24 @@ def move_head(
     append_history(stream, list(_leaving(known, oldest)))
     crash_point("truncate.history")
 
-    def decide(snapshot: Snapshot | None) -> Body | None:
-        if snapshot is None:
-            raise stream.absent()
-        done.clear()
-        view = StreamView(snapshot)
+    def decide(
+        view: StreamView,
+    ) -> Proposal[tuple[Truncated, Mapping[str, str | None]] | None]:
         domains = beside(view)
         if domains is None:
-            return None
-        view.check_life(known.life)
+            return None, None
         head = _goal(view, cut)
         if head == view.head:
-            return None
+            return None, None
         passed = _refuse_held(view, head, allowed, leaving)
         remembered = max(view.oldest_epoch, min(oldest, _oldest_epoch(view, head)))
         body, result = _body(stream, view, head, remembered, by, sizes)
         body.domains = {**body.domains, **domains}
         told = {"pastSubscribers": passed, "expired": sorted(leaving), "reason": reason}
         body.parameters = {**body.parameters, **{k: v for k, v in told.items() if v}}
-        done[:] = [result]
-        return body
+        return body, (result, domains)
 
-    stream.log.commit(decide)
-    return done[0] if done else None
+    return stream.commit(decide, life=known.life).value
 
 
 def passed_subscribers(view: StreamView, cut: StreamCut) -> list[SubscriberRecord]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pravega_spark.engine.actions import Body
+from pravega_spark.engine.log import Proposal
 from pravega_spark.engine.records import WRITER_PREFIX, StreamState, WriterRecord
-from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.errors import StreamSealed
 
@@ -34,23 +34,17 @@ def open_session(stream: Stream, life: int, writer_id: str) -> WriterRecord:
     From then on batches of older sessions raise WriterFenced. Also settles any commit of an
     older session whose answer was lost.
     """
-    opened: list[WriterRecord] = []
 
-    def decide(snapshot: Snapshot | None) -> Body | None:
-        if snapshot is None:
-            raise stream.absent()
-        view = StreamView(snapshot)
-        view.check_life(life)
+    def decide(view: StreamView) -> Proposal[WriterRecord]:
         if view.record.state is not StreamState.ACTIVE:
             raise StreamSealed(f"stream {stream.name} is sealed; no writer can be opened on it.")
-        known = view.writer(writer_id) or WriterRecord(writer_id, 0, 0, snapshot.version)
-        record = replace(known, session=known.session + 1, version=snapshot.version + 1)
-        opened[:] = [record]
-        return Body(
+        known = view.writer(writer_id) or WriterRecord(writer_id, 0, 0, view.version)
+        record = replace(known, session=known.session + 1, version=view.version + 1)
+        body = Body(
             "OPEN WRITER",
             parameters={"writer": writer_id, "session": record.session},
             domains={f"{WRITER_PREFIX}{writer_id}": record.encode()},
         )
+        return body, record
 
-    stream.log.commit(decide)
-    return opened[0]
+    return stream.commit(decide, life=life).value

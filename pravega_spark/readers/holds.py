@@ -53,7 +53,8 @@ class Holds:
     def _let_go(self, state: GroupState, names: frozenset[str]) -> None:
         for name in sorted(names):
             with contextlib.suppress(NoSuchStream, StaleIdentity):  # deleted, with what it kept
-                unsubscribe(self._streams(name), state.group, state.generation)
+                life = state.lives.get(name)
+                unsubscribe(self._streams(name), state.group, state.generation, life=life)
 
     def publish(self, state: GroupState, places: Mapping[str, StreamCut]) -> None:
         """Let the streams know that the group needs nothing before these cuts any more.
@@ -62,8 +63,9 @@ class Holds:
         """
         for name, cut in sorted(places.items()):
             stream = self._streams(name)
-            place, _ = cuts.clip_to_head(stream.view(), cut)
-            publish(stream, state.group, state.generation, place)
+            view = stream.view(life=state.lives[name])
+            place, _ = cuts.clip_to_head(view, cut)
+            publish(stream, state.group, state.generation, place, life=view.life)
 
     def is_due(self, state: GroupState) -> bool:
         """Tell whether the streams may go by the last checkpoint and have not heard of it here."""

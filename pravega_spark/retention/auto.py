@@ -17,18 +17,19 @@ from pravega_spark.retention.run import Done, Options
 class StreamRetention:
     """What a stream keeps and why; made by ``StreamManager.retention``."""
 
-    def __init__(self, stream: Stream, before: Callable[[], object]) -> None:
-        """Name the stream, and what a run is to do before it decides."""
+    def __init__(self, stream: Stream, life: int, before: Callable[[], object]) -> None:
+        """Name the stream and its life, and what a run is to do before it decides."""
         self._stream = stream
+        self._life = life
         self._before = before
 
     def explain(self, *, expire: str | float | None = None) -> Explanation:
         """Return what would go now, what stays and who holds it; print it, or ask its fields.
 
         With ``expire``, as if subscribers that published nothing for so long were removed.
-        Nothing is changed. Raises NoSuchStream.
+        Nothing is changed. Raises StaleIdentity, NoSuchStream.
         """
-        return run.decide(self._stream, options(expire=expire, sweep=False))
+        return run.decide(self._stream, options(expire=expire, sweep=False), life=self._life)
 
     def run(
         self,
@@ -44,12 +45,12 @@ class StreamRetention:
         One commit truncates the stream and samples its tail if the newest sample is older than
         ``sample_every``; then it is swept, by the rules of ``StreamManager.sweep_stream``. Reader
         groups that were left half made are finished first.
-        Raises NoSuchStream, TooBusy.
+        Raises StaleIdentity, NoSuchStream, TooBusy.
         """
         ages = {"sample_every": sample_every, "grace": grace, "retain": retain}
         given = options(expire=expire, sweep=sweep, **ages)
         self._before()
-        return run.act(self._stream, given)
+        return run.act(self._stream, given, life=self._life)
 
 
 def options(

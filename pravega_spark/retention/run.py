@@ -27,6 +27,7 @@ from pravega_spark.engine.actions import Body
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.cuts import Order
 from pravega_spark.engine.epochs import Lineage
+from pravega_spark.engine.log import Proposal
 from pravega_spark.engine.places import locate
 from pravega_spark.engine.records import (
     SAMPLE_PREFIX,
@@ -35,7 +36,6 @@ from pravega_spark.engine.records import (
     StreamState,
     SubscriberRecord,
 )
-from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.engine.sweeping import SweepResult
 from pravega_spark.engine.truncation import Beside, Truncated, move_head, passed_subscribers
@@ -112,24 +112,38 @@ class Done:
 
 
 def decide(
-    stream: Stream, options: Options = DEFAULTS, *, now_ms: int | None = None
+    stream: Stream,
+    options: Options = DEFAULTS,
+    *,
+    now_ms: int | None = None,
+    life: int | None = None,
 ) -> Explanation:
     """Decide on a stream and change nothing.
 
-    ``now_ms`` is the time to decide for, by default the runtime's clock. Raises NoSuchStream, and
+    ``now_ms`` is the time to decide for, by default the runtime's clock; ``life`` the one that the
+    call was made for, by default the present one. Raises NoSuchStream, StaleIdentity, and
     CorruptLog for a log that cannot be read.
     """
-    return _Plan(stream, stream.view(), options, now_ms).explain()
+    return _Plan(stream, stream.view(life=life), options, now_ms).explain()
 
 
-def act(stream: Stream, options: Options = DEFAULTS, *, now_ms: int | None = None) -> Done:
+def act(
+    stream: Stream,
+    options: Options = DEFAULTS,
+    *,
+    now_ms: int | None = None,
+    life: int | None = None,
+) -> Done:
     """Decide on a stream, truncate it and sample its tail in one commit, and sweep it.
 
-    A run after a run has nothing left to do. Raises what :func:`decide` does, what a commit
+    A run after a run has nothing left to do. ``life`` is the one that the call was made for, by
+    default the present one. Raises what :func:`decide` does, what a commit
     raises, and TooBusy if subscribers or the head move all the time.
     """
     for _ in range(RETENTION_ATTEMPTS):
-        plan = _Plan(stream, stream.view(), options, now_ms)
+        view = stream.view(life=life)
+        life = view.life
+        plan = _Plan(stream, view, options, now_ms)
         explanation = plan.explain()
         crash_point("retention.decided")
         done = plan.carry_out(explanation)
@@ -143,12 +157,13 @@ def act(stream: Stream, options: Options = DEFAULTS, *, now_ms: int | None = Non
     if not options.sweep:
         return done
     crash_point("retention.truncated")
-    tending.tend(stream)
+    tending.tend(stream, life=life)
     swept = sweeping.sweep(
         stream,
         grace_ms=options.grace_ms,
         retain_ms=options.retain_ms,
         completed_ms=options.completed_ms,
+        life=life,
     )
     return replace(done, swept=swept)
 
@@ -301,19 +316,16 @@ class _Plan:
         """Commit what was decided; None if that holds no more."""
         if explanation.rule in (Rule.NO_POLICY, Rule.SEALING):
             return Done(explanation)
-        sampled = [False]
 
         def beside(view: StreamView) -> Mapping[str, str | None] | None:
             if not self._holds(view):
                 return None
-            sample = self._sample(view, explanation.cut or view.head)
-            sampled[0] = bool(sample)
-            return {**sample, **self._removals()}
+            return {**self._sample(view, explanation.cut or view.head), **self._removals()}
 
         if explanation.cut is None:
-            held = self._commit(beside)
-            return Done(explanation, None, sampled[0]) if held else None
-        truncated = move_head(
+            domains = self._commit(beside)
+            return None if domains is None else Done(explanation, None, _has_sample(domains))
+        done = move_head(
             self._stream,
             self._view,
             explanation.cut,
@@ -324,9 +336,10 @@ class _Plan:
             beside=beside,
             reason=explanation.rule.value,
         )
-        if truncated is None:
+        if done is None:
             return None
-        return Done(explanation, truncated, sampled[0])
+        truncated, domains = done
+        return Done(explanation, truncated, _has_sample(domains))
 
     def _holds(self, view: StreamView) -> bool:
         """Tell whether the decision is right for a later view as well.
@@ -340,22 +353,17 @@ class _Plan:
             and all(view.subscriber(record.group) == record for record in self._idle)
         )
 
-    def _commit(self, beside: Beside) -> bool:
-        """Commit a sample or removals, if there are any; False if the decision holds no more."""
-        held = [True]
+    def _commit(self, beside: Beside) -> Mapping[str, str | None] | None:
+        """Commit a sample or removals, if there are any; None if the decision holds no more."""
 
-        def decide(snapshot: Snapshot | None) -> Body | None:
-            if snapshot is None:
-                raise self._stream.absent()
-            domains = beside(StreamView(snapshot))
-            held[0] = domains is not None
+        def decide(view: StreamView) -> Proposal[Mapping[str, str | None] | None]:
+            domains = beside(view)
             if not domains:
-                return None
+                return None, domains
             told = {"expired": [s.group for s in self._idle]} if self._idle else {}
-            return Body("SAMPLE", told, domains=domains)
+            return Body("SAMPLE", told, domains=domains), domains
 
-        self._stream.log.commit(decide)
-        return held[0]
+        return self._stream.commit(decide, life=self._view.life).value
 
     def _removals(self) -> dict[str, str | None]:
         return {
@@ -384,6 +392,10 @@ class _Plan:
             thinned = samples[1 : len(samples) // 2 : 2]
             domains = {f"{SAMPLE_PREFIX}{old.version}": None for old in thinned}
         return {**domains, f"{SAMPLE_PREFIX}{record.version}": record.encode()}
+
+
+def _has_sample(domains: Mapping[str, str | None]) -> bool:
+    return any(name.startswith(SAMPLE_PREFIX) for name in domains)
 
 
 def _basis(view: StreamView) -> tuple[object, ...]:

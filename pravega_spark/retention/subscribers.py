@@ -14,8 +14,8 @@ from functools import cache
 from pravega_spark.engine import cuts
 from pravega_spark.engine.actions import Body
 from pravega_spark.engine.cuts import Order
+from pravega_spark.engine.log import Proposal
 from pravega_spark.engine.records import SUBSCRIBER_PREFIX, SubscriberRecord
-from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.errors import GenerationMismatch, InvalidName, InvalidStreamCut, NoSuchSubscriber
 from pravega_spark.model import StreamCut, SubscriberInfo
@@ -66,10 +66,11 @@ def subscribe(
     return _commit(stream, "SUBSCRIBE", name, change, life)
 
 
-def unsubscribe(stream: Stream, group: str, generation: int) -> bool:
+def unsubscribe(stream: Stream, group: str, generation: int, *, life: int | None = None) -> bool:
     """Remove the subscriber, which holds nothing from then on; False if not newer.
 
     Its generation stays, also of one that was never there: a late ``subscribe`` does nothing.
+    ``life`` is the one that the call was made for, by default the present one.
     """
     name = check_group(group)
     _check_generation(generation)
@@ -81,15 +82,23 @@ def unsubscribe(stream: Stream, group: str, generation: int) -> bool:
         since = stream.runtime.now_ms(), view.version + 1
         return SubscriberRecord(name, generation, *since, removed=UNSUBSCRIBED)
 
-    return _commit(stream, "UNSUBSCRIBE", name, change)
+    return _commit(stream, "UNSUBSCRIBE", name, change, life)
 
 
-def publish(stream: Stream, group: str, generation: int, cut: StreamCut | str) -> bool:
+def publish(
+    stream: Stream,
+    group: str,
+    generation: int,
+    cut: StreamCut | str,
+    *,
+    life: int | None = None,
+) -> bool:
     """Say that the group needs nothing before a cut any more; False if it has said so before.
 
     Nothing is truncated by it; the next run of retention may. Raises NoSuchSubscriber,
     GenerationMismatch, and InvalidStreamCut for a cut that is no place of the stream or is behind
-    what was published before.
+    what was published before. ``life`` is the one that the call was made for, by default the
+    present one.
     """
     name, bytes_at = check_group(group), _bytes_at(stream)
 
@@ -109,7 +118,7 @@ def publish(stream: Stream, group: str, generation: int, cut: StreamCut | str) -
         now_ms = stream.runtime.now_ms()
         return replace(known, published=view.sized(place, bytes_at), published_ms=now_ms)
 
-    return _commit(stream, "PUBLISH", name, change)
+    return _commit(stream, "PUBLISH", name, change, life)
 
 
 def listed(view: StreamView) -> list[SubscriberInfo]:
@@ -157,29 +166,20 @@ def _bytes_at(stream: Stream) -> Callable[[int, int], int]:
     return cache(stream.bytes_at)
 
 
-def _commit(
-    stream: Stream, operation: str, name: str, change: Change, life: int | None = None
-) -> bool:
+def _commit(stream: Stream, operation: str, name: str, change: Change, life: int | None) -> bool:
     """Commit the record that ``change`` gives, if any, in this life or else the present one.
 
     Return whether there was one.
     """
-    life = stream.view().life if life is None else life
-    changed = [False]
 
-    def decide(snapshot: Snapshot | None) -> Body | None:
-        if snapshot is None:
-            raise stream.absent()
-        view = StreamView(snapshot)
-        view.check_life(life)
+    def decide(view: StreamView) -> Proposal[bool]:
         record = change(view)
-        changed[0] = record is not None
         if record is None:
-            return None
+            return None, False
         told: dict[str, object] = {"subscriber": name, "generation": record.generation}
         if record.bound is not None:
             told["cut"] = str(record.bound.cut(view.stream, view.life))
-        return Body(operation, told, domains={f"{SUBSCRIBER_PREFIX}{name}": record.encode()})
+        body = Body(operation, told, domains={f"{SUBSCRIBER_PREFIX}{name}": record.encode()})
+        return body, True
 
-    stream.log.commit(decide)
-    return changed[0]
+    return stream.commit(decide, life=stream.life_of(life)).value

@@ -117,18 +117,15 @@ def act(
         fixed = leave(view.active.segments, decision.FIXED)
         return Scaling(stream.name, view.version, policy, fixed)
     decided = _decide(stream, view, pace, use_keys, now_ms, keep=True)
-    outcomes = tuple(_scale(stream, request) for request in decided.decision.requests)
+    requests = decided.decision.requests
+    outcomes = tuple(_scale(stream, view.life, request) for request in requests)
     return replace(decided, outcomes=outcomes)
 
 
 def _newest(stream: Stream) -> StreamView:
     """Return the newest view without making it durable: no event is handed out here."""
-    snapshot = stream.log.refresh()
-    if snapshot is None:
-        raise stream.absent()
-    view = StreamView(snapshot)
-    view.check_exists()
-    return view
+    stream.log.refresh()
+    return stream.view(refresh=False)
 
 
 def _decide(
@@ -155,9 +152,9 @@ def _decide(
     return Scaling(stream.name, view.version, policy, found)
 
 
-def _scale(stream: Stream, request: ScaleRequest) -> Outcome:
+def _scale(stream: Stream, life: int, request: ScaleRequest) -> Outcome:
     try:
-        epoch = scale_stream(stream, request.seal, request.ranges, automatic=True)
+        epoch = scale_stream(stream, request.seal, request.ranges, automatic=True, life=life)
     except (ScaleConflict, NoSuchSegment, StreamSealed, InvalidConfiguration) as error:
         return Outcome(dropped=str(error))
     return Outcome(epoch=epoch.number)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from pravega_spark.engine import epochs
-from pravega_spark.engine.actions import Body
 from pravega_spark.engine.append import sealed_error
 from pravega_spark.engine.draft import Draft
+from pravega_spark.engine.log import Proposal
 from pravega_spark.engine.records import StreamState
-from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.errors import InvalidInput, NoSuchSegment, ScaleConflict
 from pravega_spark.model import (
@@ -28,30 +27,26 @@ def scale_stream(
     ranges: Sequence[KeyRange],
     *,
     automatic: bool = False,
+    life: int | None = None,
 ) -> Epoch:
     """Replace the segments ``seal`` by new ones of the ranges; return the epoch that has them.
 
     Any number of disjoint splits and merges at once (Pravega's scaleStream). A request whose
     answer was lost can be made again: it finds its own epoch and makes no second one. A segment
     that a rolling transaction repeated under a newer epoch is meant by its old id too, unless the
-    request is ``automatic``: what was decided on another layout is not done.
+    request is ``automatic``: what was decided on another layout is not done. ``life`` is the one
+    that the request was made for, by default the present one.
 
     Raises InvalidConfiguration for ranges that do not tile the sealed ones or leave fewer
     segments than the policy's minimum, NoSuchSegment, StreamSealed, and ScaleConflict when
     another scale came first.
     """
-    found: list[Epoch] = []
 
-    def decide(snapshot: Snapshot | None) -> Body | None:
-        if snapshot is None:
-            raise stream.absent()
-        view = StreamView(snapshot)
-        view.check_exists()
+    def decide(view: StreamView) -> Proposal[Epoch]:
         meant = [segment_id if automatic else _newest(view, segment_id) for segment_id in seal]
         done = _done(view, meant, ranges)
         if done is not None:
-            found[:] = [done]
-            return None
+            return None, done
         if view.record.state is not StreamState.ACTIVE:
             raise sealed_error(view)
         for named, current in zip(seal, meant, strict=True):
@@ -62,11 +57,10 @@ def scale_stream(
         minimum = view.record.configuration.scaling.minimum
         epoch = epochs.scale(draft, meant, ranges, now_ms, number, minimum=minimum)
         draft.switch(epoch)
-        found[:] = [epoch]
-        return draft.body("SCALE STREAM", described(view.active, epoch, automatic=automatic))
+        told = described(view.active, epoch, automatic=automatic)
+        return draft.body("SCALE STREAM", told), epoch
 
-    stream.log.commit(decide)
-    return found[0]
+    return stream.commit(decide, life=stream.life_of(life)).value
 
 
 def described(before: Epoch, after: Epoch, *, automatic: bool) -> dict[str, object]:

@@ -16,6 +16,7 @@ from pravega_spark.engine.actions import Body
 from pravega_spark.engine.chunk import StagedChunk
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.draft import Draft
+from pravega_spark.engine.log import Proposal
 from pravega_spark.engine.records import (
     OUTCOME_PREFIX,
     WRITER_PREFIX,
@@ -23,7 +24,7 @@ from pravega_spark.engine.records import (
     Outcome,
     WriterRecord,
 )
-from pravega_spark.engine.snapshot import OPEN_PREFIX, Snapshot
+from pravega_spark.engine.snapshot import OPEN_PREFIX
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.model import segment_text
 from pravega_spark.txn.manifests import (
@@ -177,28 +178,27 @@ def turn(stream: Stream, view: StreamView, transaction_id: str) -> int:
 def finish(stream: Stream, view: StreamView, names: Collection[str]) -> StreamView:
     """Carry out what is decided of these open transactions; return the view afterwards."""
     _known_of(stream).read(stream, view, names=names)
-    return carry_out(stream)
+    return carry_out(stream, life=view.life)
 
 
-def carry_out(stream: Stream, own: Manifests | None = None) -> StreamView:
+def carry_out(
+    stream: Stream, own: Manifests | None = None, *, life: int | None = None
+) -> StreamView:
     """Bring every transaction that is known to be decided to its end, in one commit.
 
     ``own`` is one that this process has just decided: those before it were read when it took its
-    turn. After a lost race nothing is read: while it is, a busy log would go on. Returns the view
-    afterwards.
+    turn. After a lost race nothing is read: while it is, a busy log would go on. ``life`` is the
+    one that the call was made for, by default the present one. Returns the view afterwards.
     """
     known = _known_of(stream)
     if own is not None:
         known.learn(own)  # before the log is ours: whoever has it now takes this one along
 
-    def decide(snapshot: Snapshot | None) -> Body | None:
-        if snapshot is None:
-            raise stream.absent()
-        view = StreamView(snapshot)
+    def decide(view: StreamView) -> Proposal[None]:
         decided = known.decided(view, own)
-        return _outcomes(stream, view, decided) if decided else None
+        return (_outcomes(stream, view, decided) if decided else None), None
 
-    view = StreamView(stream.log.commit(decide))
+    view = StreamView(stream.commit(decide, life=stream.life_of(life)).snapshot)
     crash_point("txn.carried-out")
     return view
 

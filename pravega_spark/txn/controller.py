@@ -15,8 +15,9 @@ from pravega_spark.engine.actions import Body
 from pravega_spark.engine.append import sealed_error
 from pravega_spark.engine.chunk import StagedChunk
 from pravega_spark.engine.crashpoints import crash_point
+from pravega_spark.engine.log import Proposal
 from pravega_spark.engine.records import OpenTransaction, Outcome, StreamState, WriterRecord
-from pravega_spark.engine.snapshot import OPEN_PREFIX, Snapshot
+from pravega_spark.engine.snapshot import OPEN_PREFIX
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.errors import (
     CommitUnknown,
@@ -64,13 +65,8 @@ def begin(
     StaleIdentity, and WriterFenced if a newer session of the writer was opened.
     """
     token = stream.runtime.token()
-    begun: list[OpenTransaction] = []
 
-    def decide(snapshot: Snapshot | None) -> Body:
-        if snapshot is None:
-            raise stream.absent()
-        view = StreamView(snapshot)
-        view.check_life(life)
+    def decide(view: StreamView) -> Proposal[OpenTransaction]:
         if view.record.state is not StreamState.ACTIVE:
             raise sealed_error(view)
         if writer is not None:
@@ -86,15 +82,14 @@ def begin(
             writer.session if writer else 0,
             view.version + 1,
         )
-        begun[:] = [opened]
-        return Body(
+        body = Body(
             "BEGIN TRANSACTION",
             {"transaction": opened.transaction_id, "epoch": opened.epoch, "lease": lease_ms},
             domains={f"{OPEN_PREFIX}{opened.transaction_id}": opened.encode()},
         )
+        return body, opened
 
-    stream.log.commit(decide)
-    return begun[0]
+    return stream.commit(decide, life=life).value
 
 
 def _check_session(view: StreamView, writer: WriterRecord) -> None:

@@ -34,14 +34,17 @@ class Tended:
     """Folders of ended transactions that were removed."""
 
 
-def tend(stream: Stream, *, prepared_limit_ms: int | None = None) -> Tended:
+def tend(
+    stream: Stream, *, prepared_limit_ms: int | None = None, life: int | None = None
+) -> Tended:
     """Abort whom nobody keeps alive, carry out what is decided, remove what ended ones left.
 
-    Safe to repeat, to kill and to run twice at once: closing marks decide, and the log.
+    Safe to repeat, to kill and to run twice at once: closing marks decide, and the log. ``life`` is
+    the one that the call was made for, by default the present one.
     """
     if prepared_limit_ms is None:
         prepared_limit_ms = parse_duration_ms("the limit", PREPARED_LIMIT)
-    before = stream.view()
+    before = stream.view(life=life)
     for name, why in leases.abandoned(stream, before, prepared_limit_ms).items():
         abort(stream, before.transactions[name], why.reason, if_open=not why.prepared)
     after = carrying.finish(stream, before, before.transactions.keys())
@@ -67,13 +70,13 @@ def abort(stream: Stream, opened: OpenTransaction, reason: str, *, if_open: bool
     return False
 
 
-def settle_all(stream: Stream) -> None:
-    """Bring every open transaction to its end, for a stream that is being sealed.
+def settle_all(stream: Stream, life: int) -> None:
+    """Bring every open transaction to its end, for a life of a stream that is being sealed.
 
     The decided are carried out, the open aborted. Raises IllegalState if one is prepared: that
     promise is not this stream's to break.
     """
-    view = stream.view()
+    view = stream.view(life=life)
     for _, opened in sorted(view.transactions.items()):
         abort(stream, opened, "the stream was sealed", if_open=True)
     prepared = sorted(carrying.finish(stream, view, view.transactions.keys()).transactions)

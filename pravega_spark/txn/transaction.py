@@ -293,7 +293,7 @@ class Transaction:
         return self._carry_out()
 
     def _carry_out(self) -> _Found:
-        carrying.carry_out(self._stream, self._manifests)
+        carrying.carry_out(self._stream, self._manifests, life=self._life)
         view, found = self._look(refresh=False)
         assert isinstance(found, Outcome), f"{self._manifests.name} was decided and is still open"
         return view, found

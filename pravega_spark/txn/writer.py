@@ -47,9 +47,13 @@ class TransactionalWriter:
         writer_id: str | None = None,
         *,
         serializer: Serializer | None = None,
+        life: int | None = None,
     ) -> None:
-        """Open the writer: a commit if it has an id of the user's own."""
-        view = stream.view()
+        """Open the writer: a commit if it has an id of the user's own.
+
+        ``life`` is the one of the stream that it is made for, by default the present one.
+        """
+        view = stream.view(life=life)
         if view.record.state is not StreamState.ACTIVE:
             raise sealed_error(view)
         self._stream = stream
@@ -73,7 +77,7 @@ class TransactionalWriter:
         """Open a session, and settle what older sessions of the id left open."""
         record = open_session(self._stream, self._life, writer_id)
         reason = f"writer {writer_id} was opened anew"
-        view = self._stream.view(refresh=False)
+        view = self._stream.view(refresh=False, life=self._life)
         theirs = [
             opened
             for opened in view.transactions.values()
@@ -182,7 +186,7 @@ class TransactionalWriter:
             with self._changed:
                 ours = set(self._open_ones)
             if self._stream.view().transactions.keys() - ours:
-                tending.tend(self._stream)
+                tending.tend(self._stream, life=self._life)
         except PravegaSparkError as error:
             logger.warning("transactions of %s were not tended: %s", self._stream.name, error)
 

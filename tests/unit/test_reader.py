@@ -40,7 +40,7 @@ from pravega_spark.model import (
     segment_text,
 )
 from pravega_spark.reader import EventReader, json_deserializer
-from tests.support import NOW_MS, FakeRuntime, again, make_stream, scale, write
+from tests.support import NOW_MS, FakeRuntime, again, commit, make_stream, scale, write
 
 LEFT, RIGHT = make_segment_id(1, 1), make_segment_id(2, 1)
 MERGED = make_segment_id(3, 2)
@@ -99,7 +99,7 @@ def remove(stream: Stream, *, head: dict[int, int] | None = None, moved: bool = 
 
     gone: list[str] = []
     stream.view()
-    stream.log.commit(decide)
+    commit(stream.log, decide)
     stream.store.delete(gone)
 
 

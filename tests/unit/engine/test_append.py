@@ -27,6 +27,7 @@ from tests.support import (
     Spy,
     again,
     all_events,
+    commit,
     events_of,
     make_stream,
     scale,
@@ -286,7 +287,7 @@ def forget(stream: Stream, segment_id: int) -> None:
     from pravega_spark.engine.actions import Body
 
     names = {f"pravega.segment.{segment_id}": None}
-    stream.log.commit(lambda snapshot: Body("TRUNCATE", domains=names))
+    commit(stream.log, lambda snapshot: Body("TRUNCATE", domains=names))
 
 
 @pytest.mark.parametrize("follow", [True, False])

@@ -30,6 +30,7 @@ from tests.support import (
     all_events,
     at_crash_point,
     clean,
+    commit,
     event_add,
     make_stream,
     memory,
@@ -226,7 +227,7 @@ def test_sweep_deletes_exactly_what_no_retained_version_needs() -> None:
         log.store.put(f"{log.path}/data/t-{name}/x.parquet", b"x")
     paths = [add.path for add in log.reader.span(0, 4) for add in add.adds]
     put(log, "removes", removes=paths[:1])  # version 5: below the mark
-    log.commit(lambda snapshot: Body("BEGIN", domains={f"{OPEN_PREFIX}open": "[]"}))
+    commit(log, lambda snapshot: Body("BEGIN", domains={f"{OPEN_PREFIX}open": "[]"}))
     put(log, "removes", removes=paths[1:2])  # version 7: above the mark
     raise_horizon(log, 5, 5)
 

@@ -14,7 +14,7 @@ from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.errors import InvalidInput, NoSuchSegment
 from pravega_spark.model import Epoch, KeyRange, make_segment_id
-from tests.support import NOW_MS, again, all_events, make_stream, staged, write
+from tests.support import NOW_MS, again, all_events, commit, make_stream, staged, write
 
 
 def chunk(path: str, segment_id: int, rows: int = 2, size_bytes: int = 10) -> StagedChunk:
@@ -146,11 +146,11 @@ def test_committed_draft_reads_back() -> None:
         draft.switch(split(draft, 0, (0, 0.5)))
         return draft.body("TEST")
 
-    stream.log.commit(decide)
+    commit(stream.log, decide)
     fresh = again(stream)
     assert sorted(event for _, event in all_events(fresh)) == [b"%d" % n for n in range(9)]
     view = fresh.view()
     assert view.active.number == 1
     assert view.segment(0).sealed_epoch == 1
-    (commit,) = fresh.log.reader.span(0, 1)
-    assert json.loads(commit.info["operationMetrics"]["numOutputRows"]) == 9
+    (found,) = fresh.log.reader.span(0, 1)
+    assert json.loads(found.info["operationMetrics"]["numOutputRows"]) == 9

@@ -32,6 +32,7 @@ from tests.support import (
     Spy,
     at_crash_point,
     clean,
+    commit,
     event_add,
     make_stream,
     memory,
@@ -179,7 +180,7 @@ def test_lost_race_decides_again_on_the_winners_snapshot_with_a_body_made_anew()
         seen.append((snapshot.version, value))
         return Body("TEST", domains={"test": str((value or 0) + 1)})
 
-    assert log.commit(increment).get("test") == 3
+    assert commit(log, increment).get("test") == 3
     assert seen == [(0, None), (2, 2)]
     bodies = [data for _, data in store.sent]
     assert len({parse_commit(1, data, "").token for data in bodies}) == len(bodies) == 2
@@ -197,9 +198,9 @@ def test_error_of_decide_counts_only_on_the_head() -> None:
             raise InvalidInput("not open")
         return Body("TEST", domains={"test": "done"})
 
-    assert log.commit(decide).version == 2
+    assert commit(log, decide).version == 2
     with pytest.raises(InvalidInput, match="not open"):
-        log.commit(decide)
+        commit(log, decide)
 
 
 def test_nothing_to_do_counts_only_on_the_head_and_what_it_rests_on_is_durable() -> None:
@@ -211,7 +212,7 @@ def test_nothing_to_do_counts_only_on_the_head_and_what_it_rests_on_is_durable()
         assert snapshot is not None
         return None if snapshot.version == 0 or "test" in snapshot.domains else Body("TEST")
 
-    assert log.commit(decide).version == 1
+    assert commit(log, decide).version == 1
     assert store.calls[-1] == ("settle", log.reader.folder)
 
 
@@ -225,19 +226,19 @@ def test_races_lost_without_end_are_too_busy(monkeypatch: pytest.MonkeyPatch) ->
         return Body("TEST", domains={"test": "ours"})
 
     with pytest.raises(TooBusy, match="5 races"):
-        log.commit(decide)
+        commit(log, decide)
     assert values(log) == ["theirs"] * 5
 
 
 def test_timestamps_rise_when_the_clock_goes_backwards() -> None:
     runtime = FakeRuntime()
     log = table_log(MemoryStore(), runtime)
-    times = [log.commit(lambda s: Body("TEST")).timestamp_ms]
+    times = [commit(log, lambda s: Body("TEST")).timestamp_ms]
     for step in (-3_600_000, 0, -5, 10_000_000, -1):
         runtime.wall_ms += step
-        times.append(log.commit(lambda s: Body("TEST")).timestamp_ms)
+        times.append(commit(log, lambda s: Body("TEST")).timestamp_ms)
     other = table_log(log.store, FakeRuntime())
-    times.append(other.commit(lambda s: Body("TEST")).timestamp_ms)
+    times.append(commit(other, lambda s: Body("TEST")).timestamp_ms)
 
     assert times == sorted(set(times))
 
@@ -246,7 +247,7 @@ def test_log_of_a_parent_process_is_refused_in_a_fork(monkeypatch: pytest.Monkey
     log = table_log(MemoryStore())
     monkeypatch.setattr("os.getpid", lambda: -1)
 
-    for call in (log.refresh, lambda: log.commit(lambda s: None), lambda: log.files().__enter__()):
+    for call in (log.refresh, lambda: commit(log, lambda s: None), lambda: log.files().__enter__()):
         with pytest.raises(ForkedProcess, match="create it in the child"):
             call()
 
@@ -256,7 +257,7 @@ def test_log_of_a_parent_process_is_refused_in_a_fork(monkeypatch: pytest.Monkey
 
 def upgraded(log: Log, protocol: dict[str, Any]) -> None:
     """A later version of the package upgrades the table."""
-    log.commit(lambda s: Body("UPGRADE", protocol=protocol))
+    commit(log, lambda s: Body("UPGRADE", protocol=protocol))
 
 
 @pytest.mark.parametrize(

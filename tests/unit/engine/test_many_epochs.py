@@ -24,6 +24,7 @@ from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream import Stream
 from pravega_spark.model import Epoch, KeyRange, Segment, StreamCut, make_segment_id
+from tests.support import commit
 
 EPOCHS = 100_000
 STARTED_MS = 1_000
@@ -80,7 +81,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     stream = Stream(open_store(folder), "a/b")
     StreamManager(folder).create_scope("a")
     lifecycle.create(stream, 1, StreamConfiguration())
-    snapshot = stream.log.commit(_once(_history))
+    snapshot = commit(stream.log, _once(_history))
     hygiene.maintain(stream.log.reader, snapshot.version, checkpoint=False)
     return folder
 

@@ -148,9 +148,9 @@ def table_of(store: Any, runtime: FakeRuntime) -> StateTable:
 
 
 def count_up(table: StateTable, name: str = "a") -> None:
-    def decide(state: TableState) -> Change:
+    def decide(state: TableState) -> tuple[Change, None]:
         count = state.rows[name]["count"] if name in state.rows else 0
-        return Change("COUNT", {**state.rows, name: {"name": name, "count": count + 1}})
+        return Change("COUNT", {**state.rows, name: {"name": name, "count": count + 1}}), None
 
     table.change(decide)
 

@@ -31,9 +31,9 @@ def row(name: str, count: int) -> dict[str, Any]:
 
 
 def raise_count(name: str) -> Any:
-    def decide(state: TableState) -> Change:
+    def decide(state: TableState) -> tuple[Change, int]:
         count = state.rows[name]["count"] if name in state.rows else 0
-        return Change("COUNT", {**state.rows, name: row(name, count + 1)}, {"d": str(count)})
+        return Change("COUNT", {**state.rows, name: row(name, count + 1)}, {"d": str(count)}), count
 
     return decide
 
@@ -47,7 +47,8 @@ def test_rows_and_domains_change_together_and_read_back_elsewhere() -> None:
     first = table(store)
     assert first.read() == TableState(-1)
     first.change(raise_count("a"))
-    state = first.change(raise_count("b"))
+    state, before = first.change(raise_count("b"))
+    assert before == 0
 
     read = table(store).read()
     assert (read.version, counts(read.rows)) == (1, {"a": 1, "b": 1}) == (1, counts(state.rows))
@@ -68,7 +69,7 @@ def test_change_of_domains_alone_keeps_the_rows_file() -> None:
     store = MemoryStore()
     made = table(store)
     made.change(raise_count("a"))
-    made.change(lambda state: Change("MARK", state.rows, {"d": "9"}))
+    made.change(lambda state: (Change("MARK", state.rows, {"d": "9"}), None))
     assert len(store.list("s/_scope/data")) == 1
     assert counts(table(store).read().rows) == {"a": 1}
 
@@ -77,7 +78,7 @@ def test_table_without_rows_is_read_as_empty() -> None:
     store = MemoryStore()
     made = table(store)
     made.change(raise_count("a"))
-    made.change(lambda state: Change("CLEAR", {}))
+    made.change(lambda state: (Change("CLEAR", {}), None))
     assert table(store).read().rows == {}
     made.change(raise_count("b"))
     assert counts(table(store).read().rows) == {"b": 1}
@@ -102,7 +103,7 @@ def test_lost_answer_is_not_a_second_change() -> None:
     made = table(store)
     made.change(raise_count("a"))
     store.rules.add(Rule(Fault.LOSE_ANSWER, "put_if_absent", nth=1))
-    assert counts(made.change(raise_count("a")).rows) == {"a": 2}
+    assert counts(made.change(raise_count("a"))[0].rows) == {"a": 2}
 
 
 def test_error_of_the_decision_changes_nothing() -> None:
@@ -110,7 +111,7 @@ def test_error_of_the_decision_changes_nothing() -> None:
     made = table(store)
     made.change(raise_count("a"))
 
-    def refuse(state: TableState) -> Change:
+    def refuse(state: TableState) -> tuple[Change, None]:
         raise InvalidInput("no")
 
     with pytest.raises(InvalidInput, match="no"):

@@ -29,7 +29,7 @@ from pravega_spark.spark.partitions import EventPartition, by_offset, counts
 from pravega_spark.spark.source import PravegaDataSource
 from pravega_spark.spark.streaming import PravegaStreamReader
 from tests.spark.truncating import truncate
-from tests.support import created, scale, write
+from tests.support import commit, created, scale, write
 
 
 def fill(stream: Stream, first: int, last: int, keys: int = 5) -> None:
@@ -347,5 +347,5 @@ def rewrite(stream: Stream) -> None:
         return Body("COMPACT", adds=adds, removes=removes)
 
     stream.view()
-    stream.log.commit(decide)
+    commit(stream.log, decide)
     stream.store.delete(old)

@@ -20,6 +20,7 @@ from pravega_spark.txn import carrying, tending
 from pravega_spark.txn.manifests import announced, announcement_key
 from pravega_spark.txn.transaction import Transaction
 from tests.support import Spy, again, all_events, at_crash_point, events_of, make_stream, scale
+from tests.support import commit as commit_body
 from tests.unit.txn.world import World, begun, decide_abort, session, story, written
 
 
@@ -151,7 +152,7 @@ def test_one_that_an_older_version_began_is_looked_at_by_all(world: World) -> No
     opened = world.process().view().transactions[old.id]
     record = json.dumps(json.loads(opened.encode())[:-1])
     domains: dict[str, str | None] = {f"{OPEN_PREFIX}{old.id}": record}
-    world.process().log.commit(lambda snapshot: Body("TEST", domains=domains))
+    commit_body(world.process().log, lambda snapshot: Body("TEST", domains=domains))
     old.commit(wait=False)
     world.store.inner.delete([announcement_key(world.stream, old.id)])
     assert announced(world.process()) == set()
