@@ -1,4 +1,7 @@
-"""The naming rule of scopes, streams, groups, readers and writers, in one place."""
+"""The naming rule of scopes, streams, groups, readers, writers and transactions, in one place.
+
+Names are checked where they enter. What the rule allows works for every object, on every store.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ MAX_SCOPE_LENGTH = 255
 MAX_NAME_LENGTH = 250
 _ALLOWED = re.compile(r"[A-Za-z0-9.\-]+")
 _DOTS = {".", ".."}
+_TRANSACTION = re.compile(r"[0-9a-f]{8}[0-9a-z]{8,56}")
 
 
 def is_name(name: str, limit: int = MAX_NAME_LENGTH) -> bool:
@@ -27,7 +31,8 @@ def check_name(kind: str, name: object, limit: int = MAX_NAME_LENGTH) -> str:
         raise InvalidName(f"{kind} name must be a str, not {type(name).__name__}: {name!r}.")
     if not is_name(name, len(name)):
         raise InvalidName(
-            f"{kind} name {name!r} is not allowed: use letters, digits, '.' and '-' only."
+            f"{kind} name {name[:MAX_SCOPE_LENGTH]!r} is not allowed: use letters of ASCII, "
+            "digits, '.' and '-' only, at least one of them, and not '.' or '..' alone."
         )
     if len(name) > limit:
         raise InvalidName(
@@ -43,7 +48,32 @@ def check_scope(name: object) -> str:
 
 def split_stream(stream: object) -> tuple[str, str]:
     """Split ``"scope/stream"`` into its two checked names."""
-    if not isinstance(stream, str) or stream.count("/") != 1:
-        raise InvalidName(f"a stream is named 'scope/stream', with one slash; got {stream!r}.")
-    scope, name = stream.split("/")
-    return check_scope(scope), check_name("stream", name)
+    return _split("stream", stream)
+
+
+def split_group(group: object) -> tuple[str, str]:
+    """Split ``"scope/group"`` into its two checked names."""
+    return _split("reader group", group)
+
+
+def _split(kind: str, full: object) -> tuple[str, str]:
+    if not isinstance(full, str) or full.count("/") != 1:
+        short = kind.rpartition(" ")[2]
+        raise InvalidName(f"a {kind} is named 'scope/{short}', with one slash; got {full!r}.")
+    scope, name = full.split("/")
+    return check_scope(scope), check_name(kind, name)
+
+
+def is_transaction(name: object) -> bool:
+    """Tell whether it is the id of a transaction, of whatever stream."""
+    return isinstance(name, str) and _TRANSACTION.fullmatch(name) is not None
+
+
+def check_transaction(name: object) -> str:
+    """Return the id of a transaction; raise InvalidName for what is none, of whatever stream."""
+    if not isinstance(name, str) or not is_transaction(name):
+        raise InvalidName(
+            "a transaction's id is 32 hexadecimal digits, as Transaction.id gives them; got "
+            f"{name!r}."
+        )
+    return name

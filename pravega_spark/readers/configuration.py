@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pravega_spark.config import parse_duration_ms
-from pravega_spark.errors import InvalidConfiguration, InvalidName
+from pravega_spark.errors import InvalidConfiguration
 from pravega_spark.model import StreamCut
-from pravega_spark.names import check_name, check_scope, split_stream
+from pravega_spark.names import split_stream
 
 REFRESH = "3 s"
 """How often a reader looks what became of its group while nothing of its own makes it look."""
@@ -154,11 +154,3 @@ def _span(stream: str, given: Any) -> Span:
     if span.end == StreamCut.EARLIEST:
         raise InvalidConfiguration(f"a group that ends at the head of {stream} reads nothing.")
     return span
-
-
-def split_group(group: object) -> tuple[str, str]:
-    """Split ``"scope/group"`` into its two checked names."""
-    if not isinstance(group, str) or group.count("/") != 1:
-        raise InvalidName(f"a reader group is named 'scope/group', with one slash; got {group!r}.")
-    scope, name = group.split("/")
-    return check_scope(scope), check_name("reader group", name)

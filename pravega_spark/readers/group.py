@@ -27,6 +27,7 @@ from pravega_spark.errors import (
     ConfigMismatch,
     IllegalState,
     InvalidInput,
+    InvalidName,
     InvalidStreamCut,
     NoSuchReaderGroup,
     NotFound,
@@ -34,14 +35,13 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.model import StreamCut
-from pravega_spark.names import check_name
+from pravega_spark.names import check_name, split_group
 from pravega_spark.readers import checkpoints, members, progress
 from pravega_spark.readers.configuration import (
     NOTIFICATION_INTERVAL,
     READER_LEASE,
     GroupRetention,
     ReaderGroupConfiguration,
-    split_group,
 )
 from pravega_spark.readers.feed import view_of
 from pravega_spark.readers.future import CheckpointFuture, GroupCheckpoint
@@ -50,7 +50,7 @@ from pravega_spark.readers.lag import GroupLag, lag_of
 from pravega_spark.readers.leases import Leases, bury, parse_reader_lease_ms, recorded
 from pravega_spark.readers.notifications import Notification, watch
 from pravega_spark.readers.position import Position
-from pravega_spark.readers.queries import QueryMember, acknowledge
+from pravega_spark.readers.queries import QUERY, QueryMember, acknowledge
 from pravega_spark.readers.reader import Deserializer, EventStreamReader
 from pravega_spark.readers.rows import GroupCodec
 from pravega_spark.readers.state import Checkpoint, GroupState, Key, Phase
@@ -356,8 +356,13 @@ class ReaderGroup:
         """Let a reader into the group. Raises IllegalState if a living one of that id is in it.
 
         A reader that does not read for longer than its ``lease`` is taken for dead. With a lease
-        of None it never is: somebody must call ``reader_offline`` (as in Pravega).
+        of None it never is: somebody must call ``reader_offline`` (as in Pravega). Raises
+        InvalidName, also for the name that streaming queries have in their groups.
         """
+        if reader_id == QUERY:
+            raise InvalidName(
+                f"reader name {reader_id!r} is that of streaming queries; use another."
+            )
         self.state()
         return EventStreamReader(
             self._copy(),

@@ -24,7 +24,7 @@ from pravega_spark.readers.members import Held
 from pravega_spark.readers.state import GroupState, Key, Phase
 
 _CLOCK = "_clock.json"
-"""No reader's name begins so."""
+"""No reader's file is named so."""
 _COARSE_MS, _FINE_MS = 1_000, 20
 """Some storages tell whole seconds, others ticks: nobody is taken for dead early because of it."""
 
@@ -73,6 +73,15 @@ def parse_reader_lease_ms(lease: str | float | None) -> int | None:
     return lease_ms
 
 
+def _file(reader: str) -> str:
+    """Return the name of a reader's object: no store takes one that begins with a dot."""
+    return f"_{reader}" if reader.startswith(".") else f"{reader}.json"
+
+
+def _reader(file: str) -> str:
+    return file.removeprefix("_") if file.startswith("_") else file.removesuffix(".json")
+
+
 class Leases:
     """The signs of life of a group's readers."""
 
@@ -84,7 +93,7 @@ class Leases:
         """How long after the last look for the dead the next of the living may be dead."""
 
     def _key(self, reader: str) -> str:
-        return f"{self._folder}/{reader}.json"
+        return f"{self._folder}/{_file(reader)}"
 
     def extend(self, reader: str, sign: Sign) -> None:
         """Begin the reader's lease anew."""
@@ -135,7 +144,7 @@ class Leases:
         """Return when each reader last gave a sign, in ms by the storage's clock."""
         listed = self._store.list(self._folder)
         named = ((entry.key.rpartition("/")[2], entry.modified_ms) for entry in listed)
-        return {name.removesuffix(".json"): at for name, at in named if name != _CLOCK}
+        return {_reader(name): at for name, at in named if name != _CLOCK}
 
     def fresh(self, state: GroupState, runtime: Runtime = SYSTEM) -> GroupState:
         """Return the state with what its readers last said recorded in it."""

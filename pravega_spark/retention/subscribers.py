@@ -17,9 +17,9 @@ from pravega_spark.engine.cuts import Order
 from pravega_spark.engine.log import Proposal
 from pravega_spark.engine.records import SUBSCRIBER_PREFIX, SubscriberRecord
 from pravega_spark.engine.stream import Stream, StreamView
-from pravega_spark.errors import GenerationMismatch, InvalidName, InvalidStreamCut, NoSuchSubscriber
+from pravega_spark.errors import GenerationMismatch, InvalidStreamCut, NoSuchSubscriber
 from pravega_spark.model import StreamCut, SubscriberInfo
-from pravega_spark.names import check_name, check_scope
+from pravega_spark.names import split_group
 
 UNSUBSCRIBED, IDLE = "unsubscribed", "idle"
 """Why a subscriber is gone."""
@@ -43,7 +43,7 @@ def subscribe(
     the head has moved past ``start``, it begins at the head: nothing before that can be held.
     Raises InvalidStreamCut, InvalidName, NoSuchStream, StaleIdentity.
     """
-    name = check_group(group)
+    name = _checked(group)
     place = StreamCut.EARLIEST if start is None else StreamCut.of(start)
     bytes_at = _bytes_at(stream)
     _check_generation(generation)
@@ -72,7 +72,7 @@ def unsubscribe(stream: Stream, group: str, generation: int, *, life: int | None
     Its generation stays, also of one that was never there: a late ``subscribe`` does nothing.
     ``life`` is the one that the call was made for, by default the present one.
     """
-    name = check_group(group)
+    name = _checked(group)
     _check_generation(generation)
 
     def change(view: StreamView) -> SubscriberRecord | None:
@@ -100,7 +100,7 @@ def publish(
     what was published before. ``life`` is the one that the call was made for, by default the
     present one.
     """
-    name, bytes_at = check_group(group), _bytes_at(stream)
+    name, bytes_at = _checked(group), _bytes_at(stream)
 
     def change(view: StreamView) -> SubscriberRecord | None:
         known = _published_by(view, name, generation)
@@ -132,12 +132,8 @@ def listed(view: StreamView) -> list[SubscriberInfo]:
     return found
 
 
-def check_group(group: object) -> str:
-    """Return the name ``scope/group`` if the naming rule allows it."""
-    if not isinstance(group, str) or group.count("/") != 1:
-        raise InvalidName(f"a group is named 'scope/group', with one slash; got {group!r}.")
-    scope, name = group.split("/")
-    return f"{check_scope(scope)}/{check_name('group', name)}"
+def _checked(group: str) -> str:
+    return "/".join(split_group(group))
 
 
 def _check_generation(generation: int) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 from pravega_spark.config import CHUNK_EVENTS
 from pravega_spark.errors import InvalidName, InvalidOption
 from pravega_spark.model import StreamCut
-from pravega_spark.names import check_scope, split_stream
-from pravega_spark.readers.configuration import split_group
+from pravega_spark.names import check_scope, split_group, split_stream
 from pravega_spark.spark import options
 from pravega_spark.spark.values import Instant, Offsets
 

@@ -11,7 +11,8 @@ from pravega_spark.engine.records import Outcome
 from pravega_spark.engine.stream import Stream, open_stream
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import TransactionInfo, TransactionStatus
-from pravega_spark.txn import controller, leases, listing
+from pravega_spark.names import is_transaction
+from pravega_spark.txn import leases, listing
 
 ROW_SCHEMA: Final = pa.schema(
     [
@@ -65,7 +66,7 @@ def _planned(stream: Stream, prepared_limit: str) -> list[Row]:
         rows.append(_row(info, now_ms, decision, expired.get(info.transaction_id)))
     folders = stream.store.folders(f"{stream.name}/transactions")
     kept = {row["transaction"] for row in rows if row["decision"] == KEEP}
-    leaving = [name for name in folders if controller.is_id(name) and name not in kept]
+    leaving = [name for name in folders if is_transaction(name) and name not in kept]
     return [*rows, {"cleared": len(leaving)}]
 
 

@@ -7,7 +7,6 @@ log holds, looked up after the manifests.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -21,29 +20,13 @@ from pravega_spark.engine.snapshot import OPEN_PREFIX
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.errors import (
     CommitUnknown,
-    InvalidInput,
     NoSuchTransaction,
     TxnFailed,
     WriterFenced,
 )
 from pravega_spark.model import TransactionStatus
+from pravega_spark.names import check_transaction
 from pravega_spark.txn.manifests import Kind, Manifest, Manifests, not_in, rows_of
-
-_ID = re.compile(r"[0-9a-f]{8}[0-9a-z]{8,56}")
-
-
-def is_id(name: object) -> bool:
-    """Tell whether it is the id of a transaction, of whatever stream."""
-    return isinstance(name, str) and _ID.fullmatch(name) is not None
-
-
-def check_id(transaction_id: object) -> None:
-    """Raise InvalidInput unless it is the id of a transaction, of whatever stream."""
-    if not is_id(transaction_id):
-        raise InvalidInput(
-            f"a transaction's id is 32 hexadecimal digits, as Transaction.id gives them; got "
-            f"{transaction_id!r}."
-        )
 
 
 def epoch_of(transaction_id: str) -> int:
@@ -103,7 +86,7 @@ def _check_session(view: StreamView, writer: WriterRecord) -> None:
 
 def find(view: StreamView, transaction_id: str) -> OpenTransaction | Outcome:
     """Return what the log holds of a transaction; raise NoSuchTransaction for an unknown id."""
-    check_id(transaction_id)
+    check_transaction(transaction_id)
     found = view.transaction(transaction_id) or view.outcome(transaction_id)
     if found is None:
         raise NoSuchTransaction(

@@ -10,6 +10,7 @@ from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.records import OpenTransaction, Outcome
 from pravega_spark.engine.stream import Stream
 from pravega_spark.errors import IllegalState, TxnFailed
+from pravega_spark.names import is_transaction
 from pravega_spark.txn import carrying, controller, leases
 from pravega_spark.txn.manifests import (
     Kind,
@@ -95,7 +96,7 @@ def clear(stream: Stream) -> int:
     """
     names = {*stream.store.folders(f"{stream.name}/transactions"), *announced(stream)}
     view = stream.view()  # after the listings: whatever they hold was begun before
-    ended = [n for n in sorted(names) if controller.is_id(n) and n not in view.transactions]
+    ended = [n for n in sorted(names) if is_transaction(n) and n not in view.transactions]
     for name in ended:
         clear_one(stream, name, view.outcome(name))
     return len(ended)

@@ -18,6 +18,7 @@ from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.errors import InvalidInput, PingFailed, PravegaSparkError, TxnFailed
 from pravega_spark.model import TransactionStatus
+from pravega_spark.names import check_transaction
 from pravega_spark.txn import carrying, controller
 from pravega_spark.txn.buffer import Buffer
 from pravega_spark.txn.leases import Lease
@@ -51,7 +52,7 @@ class Transaction:
 
         ``on_end`` is called once, when the handle learns that the transaction was decided.
         """
-        controller.check_id(transaction_id)
+        check_transaction(transaction_id)
         view = stream.view(refresh=stream.log.snapshot is None)
         if transaction_id not in view.transactions:
             view = stream.view()

@@ -6,11 +6,11 @@ import pytest
 
 from pravega_spark.errors import InvalidConfiguration, InvalidName, InvalidStreamCut
 from pravega_spark.model import StreamCut
+from pravega_spark.names import split_group
 from pravega_spark.readers.configuration import (
     GroupRetention,
     ReaderGroupConfiguration,
     Span,
-    split_group,
 )
 from pravega_spark.readers.leases import Sign, decode_sign, parse_reader_lease_ms
 from pravega_spark.readers.state import Key

@@ -29,11 +29,12 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.model import StreamCut
+from pravega_spark.readers import members
 from pravega_spark.readers.checkpoints import KEPT_CHECKPOINTS
 from pravega_spark.readers.configuration import ReaderGroupConfiguration
 from pravega_spark.readers.group import ReaderGroup
 from pravega_spark.readers.position import Position
-from pravega_spark.readers.state import Phase
+from pravega_spark.readers.state import GroupState, Phase
 from pravega_spark.retention.subscribers import listed
 from tests.support import Spy, again, at_crash_point, scale, write
 from tests.unit.readers.grouped import NAME, World, drain
@@ -235,6 +236,24 @@ def test_reader_offline_gives_its_segments_back() -> None:
     assert drain(group.create_reader("b")) == events[2:]
     assert group.reader_offline("b")
     assert group.stream_cuts() == {NAME: StreamCut(NAME, 1, {0: 2})}, "what was recorded last"
+
+
+def test_reader_that_could_never_give_a_sign_keeps_nobody_from_its_segments() -> None:
+    world = World()
+    events = world.write(3)
+    group = world.created()
+
+    def joined(state: GroupState) -> GroupState:
+        """As an older version left a reader whose sign the store refused."""
+        state = members.join(state, ".x", 20_000)
+        return members.acquire(state, ".x", state.readers[".x"].number)
+
+    group.sync.apply("JOIN", joined)
+    reader = world.group().create_reader("a")
+    assert reader.read_next_event(0).event is None
+    world.runtime.sleep(25)
+    assert drain(reader) == events
+    assert group.online_readers() == ["a"]
 
 
 def test_cuts_are_made_of_positions_that_cover_the_group() -> None:

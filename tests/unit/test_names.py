@@ -1,0 +1,122 @@
+"""What the naming rule allows works for every object; everything else is refused at once."""
+
+from __future__ import annotations
+
+import itertools
+import string
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from pravega_spark import StreamManager
+from pravega_spark.errors import InvalidName
+from pravega_spark.names import MAX_NAME_LENGTH, MAX_SCOPE_LENGTH, is_name, split_group
+from pravega_spark.readers.configuration import ReaderGroupConfiguration
+from pravega_spark.readers.queries import QUERY
+from pravega_spark.retention.subscribers import publish, subscribe, unsubscribe
+
+HARD = [".a", "..a", "...", "-", ".json", ".clock", "." * MAX_NAME_LENGTH,
+        "." + "x" * (MAX_NAME_LENGTH - 1)]  # fmt: skip
+REFUSED: list[Any] = ["", ".", "..", "a_b", "_a", "a/b", "a b", "a\n", "ä", "٣", "a%2e", "a\\b",
+                      "a:b", "x" * (MAX_SCOPE_LENGTH + 1), 7, None, b"a"]  # fmt: skip
+
+
+_roots = itertools.count(1)
+
+
+def in_memory() -> StreamManager:
+    return StreamManager(f"memory://names-{next(_roots)}")
+
+
+def live(manager: StreamManager, name: str) -> None:
+    """A scope, a stream, a group, a reader and writers of that name, from birth to death."""
+    full = f"{name}/{name}"
+    assert manager.create_scope(name)
+    assert manager.create_stream(full)
+    group = manager.create_reader_group(full, [full], retention="automatic")
+    assert manager.list_scopes() == [name]
+    assert manager.list_streams(name) == manager.list_reader_groups(name) == [full]
+    with manager.create_writer(full, name) as writer:
+        writer.write_event(b"one")
+    with manager.create_transactional_writer(full, name) as writer:
+        with writer.begin_transaction() as transaction:
+            transaction.write_event(b"two")
+        assert writer.writer_id == name
+    other = group.create_reader("other")
+    with group.create_reader(name) as reader:
+        assert {read.data for read in (next(iter(reader)), next(iter(reader)))} == {b"one", b"two"}
+        assert other.read_next_event(0).event is None
+        assert group.bury() == []
+    assert not group.reader_offline(name)
+    other.close()
+    assert [info.group for info in manager.list_subscribers(full)] == [full]
+    assert manager.delete_scope(name, recursive=True)
+    assert manager.list_scopes() == []
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_hard_names_work_on_a_disk(tmp_path: Path, name: str) -> None:
+    live(StreamManager(tmp_path.as_uri()), name)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.text(string.ascii_letters + string.digits + ".-", min_size=1).filter(is_name))
+@example(".reader")
+def test_every_name_that_is_allowed_works(name: str) -> None:
+    live(in_memory(), name)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_every_name_that_is_not_allowed_is_refused_by_all_with_the_rule(name: Any) -> None:
+    manager = in_memory()
+    manager.create_scope("s")
+    manager.create_stream("s/t")
+    opened = manager.create_reader_group("s/g", ["s/t"])
+    stream = manager._stream("s/t")
+    in_scope = f"s/{name}" if isinstance(name, str) else name
+    calls: list[tuple[str, Callable[[Any], object], Any]] = [
+        ("scope", manager.create_scope, name),
+        ("scope", manager.list_streams, name),
+        ("scope", manager.list_reader_groups, name),
+        ("stream", manager.create_stream, in_scope),
+        ("stream", manager.delete_stream, in_scope),
+        ("stream", lambda n: ReaderGroupConfiguration([n]), in_scope),
+        ("reader group", manager.reader_group, in_scope),
+        ("reader group", lambda n: manager.create_reader_group(n, ["s/t"]), in_scope),
+        ("reader group", lambda n: subscribe(stream, n, 0), in_scope),
+        ("reader group", lambda n: unsubscribe(stream, n, 0), in_scope),
+        ("reader group", lambda n: publish(stream, n, 0, "latest"), in_scope),
+        ("reader", opened.create_reader, name),
+        ("reader", opened.reader_offline, name),
+        ("transaction", manager.create_transactional_writer("s/t").get_transaction, name),
+    ]
+    if name is not None:  # which is a writer without an id of its own
+        calls += [
+            ("writer", lambda n: manager.create_writer("s/t", n), name),
+            ("writer", lambda n: manager.create_transactional_writer("s/t", n), name),
+        ]
+    version = stream.view().version
+    for kind, call, given_name in calls:
+        with pytest.raises(InvalidName, match=kind) as refused:
+            call(given_name)
+        assert repr(name)[1:20].rstrip("'") in str(refused.value)
+        assert any(
+            rule in str(refused.value)
+            for rule in ("must be a str", "use letters", "at most 25", "one slash", "hexadecimal")
+        )
+    assert stream.view().version == version
+    assert opened.online_readers() == []
+
+
+def test_names_of_readers_that_are_taken_are_refused() -> None:
+    manager = in_memory()
+    manager.create_scope("s")
+    manager.create_stream("s/t")
+    group = manager.create_reader_group("s/g", ["s/t"])
+    with pytest.raises(InvalidName, match="that of streaming queries"):
+        group.create_reader(QUERY)
+    assert split_group("s/g") == ("s", "g")
