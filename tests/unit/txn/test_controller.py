@@ -17,6 +17,7 @@ from pravega_spark.errors import (
     TxnFailed,
     WriterFenced,
 )
+from pravega_spark.names import check_transaction
 from pravega_spark.txn import controller, tending
 from pravega_spark.txn.transaction import Transaction
 from tests.support import at_crash_point, make_stream, scale
@@ -46,7 +47,7 @@ def test_id_of_the_systems_runtime_is_32_hexadecimal_digits() -> None:
     name = controller.begin(stream, 1, **TIMES).transaction_id
     assert len(name) == 32
     assert int(name, 16) >> 96 == 0
-    controller.check_id(name)
+    check_transaction(name)
 
 
 @pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.LOSE_REQUEST, Fault.DELAY])
