@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import json
 import os
-import signal
 import sys
 import time
 from collections import Counter
@@ -24,6 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from rich.console import Console, RenderableType
 
+from job_ending import Ending
 from job_stderr import user_stderr
 from pravega_spark import PravegaSparkError
 from pravega_spark.config import parse_duration_ms
@@ -32,6 +32,8 @@ from pravega_spark.spark.fleet import find_streams
 
 WIDTH = 160
 """Columns of what is printed where no terminal says otherwise."""
+INTERRUPTED = 130
+"""The exit status of a single round that was told to end before it was done."""
 QUIET = {
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
@@ -92,12 +94,12 @@ def run(prog: str, arguments: argparse.Namespace, work: Work) -> int:
     except PravegaSparkError as error:
         return _refused(prog, error)
     spark = start(prog)
-    for sign in (signal.SIGINT, signal.SIGTERM):
-        # Spark's own asks the JVM to cancel, which may be dying, or just be answering us.
-        signal.signal(sign, signal.default_int_handler)
+    ending = Ending()
+    ending.listen(spark)
     try:
-        return rounds(prog, arguments, spark, work)
+        return rounds(prog, arguments, spark, work, ending)
     finally:
+        ending.over()
         with contextlib.suppress(Exception):
             spark.stop()
 
@@ -113,15 +115,23 @@ def start(prog: str) -> SparkSession:
     return builder.getOrCreate()
 
 
-def rounds(prog: str, arguments: argparse.Namespace, spark: SparkSession, work: Work) -> int:
+def rounds(
+    prog: str,
+    arguments: argparse.Namespace,
+    spark: SparkSession,
+    work: Work,
+    ending: Ending | None = None,
+) -> int:
     """Do the rounds on a Spark that runs; return the exit status."""
+    ending = ending or Ending()
     console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
     begun, sums, number = time.monotonic(), Counter[str](), 0
-    interrupted = False
     try:
-        while True:
+        while not ending.is_told:
             at = time.monotonic()
-            counts = _round(prog, arguments, spark, work, console)
+            counts = _round(prog, arguments, spark, work, console, ending)
+            if counts is None:
+                break
             sums.update(counts)
             number += 1
             if arguments.interval is None:
@@ -129,28 +139,36 @@ def rounds(prog: str, arguments: argparse.Namespace, spark: SparkSession, work: 
             took = time.monotonic() - at
             rest = max(0.0, arguments.interval - took)
             _progress(console, number, counts, took, rest)
-            time.sleep(rest)
+            ending.wait(rest)
     except (InvalidInput, NotFound) as error:
         return _refused(prog, error)
-    except KeyboardInterrupt:
-        interrupted = True
     seconds = round(time.monotonic() - begun, 3)
     record = {**sums, "failed": sums["failed"], "dry_run": arguments.dry_run}
     record |= {"rounds": number, "seconds": seconds}
     print(json.dumps(record), flush=True)
-    if interrupted and arguments.interval is None:
-        return 130
+    if not number and arguments.interval is None:
+        return INTERRUPTED
     return 1 if sums["failed"] else 0
 
 
 def _round(
-    prog: str, arguments: argparse.Namespace, spark: SparkSession, work: Work, console: Console
-) -> dict[str, int]:
-    """Do one round; a storage or a Spark that fails is a failure of the round, not the end."""
+    prog: str,
+    arguments: argparse.Namespace,
+    spark: SparkSession,
+    work: Work,
+    console: Console,
+    ending: Ending,
+) -> dict[str, int] | None:
+    """Do one round; a storage or a Spark that fails is a failure of the round, not the end.
+
+    None if it was cancelled, since the job was told to end.
+    """
     try:
         root, streams = find_streams(arguments.root, arguments.scope, arguments.stream)
         report = work(spark, root, streams, arguments.interval is not None)
     except (PravegaSparkError, PySparkException, Py4JError) as error:
+        if ending.is_told:
+            return None
         if isinstance(error, (InvalidInput, NotFound)) and arguments.interval is None:
             raise
         print(f"{prog}: {error}", file=sys.stderr)

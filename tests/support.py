@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,17 @@ def files_below(folder: Path) -> dict[Path, int]:
     """When each file below a folder was written last, once this process's log hygiene rests."""
     hygiene_rests()
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def tree(folder: Path) -> dict[str, tuple[int, int, str]]:
+    """Everything below a folder: inode, time of the last write, digest; folders have no digest."""
+    hygiene_rests()
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        stat = path.stat()
+        digest = sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+        found[str(path.relative_to(folder))] = stat.st_ino, stat.st_mtime_ns, digest
+    return found
 
 
 class at_crash_point:

@@ -188,7 +188,7 @@ WRITE = (
         "columnNames",
         values.one_of("pravega", "kafka"),
         "pravega",
-        "kafka: take the columns key and value instead of routing_key and event.",
+        "kafka: take the columns key and value; topic, partition and headers are refused.",
     ),
 )
 

@@ -56,7 +56,10 @@ class InputColumns:
     def of(cls, schema: StructType, settings: WriteSettings) -> InputColumns:
         """Find the columns in a frame's schema; raise InvalidOption that says what to change."""
         types = {f.name: f.dataType for f in schema.fields}
-        event, key = ("value", "key") if settings.column_names == "kafka" else _DEFAULT
+        event, key = _DEFAULT
+        if settings.column_names == "kafka":
+            event, key = "value", "key"
+            _check_kafka(types)
         if event not in types:
             raise InvalidOption(
                 f"the frame has no column {event!r} (binary or string) to write as events; its "
@@ -76,6 +79,22 @@ class InputColumns:
 
 
 _DEFAULT = ("event", "routing_key")
+_KAFKA_OBEYS = ("topic", "partition", "headers")
+
+
+def _check_kafka(types: dict[str, DataType]) -> None:
+    """Raise InvalidOption for columns that Spark's Kafka sink obeys, and a stream has no place for.
+
+    Others (offset, timestamp, timestampType) are left out, as that sink does.
+    """
+    found = [name for name in _KAFKA_OBEYS if name in types]
+    if found:
+        raise InvalidOption(
+            f"the frame's columns {', '.join(found)} cannot be written: the stream is the one of "
+            "the write, the routing key chooses the segment, and events have no headers. Leave "
+            'them out, .select("key", "value"), or write one frame for each topic; what is to be '
+            "kept of them goes into value."
+        )
 
 
 def _named(option: str, column: str | None, types: dict[str, DataType]) -> str | None:

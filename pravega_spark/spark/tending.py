@@ -55,10 +55,10 @@ def _tended(stream: Stream, prepared_limit: str) -> list[Row]:
 
 
 def _planned(stream: Stream, prepared_limit: str) -> list[Row]:
-    """Return what is without an outcome, and what tending would do about it."""
+    """Return what is without an outcome, and what tending would do about it; write nothing."""
     view = stream.view()
     limit_ms = parse_duration_ms("the limit of prepared transactions", prepared_limit)
-    expired = leases.expired(stream, view, limit_ms)
+    expired = leases.expired(stream, view, limit_ms, write=False)
     now_ms = stream.runtime.now_ms()
     rows = []
     for info in listing.open_ones(stream, view):

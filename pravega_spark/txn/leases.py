@@ -80,21 +80,25 @@ class Abandoned(NamedTuple):
     prepared: bool
 
 
-def abandoned(stream: Stream, view: StreamView, prepared_limit_ms: int) -> dict[str, Abandoned]:
+def abandoned(
+    stream: Stream, view: StreamView, prepared_limit_ms: int, *, write: bool = True
+) -> dict[str, Abandoned]:
     """Return the open transactions that nobody keeps alive, by id.
 
     Whose lease ran out; beyond the maximum execution time it is not extended. A prepared one only
     after ``prepared_limit_ms`` since its preparation. One that was never pinged gets its lease
-    now, from whoever looks first.
+    now, from whoever looks first. Without ``write`` nothing is written: no lease begins, and
+    ages are told by this machine's clock instead of the storage's.
     """
     if not view.transactions:
         return {}
-    ages_ms = _ages_ms(stream)
+    ages_ms = _ages_ms(stream, write=write)
     found: dict[str, Abandoned] = {}
     for name, opened in sorted(view.transactions.items()):
         idle_ms = ages_ms.get(_key(stream, name))
         if idle_ms is None:
-            stream.store.put(_key(stream, name), b"{}\n", durable=False)
+            if write:
+                stream.store.put(_key(stream, name), b"{}\n", durable=False)
         elif idle_ms > opened.lease_ms:
             why = _why(stream, opened, ages_ms, prepared_limit_ms)
             if why is not None:
@@ -102,9 +106,11 @@ def abandoned(stream: Stream, view: StreamView, prepared_limit_ms: int) -> dict[
     return found
 
 
-def expired(stream: Stream, view: StreamView, prepared_limit_ms: int) -> dict[str, str]:
+def expired(
+    stream: Stream, view: StreamView, prepared_limit_ms: int, *, write: bool = True
+) -> dict[str, str]:
     """Return the reason of each transaction that is :func:`abandoned`."""
-    found = abandoned(stream, view, prepared_limit_ms)
+    found = abandoned(stream, view, prepared_limit_ms, write=write)
     return {name: why.reason for name, why in found.items()}
 
 
@@ -133,9 +139,12 @@ def _key(stream: Stream, transaction_id: str) -> str:
     return f"{folder(stream, transaction_id)}/lease.json"
 
 
-def _ages_ms(stream: Stream) -> dict[str, int]:
+def _ages_ms(stream: Stream, *, write: bool) -> dict[str, int]:
     """Return the time since each object of the stream's transactions was written."""
     base = _base(stream)
+    if not write:
+        now_ms = stream.runtime.now_ms()
+        return {e.key: now_ms - e.modified_ms for e in stream.store.list(base)}
     clock = f"{base}/clock.json"
     stream.store.put(clock, b"{}\n", durable=False)
     entries = stream.store.list(base)

@@ -29,7 +29,7 @@ from pravega_spark import (
 from pravega_spark.engine.stream import open_stream
 from pravega_spark.model import StreamCut
 from pravega_spark.retention.subscribers import publish, subscribe
-from tests.support import at_crash_point, files_below
+from tests.support import at_crash_point, tree
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 JOB = REPOSITORY / "jobs" / "retention.py"
@@ -143,11 +143,11 @@ def test_each_stream_is_truncated_by_its_policy_and_its_subscribers_and_sampled(
 def test_a_dry_run_explains_and_changes_nothing(
     spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = files_below(root)
+    before = tree(root)
     status, found, text = run(capsys, spark, root, "--dry-run", "--expire", "1 ms")
     assert status == 0, text
     assert (found["truncated"], found["dry_run"], found["expired"]) == (1, True, 1)
-    after = files_below(root)
+    after = tree(root)
     assert after == before
 
 

@@ -23,7 +23,7 @@ from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream import Stream
 from pravega_spark.scaling.ratefile import rates_key
-from tests.support import FakeRuntime, files_below
+from tests.support import FakeRuntime, tree
 from tests.unit.scaling.loads import load
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -136,13 +136,13 @@ def test_hot_segments_are_split_and_cold_ones_merged_and_the_rest_is_left(
 def test_a_dry_run_shows_what_would_be_done_and_changes_nothing(
     spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = files_below(root)
+    before = tree(root)
     status, found, text = run(capsys, spark, root, "--dry-run")
     assert status == 0, text
     assert (found["splits"], found["merges"], found["dry_run"]) == (1, 1, True)
     assert "2 even parts" in row_of(text, "0#0", HOT)
     assert "done" not in text
-    after = files_below(root)
+    after = tree(root)
     assert after == before
     assert run(capsys, spark, root)[1]["splits"] == 1, "what was announced is what is done"
 

@@ -26,6 +26,8 @@ from pravega_spark.spark.sink import PravegaStreamWriter, Staged
 from tests.support import scale
 from tests.unit.spark.writing import TEXT, batch_writer, read, rows, schema, source
 
+KAFKA = {"key": "binary", "value": "binary"}
+
 
 def stream_writer(root: Path, **options: str) -> Any:
     """The writer as tasks have it: only that one is pickled."""
@@ -180,6 +182,16 @@ def test_sealed_stream_is_refused_before_any_task(tmp_path: Path) -> None:
         (TEXT, {"routingkey": "upper(x)"}, r"routingKey names 'upper\(x\)'.*not an expression"),
         (TEXT, {"eventtime": "event"}, "column event must be timestamp, and is string"),
         (TEXT, {"columnnames": "kafka"}, "no column 'value'"),
+        (
+            {**KAFKA, "topic": "string", "partition": "integer", "offset": "long"},
+            {"columnnames": "kafka"},
+            r"columns topic, partition cannot be written.*\.select\(\"key\", \"value\"\)",
+        ),
+        (
+            {**KAFKA, "headers": "binary"},
+            {"columnnames": "kafka"},
+            "columns headers cannot be written.*events have no headers",
+        ),
     ],
 )
 def test_frame_that_does_not_fit_is_refused_with_the_way_on(
@@ -187,6 +199,11 @@ def test_frame_that_does_not_fit_is_refused_with_the_way_on(
 ) -> None:
     with pytest.raises(InvalidOption, match=message):
         batch_writer(tmp_path, columns, **options)
+
+
+def test_kafka_columns_that_its_sink_ignores_are_ignored(tmp_path: Path) -> None:
+    columns = {**KAFKA, "offset": "long", "timestamp": "timestamp", "timestampType": "integer"}
+    batch_writer(tmp_path, columns, columnnames="kafka")
 
 
 def test_any_mode_but_append_is_refused(tmp_path: Path) -> None:
