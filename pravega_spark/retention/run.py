@@ -26,7 +26,6 @@ from pravega_spark.engine import cuts, sweeping
 from pravega_spark.engine.actions import Body
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.cuts import Order
-from pravega_spark.engine.epochs import Lineage
 from pravega_spark.engine.log import Proposal
 from pravega_spark.engine.places import locate
 from pravega_spark.engine.records import (
@@ -282,7 +281,7 @@ class _Plan:
 
     def _age(self, cut: StreamCut) -> float:
         """Return the age in seconds of the oldest event after a cut."""
-        lineage = Lineage(self._view)
+        lineage = self._view.lineage
         place = locate(lineage, cut)
 
         def is_passed(entry: decision.Entry) -> bool:
