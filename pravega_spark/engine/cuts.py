@@ -150,6 +150,11 @@ def clip_to_head(layout: Layout, cut: StreamCut) -> tuple[StreamCut, tuple[Segme
     return _clip(lineage, locate(lineage, _bound(layout, cut)))
 
 
+def has_lost(layout: Layout, cut: StreamCut) -> bool:
+    """Tell whether events after a cut are gone, or may be: of a segment that is forgotten."""
+    return bool(clip_to_head(layout, cut)[1])
+
+
 def from_head(lineage: Lineage, cut: StreamCut) -> Place:
     """Return the place of a cut that lost nothing; raise TruncatedData if events of it are gone."""
     here = locate(lineage, _bound(lineage.layout, cut))

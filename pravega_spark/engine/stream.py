@@ -55,7 +55,14 @@ from pravega_spark.errors import (
     StaleIdentity,
     TruncatedData,
 )
-from pravega_spark.model import END, Epoch, SegmentRange, StreamCut, segment_text
+from pravega_spark.model import (
+    END,
+    Epoch,
+    SegmentRange,
+    StreamCut,
+    segment_epoch,
+    segment_text,
+)
 from pravega_spark.names import split_stream
 
 EVENT_COLUMNS: Mapping[str, str] = {
@@ -250,9 +257,12 @@ class StreamView:
         return self.segment(segment_id).next_offset if mark == END else max(0, mark)
 
     def is_truncated(self, segment_id: int, offset: int) -> bool:
-        """Tell whether an offset of a segment lies below the head."""
+        """Tell whether an offset of a segment lies below the head.
+
+        A segment that is forgotten does; one that this version does not know yet does not.
+        """
         if not self.has_segment(segment_id):
-            return True
+            return segment_epoch(segment_id) < self.oldest_epoch
         mark = self.head_place.of(self.lineage.find(segment_id))
         return mark == END or offset < mark
 
