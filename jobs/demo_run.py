@@ -34,8 +34,6 @@ from demo_scaling import Scaler
 from pravega_spark import StreamManager
 
 CLOSING_EVENTS = 1
-GO = "go"
-"""The file in the demo's folder for which the ingest waits."""
 SHUFFLE_PARTITIONS = 2
 
 
@@ -87,7 +85,7 @@ def run(dataset: Dataset, place: Place, on_sample: OnSample, *, started: float) 
     feed, late_file = place.path("feed"), place.path("late.parquet")
     batch_rows = write_feed(early, Path(feed))
     manager, reading = StreamManager(place.root), Reading()
-    scaler = Scaler(place.root, place.stream, early.events)
+    scaler = Scaler(place.root, place.stream)
     ingest = make_ingest(place, feed)
     replay = Replay(
         ingest,
@@ -111,9 +109,7 @@ def run(dataset: Dataset, place: Place, on_sample: OnSample, *, started: float) 
             checkpoint=place.path("checkpoints/delays"),
         )
         scaler.start()
-        Path(place.path(GO)).touch()
         replay.run()
-        scaler.finish()
         with manager.create_writer(place.stream) as writer:
             writer.write_event(closing_event(early))
         replay.wait(lambda: reading.has_passed(early.last_hour))
@@ -149,7 +145,6 @@ def make_ingest(place: Place, feed: str) -> Ingest:
         "--root": place.root,
         "--stream": place.stream,
         "--checkpoint": checkpoint,
-        "--go": place.path(GO),
     }
     command = [sys.executable, demo_ingest.__file__]
     for name, text in options.items():

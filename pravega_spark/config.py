@@ -65,6 +65,15 @@ STALE_HEAD_SECONDS = 1_800.0
 CLEANUP_WAIT_SECONDS = 3_600.0
 """Elapsed time between the commit of a clean-up mark and the first deletion below it."""
 
+CLOCK_FAR_MS = 5_000
+"""So far from the storage's clock a host's clock is wrong: dates are rounded to a second."""
+CLOCK_STEP_MS = 60_000
+"""A larger step of the clock within one start of the machine is not followed."""
+MAX_CLOCK_JUMP = "7 days"
+"""So far the clock may have gone since it was last believed, where no boot clock explains it."""
+CLOCK_RECORD_MS = 60_000
+"""How often a root's clock record is renewed at most."""
+
 RATES_COMMITS = 65_536
 """A decision on scaling reads at most about so many commits of a stream's log."""
 SPLIT_SAMPLE_EVENTS = 65_536

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
@@ -14,6 +15,7 @@ import pyarrow as pa
 from pravega_spark.config import CLEANUP_WAIT_SECONDS, ScalingPolicy, StreamConfiguration
 from pravega_spark.engine import crashpoints, epochs, hygiene, lifecycle
 from pravega_spark.engine.actions import PROTOCOL, Add, Body, Remove, new_table
+from pravega_spark.engine.ages import Ages
 from pravega_spark.engine.append import Appended, Identity, append
 from pravega_spark.engine.chunk import StagedChunk, encode_events, stage
 from pravega_spark.engine.chunk_reading import read_range
@@ -30,6 +32,7 @@ from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.store import Put, Store
 from pravega_spark.engine.store.fault_plans import Rules
 from pravega_spark.engine.store.faults import FaultyStore, Plan
+from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import Stream, StreamView, open_stream
 from pravega_spark.manager import StreamManager
@@ -86,9 +89,9 @@ class Spy(FaultyStore):
             self.hook(operation, key)
         return self.rules(operation, key)
 
-    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
+    def put_if_absent(self, key: str, data: bytes) -> Put:
         self.sent.append((key, data))
-        return super().put_if_absent(key, data, after=after)
+        return super().put_if_absent(key, data)
 
     def count(self, operation: str, part: str = "") -> int:
         return sum(op == operation and part in key for op, key in self.calls)
@@ -96,6 +99,36 @@ class Spy(FaultyStore):
 
 def memory(runtime: FakeRuntime) -> MemoryStore:
     return MemoryStore(clock_ms=runtime.now_ms)
+
+
+def manager_of(runtime: FakeRuntime) -> StreamManager:
+    """A manager of a new root in memory, whose objects are dated by the runtime's clock."""
+    store = MemoryStore(f"dated-{next(_tokens)}", clock_ms=runtime.now_ms)
+    return StreamManager(store.url, runtime=runtime)
+
+
+class DatedDisk(LocalStore):
+    """A local disk whose files are dated by a clock of the test's, which is the host's."""
+
+    def __init__(self, path: Path, runtime: FakeRuntime) -> None:
+        super().__init__(str(path))
+        self.path, self.runtime = path, runtime
+
+    def time_ms(self) -> int:
+        return self.runtime.now_ms()
+
+    def put_if_absent(self, key: str, data: bytes) -> Put:
+        answer = super().put_if_absent(key, data)
+        if answer is Put.CREATED:
+            self._date(key)
+        return answer
+
+    def put(self, key: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
+        super().put(key, data, durable=durable)
+        self._date(key)
+
+    def _date(self, key: str) -> None:
+        os.utime(self.path / key, ns=(0, self.runtime.now_ms() * 1_000_000))
 
 
 def faulty(inner: Store, plan: Plan) -> FaultyStore:
@@ -188,9 +221,9 @@ def clean(log: Log, runtime: FakeRuntime, mark: int) -> int:
     maintain(log.reader, mark, checkpoint=True)
     maintain(log.reader, head.version, checkpoint=True)
     raise_horizon(log, head.version, mark)
-    mark_stands(log, now_ms=runtime.now_ms() + 10**12)
+    mark_stands(log, Ages.read(log, now_ms=runtime.now_ms() + 10**12))
     runtime.sleep(CLEANUP_WAIT_SECONDS + 1)
-    return clean_log(log, now_ms=runtime.now_ms())
+    return clean_log(log)
 
 
 def versions(log: Log) -> list[int]:
@@ -206,7 +239,8 @@ def make_stream(
     store: Store | None = None, runtime: Runtime | None = None, segments: int = 1, name: str = "s/t"
 ) -> Stream:
     """A stream that exists, without background work."""
-    stream = Stream(store or MemoryStore(), name, runtime or FakeRuntime())
+    runtime = runtime or FakeRuntime()
+    stream = Stream(store or MemoryStore(clock_ms=runtime.now_ms), name, runtime)
     stream.log.maintain = None
     lifecycle.create(stream, 1, StreamConfiguration(ScalingPolicy.fixed(segments)))
     return stream

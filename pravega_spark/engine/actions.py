@@ -15,6 +15,7 @@ from typing import Any
 
 import xxhash
 
+from pravega_spark.config import CLOCK_FAR_MS
 from pravega_spark.errors import CorruptLog, ForeignTable
 
 ENGINE = "pravega_spark/0.1.0"
@@ -127,9 +128,13 @@ class Body:
     protocol: Mapping[str, Any] | None = None
     metadata: Mapping[str, Any] | None = None
 
-    def encode(self, token: str, timestamp_ms: int) -> bytes:
-        """Return the bytes of the commit file."""
-        info = {
+    def encode(self, token: str, timestamp_ms: int, clock_ms: int | None = None) -> bytes:
+        """Return the bytes of the commit file.
+
+        ``timestamp_ms`` is later than that of every earlier commit, as Delta wants it. Where that
+        puts it far ahead of ``clock_ms``, the committer's own time, the commit holds both.
+        """
+        info: dict[str, Any] = {
             "inCommitTimestamp": timestamp_ms,
             "timestamp": timestamp_ms,
             "operation": self.operation,
@@ -139,6 +144,7 @@ class Body:
             "isBlindAppend": False,
             "engineInfo": ENGINE,
             "txnId": token,
+            **_own_clock(timestamp_ms, clock_ms),
         }
         lines: list[dict[str, Any]] = []
         if self.protocol is not None:
@@ -155,14 +161,16 @@ class Body:
         head = _encode({"commitInfo": info}).removesuffix("}}").encode()
         return b'%b,"digest":"%b"}}\n%b' % (head, _digest(head, rest), rest)
 
-    def committed(self, version: int, token: str, timestamp_ms: int) -> Commit:
+    def committed(
+        self, version: int, token: str, timestamp_ms: int, clock_ms: int | None = None
+    ) -> Commit:
         """Return what reading the commit back would give, without reading it."""
         return Commit(
             version,
             token,
             timestamp_ms,
             self.operation,
-            {},
+            _own_clock(timestamp_ms, clock_ms),
             self.domains,
             self.protocol,
             self.metadata,
@@ -185,6 +193,16 @@ class Commit:
     metadata: Mapping[str, Any] | None = None
     adds: tuple[Add, ...] = ()
     removes: tuple[str, ...] = ()
+
+    @property
+    def clock_ms(self) -> int:
+        """The committer's own time, which may be earlier than an earlier commit's."""
+        return int(self.info.get("clock", self.timestamp_ms))
+
+
+def _own_clock(timestamp_ms: int, clock_ms: int | None) -> dict[str, int]:
+    far = clock_ms is not None and timestamp_ms - clock_ms > CLOCK_FAR_MS
+    return {"clock": clock_ms} if far and clock_ms is not None else {}
 
 
 def _digest(head: bytes, rest: bytes) -> bytes:

@@ -156,7 +156,7 @@ def append(
         _check_open(view, staging_version)
         if not follow_scale:
             _check_segments(view, staged)
-        draft = Draft(view, stream.runtime.now_ms())
+        draft = Draft(view, stream.now_ms())
         draft.place(reroute(stream, view, staging_version, staged, recuts))
         body = draft.body(operation, parameters)
         if identity is not None:

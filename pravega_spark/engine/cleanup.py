@@ -20,8 +20,10 @@ from dataclasses import dataclass
 
 from pravega_spark.config import CLEANUP_WAIT_SECONDS
 from pravega_spark.engine.actions import Body, to_json
+from pravega_spark.engine.ages import Ages
 from pravega_spark.engine.checkpoint import checkpoint_key, digest_key
 from pravega_spark.engine.crashpoints import crash_point
+from pravega_spark.engine.files import OFFSET_COLUMN, SEGMENT_COLUMN
 from pravega_spark.engine.log import Log, Proposal
 from pravega_spark.engine.snapshot import LOG_DOMAIN, Snapshot
 from pravega_spark.engine.statefile import state_key, state_version
@@ -29,10 +31,8 @@ from pravega_spark.engine.store.base import Entry
 
 _STAGED = re.compile(r".*/data/v(\d+)/[^/]+")
 _OF_TRANSACTION = re.compile(r".*/data/t-([^/]+)/[^/]+")
-_STRAY = re.compile(r"(?:[^/=]+=[^/]*/)*(?:part-|duckdb_)[^/]+")
-"""How Delta's writers, and not we, name files: in the table's folder, or by partition columns."""
-_DATA = "data0"
-"""The first name after all that lies in our own folders, of which ``data/`` is the last one."""
+_STRAY = re.compile(rf"{SEGMENT_COLUMN}=[^/]+/{OFFSET_COLUMN}=[^/]+/[^/]+")
+"""How Delta's writers, and not we, name files: by the partition columns."""
 _CLOCK = "clock.json"
 _DELETE_PAGE = 1_000
 
@@ -128,9 +128,8 @@ def _cannot_be_committed(log: Log, snapshot: Snapshot, stored: Iterable[Entry]) 
 
 def _strays(log: Log, grace_ms: int) -> dict[str, int]:
     """Return path and size of foreign writers' files that are older than the grace."""
-    folders = [f for f in log.store.folders(log.path) if "=" in f and f < _DATA]
+    folders = [f for f in log.store.folders(log.path) if f.startswith(f"{SEGMENT_COLUMN}=")]
     entries = [entry for f in folders for entry in log.store.list(f"{log.path}/{f}")]
-    entries += log.store.list(log.path, after=f"{log.path}/{_DATA}")  # and nothing of ours
     if not entries:
         return {}
     before_ms = _times(log).get(_CLOCK, 0) - grace_ms
@@ -150,27 +149,27 @@ def _times(log: Log) -> dict[str, int]:
     return {e.key.removeprefix(f"{folder}/"): e.modified_ms for e in log.store.list(folder)}
 
 
-def mark_stands(log: Log, *, now_ms: int) -> bool:
+def mark_stands(log: Log, ages: Ages | None = None) -> bool:
     """Tell whether the clean-up mark has stood for CLEANUP_WAIT_SECONDS, or there is none yet.
 
-    Both clocks must say so: ``now_ms`` against the time of the mark's commit, and the store's own
-    since somebody first looked at the mark, which is what the first call begins.
+    The age of the mark's commit must say so, which no clock's jump makes greater (ADR 14), and the
+    storage's clock since somebody first looked at the mark, which is what the first call begins.
     """
     snapshot = log.refresh()
     if snapshot is None or snapshot.cleanup == 0:
         return True
-    reader, wait_ms = log.reader, int(CLEANUP_WAIT_SECONDS * 1000)
+    wait_ms = int(CLEANUP_WAIT_SECONDS * 1000)
     folder, seen = _mark_folder(log), f"{snapshot.marked:020d}.json"
     log.store.put_if_absent(f"{folder}/{seen}", b"{}\n")
-    commit = reader.commit(snapshot.marked, light=True)
-    if commit is None or now_ms - commit.timestamp_ms < wait_ms:
+    ages = ages or Ages.read(log)
+    if ages.now_ms - ages.written_ms(snapshot.marked) < wait_ms:
         return False
     times = _times(log)
     log.store.delete(f"{folder}/{name}" for name in times if name not in (seen, _CLOCK))
     return seen in times and times.get(_CLOCK, 0) - times[seen] >= wait_ms
 
 
-def clean_log(log: Log, *, now_ms: int) -> int:
+def clean_log(log: Log, ages: Ages | None = None) -> int:
     """Delete commits below the clean-up mark that no base needs; return how many.
 
     Version 0 stays, and so do the two newest sound checkpoints, the newest one at or below the
@@ -178,7 +177,7 @@ def clean_log(log: Log, *, now_ms: int) -> int:
     Deletion goes upward: a version that exists has all its successors.
     """
     snapshot = log.refresh()
-    if snapshot is None or snapshot.cleanup == 0 or not mark_stands(log, now_ms=now_ms):
+    if snapshot is None or snapshot.cleanup == 0 or not mark_stands(log, ages):
         return 0
     reader = log.reader
     versions = reader.listed("checkpoint")

@@ -45,7 +45,7 @@ def append_history(stream: Stream, rows: Sequence[HistoryRow]) -> None:
     log = history_log(stream)
 
     def decide(snapshot: Snapshot | None) -> Proposal[None]:
-        now_ms = stream.runtime.now_ms()
+        now_ms = stream.now_ms()
         staged_at = 0 if snapshot is None else snapshot.version
         body = Body("APPEND HISTORY", metrics={"numOutputRows": len(rows)})
         kinds = sorted({row.record for row in rows})

@@ -65,7 +65,7 @@ def _creation(
     before: StreamRecord | None,
     configuration: StreamConfiguration,
 ) -> Body:
-    now_ms = stream.runtime.now_ms()
+    now_ms = stream.now_ms()
     number = 0 if before is None else before.active_epoch + 1
     first = 0 if before is None else before.next_segment_number
     count = configuration.scaling.minimum
@@ -126,7 +126,7 @@ def update(stream: Stream, configuration: StreamConfiguration, *, life: int | No
         same = old == configuration and old.tags == configuration.tags
         if same:
             return None, False
-        now_ms = stream.runtime.now_ms()
+        now_ms = stream.now_ms()
         draft = Draft(view, now_ms)
         draft.record = replace(view.record, configuration=configuration)
         segments = len(view.active.segments)
@@ -180,7 +180,7 @@ def _seal(stream: Stream, life: int) -> tuple[StreamState, bool]:
         state = view.record.state
         if state is StreamState.SEALED or (state is StreamState.SEALING and view.transactions):
             return None, (state, False)
-        now_ms = stream.runtime.now_ms()
+        now_ms = stream.now_ms()
         if view.transactions:
             record = replace(view.record, state=StreamState.SEALING, sealed_ms=now_ms)
             body = Body(
@@ -229,7 +229,7 @@ def delete(stream: Stream, *, life: int | None = None) -> bool:
 
 
 def _deletion(stream: Stream, view: StreamView) -> Body:
-    now_ms = stream.runtime.now_ms()
+    now_ms = stream.now_ms()
     version = view.version + 1
     record = replace(view.record, state=StreamState.DELETED, head={})
     domains: dict[str, str | None] = dict.fromkeys(view.snapshot.domains)

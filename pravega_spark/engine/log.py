@@ -7,14 +7,14 @@ one that we lost (decide again, with a new body, at N+1), absent means the same 
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from pravega_spark.config import (
+    CLOCK_STEP_MS,
     COMMIT_ATTEMPTS,
     COMMIT_DEADLINE_SECONDS,
     RECENT_FILES,
@@ -22,14 +22,14 @@ from pravega_spark.config import (
     STATE_FILE_COMMITS,
 )
 from pravega_spark.engine.actions import Body, Commit, parse_commit
+from pravega_spark.engine.clock import HostClock
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.files import FileIndex, RecentLayer
 from pravega_spark.engine.logreader import LogReader
 from pravega_spark.engine.resolve import create
 from pravega_spark.engine.runtime import SYSTEM, ProcessGuard, Runtime
 from pravega_spark.engine.snapshot import Snapshot, first_snapshot, guard
-from pravega_spark.engine.store import Store, ensure_probed
-from pravega_spark.engine.store.root import Root, check_same, is_same, look
+from pravega_spark.engine.store import Store
 from pravega_spark.errors import (
     CommitUnknown,
     CorruptLog,
@@ -54,6 +54,26 @@ class Committed(Generic[_Value]):
     value: _Value
 
 
+class _Clocks(NamedTuple):
+    """What all clocks that are at hand say at one moment: one of them may jump or stand still."""
+
+    elapsed: float
+    wall_ms: int
+    storage_ms: int | None
+
+    def is_long_after(self, earlier: _Clocks) -> bool:
+        """Tell whether any clock says so, or went back, so that it tells nothing."""
+        limit_ms = STALE_HEAD_SECONDS * 1_000
+        passed_ms = self.wall_ms - earlier.wall_ms
+        if self.elapsed - earlier.elapsed > STALE_HEAD_SECONDS:
+            return True
+        if not -CLOCK_STEP_MS <= passed_ms <= limit_ms:
+            return True
+        if self.storage_ms is None or earlier.storage_ms is None:
+            return False
+        return self.storage_ms - earlier.storage_ms > limit_ms
+
+
 class Log:
     """One table's log in one process: thread-safe, one commit at a time."""
 
@@ -63,14 +83,13 @@ class Log:
         self.store = store
         self.path = path
         self.runtime = runtime
+        self.clock = HostClock(store, runtime)
         self._guard = ProcessGuard(f"the log of {path}")
         self._lock = threading.RLock()
-        self._root: Root | None = None
-        """The root as it was found when the log was opened."""
         self._snapshot: Snapshot | None = None
         self._files: FileIndex | None = None
         self._files_limit = RECENT_FILES
-        self._head_seen = -math.inf
+        self._head_seen: _Clocks | None = None
         """A time at or before which the snapshot was last known to be the head."""
         self._settled = -1
         """The newest version that is known to be durable."""
@@ -93,20 +112,6 @@ class Log:
             if settle:
                 self._settle()
             return self._snapshot
-
-    def check_root(self) -> None:
-        """Raise RootChanged if the root is another one than when the log was opened here."""
-        check_same(self.store, self._root)
-
-    @property
-    def is_of_root(self) -> bool:
-        """Whether the root is still the one of which the log was opened."""
-        return is_same(self.store, self._root)
-
-    def forget(self) -> None:
-        """Open the log anew at its next use: something is wrong with what is stored of it."""
-        with self._lock:
-            self._snapshot, self._files = None, None
 
     def has_news(self) -> bool:
         """Tell by one call whether the log has gone on behind the snapshot that is known here."""
@@ -147,12 +152,10 @@ class Log:
 
         Whether it was is looked up after reading, however long the process was stopped before.
         """
-        self.check_root()
         while True:
-            asked = self.runtime.monotonic()
+            asked = self._clocks()
             base, opened = self._snapshot, False
             if base is None:
-                self._root = look(self.store)
                 found = self.reader.open()
                 if found is None:
                     return
@@ -208,8 +211,14 @@ class Log:
             files.apply(commit)
             self._files = files
 
+    def _clocks(self) -> _Clocks:
+        dated = self.store.dated
+        storage_ms = None if dated is None else dated.storage_ms
+        return _Clocks(self.runtime.monotonic(), self.runtime.now_ms(), storage_ms)
+
     def _stale(self) -> bool:
-        return self.runtime.monotonic() - self._head_seen > STALE_HEAD_SECONDS
+        """Tell whether any clock says that the head was last seen long ago."""
+        return self._head_seen is None or self._clocks().is_long_after(self._head_seen)
 
     def _gone(self, known: Snapshot) -> bool:
         """Tell whether clean-up has passed the version that our commit was put behind."""
@@ -231,8 +240,6 @@ class Log:
         with self._lock:
             if self._snapshot is None or self._stale():
                 self._catch_up()
-            if self._root is not None and not self._root.is_proved:
-                ensure_probed(self.store, now_ms=self.runtime.now_ms())
             for attempt in range(COMMIT_ATTEMPTS):
                 known, body, value = self._decide(decide)
                 if body is None:
@@ -271,11 +278,11 @@ class Log:
         version = 0 if known is None else known.version + 1
         earliest = 0 if known is None else known.timestamp_ms + 1
         token = self.runtime.token()
-        timestamp_ms = max(self.runtime.now_ms(), earliest)
-        data = body.encode(token, timestamp_ms)
-        sent = self.runtime.monotonic()
+        clock_ms = self.clock.now_ms()
+        timestamp_ms = max(clock_ms, earliest)
+        data = body.encode(token, timestamp_ms, clock_ms)
+        sent = self._clocks()
         crash_point("commit.before")
-        self.check_root()
         landed = self._put(version, token, data)
         if landed and known is not None and self._stale() and self._gone(known):
             raise CommitUnknown(
@@ -285,7 +292,7 @@ class Log:
         if not landed:
             self._catch_up()
             return False
-        self._apply(body.committed(version, token, timestamp_ms))
+        self._apply(body.committed(version, token, timestamp_ms, clock_ms))
         self._settled = version
         self._head_seen = sent
         return True
@@ -303,7 +310,6 @@ class Log:
             data,
             is_ours=is_ours,
             unknown=lambda: self._unknown(version),
-            after=self.reader.key(version - 1) if version > 0 else None,
         )
 
     def _unknown(self, version: int) -> CommitUnknown:

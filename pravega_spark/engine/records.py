@@ -305,6 +305,8 @@ class SubscriberRecord:
     published: SizedCut | None = None
     published_ms: int | None = None
     removed: str = ""
+    published_version: int | None = None
+    """The version that published; None also where an older version of this package did."""
 
     @property
     def bound(self) -> SizedCut | None:
@@ -315,7 +317,8 @@ class SubscriberRecord:
         """Return the JSON text."""
         cuts = [cut and cut.cells() for cut in (self.hold, self.published)]
         since = [self.since_ms, self.since_version]
-        return to_json([self.generation, *since, *cuts, self.published_ms, self.removed])
+        published = [self.published_ms, self.removed, self.published_version]
+        return to_json([self.generation, *since, *cuts, *published])
 
 
 @lru_cache(maxsize=4096)

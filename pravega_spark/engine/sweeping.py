@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
+from pravega_spark.engine.ages import Ages
 from pravega_spark.engine.cleanup import clean_log, mark_stands, raise_horizon, sweep_files
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.history import HistoryRow, append_history, history_log
@@ -19,7 +20,6 @@ from pravega_spark.engine.records import OUTCOME_PREFIX, WRITER_PREFIX, decode_o
 from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.engine.writers import is_anonymous
-from pravega_spark.errors import CorruptLog
 
 _SWEEPS_OWN_COMMIT = 1
 """A sweep is a commit itself: without more than that to gain, an idle table is left alone."""
@@ -63,16 +63,17 @@ def sweep(
     default the present one. Raises StaleIdentity, NoSuchStream.
     """
     life = stream.life_of(life)
-    marks = _clean(stream.log, grace_ms, retain_ms)
-    ended_before_ms = stream.runtime.now_ms() - completed_ms
-    rows = _leaving(marks.snapshot, marks.horizon, ended_before_ms)
+    ages = Ages.read(stream.log)
+    marks = _clean(stream.log, ages, grace_ms, retain_ms)
+    ended_below = min(marks.horizon, 1 + ages.version_at(ages.now_ms - completed_ms))
+    rows = _leaving(marks.snapshot, marks.horizon, ended_below)
     append_history(stream, rows)
     crash_point("sweep.history")
     names = {row.name for row in rows}
 
     def leaving(snapshot: Snapshot) -> list[str]:
         StreamView(snapshot).check_life(life)
-        rows = _leaving(snapshot, marks.horizon, ended_before_ms)
+        rows = _leaving(snapshot, marks.horizon, ended_below)
         return [row.name for row in rows if row.name in names]
 
     events = _finish(stream.log, marks, grace_ms, leaving)
@@ -99,22 +100,21 @@ def sweep_table(log: Log, *, grace_ms: int, retain_ms: int) -> SweepResult:
     """
     if log.refresh(settle=True) is None:
         return SweepResult(0, 0, 0, 0, 0, 0)
-    return _finish(log, _clean(log, grace_ms, retain_ms), grace_ms)
+    return _finish(log, _clean(log, Ages.read(log), grace_ms, retain_ms), grace_ms)
 
 
-def _clean(log: Log, grace_ms: int, retain_ms: int) -> _Marks:
+def _clean(log: Log, ages: Ages, grace_ms: int, retain_ms: int) -> _Marks:
     """Delete commits below the clean-up mark if it stands; return the marks to be set next."""
     snapshot = log.refresh(settle=True)
     assert snapshot is not None
-    now_ms = log.runtime.now_ms()
-    horizon = version_at(log, now_ms - grace_ms)
+    horizon = ages.version_at(ages.now_ms - grace_ms)
     mark, commits = snapshot.cleanup, 0
-    if mark_stands(log, now_ms=now_ms):
+    if mark_stands(log, ages):
         if mark > 0:
             wanted = True if _needs_checkpoint(log) else None
             maintain(log.reader, snapshot.version, checkpoint=wanted)
-            commits = clean_log(log, now_ms=now_ms)
-        mark = min(version_at(log, now_ms - max(grace_ms, retain_ms)), horizon)
+            commits = clean_log(log, ages)
+        mark = min(ages.version_at(ages.now_ms - max(grace_ms, retain_ms)), horizon)
     return _Marks(snapshot, horizon, mark, commits)
 
 
@@ -135,17 +135,17 @@ def _finish(
     )
 
 
-def _leaving(snapshot: Snapshot, horizon: int, ended_before_ms: int) -> list[HistoryRow]:
+def _leaving(snapshot: Snapshot, horizon: int, ended_below: int) -> list[HistoryRow]:
     """Return what the state can do without from the horizon on.
 
     Writers without an id of their own whose last commit is below it, and outcomes of transactions
-    that are below it and old enough.
+    that ended in a version below ``ended_below``.
     """
     rows = []
     for domain in snapshot.names(OUTCOME_PREFIX):
         text = snapshot.domains[domain]
         outcome = decode_outcome(domain.removeprefix(OUTCOME_PREFIX), text)
-        if outcome.version < horizon and outcome.ended_ms < ended_before_ms:
+        if outcome.version < ended_below:
             rows.append(HistoryRow("transaction", outcome.version, domain, text))
     for domain in snapshot.names(WRITER_PREFIX):
         if is_anonymous(domain.removeprefix(WRITER_PREFIX)):
@@ -158,20 +158,3 @@ def _leaving(snapshot: Snapshot, horizon: int, ended_before_ms: int) -> list[His
 def _needs_checkpoint(log: Log) -> bool:
     """Tell whether clean-up has fewer than the two checkpoints that it always leaves."""
     return len(log.store.list(f"{log.path}/_pravega/checkpoint")) < 2
-
-
-def version_at(log: Log, time_ms: int) -> int:
-    """Return the newest version committed at or before a time; the oldest retained if none."""
-    snapshot = log.refresh()
-    assert snapshot is not None
-    low, high = snapshot.cleanup, snapshot.version
-    while low < high:
-        middle = (low + high + 1) // 2
-        commit = log.reader.commit(middle, light=True)
-        if commit is None:
-            raise CorruptLog(f"{log.reader.where}: version {middle} of the log is missing.")
-        if commit.timestamp_ms <= time_ms:
-            low = middle
-        else:
-            high = middle - 1
-    return low

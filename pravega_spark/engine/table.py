@@ -130,7 +130,7 @@ class StateTable:
         return self._state(done.snapshot), done.value
 
     def _body(self, snapshot: Snapshot | None, change: Change) -> Body:
-        now_ms = self.log.runtime.now_ms()
+        now_ms = self.log.clock.now_ms()
         version = 0 if snapshot is None else snapshot.version
         body = Body(change.operation, parameters=change.parameters, domains=dict(change.domains))
         pointer = None if snapshot is None else snapshot.get(ROWS_DOMAIN)

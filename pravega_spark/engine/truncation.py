@@ -173,15 +173,13 @@ def _sizes(view: StreamView, head: StreamCut, bytes_at: BytesAt) -> Mapping[int,
 
 def _goal(view: StreamView, cut: StreamCut | str) -> StreamCut:
     """Return the head that is asked for; raise unless it may be one."""
-    given = cuts.resolve(view, cut)
-    goal = cuts.canonical(view, given)
+    goal = cuts.canonical(view, cuts.resolve(view, cut))
     if goal == view.head:
         return goal
     view.check_not_sealing("truncated")
-    is_after = cuts.compare(view, goal, view.head) is Order.EQUAL_OR_AFTER
-    if not is_after or cuts.has_lost(view, given):
+    if cuts.compare(view, goal, view.head) is not Order.EQUAL_OR_AFTER:
         raise InvalidStreamCut(
-            f"stream {view.stream} cannot be truncated at {given}: that is behind the head, "
+            f"stream {view.stream} cannot be truncated at {goal}: that is behind the head, "
             f"{view.head}, at least in part, and the head never moves back."
         )
     return goal
@@ -214,7 +212,7 @@ def _body(
     by: str,
     sizes: Mapping[int, int],
 ) -> tuple[Body, Truncated]:
-    now_ms, version = stream.runtime.now_ms(), view.version + 1
+    now_ms, version = stream.now_ms(), view.version + 1
     leaving = [row.name for row in _leaving(view, oldest)]
     ids = [int(n.removeprefix(SEGMENT_PREFIX)) for n in leaving if n.startswith(SEGMENT_PREFIX)]
     record = replace(

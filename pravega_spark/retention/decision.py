@@ -28,7 +28,10 @@ from pravega_spark.retention.bound import highest, lowest, raised
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The tail at a version: its time (ms since 1970) and all bytes ever written before it."""
+    """The tail at a version: the time in its commit, and all bytes ever written before it.
+
+    ``time_ms`` is in ms since 1970. How old the entry is, its ``RetentionSet`` tells.
+    """
 
     version: int
     time_ms: int
@@ -46,6 +49,9 @@ class RetentionSet(Protocol):
 
         The test holds for the entries up to one of them and for none after it.
         """
+
+    def written_ms(self, entry: Entry) -> int:
+        """Return a time before which all that is before the entry was written."""
 
 
 class Rule(enum.Enum):
@@ -90,7 +96,7 @@ class Situation:
     def kept(self, entry: Entry) -> int:
         """Return what the policy limits: the age of an entry, or the bytes that are after it."""
         if self.policy.unit is LimitUnit.TIME_MS:
-            return self.now_ms - entry.time_ms
+            return self.now_ms - self.entries.written_ms(entry)
         return self.retained_from(entry, self.layout.head)
 
     def retained(self, cut: StreamCut) -> int:

@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 
 from pravega_spark.config import STATE_FILE_COMMITS
+from pravega_spark.engine.ages import Ages
 from pravega_spark.engine.records import (
     EPOCH_PREFIX,
     SEGMENT_PREFIX,
@@ -36,8 +37,9 @@ Test = Callable[[Entry], bool]
 class Past:
     """The retention set as of one view; a ``decision.RetentionSet``."""
 
-    def __init__(self, stream: Stream, view: StreamView) -> None:
+    def __init__(self, stream: Stream, view: StreamView, ages: Ages) -> None:
         """Look at nothing yet."""
+        self._ages = ages
         self._reader = stream.log.reader
         self._view = view
         self._samples = view.samples
@@ -48,6 +50,16 @@ class Past:
         self.tail = self._entry(view.snapshot)
         self.sizes = dict[tuple[int, int], int]()
         """Bytes of segments before offsets, of the entries that were returned."""
+
+    def written_ms(self, entry: Entry) -> int:
+        """Return a time before which all that is before the entry was written.
+
+        A sample tells it without a call, unless it lies in the future: a wrong clock wrote it.
+        """
+        sample = self._sampled.get(entry.version)
+        if sample is not None and sample.time_ms <= self._ages.now_ms:
+            return sample.time_ms
+        return self._ages.written_ms(entry.version)
 
     def around(self, is_before: Test) -> tuple[Entry | None, Entry | None]:
         """Return the newest entry for which the test holds, the oldest for which it does not."""
@@ -77,7 +89,7 @@ class Past:
         return self._search(low, high, is_before)
 
     def _following(self, entry: Entry, high: int, is_before: Test) -> list[Entry] | None:
-        """Return an entry and those after it, at least up to the first that fails the test.
+        """Return an entry and those after it, at least up to a page that ends beyond the test.
 
         None if the segments change on the way.
         """

@@ -24,8 +24,10 @@ from pravega_spark.config import (
 )
 from pravega_spark.engine import cuts, sweeping
 from pravega_spark.engine.actions import Body
+from pravega_spark.engine.ages import Ages
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.cuts import Order
+from pravega_spark.engine.epochs import Lineage
 from pravega_spark.engine.log import Proposal
 from pravega_spark.engine.places import locate
 from pravega_spark.engine.records import (
@@ -119,11 +121,11 @@ def decide(
 ) -> Explanation:
     """Decide on a stream and change nothing.
 
-    ``now_ms`` is the time to decide for, by default the runtime's clock; ``life`` the one that the
-    call was made for, by default the present one. Raises NoSuchStream, StaleIdentity, and
-    CorruptLog for a log that cannot be read.
+    ``now_ms`` is the time to decide for, by default never later than it is (ADR 14); ``life`` the
+    one that the call was made for, by default the present one. Raises NoSuchStream, StaleIdentity,
+    and CorruptLog for a log that cannot be read.
     """
-    return _Plan(stream, stream.view(life=life), options, now_ms).explain()
+    return _Plan(stream, stream.view(life=life), options, now_ms, keep=False).explain()
 
 
 def act(
@@ -142,7 +144,7 @@ def act(
     for _ in range(RETENTION_ATTEMPTS):
         view = stream.view(life=life)
         life = view.life
-        plan = _Plan(stream, view, options, now_ms)
+        plan = _Plan(stream, view, options, now_ms, keep=True)
         explanation = plan.explain()
         crash_point("retention.decided")
         done = plan.carry_out(explanation)
@@ -171,15 +173,15 @@ class _Plan:
     """A decision on one view of a stream, and what is needed to tell about it and to do it."""
 
     def __init__(
-        self, stream: Stream, view: StreamView, options: Options, now_ms: int | None
+        self, stream: Stream, view: StreamView, options: Options, now_ms: int | None, *, keep: bool
     ) -> None:
         self._stream = stream
         self._view = view
         self._options = options
-        clock_ms = stream.runtime.now_ms() if now_ms is None else now_ms
-        self._now_ms = max(clock_ms, view.timestamp_ms)
+        self._times = Ages.read(stream.log, now_ms=now_ms, keep=keep)
+        self._now_ms = self._times.now_ms
         self._policy = view.record.configuration.retention
-        self._past = Past(stream, view)
+        self._past = Past(stream, view, self._times)
         self._ages = dict[StreamCut, float]()
         self._idle = [s for s in view.subscribers if self._is_idle(s)]
         self._bounds = self._bounds_of(view)
@@ -196,14 +198,23 @@ class _Plan:
     def _is_idle(self, record: SubscriberRecord) -> bool:
         if self._options.expire_ms is None or self._waits or self._policy is None:
             return False
-        seen_ms = max(record.since_ms, record.published_ms or 0)
-        if self._now_ms - seen_ms <= self._options.expire_ms:
+        if self._now_ms - self._seen_ms(record) <= self._options.expire_ms:
             return False
         if record.bound is None:
             return True
         # Who has read everything has nothing to publish, and may be as alive as anybody.
         cut = raised(self._view, record.bound.cut(self._view.stream, self._view.life))
         return 1_000 * self._age(cut) > self._options.expire_ms
+
+    def _seen_ms(self, record: SubscriberRecord) -> int:
+        """Return a time at or after which the subscriber was last heard of."""
+        said_ms = max(record.since_ms, record.published_ms or 0)
+        if 0 <= self._now_ms - said_ms <= (self._options.expire_ms or 0):
+            return said_ms  # it spares the question
+        seen_ms = self._times.written_ms(max(record.since_version, record.published_version or 0))
+        if record.published_ms is None or record.published_version is not None:
+            return seen_ms
+        return max(seen_ms, record.published_ms if said_ms <= self._now_ms else 0)
 
     def _bounds_of(self, view: StreamView) -> dict[str, StreamCut]:
         """Return where the subscribers are that hold data, never below the head."""
@@ -281,7 +292,7 @@ class _Plan:
 
     def _age(self, cut: StreamCut) -> float:
         """Return the age in seconds of the oldest event after a cut."""
-        lineage = self._view.lineage
+        lineage = Lineage(self._view)
         place = locate(lineage, cut)
 
         def is_passed(entry: decision.Entry) -> bool:
@@ -289,7 +300,7 @@ class _Plan:
 
         if cut not in self._ages:
             _, following = self._past.around(is_passed)
-            since_ms = self._now_ms if following is None else following.time_ms
+            since_ms = self._now_ms if following is None else self._past.written_ms(following)
             self._ages[cut] = (self._now_ms - since_ms) / 1_000
         return self._ages[cut]
 
@@ -377,14 +388,15 @@ class _Plan:
         samples = view.samples
         newest = samples[-1] if samples else None
         if newest is not None:
-            is_due = self._now_ms - newest.time_ms >= self._options.sample_every_ms
+            is_due = not 0 <= self._now_ms - newest.time_ms < self._options.sample_every_ms
             if not is_due or newest.tail.positions == view.tail.positions:
                 return {}
         if cuts.equal_or_after(view, cuts.canonical(view, head), view.tail):
             return {}
         sizes = {s: view.segment(s).size_bytes for s in view.active.segment_ids}
         tail = view.sized(view.tail, lambda segment_id, _: sizes[segment_id])
-        time_ms = max(self._now_ms, view.timestamp_ms)
+        # A stall since the time was asked for must not date the tail of a newer view too early.
+        time_ms = max(self._times.latest_ms, view.timestamp_ms)
         record = SampleRecord(view.version + 1, time_ms, view.total_bytes, tail)
         domains: dict[str, str | None] = {}
         if len(samples) >= MAX_SAMPLES:

@@ -142,7 +142,7 @@ def _decide(
     if view.record.state is not StreamState.ACTIVE:
         found = leave(active, f"the stream is {view.record.state.value}")
         return Scaling(stream.name, view.version, policy, found)
-    now_ms = stream.runtime.now_ms() if now_ms is None else now_ms
+    now_ms = stream.now_ms() if now_ms is None else now_ms
     rates, news = read_rates(stream, view, pace, now_ms)
     if keep and news:
         keep_rates(stream, rates)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pravega_spark.config import RATES_COMMITS, ScalingPace
+from pravega_spark.engine.ages import Ages
 from pravega_spark.engine.stream import Stream, StreamView
-from pravega_spark.engine.sweeping import version_at
 from pravega_spark.scaling.ratefile import decode_rates, encode_rates, rates_key
 from pravega_spark.scaling.rates import Rates
 
@@ -52,7 +52,8 @@ def _kept(stream: Stream, view: StreamView, pace: ScalingPace) -> Rates | None:
 
 def _begun(stream: Stream, view: StreamView, pace: ScalingPace, now_ms: int) -> Rates:
     """Begin at a version before the history that counts, or at the oldest that is retained."""
-    wanted = version_at(stream.log, int(now_ms - pace.history_ms))
+    ages = Ages.read(stream.log, now_ms=now_ms)
+    wanted = ages.version_at(int(now_ms - pace.history_ms))
     wanted = max(wanted, view.version - RATES_COMMITS)
     opened = stream.log.reader.open(below=min(wanted, view.version) + 1)
     assert opened is not None, f"stream {stream.name} has a version {view.version} but no log"

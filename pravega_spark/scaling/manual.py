@@ -51,7 +51,7 @@ def scale_stream(
             raise sealed_error(view)
         for named, current in zip(seal, meant, strict=True):
             _check_current(view, named, current)
-        now_ms = stream.runtime.now_ms()
+        now_ms = stream.now_ms()
         draft = Draft(view, now_ms)
         number = view.record.next_segment_number
         minimum = view.record.configuration.scaling.minimum

@@ -95,6 +95,19 @@ class SegmentRates:
         self.since_ms = self.ticked_ms = self.reported_ms = time_ms
         self.pending, self.events, self.size_bytes = NO_EVENT, ZERO, ZERO
 
+    def shift(self, by_ms: int) -> None:
+        """Move all times, as when a clock that was ahead has been set right."""
+        self.since_ms += by_ms
+        self.ticked_ms += by_ms
+        self.written_ms += by_ms
+        self.reported_ms += by_ms
+        self.up_ms += by_ms
+        self.down_ms += by_ms
+        self.cold_since_ms += by_ms
+        self.cold_until_ms += by_ms
+        if self.up is not None:
+            self.up = replace(self.up, time_ms=self.up.time_ms + by_ms)
+
     def mark(self, time_ms: int, until_ms: int) -> None:
         """Mark the segment cold from one time until another, unless it is cold for longer."""
         if until_ms > self.cold_until_ms:
@@ -151,7 +164,8 @@ class Rates:
     def apply(self, commit: Commit) -> None:
         """Take in the commit of the next version."""
         assert commit.version == self.version + 1, (commit.version, self.version)
-        self.version, self.token, self.time_ms = commit.version, commit.token, commit.timestamp_ms
+        self.version, self.token = commit.version, commit.token
+        self._go_to(commit.clock_ms)
         text = commit.domains.get(STREAM_DOMAIN)
         if text is not None:
             self._change(commit, decode_stream(text))
@@ -159,6 +173,13 @@ class Rates:
             segment = self.segments.get(number)
             if segment is not None:
                 self._write(segment, written)
+
+    def _go_to(self, time_ms: int) -> None:
+        """Move on to a commit's time; if clocks went back, all that is known goes back with it."""
+        if time_ms < self.time_ms:
+            for segment in self.segments.values():
+                segment.shift(time_ms - self.time_ms)
+        self.time_ms = time_ms
 
     def _change(self, commit: Commit, record: StreamRecord) -> None:
         """Follow the stream's own record: policy, life and layout."""

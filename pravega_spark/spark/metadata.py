@@ -29,6 +29,7 @@ from pyspark.sql.types import (
 )
 
 from pravega_spark.engine import cuts
+from pravega_spark.engine.epochs import Lineage
 from pravega_spark.engine.records import SEGMENT_PREFIX
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.stream import StreamView, open_stream
@@ -267,7 +268,7 @@ def _stream_info(manager: StreamManager, name: str) -> Iterator[Row]:
 def _segments(manager: StreamManager, name: str) -> Iterator[Row]:
     view = open_stream(manager.root, name).view()
     active = set(view.active.segment_ids)
-    lineage = view.lineage
+    lineage = Lineage(view)
     names = view.snapshot.names(SEGMENT_PREFIX)
     found = sorted(int(name.removeprefix(SEGMENT_PREFIX)) for name in names)
     heads = view.head_offsets(found)
@@ -292,7 +293,7 @@ def _segments(manager: StreamManager, name: str) -> Iterator[Row]:
 def _transactions(manager: StreamManager, name: str) -> Iterator[Row]:
     stream = open_stream(manager.root, name)
     view = stream.view()
-    extended_ms, now_ms = leases.extended_ms(stream, view), stream.runtime.now_ms()
+    extended_ms, now_ms = leases.extended_ms(stream, view), stream.now_ms()
     for info in [*manager.list_transactions(name), *manager.list_completed_transactions(name)]:
         row = {
             **_name(name),

@@ -47,7 +47,7 @@ def _tended(stream: Stream, prepared_limit: str) -> list[Row]:
     """Tend them; return those that it brought to their end, and those that are open still."""
     manager = StreamManager(stream.root_url)
     tended = manager.tend_transactions(stream.name, prepared_limit=prepared_limit)
-    now_ms, view = stream.runtime.now_ms(), stream.view(refresh=False)
+    now_ms, view = stream.now_ms(), stream.view(refresh=False)
     outcomes = [view.outcome(name) for name in (*tended.committed, *tended.aborted)]
     rows = [_ended(outcome) for outcome in outcomes if outcome is not None]
     kept = listing.open_ones(stream, view)
@@ -59,7 +59,7 @@ def _planned(stream: Stream, prepared_limit: str) -> list[Row]:
     view = stream.view()
     limit_ms = parse_duration_ms("the limit of prepared transactions", prepared_limit)
     expired = leases.expired(stream, view, limit_ms, write=False)
-    now_ms = stream.runtime.now_ms()
+    now_ms = stream.now_ms()
     rows = []
     for info in listing.open_ones(stream, view):
         decision = _decision(info, info.transaction_id in expired)

@@ -205,7 +205,7 @@ def carry_out(
 
 def _outcomes(stream: Stream, view: StreamView, decided: Sequence[Decided]) -> Body:
     """Return the commit that ends the transactions, in their order."""
-    now_ms, version = stream.runtime.now_ms(), view.version + 1
+    now_ms, version = stream.now_ms(), view.version + 1
     draft = Draft(view, now_ms)
     placing = Placing(draft, now_ms)
     domains: dict[str, str | None] = {}

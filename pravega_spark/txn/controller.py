@@ -54,7 +54,7 @@ def begin(
             raise sealed_error(view)
         if writer is not None:
             _check_session(view, writer)
-        now_ms = stream.runtime.now_ms()
+        now_ms = stream.now_ms()
         opened = OpenTransaction(
             f"{view.active.number:08x}{token}",
             view.active.number,

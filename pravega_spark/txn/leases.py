@@ -12,6 +12,7 @@ from math import sqrt
 from typing import NamedTuple
 
 from pravega_spark.config import MAX_LEASE_MS, MIN_LEASE_MS, parse_duration_ms
+from pravega_spark.engine.ages import Ages
 from pravega_spark.engine.records import OpenTransaction
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.errors import InvalidConfiguration
@@ -38,24 +39,37 @@ def ping_interval_seconds(lease_ms: int) -> float:
     return lease / max(1.0, sqrt(lease))
 
 
+def age_ms(stream: Stream, opened: OpenTransaction) -> int:
+    """Return how long a transaction has been open at least, by the storage's clock."""
+    if opened.version == 0:  # begun by an older version of this package
+        return max(0, stream.now_ms() - opened.created_ms)
+    ages = Ages.read(stream.log, keep=False)
+    return ages.now_ms - ages.written_ms(opened.version)
+
+
 class Lease:
     """A transaction's lease, in a process that extends it."""
 
     def __init__(self, stream: Stream, opened: OpenTransaction) -> None:
-        """Take it up; what is left of the maximum execution time is measured from now on.
-
-        So a wall clock that jumps later neither ends it early nor lets it go on.
-        """
+        """Take it up; nothing is asked yet."""
+        self._stream = stream
+        self._opened = opened
         self._store = stream.store
         self._key = _key(stream, opened.transaction_id)
         self._runtime = stream.runtime
         self._seconds = opened.lease_ms / 1_000
-        left_ms = opened.limit_ms - stream.runtime.now_ms()
-        self._until = stream.runtime.monotonic() + left_ms / 1_000
+        self._until: float | None = None
 
-    @property
     def has_time(self) -> bool:
-        """Whether another lease ends before the maximum execution time."""
+        """Tell whether another lease ends before the maximum execution time.
+
+        What is left of that is asked once, of the storage's clock, and measured from then on: so
+        neither the beginner's wall clock counts, nor one that jumps later.
+        """
+        if self._until is None:
+            opened = self._opened
+            left_ms = opened.limit_ms - opened.created_ms - age_ms(self._stream, opened)
+            self._until = self._runtime.monotonic() + left_ms / 1_000
         return self._runtime.monotonic() + self._seconds <= self._until
 
     def extend(self) -> None:
@@ -126,7 +140,7 @@ def _why(
         since_ms = ages_ms.get(manifests.key(len(entries) - 1), 0)
         reason = f"prepared {since_ms // 1000} s ago, and nobody has decided it"
         return Abandoned(reason, True) if since_ms > prepared_limit_ms else None
-    if stream.runtime.now_ms() > opened.limit_ms:
+    if age_ms(stream, opened) > opened.limit_ms - opened.created_ms:
         return Abandoned("its maximum execution time ran out", False)
     return Abandoned(f"its lease of {opened.lease_ms // 1000} s ran out", False)
 

@@ -196,7 +196,7 @@ class Transaction:
             lease, status = self._lease, self.status
             if lease is None or status is not TransactionStatus.OPEN:
                 raise PingFailed(f"{self._manifests.name} is {status.value}: it has no lease.")
-            if not lease.has_time:
+            if not lease.has_time():
                 raise PingFailed(
                     f"{self._manifests.name} reaches its maximum execution time before another "
                     f"lease of {self.lease_ms // 1000} s ends: commit it, or begin another with "
@@ -213,7 +213,7 @@ class Transaction:
         if lease is None or self._told or self._guard.pid != os.getpid():
             return False
         ended = known is not None and self._id not in known.open
-        if ended or self._manifests.is_prepared or not lease.has_time:
+        if ended or self._manifests.is_prepared or not lease.has_time():
             return False
         lease.extend()
         return True

@@ -26,6 +26,7 @@ from hypothesis.stateful import (
 
 from pravega_spark.config import CLEANUP_WAIT_SECONDS, ScalingPolicy, StreamConfiguration
 from pravega_spark.engine import lifecycle
+from pravega_spark.engine.ages import Ages
 from pravega_spark.engine.append import Identity, Monotone, Succession, append
 from pravega_spark.engine.cleanup import clean_log, mark_stands, raise_horizon, sweep_files
 from pravega_spark.engine.hygiene import maintain
@@ -300,9 +301,9 @@ class StreamMachine(RuleBasedStateMachine):
     @rule(who=WHO)
     def clean(self, who: int) -> None:
         log = self._open(self.inner).log
-        mark_stands(log, now_ms=self.runtime.now_ms() + 10**12)
+        mark_stands(log, Ages.read(log, now_ms=self.runtime.now_ms() + 10**12))
         self.runtime.sleep(CLEANUP_WAIT_SECONDS + 60)
-        clean_log(log, now_ms=self.runtime.now_ms())
+        clean_log(log)
 
     @rule(seconds=st.sampled_from([-7_200, -1, 1, 3_000]))
     def clock(self, seconds: int) -> None:

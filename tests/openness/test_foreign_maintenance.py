@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from pravega_spark import StreamCut, StreamManager
 from pravega_spark.config import CLEANUP_WAIT_SECONDS
+from pravega_spark.engine.ages import Ages
 from pravega_spark.engine.cleanup import clean_log, mark_stands, raise_horizon
 from tests.openness import engines
 from tests.openness.story import STREAM, Clock, Row, Story, digests, tell
@@ -159,10 +160,10 @@ def test_cleaned_log_is_read_by_all_from_the_mark_on(
     raise_horizon(log, story.version, mark)
     story.did("SWEEP")
     now_ms = log.refresh().timestamp_ms + int(CLEANUP_WAIT_SECONDS * 1_000)
-    assert not mark_stands(log, now_ms=now_ms)
+    assert not mark_stands(log, Ages.read(log, now_ms=now_ms))
     for seen in Path(story.table, "_pravega", "mark").iterdir():
         os.utime(seen, (0, 0))
-    assert clean_log(log, now_ms=now_ms) == first - 1
+    assert clean_log(log, Ages.read(log, now_ms=now_ms)) == first - 1
     assert not Path(story.table, "_delta_log", f"{first - 1:020d}.json").exists()
 
     for snapshot in retained[mark:]:

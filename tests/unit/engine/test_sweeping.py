@@ -6,12 +6,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pravega_spark.engine.ages import Ages
 from pravega_spark.engine.append import Succession
 from pravega_spark.engine.history import HistoryRow, append_history, history_log
 from pravega_spark.engine.log import Log
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import Stream
-from pravega_spark.engine.sweeping import SweepResult, sweep, sweep_table, version_at
+from pravega_spark.engine.sweeping import SweepResult, sweep, sweep_table
 from pravega_spark.engine.table import Change, StateTable, TableState
 from pravega_spark.engine.writers import anonymous_id
 from pravega_spark.errors import CommitUnknown
@@ -50,10 +51,10 @@ def test_version_at_a_time_is_the_newest_one_committed_by_then() -> None:
         runtime.sleep(60)
         write(stream, [("k", b"%d" % n)])
     now = runtime.now_ms()
-    assert version_at(stream.log, now) == 5
-    assert version_at(stream.log, now - 60_000) == 4
-    assert version_at(stream.log, now - 60_001) == 3
-    assert version_at(stream.log, 0) == 0
+    assert Ages.read(stream.log).version_at(now) == 5
+    assert Ages.read(stream.log).version_at(now - 60_000) == 4
+    assert Ages.read(stream.log).version_at(now - 60_001) == 3
+    assert Ages.read(stream.log).version_at(0) == 0
 
 
 def test_log_of_a_stream_that_is_always_written_and_swept_does_not_grow_for_ever(

@@ -13,13 +13,12 @@ import pytest
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.fault_plans import Rule
 from pravega_spark.engine.store.faults import Fault
-from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.sweeping import sweep_table
 from pravega_spark.engine.synchronizer import Synchronizer
 from pravega_spark.engine.table import Rows
 from pravega_spark.errors import IllegalState, InvalidInput
-from tests.support import FakeRuntime, Spy
+from tests.support import DatedDisk, FakeRuntime, Spy
 
 State = Mapping[str, int]
 
@@ -209,7 +208,8 @@ def test_compaction_that_was_killed_is_done_by_the_next() -> None:
 
 
 def test_every_version_is_read_by_sql_and_a_sweep_lets_old_ones_go(tmp_path: Path) -> None:
-    store, runtime = LocalStore(str(tmp_path)), FakeRuntime()
+    runtime = FakeRuntime()
+    store = DatedDisk(tmp_path, runtime)
     made = opened(store, runtime)
     made.initialise({"a": 0})
     for _ in range(4):

@@ -25,6 +25,9 @@ class Listed:
     def __init__(self, entries: Sequence[Entry]) -> None:
         self.entries = list(entries)
 
+    def written_ms(self, entry: Entry) -> int:
+        return entry.time_ms
+
     def around(self, is_before: Callable[[Entry], bool]) -> tuple[Entry | None, Entry | None]:
         at = bisect_left(self.entries, True, key=lambda entry: not is_before(entry))
         following = self.entries[at] if at < len(self.entries) else None

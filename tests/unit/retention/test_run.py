@@ -473,8 +473,9 @@ def test_a_run_that_was_killed_is_finished_by_the_next(point: str) -> None:
 def test_a_run_sweeps_what_it_truncated_when_that_can_be_read_no_more() -> None:
     stream = made(RetentionPolicy.by_time("3 min"))
     options = replace(Options(), grace_ms=0, retain_ms=0)
-    act(stream, options)
-    swept = 0
+    first = act(stream, options).swept
+    assert first is not None
+    swept = first.files
     for _ in range(4):
         stream.runtime.sleep(4_000)
         grow(stream, 1)

@@ -10,20 +10,25 @@ from pravega_spark.scaling import loading
 from pravega_spark.scaling.loading import keep_rates, read_rates
 from pravega_spark.scaling.ratefile import decode_rates, encode_rates, rates_key
 from pravega_spark.scaling.rates import Rates
-from tests.support import Spy, again, clean, put, write
+from tests.support import FakeRuntime, Spy, again, clean, memory, put, write
 from tests.unit.scaling.loads import PACE, load, stream_with
 
 POLICY = ScalingPolicy.by_event_rate(100, 4, 1)
 
 
 @pytest.fixture
-def store() -> Spy:
-    return Spy()
+def runtime() -> FakeRuntime:
+    return FakeRuntime()
 
 
 @pytest.fixture
-def stream(store: Spy) -> Stream:
-    made = stream_with(POLICY, store)
+def store(runtime: FakeRuntime) -> Spy:
+    return Spy(memory(runtime))
+
+
+@pytest.fixture
+def stream(store: Spy, runtime: FakeRuntime) -> Stream:
+    made = stream_with(POLICY, store, runtime)
     load(made, seconds=100, rate=1)
     return made
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from uuid import uuid4
-
 import pytest
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
@@ -11,13 +9,13 @@ from pravega_spark.engine.history import history_log
 from pravega_spark.engine.stream import Stream
 from pravega_spark.errors import NoSuchTransaction
 from pravega_spark.txn.manifests import chunk_folder
-from tests.support import FakeRuntime
+from tests.support import FakeRuntime, manager_of
 
 DAY_MS = 86_400_000
 
 
-def manager_of(runtime: FakeRuntime) -> tuple[StreamManager, Stream]:
-    manager = StreamManager(f"memory://{uuid4().hex}", runtime=runtime)
+def made_by(runtime: FakeRuntime) -> tuple[StreamManager, Stream]:
+    manager = manager_of(runtime)
     manager.create_scope("s")
     manager.create_stream("s/t", StreamConfiguration(ScalingPolicy.fixed(2)))
     return manager, Stream(manager._store, "s/t", runtime)
@@ -31,7 +29,7 @@ def files_of(stream: Stream, transaction_id: str) -> list[str]:
 @pytest.fixture
 def world() -> tuple[StreamManager, Stream, FakeRuntime]:
     runtime = FakeRuntime()
-    return *manager_of(runtime), runtime
+    return *made_by(runtime), runtime
 
 
 def test_files_that_a_committed_transaction_does_not_name_go_and_the_others_stay(

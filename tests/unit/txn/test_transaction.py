@@ -744,6 +744,7 @@ def test_ping_beyond_the_maximum_execution_time_fails_whatever_the_wall_clock_sa
     world: World,
 ) -> None:
     txn = begun(world.stream, execution_ms=3 * LEASE_MS)
+    assert txn.keep_alive()
     world.runtime.wall_ms += 10 * LEASE_MS  # jumps, while two minutes pass
     world.runtime.elapsed += 2 * LEASE_MS / 1_000
     txn.ping()
@@ -756,8 +757,9 @@ def test_ping_beyond_the_maximum_execution_time_fails_whatever_the_wall_clock_sa
     txn.commit()
 
 
-def test_keep_alive_asks_nothing_and_stops_when_the_end_is_known(world: World) -> None:
+def test_keep_alive_asks_once_and_stops_when_the_end_is_known(world: World) -> None:
     txn = begun(world.stream)
+    assert ("time_ms", "") in world.calls(txn.keep_alive)
     assert world.calls(txn.keep_alive) == [("put", "manifest")]
     other = Transaction(world.stream, txn.id)
     other.commit()
