@@ -25,6 +25,7 @@ from pravega_spark.engine.checkpoint import checkpoint_key, digest_key
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.files import OFFSET_COLUMN, SEGMENT_COLUMN
 from pravega_spark.engine.log import Log, Proposal
+from pravega_spark.engine.removals import removed_since_mark
 from pravega_spark.engine.snapshot import LOG_DOMAIN, Snapshot
 from pravega_spark.engine.statefile import state_key, state_version
 from pravega_spark.engine.store.base import Entry
@@ -101,9 +102,8 @@ def sweep_files(log: Log, *, grace_ms: int | None = None) -> Swept:
     doomed = strays | _cannot_be_committed(log, snapshot, stored)
     doomed = {path: size for path, size in doomed.items() if path not in live}
     if doomed:
-        for commit in log.reader.span(snapshot.cleanup, snapshot.version):
-            for path in commit.removes:
-                doomed.pop(path, None)
+        for path in removed_since_mark(log, snapshot):
+            doomed.pop(path, None)
     keys = [f"{log.path}/{path}" for path in sorted(doomed)]
     for first in range(0, len(keys), _DELETE_PAGE):
         crash_point("sweep.delete")
@@ -174,7 +174,8 @@ def clean_log(log: Log, ages: Ages | None = None) -> int:
 
     Version 0 stays, and so do the two newest sound checkpoints, the newest one at or below the
     mark, and every commit since the oldest of these. Nothing is deleted until :func:`mark_stands`.
-    Deletion goes upward: a version that exists has all its successors.
+    Deletion goes upward: on a local store a version that exists has all its successors. An object
+    store deletes what is in one page in any order, so there a listing tells (``Log._holds``).
     """
     snapshot = log.refresh()
     if snapshot is None or snapshot.cleanup == 0 or not mark_stands(log, ages):
@@ -184,10 +185,12 @@ def clean_log(log: Log, ages: Ages | None = None) -> int:
     sound = (version for version in versions if reader.checkpoint(version) is not None)
     older = itertools.islice(sound, 1, None)
     limit = next((version for version in older if version <= snapshot.cleanup), 0)
-    commits = [e.key for e in reader.store.list(reader.folder) if 0 < state_version(e.key) < limit]
-    for key in commits:
+    listed = (state_version(entry.key) for entry in reader.store.list(reader.folder))
+    commits = sorted(version for version in listed if 0 < version < limit)
+    for first in range(0, len(commits), _DELETE_PAGE):
         crash_point("cleanup.delete")
-        reader.store.delete([key])
+        page = commits[first : first + _DELETE_PAGE]
+        reader.store.delete([reader.key(version) for version in page])
     states = reader.listed("state", limit)
     old = [v for v in versions if v < limit]
     reader.store.delete(state_key(reader.path, v) for v in states)

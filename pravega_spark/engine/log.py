@@ -151,7 +151,9 @@ class Log:
         """Apply what follows the snapshot, or open the log; anew if it was cleaned meanwhile.
 
         Whether it was is looked up after reading, however long the process was stopped before.
+        A gap may be the work of clean-up at this moment, so a log with one is opened twice.
         """
+        gaps = 0
         while True:
             asked = self._clocks()
             base, opened = self._snapshot, False
@@ -170,31 +172,45 @@ class Log:
                     raise
             else:
                 if not self._cleaned(base, opened):
-                    self._check_end(opened)
-                    self._head_seen = asked
-                    return
+                    if not opened or self._ends(refuse=gaps > 0):
+                        self._head_seen = asked
+                        return
+                    gaps += 1
             self._snapshot, self._files = None, None
 
-    def _check_end(self, opened: bool) -> None:
-        """Refuse a log with a gap, which looks like its end: a commit there would bury the rest."""
-        head = self._snapshot
-        if opened and head is not None:
-            self._snapshot = None
-            self.reader.check_end(head.version)
-            self._snapshot = head
+    def _ends(self, *, refuse: bool) -> bool:
+        """Tell whether the log ends here, or refuse it, for a commit in a gap buries the rest."""
+        head, self._snapshot = self._snapshot, None
+        assert head is not None
+        gap = self.reader.has_gap(head.version)
+        if gap and refuse:
+            raise self.reader.missing(head.version + 1, head.version + 2)
+        self._snapshot = head
+        return not gap
 
     def _cleaned(self, base: Snapshot, opened: bool) -> bool:
         """Tell whether clean-up may have passed the version from which the log was read on.
 
-        Deletion goes upward and leaves version 0: a base above it that is still there has all
-        its successors. A log that was opened at version 0 was never cleaned.
+        Deletion goes upward and leaves version 0. A log that was opened at version 0 was never
+        cleaned.
         """
         if base.version == 0:
             return not opened and self._stale()
-        return (opened or self._stale()) and not self._holds(base)
+        if not opened and not self._stale():
+            return False
+        if not self._holds(base):
+            return True
+        head = self._snapshot
+        assert head is not None
+        return not (opened or self.store.is_local) and self.reader.has_gap(head.version)
 
     def _holds(self, known: Snapshot) -> bool:
-        """Tell whether the log still has a snapshot's commit, and no stray one in its place."""
+        """Tell whether the log still has a snapshot's commit, and no stray one in its place.
+
+        On a local store it then has all that follows, too: deletion goes upward. An object store
+        deletes what is in one page in any order; what is at or above the clean-up mark stays, so
+        whether something was deleted is seen by what a listing shows behind the gap.
+        """
         commit = self.reader.commit(known.version, light=True)
         return commit is not None and commit.token == known.token
 
@@ -221,7 +237,13 @@ class Log:
         return self._head_seen is None or self._clocks().is_long_after(self._head_seen)
 
     def _gone(self, known: Snapshot) -> bool:
-        """Tell whether clean-up has passed the version that our commit was put behind."""
+        """Tell whether clean-up has passed the version that our commit was put behind.
+
+        Where deletion has no order, whatever follows our commit so late makes that unknown.
+        """
+        ours = known.version + 1
+        if not self.store.is_local and self.reader.last_listed(ours) > ours:
+            return True
         if known.version > 0:
             return not self._holds(known)
         opened = self.reader.open()  # version 0 stays, so the log itself must tell

@@ -69,20 +69,28 @@ class LogReader:
             found = self.store.get_many([self.key(version) for version in versions])
             for version, data in zip(versions, found, strict=True):
                 if data is None:
-                    raise self._missing(version, last)
+                    raise self.missing(version, last)
                 yield parse_commit(version, data, self.where, light=light)
 
     def has(self, version: int) -> bool:
         """Tell whether the commit of a version is stored."""
         return self.store.exists(self.key(version))
 
-    def check_end(self, version: int) -> None:
-        """Raise CorruptLog if the log goes on behind a gap after the version that looks last."""
-        behind = version + 2
-        if self.has(behind) and not self.has(behind - 1):
-            raise self._missing(behind - 1, behind)
+    def has_gap(self, version: int) -> bool:
+        """Tell whether the log goes on behind a gap after the version that looks last.
 
-    def _missing(self, version: int, last: int) -> CorruptLog:
+        On an object store a gap of any length is seen, for clean-up has no order there.
+        """
+        if self.store.is_local:
+            return self.has(version + 2) and not self.has(version + 1)
+        entries = self.store.list(self.folder, after=self.key(version))
+        listed = sorted(v for v in (state_version(e.key) for e in entries) if v > version)
+        absent = (v for v, found in enumerate(listed, version + 1) if v != found)
+        first = next(absent, None)
+        return first is not None and not self.has(first)
+
+    def missing(self, version: int, last: int) -> CorruptLog:
+        """Return the error of a log with a gap."""
         return CorruptLog(
             f"{self.where}: version {version} of the log is missing although version {last} "
             "exists; restore it from a copy."
@@ -149,7 +157,7 @@ class LogReader:
         """Raise CorruptLog if there are commits although version 0 is missing."""
         versions = [state_version(entry.key) for entry in self.store.list(self.folder)]
         if max(versions, default=-1) >= 0 and not self.has(0):
-            raise self._missing(0, max(versions))
+            raise self.missing(0, max(versions))
 
     def _open_slowly(self, first: Commit, below: int | None) -> tuple[Snapshot, int]:
         """Open without the hint: the newest sound state file, else a checkpoint, else all."""

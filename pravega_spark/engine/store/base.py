@@ -127,7 +127,7 @@ class Store(Protocol):
         ...
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete the objects; absent ones are no error."""
+        """Delete the objects, locally in the order of the keys; absent ones are no error."""
         ...
 
     def folders(self, prefix: str) -> list[str]:

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import json
 import random
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 import pytest
+import xxhash
 
 from pravega_spark.config import CLEANUP_WAIT_SECONDS
 from pravega_spark.engine.actions import Body
@@ -22,7 +26,7 @@ from pravega_spark.engine.store.fault_plans import Rule
 from pravega_spark.engine.store.faults import Fault
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import Stream
-from pravega_spark.errors import StagedTooLate, StoreError
+from pravega_spark.errors import CommitUnknown, StagedTooLate, StoreError
 from tests.support import (
     NOW_MS,
     FakeRuntime,
@@ -186,9 +190,19 @@ def test_deletion_goes_upward_and_a_clean_up_that_died_is_finished_by_the_next()
     raise_horizon(log, 12, 9)
     wait(runtime, log)
     store.calls.clear()
-    store.rules.add(Rule(StoreError("died"), "delete", "*/_delta_log/*", nth=4))
-    with pytest.raises(StoreError, match="died"):
-        clean_log(log)
+    delete = store.inner.delete
+
+    def die(keys: Iterable[str]) -> None:
+        doomed = list(keys)
+        if not any("/_delta_log/" in key for key in doomed):
+            return delete(doomed)
+        delete(doomed[:3])
+        raise StoreError("died")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store.inner, "delete", die)
+        with pytest.raises(StoreError, match="died"):
+            clean_log(log)
     assert versions(log) == [0, *range(4, 14)]
     with log.files() as files:
         assert len(list(files.all())) == 12
@@ -197,6 +211,7 @@ def test_deletion_goes_upward_and_a_clean_up_that_died_is_finished_by_the_next()
     with fresh.files() as files:
         assert len(list(files.all())) == 12
 
+    store.calls.clear()
     assert clean_log(fresh) == 5
     deleted = [key for op, key in store.calls if op == "delete" and "_delta_log/" in key]
     commits = [key for key in deleted if "checkpoint" not in key]
@@ -212,6 +227,100 @@ def test_two_cleaners_at_once_do_no_harm() -> None:
     with at_crash_point("cleanup.delete", lambda: clean_log(other)):
         clean_log(log)
     assert versions(log) == [0, *range(9, 14)]
+
+
+def calls_of_clean_up(commits: int) -> int:
+    runtime, store, log = filled(commits, (commits - 2, commits - 1))
+    raise_horizon(log, commits, commits)
+    wait(runtime, log)
+    requests: list[int] = []
+    delete = store.inner.delete
+
+    def count(keys: Iterable[str]) -> None:
+        requests.append(1)
+        delete(keys)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store.inner, "delete", count)
+        assert clean_log(log) == commits - 3
+    return len(requests)
+
+
+def test_many_commits_are_cleaned_away_by_few_calls() -> None:
+    assert calls_of_clean_up(600) == calls_of_clean_up(60)
+
+
+class Unordered(Spy):
+    """An object store, which deletes what is in one call in any order."""
+
+    is_local = False
+    between: Callable[[], object] | None = None
+    seed = 0
+
+    def delete(self, keys: Iterable[str]) -> None:
+        doomed = list(keys)
+        random.Random(self.seed).shuffle(doomed)
+        for key in doomed:
+            super().delete([key])
+            if self.between is not None and "/_delta_log/" in key:
+                self.between()
+
+
+def cleaned_under(seed: int, act: Callable[[Log], object]) -> int:
+    """Let processes act that know an old version, after each deletion of a clean-up."""
+    runtime = FakeRuntime()
+    store = Unordered(memory(runtime))
+    first = table_log(store, runtime)
+    known: list[Log] = []
+    for n in range(1, 13):
+        put(first, str(n))
+        known.append(Log(store, first.path, runtime))
+        known[-1].refresh()
+        if n in (9, 12):
+            maintain(first.reader, n, checkpoint=True)
+    raise_horizon(first, 12, 9)
+    wait(runtime, first)
+    pick = random.Random(seed)
+    pick.shuffle(known)
+    acted: list[int] = []
+
+    def between() -> None:
+        acted.append(1)
+        act(known.pop())
+
+    store.seed, store.between = seed, between
+    assert clean_log(first) == 8
+    assert versions(first)[-1] == head(first).version
+    return len(acted)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_put_in_the_midst_of_a_deletion_without_order_counts_or_is_unknown(seed: int) -> None:
+    """Acknowledged is only what a reader finds that opens the log afterwards."""
+
+    def act(stalled: Log) -> None:
+        stalled._head_seen = None
+        known = stalled.snapshot
+        assert known is not None
+        with suppress(CommitUnknown):
+            if stalled._send(Body("TEST", domains={"test": "new"})):
+                lost.append(known.version)
+
+    lost: list[int] = []
+    assert cleaned_under(seed, act) == 8
+    assert not [version for version in lost if version < 12]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_look_in_the_midst_of_a_deletion_without_order_finds_the_head(seed: int) -> None:
+    found: list[int] = []
+
+    def act(stalled: Log) -> None:
+        stalled._head_seen = None
+        found.append(head(stalled).version)
+
+    cleaned_under(seed, act)
+    assert set(found) == {13}
 
 
 # ---------------------------------------------------------------------------------------- sweep
@@ -354,6 +463,79 @@ def test_file_removed_while_a_sweep_looks_is_kept_for_the_versions_that_need_it(
     store.hook = remove
     sweep_files(stream.log)
     assert path in files_of(stream.log)
+
+
+def sweep_calls(commits: int) -> tuple[int, int]:
+    """The commits that two sweeps read, of a table with a file that a retained version holds."""
+    runtime = FakeRuntime()
+    store = Spy(memory(runtime))
+    log = table_log(store, runtime)
+    store.put(f"{log.path}/data/v1/held", b"x")
+    put(log, "1", [event_add("data/v1/held", 0, 0, 1)])
+    put(log, "2", removes=["data/v1/held"])
+    for n in range(commits):
+        put(log, str(n))
+    raise_horizon(log, commits, 1)
+    reads = []
+    for _ in range(2):
+        for n in range(5):
+            put(log, str(n))
+        fresh = Log(store, log.path, runtime)
+        fresh.refresh()
+        with fresh.files():
+            store.calls.clear()
+            assert sweep_files(fresh).files == 0
+        reads.append(store.count("get_many", "/_delta_log/"))
+    assert files_of(log) == ["data/v1/held"]
+    return reads[0], reads[1]
+
+
+def test_each_commit_is_read_by_one_sweep_and_not_by_all() -> None:
+    (first, again_few), (_, again_many) = sweep_calls(20), sweep_calls(200)
+    assert first > 20
+    assert again_few == again_many <= 10
+
+
+@pytest.mark.parametrize("spoil", ["digest", "token", "mark", "missing"])
+def test_removals_that_do_not_match_the_log_are_read_anew(spoil: str) -> None:
+    store = Spy()
+    log = table_log(store)
+    for n in range(3):
+        store.put(f"{log.path}/data/v0/f{n}", b"x")
+        put(log, "1", [event_add(f"data/v0/f{n}", 0, n, 1)])
+    put(log, "2", removes=["data/v0/f0"])
+    raise_horizon(log, 4, 1)
+    assert sweep_files(log).files == 0
+    key = f"{log.path}/_pravega/removed.json"
+    record = json.loads(store.get(key).partition(b"\n")[0])
+    assert record["removed"] == {"data/v0/f0": 4}
+    record["removed"] = {}
+    if spoil == "token":
+        record["token"] = "another"
+    if spoil == "mark":
+        record["since"] = 2
+    line = json.dumps(record).encode()
+    digest = b"no" if spoil == "digest" else xxhash.xxh3_128_hexdigest(line).encode()
+    store.put(key, line + b"\n" + digest)
+    if spoil == "missing":
+        store.delete([key])
+    assert sweep_files(log).files == 0
+    assert len(files_of(log)) == 3
+
+
+def test_removals_below_the_mark_are_forgotten() -> None:
+    store = Spy()
+    log = table_log(store)
+    for n in range(2):
+        store.put(f"{log.path}/data/v0/f{n}", b"x")
+        put(log, "1", [event_add(f"data/v0/f{n}", 0, n, 1)])
+    for n in range(2):
+        put(log, "2", removes=[f"data/v0/f{n}"])
+        raise_horizon(log, 100, 1)
+        sweep_files(log)
+    raise_horizon(log, 100, 4)
+    assert sweep_files(log).files == 1
+    assert files_of(log) == ["data/v0/f1"]
 
 
 def test_sweep_that_dies_is_finished_by_the_next() -> None:
