@@ -398,7 +398,7 @@ class Stream:
 
         And how many there are. The end of the range, if it does not have so many.
         """
-        for ref in self.chunks(rng):
+        for ref in self._resolved(rng):
             if ref.base_bytes + ref.event_bytes >= size_bytes:
                 left = size_bytes - ref.base_bytes
                 offset, size = chunk_reading.offset_after(self.store, self.path, ref, left)

@@ -7,7 +7,8 @@ bound is the lower bound of what the subscribers published.
 
 | policy | no bound | with a bound |
 | --- | --- | --- |
-| time, size | the minimum entry, or nothing | the tables of ``_by_time`` and ``_by_size`` |
+| time | the minimum entry, or nothing | the table of ``_by_time`` |
+| size | the minimum entry, or nothing, and what the maximum forces | the table of ``_by_size`` |
 | consumption | nothing, but for the maximum | the bound, or the same tables where it has limits |
 """
 
@@ -22,7 +23,8 @@ from pravega_spark.config import LimitUnit, RetentionPolicy, RetentionType
 from pravega_spark.engine import cuts
 from pravega_spark.engine.cuts import Order
 from pravega_spark.engine.epochs import Layout
-from pravega_spark.model import END, StreamCut
+from pravega_spark.engine.places import Frontier, locate
+from pravega_spark.model import StreamCut
 from pravega_spark.retention.bound import highest, lowest, raised
 
 
@@ -132,7 +134,10 @@ def decide(situation: Situation) -> Decision:
         return Decision(Rule.NO_SUBSCRIBER, None, found.minimum)
     if bound is None:
         least = _minimum(situation)
-        return Decision(Rule.NOTHING_BEYOND if least is None else Rule.MINIMUM, least, least)
+        found = Decision(Rule.NOTHING_BEYOND if least is None else Rule.MINIMUM, least, least)
+        if policy.unit is not LimitUnit.SIZE_BYTES:
+            return found
+        return _forced(situation, least or situation.layout.head, least) or found
     return _limited(situation, bound)
 
 
@@ -212,69 +217,64 @@ def _by_size(situation: Situation, bound: StreamCut, least: StreamCut | None) ->
     | r < minimum, minimum entry before the bound | the minimum entry |
     | r < minimum, they overlap | the lower bound of both (Pravega: as by time) |
     | minimum <= r <= maximum | the bound |
-    | r > maximum | as far on from the bound as the maximum forces, see ``_within``; if that |
-    | | retains less than the minimum, on to the newest entry that does not |
+    | r > maximum | as far on from the bound as the maximum forces, see ``_forced`` |
     """
-    policy, retained = situation.policy, situation.retained(bound)
-    if retained < policy.minimum:
+    if situation.retained(bound) < situation.policy.minimum:
         if least is None:
             return Decision(Rule.NOTHING_BEYOND)
         return _consumed(situation, bound, least)
-    most = policy.maximum
-    if most is None or retained <= most:
-        return Decision(Rule.CONSUMED, bound, least)
-    limit = _within(situation, bound, most)
-    if limit is None or situation.retained(limit) < policy.minimum:
-        limit = _not_below(situation, bound, policy.minimum)
-    if situation.retained(limit) < retained:
-        return Decision(Rule.MAXIMUM, limit, least)
-    return Decision(Rule.CONSUMED, bound, least)
+    return _forced(situation, bound, least) or Decision(Rule.CONSUMED, bound, least)
 
 
-def _within(situation: Situation, bound: StreamCut, most: int) -> StreamCut | None:
-    """Return the earliest cut from the bound on that retains at most so many bytes.
+def _forced(situation: Situation, bound: StreamCut, least: StreamCut | None) -> Decision | None:
+    """Return how far on from a cut the maximum size forces to go; None if the cut keeps it.
 
     What is consumed goes on every key; of the rest what is older by its entry; between two
-    entries one segment after the other, to the event, unless a scale is between them.
+    entries one segment after the other, to the event. No further than the minimum allows: where
+    one event is larger than what lies between the limits, the event stays.
     """
+    retained, most = situation.retained(bound), situation.policy.maximum
+    if most is None or retained <= most:
+        return None
     last, within = situation.entries.around(
         lambda entry: situation.retained_from(entry, bound) > most
     )
-    if within is None:
+    start, end = (
+        given if entry is None else highest(situation.layout, bound, entry.cut)
+        for entry, given in ((last, bound), (within, StreamCut.LATEST))
+    )
+    kept = situation.retained(start)
+    limit = _to_the_event(situation, start, end, kept - most, kept - situation.policy.minimum)
+    if situation.retained(limit) == retained:
         return None
-    start = bound if last is None else highest(situation.layout, bound, last.cut)
-    end = highest(situation.layout, bound, within.cut)
-    return _to_the_event(situation, start, end, situation.retained(start) - most)
-
-
-def _not_below(situation: Situation, bound: StreamCut, least: int) -> StreamCut:
-    """Return the cut from the bound on to the newest entry that retains at least so many bytes."""
-    last, _ = situation.entries.around(lambda entry: situation.retained_from(entry, bound) >= least)
-    return bound if last is None else highest(situation.layout, bound, last.cut)
+    return Decision(Rule.MAXIMUM, limit, least)
 
 
 def _to_the_event(
-    situation: Situation, start: StreamCut, end: StreamCut, size_bytes: int
+    situation: Situation, start: StreamCut, end: StreamCut, size_bytes: int, most_bytes: int
 ) -> StreamCut:
-    """Return the earliest cut from one to another with at least so many bytes between."""
-    marks, ends = _offsets(situation.layout, start), _offsets(situation.layout, end)
-    moved = [s for s in ends if marks.get(s) != ends[s]]
-    if marks.keys() != ends.keys() or any(min(marks[s], ends[s]) < 0 for s in moved):
-        return end
-    for segment_id in moved:
-        if size_bytes <= 0:
+    """Return the earliest cut from one to another with at least so many bytes between.
+
+    If that is more than ``most_bytes``, return the cut one event before.
+    """
+    layout = situation.layout
+    frontier = Frontier(layout.lineage, locate(layout.lineage, start))
+    frontier.advance()
+    passed = 0
+    for rng in cuts.ranges_between(layout, start, end):
+        if passed >= size_bytes:
             break
-        low, high = marks[segment_id], ends[segment_id]
-        before = situation.bytes_at(segment_id, low)
-        size = situation.bytes_at(segment_id, high) - before
-        marks[segment_id] = high
-        if size > size_bytes and high - low > 1:
-            wanted = before + size_bytes
-            marks[segment_id] = situation.offset_after(segment_id, low, high, wanted)
-        size_bytes -= size
-    return cuts.canonical(situation.layout, StreamCut(start.stream, start.life, marks))
-
-
-def _offsets(layout: Layout, cut: StreamCut) -> dict[int, int]:
-    """Return a cut's offsets, with that of its end for a segment that is read to its end."""
-    return {s: layout.segment(s).next_offset if mark == END else mark for s, mark in cut}
+        segment_id, offset = rng.segment_id, rng.end
+        before = situation.bytes_at(segment_id, rng.start)
+        size = situation.bytes_at(segment_id, offset) - before
+        if passed + size > size_bytes:
+            wanted = before + size_bytes - passed
+            if len(rng) > 1:
+                offset = situation.offset_after(segment_id, rng.start, rng.end, wanted)
+                size = situation.bytes_at(segment_id, offset) - before
+            if passed + size > most_bytes:
+                offset -= 1
+        frontier.at[segment_id] = offset
+        frontier.advance()
+        passed += size
+    return frontier.cut()

@@ -129,8 +129,9 @@ CELLS = [
     ("size: on two keys", by_size(100, 510), (5, 15), Rule.MAXIMUM, (25, 24)),
     ("size: what is consumed goes first", by_size(100, 600), (0, 40), Rule.CONSUMED, (0, 40)),
     ("size: and then what is not", by_size(100, 550), (0, 40), Rule.MAXIMUM, (5, 40)),
-    ("size: no place within", by_size(603, 605), (2, 2), Rule.MAXIMUM, (15, 15)),
-    ("size: nothing between", by_size(603, 605), (15, 15), Rule.CONSUMED, (15, 15)),
+    ("size: no place within", by_size(603, 605), (2, 2), Rule.MAXIMUM, (24, 15)),
+    ("size: one event is too much", by_size(698, 699), (15, 15), Rule.CONSUMED, (15, 15)),
+    ("size: nobody, maximum", by_size(501, 600), None, Rule.MAXIMUM, (25, 15)),
     # Consumption: as text has it, where Pravega's code differs.
     ("consumption: nobody", by_consumption(NONE), None, Rule.NO_SUBSCRIBER, None),
     ("consumption: the bound", by_consumption(NONE), (7, 8), Rule.CONSUMED, (7, 8)),
@@ -235,6 +236,35 @@ def test_the_minimum_always_survives_and_subscribers_only_lose_by_the_maximum(
     assert found.rule is not Rule.MAXIMUM or most is not None
     if found.rule is Rule.MAXIMUM and unit is SIZE:
         assert cuts.equal_or_after(stream, found.cut, stream.head if bound is None else bound)
+
+
+@given(st.data())
+def test_limits_by_size_are_kept_to_the_event_over_splits_and_merges(data: st.DataObject) -> None:
+    stream, places = data.draw(travels())
+    total, largest = size_of(stream, StreamCut.LATEST), 11
+    found = [cut for _, cut in places if data.draw(st.booleans())]
+    known = [Entry(n, n, size_of(stream, cut), cut) for n, cut in enumerate(found, start=1)]
+    bound = data.draw(st.none() | st.sampled_from([cut for _, cut in places]))
+    least = data.draw(st.integers(0, total))
+    most = data.draw(st.integers(max(1, least), total + 10))
+    kind = data.draw(st.sampled_from([RetentionType.SIZE, RetentionType.CONSUMPTION]))
+
+    def offset_after(segment_id: int, start: int, end: int, size_bytes: int) -> int:
+        offsets = range(start, end + 1)
+        return next(o for o in offsets if stream.bytes_at(segment_id, o) >= size_bytes)
+
+    policy = RetentionPolicy(kind, SIZE, least, most)
+    bound = None if bound is None else raised(stream, bound)
+    sizes = stream.bytes_at, offset_after
+    cut = decide(Situation(stream, policy, Listed(known), bound, 10, *sizes)).cut or stream.head
+    start = total - size_of(stream, bound or stream.head)
+    kept = total - size_of(stream, cut)
+    cuts.check(stream, cut)
+    assert kept >= min(least, start)
+    if start > most:
+        assert kept <= most or kept - largest < least
+        goes_by_itself = bound is None and kind is RetentionType.SIZE
+        assert goes_by_itself or kept > most - largest
 
 
 def size_of(stream: MemoryStream, end: StreamCut) -> int:

@@ -88,6 +88,28 @@ def test_the_maximum_by_size_is_kept_to_the_event_inside_a_large_commit() -> Non
     assert 3_555 - 22 < sum(left) <= 3_555
 
 
+@pytest.mark.parametrize(
+    ("policy", "kept"),
+    [
+        (RetentionPolicy.by_consumption(maximum="60 B"), 60),
+        (RetentionPolicy.by_consumption(minimum="50 B", maximum="60 B"), 60),
+        (RetentionPolicy.by_consumption(minimum="61 B", maximum="69 B"), 70),
+        (RetentionPolicy.by_size(50, maximum=60), 60),
+    ],
+)
+def test_limits_by_size_hold_inside_a_commit_whose_segment_has_been_sealed(
+    policy: RetentionPolicy, kept: int
+) -> None:
+    stream = made(policy, commits=0)
+    write(stream, [(None, b"x" * 10)] * 10)
+    scale(stream, [0], [(0.0, 0.5), (0.5, 1.0)])
+    write(stream, [(None, b"x" * 10)])
+    done = act(stream, NO_SWEEP)
+    assert done.explanation.stays.size_bytes == kept
+    assert head(stream) == (110 - kept) // 10
+    assert act(stream, NO_SWEEP).truncated is None
+
+
 def test_what_is_consumed_goes_before_what_is_not() -> None:
     stream = made(RetentionPolicy.by_consumption(maximum="300 bytes"), commits=0)
     scale(stream, [0], [(0.0, 0.5), (0.5, 1.0)])
