@@ -21,6 +21,7 @@ from pravega_spark.config import (
     STALE_HEAD_SECONDS,
     STATE_FILE_COMMITS,
 )
+from pravega_spark.engine import journal
 from pravega_spark.engine.actions import Body, Commit, parse_commit
 from pravega_spark.engine.clock import HostClock
 from pravega_spark.engine.crashpoints import crash_point
@@ -317,6 +318,7 @@ class Log:
         self._apply(body.committed(version, token, timestamp_ms, clock_ms))
         self._settled = version
         self._head_seen = sent
+        journal.tell(self.reader.where, version, body)
         return True
 
     def _put(self, version: int, token: str, data: bytes) -> bool:

@@ -7,6 +7,7 @@ depend on them (``cleanup``).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
@@ -20,6 +21,8 @@ from pravega_spark.engine.records import OUTCOME_PREFIX, WRITER_PREFIX, decode_o
 from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.engine.writers import is_anonymous
+
+logger = logging.getLogger(__name__)
 
 _SWEEPS_OWN_COMMIT = 1
 """A sweep is a commit itself: without more than that to gain, an idle table is left alone."""
@@ -130,6 +133,15 @@ def _finish(
     if gone or gain > _SWEEPS_OWN_COMMIT:
         snapshot = raise_horizon(log, marks.horizon, marks.cleanup, leaving=leaving)
     swept = sweep_files(log, grace_ms=grace_ms)
+    if swept.files or marks.commits:
+        logger.info(
+            "sweep of %s, version %d: %d files of %d bytes and %d commits were deleted",
+            log.reader.where,
+            snapshot.version,
+            swept.files,
+            swept.size_bytes,
+            marks.commits,
+        )
     return SweepResult(
         snapshot.horizon, snapshot.cleanup, len(gone), swept.files, swept.size_bytes, marks.commits
     )

@@ -67,11 +67,20 @@ class Synchronizer(Generic[_State]):
     """
 
     def __init__(
-        self, store: Store, path: str, codec: Codec[_State], runtime: Runtime = SYSTEM
+        self,
+        store: Store,
+        path: str,
+        codec: Codec[_State],
+        runtime: Runtime = SYSTEM,
+        told: Callable[[_State, _State], object] = lambda before, after: None,
     ) -> None:
-        """Name the table at ``path``; nothing is read yet, and it need not exist."""
+        """Name the table at ``path``; nothing is read yet, and it need not exist.
+
+        ``told`` is called after each update of this process, with the state before and after it.
+        """
         self.table = StateTable(store, path, codec.schema, codec.key, runtime)
         self._codec = codec
+        self._told = told
         self._lock = threading.Lock()
         self._local: tuple[Rows, Versioned[_State]] | None = None
 
@@ -137,8 +146,10 @@ class Synchronizer(Generic[_State]):
         equal state, writes nothing. What it raises on the newest state is raised here. Raises
         IllegalState before there is a state, CommitUnknown if nobody can tell what became of it.
         """
+        made: list[tuple[_State, _State]] = []
 
         def decide(table: TableState) -> tuple[Change | None, _Value]:
+            made.clear()
             if not table.rows:
                 raise self._absent()
             state = self._decode(table)
@@ -146,9 +157,13 @@ class Synchronizer(Generic[_State]):
             if after is None or after == state:
                 return None, value
             rows = self._codec.encode(after)
+            made.append((state, after))
             return Change(operation, rows, parameters=dict(parameters or {})), value
 
-        return self._change(decide)
+        value = self._change(decide)
+        for before, after in made:
+            self._told(before, after)
+        return value
 
     def _change(self, decide: Decide[_Value]) -> _Value:
         """Change the table, and keep the state that this leaves."""

@@ -36,7 +36,7 @@ from pravega_spark.errors import (
 )
 from pravega_spark.model import StreamCut
 from pravega_spark.names import check_name, split_group
-from pravega_spark.readers import checkpoints, members, progress
+from pravega_spark.readers import checkpoints, members, news, progress
 from pravega_spark.readers.configuration import (
     NOTIFICATION_INTERVAL,
     READER_LEASE,
@@ -97,7 +97,9 @@ class ReaderGroup:
         self.name = name
         self.runtime = runtime
         self.is_local = store.is_local
-        self.sync: Synchronizer[GroupState] = Synchronizer(store, path, GroupCodec(), runtime)
+        self.sync: Synchronizer[GroupState] = Synchronizer(
+            store, path, GroupCodec(), runtime, news.tell
+        )
         self._streams, self._holds = streams, Holds(streams)
         self._leases = Leases(store, path)
         scope, self._short_name = split_group(name)
@@ -376,7 +378,7 @@ class ReaderGroup:
     def _copy(self) -> Synchronizer[GroupState]:
         """Return the state as one reader sees it."""
         store = self.sync.table.log.store
-        return Synchronizer(store, group_path(self.name), GroupCodec(), self.runtime)
+        return Synchronizer(store, group_path(self.name), GroupCodec(), self.runtime, news.tell)
 
     def join_query(self) -> QueryMember:
         """Let a streaming query into the group, which then has all segments.

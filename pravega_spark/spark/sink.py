@@ -83,12 +83,10 @@ def _create(settings: WriteSettings) -> None:
     manager = StreamManager(settings.root)
     configuration = StreamConfiguration(scaling=ScalingPolicy.fixed(settings.segments))
     try:
-        created = manager.create_stream(settings.stream, configuration)
+        manager.create_stream(settings.stream, configuration)
     except NoSuchScope:
         manager.create_scope(split_stream(settings.stream)[0])
-        created = manager.create_stream(settings.stream, configuration)
-    if created:
-        logger.info("stream %s was created with %d segments", settings.stream, settings.segments)
+        manager.create_stream(settings.stream, configuration)
 
 
 def check_mode(overwrite: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -21,6 +22,8 @@ from pravega_spark.txn.manifests import (
     chunk_folder,
     folder,
 )
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +69,12 @@ def abort(stream: Stream, opened: OpenTransaction, reason: str, *, if_open: bool
     """
     manifests = Manifests(stream, opened.transaction_id)
     manifests.read()
+    mark = Manifest(Kind.ABORTING, reason=reason)
     with suppress(TxnFailed):
-        return controller.close(manifests, Manifest(Kind.ABORTING, reason=reason), if_open=if_open)
+        if controller.close(manifests, mark, if_open=if_open):
+            name = opened.transaction_id
+            logger.info("transaction %s of stream %s is aborted: %s", name, stream.name, reason)
+            return True
     return False
 
 

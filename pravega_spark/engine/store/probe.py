@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,8 @@ from pravega_spark.errors import StoreError, StoreRefused
 MARKER_KEY = "_pravega_spark.json"
 """Object at the root of a store: its content says that the probe was passed."""
 MARKER_FORMAT = 1
+
+logger = logging.getLogger(__name__)
 
 _RACERS = 8
 _RACES = 2
@@ -30,6 +33,7 @@ def ensure_probed(store: Store, *, now_ms: int) -> None:
     if _marked(store):
         return
     probe(store)
+    logger.info("%s was probed: it keeps two creators of one name apart", store.url)
     marker = {"format": MARKER_FORMAT, "probed_ms": now_ms, "racers": _RACERS, "races": _RACES}
     store.put_if_absent(MARKER_KEY, json.dumps(marker, sort_keys=True).encode())
     # Lost races and lost answers are alike: what counts is the marker that is there. None after

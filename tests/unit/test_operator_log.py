@@ -1,0 +1,189 @@
+"""What a process logs at INFO: one line for each thing done that an operator would look for."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pravega_spark.config import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.engine import journal
+from pravega_spark.engine.actions import Body
+from pravega_spark.engine.stream import open_stream
+from pravega_spark.manager import StreamManager
+from pravega_spark.model import KeyRange, StreamCut
+from pravega_spark.retention.subscribers import publish, subscribe
+from pravega_spark.scaling.manual import scale_stream
+from tests.support import hygiene_rests
+
+CONSUMED = StreamConfiguration(ScalingPolicy.fixed(1), RetentionPolicy.by_consumption())
+
+
+class Told:
+    """The lines since the last look."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        self._caplog = caplog
+
+    def lines(self) -> list[str]:
+        hygiene_rests()
+        records = [r for r in self._caplog.records if r.name.startswith("pravega_spark")]
+        self._caplog.clear()
+        assert {record.levelname for record in records} <= {"INFO"}
+        return [record.getMessage() for record in records]
+
+    def expect(self, *patterns: str) -> None:
+        """Each pattern is in a line of its own, in this order, and there are no other lines."""
+        found = self.lines()
+        assert len(found) == len(patterns), found
+        for line, pattern in zip(found, patterns, strict=True):
+            assert re.search(pattern, line), f"{pattern!r} is not in {line!r}"
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> Iterator[Told]:
+    with caplog.at_level(logging.INFO, logger="pravega_spark"):
+        yield Told(caplog)
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> StreamManager:
+    return StreamManager(tmp_path / "root")
+
+
+def write(manager: StreamManager, events: int = 4) -> None:
+    with manager.create_writer("s/a") as writer:
+        writer.write_events([b"0123456789"] * events, routing_key="k")
+
+
+def test_a_streams_life_is_told(manager: StreamManager, told: Told) -> None:
+    manager.create_scope("s")
+    told.expect("root was probed", "CREATE SCOPE of file:.*/s/_scope, version 0: scope=s")
+    manager.create_stream("s/a", CONSUMED)
+    told.expect(r"CREATE STREAM of file:.*/s/a/events, version 0: stream=s/a, life=1, segments=1")
+    manager.update_stream("s/a", StreamConfiguration())
+    told.expect("UPDATE STREAM of .*, version 1: .*configuration=")
+    write(manager)
+    told.expect()
+    manager.scale_stream("s/a", seal=[0], key_ranges=[(0.0, 0.5), (0.5, 1.0)])
+    told.expect(r"SCALE STREAM of .*, version 3: .*sealed=\[.0#0.\], opened=.*1#1.*2#1")
+    manager.seal_stream("s/a")
+    told.expect("SEAL STREAM of .*, version 4")
+    manager.delete_stream("s/a")
+    told.expect("DELETE STREAM of .*, version 5: .*life=1, removedBytes=[1-9]")
+    manager.create_stream("s/a")
+    told.expect("CREATE STREAM of .*, version 6: .*life=2")
+
+
+@pytest.fixture
+def stream(manager: StreamManager, told: Told) -> StreamManager:
+    """A stream with four events whose making is told already."""
+    manager.create_scope("s")
+    manager.create_stream("s/a", CONSUMED)
+    write(manager)
+    told.lines()
+    return manager
+
+
+def test_truncation_retention_and_sweep_tell_what_they_took_and_why(
+    stream: StreamManager, told: Told
+) -> None:
+    write(stream)
+    opened = open_stream(stream.root, "s/a")
+    life = stream.tail("s/a").life
+    stream.truncate_stream("s/a", StreamCut("s/a", life, {0: 4}))
+    told.expect(
+        "TRUNCATE STREAM of .*, version 3: head=.*, by=user, numTruncatedEvents=4, "
+        "numRemovedFiles=1, removedBytes=[1-9]"
+    )
+    subscribe(opened, "s/slow", 0, protect=True)
+    subscribe(opened, "s/fast", 0)
+    publish(opened, "s/fast", 0, StreamCut("s/a", life, {0: 6}))
+    told.expect("SUBSCRIBE of .*, version 4: .*s/slow", "SUBSCRIBE of .*, version 5: .*s/fast")
+    time.sleep(0.01)
+    stream.retention("s/a").run(expire="1 ms", sweep=False)
+    told.expect("(TRUNCATE STREAM|SAMPLE) of .*, version 7: .*expired=.*s/slow")
+    stream.sweep_stream("s/a", grace=0, retain=0)
+    stream.sweep_stream("s/a", grace=0, retain=0)
+    lines = told.lines()
+    assert any(re.search("SWEEP of .*, version .*: horizon=", line) for line in lines)
+    assert any(re.search(r"sweep of .*: 1 files of \d+ bytes", line) for line in lines)
+
+
+def test_a_load_that_calls_for_a_split_is_told_as_such(stream: StreamManager, told: Told) -> None:
+    halves = KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)
+    scale_stream(open_stream(stream.root, "s/a"), [0], halves, automatic=True)
+    told.expect("SCALE STREAM of .*automatic=true")
+
+
+def test_writers_and_transactions_of_others_are_told_and_ordinary_ones_not(
+    stream: StreamManager, told: Told
+) -> None:
+    with stream.create_writer("s/a", writer_id="w"):
+        told.expect("OPEN WRITER of .*: writer=w, session=1")
+        with stream.create_writer("s/a", writer_id="w"):
+            told.expect("OPEN WRITER of .*: writer=w, session=2")
+    with stream.create_transactional_writer("s/a", writer_id="t") as writer:
+        told.lines()
+        with writer.begin_transaction() as txn:
+            txn.write_event(b"x", "k")
+        told.expect()
+        left = writer.begin_transaction()
+        left.ping()
+        left.prepare()
+        lease = Path(stream.root.removeprefix("file://"), "s/a/transactions", left.id, "lease.json")
+        os.utime(lease, (time.time() - 10_000,) * 2)
+        stream.tend_transactions("s/a", prepared_limit=0)
+        told.expect(
+            f"transaction {left.id} of stream s/a is aborted: prepared .* nobody has decided it",
+            f"ABORT TRANSACTION of .*: .*{left.id}",
+        )
+
+
+def test_a_groups_readers_and_checkpoints_are_told(stream: StreamManager, told: Told) -> None:
+    group = stream.create_reader_group("s/g", ["s/a"], retention="automatic")
+    found = told.lines()
+    assert any(re.search("CREATE READER GROUP of .*/s/_reader_groups/g, ", line) for line in found)
+    assert any(re.search("SUBSCRIBE of .*/s/a/events, .*s/g", line) for line in found)
+    with group.create_reader("r1") as reader:
+        told.expect("JOIN of .*/g, version .*: reader=r1")
+        assert reader.read_next_event(timeout=1).event
+        told.expect()
+        asked = group.initiate_checkpoint("cp")
+        while not asked.done():
+            reader.read_next_event(timeout=0.1)
+        told.expect("reader group s/g, generation 0: checkpoint cp is complete")
+        group.initiate_checkpoint("late")
+        group.cancel_outstanding_checkpoints()
+        told.expect("CANCEL CHECKPOINTS of .*/g")
+    told.expect("LEAVE of .*/g, version .*: reader=r1")
+    lost = group.create_reader("r2")
+    group.reader_offline("r2")
+    told.expect("JOIN of .*reader=r2", "READER OFFLINE of .*/g, version .*: reader=r2")
+    dead = group.create_reader("r3")
+    told.lines()
+    for lease in Path(stream.root.removeprefix("file://")).glob("s/_reader_groups/g/_leases/r3*"):
+        os.utime(lease, (time.time() - 10_000,) * 2)
+    assert group.bury() == ["r3"]
+    told.expect("TAKE OVER of .*/g, version .*: readers=r3")
+    group.reset()
+    assert any("RESET READER GROUP of " in line for line in told.lines())
+    stream.delete_reader_group("s/g")
+    found = told.lines()
+    assert any("DELETE READER GROUP of " in line for line in found)
+    assert any(re.search("UNSUBSCRIBE of .*s/g", line) for line in found)
+    for reader in (lost, dead):
+        reader.close()
+
+
+def test_a_long_parameter_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, logger="pravega_spark"):
+        journal.tell("root/s/a", 7, Body("APPEND", {"cut": "x" * 1_000, "none": []}))
+    (record,) = caplog.records
+    assert record.levelname == "DEBUG"
+    assert record.getMessage() == f"APPEND of root/s/a, version 7: cut={'x' * 200}..."
