@@ -78,6 +78,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="how long old versions, with what was truncated since, can be read (default: 30 days)",
     )
     parser.add_argument(
+        "--confirm-clock",
+        action="store_true",
+        help="the clock is right now, whatever it said before: go on after a warning that it "
+        "jumped, or that commits are dated in the future",
+    )
+    parser.add_argument(
         "--limit",
         type=duration,
         default=duration(STREAM_LIMIT),
@@ -117,6 +123,9 @@ def retain_streams(
 
     Reader groups that were left half made are finished first: what they hold is kept then.
     """
+    if arguments.confirm_clock and not arguments.dry_run:
+        StreamManager(root).confirm_clock()
+        arguments.confirm_clock = False  # once, also with --interval
     failures = {} if arguments.dry_run else _unfinished(root)
     found = decisions(arguments, spark, root, streams).toArrow().to_pylist()
     rows = sorted(found, key=lambda row: str(row["stream"]))

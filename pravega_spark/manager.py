@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from pravega_spark.config import (
@@ -14,7 +15,7 @@ from pravega_spark.config import (
     StreamConfiguration,
     parse_duration_ms,
 )
-from pravega_spark.engine import cuts, epochs, lifecycle, sweeping, truncation
+from pravega_spark.engine import clock, cuts, epochs, lifecycle, sweeping, truncation
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.encoding import Serializer
 from pravega_spark.engine.records import SegmentRecord, StreamState
@@ -104,6 +105,17 @@ class StreamManager:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by root and options."""
         return _manager, (self.root, self._options)
+
+    def confirm_clock(self, *, limit: str | float | None = None) -> int:
+        """Believe the clock that dates the root's objects from now on; return its time in ms.
+
+        For an operator, after a warning that it jumped and nothing explains that, or that commits
+        are dated in the future: until then nothing is deleted by age that was not old enough
+        before. ``limit`` changes how far the clock may go on unseen, at first 7 days, before such
+        a confirmation is needed: on a local disk across restarts of the machine.
+        """
+        ensure_probed(self._store, now_ms=self._runtime.now_ms())
+        return clock.confirm_clock(self._store, self._runtime, limit)
 
     # Scopes
 
@@ -315,14 +327,15 @@ class StreamManager:
         """
         found = self._scope(scope)
         found.check_exists()
-        ages_ms = {
-            "grace_ms": parse_duration_ms("grace", grace),
-            "retain_ms": parse_duration_ms("retain", retain),
-        }
-        result = sweeping.sweep_table(found.table.log, **ages_ms)
+        sweep = partial(
+            sweeping.sweep_table,
+            grace_ms=parse_duration_ms("grace", grace),
+            retain_ms=parse_duration_ms("retain", retain),
+            now=clock.read_now(self._store, self._runtime),
+        )
+        result = sweep(found.table.log)
         for name in self._store.folders(f"{scope}/{GROUPS_FOLDER}"):
-            group = sweeping.sweep_table(self._group(f"{scope}/{name}").log, **ages_ms)
-            result = sweeping.summed(result, group)
+            result = sweeping.summed(result, sweep(self._group(f"{scope}/{name}").log))
         return result
 
     def tags(self, stream: str) -> frozenset[str]:

@@ -22,7 +22,7 @@ class Ages:
     def __init__(self, log: Log, now: Now) -> None:
         """Look at nothing yet."""
         self._log = log
-        self._now = now
+        self.now = now
         self._known = dict[int, int]()
         self._warned = False
 
@@ -39,12 +39,12 @@ class Ages:
     @property
     def now_ms(self) -> int:
         """The time for decisions by age: never later than it is."""
-        return self._now.earliest_ms
+        return self.now.earliest_ms
 
     @property
     def latest_ms(self) -> int:
         """The time for what is dated now: never earlier than the storage's clock."""
-        return self._now.latest_ms
+        return self.now.latest_ms
 
     def written_ms(self, version: int) -> int:
         """Return a time before which the version, and all before it, were committed.
@@ -82,8 +82,8 @@ class Ages:
         if commit is None:
             return None
         said_ms = commit.timestamp_ms
-        if said_ms > self.now_ms and self._now.confirmed_ms is not None:
-            said_ms = self._now.confirmed_ms
+        if said_ms > self.now_ms and self.now.confirmed_ms is not None:
+            said_ms = self.now.confirmed_ms
         if said_ms > self.now_ms:
             self._warn(said_ms)
         return max(dated_ms, said_ms)

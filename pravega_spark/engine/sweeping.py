@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from pravega_spark.engine.ages import Ages
 from pravega_spark.engine.cleanup import clean_log, mark_stands, raise_horizon, sweep_files
+from pravega_spark.engine.clock import Now
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.history import HistoryRow, append_history, history_log
 from pravega_spark.engine.hygiene import maintain
@@ -80,7 +81,7 @@ def sweep(
         return [row.name for row in rows if row.name in names]
 
     events = _finish(stream.log, marks, grace_ms, leaving)
-    history = sweep_table(history_log(stream), grace_ms=grace_ms, retain_ms=retain_ms)
+    history = sweep_table(history_log(stream), grace_ms=grace_ms, retain_ms=retain_ms, now=ages.now)
     return summed(events, history)
 
 
@@ -94,16 +95,18 @@ def summed(first: SweepResult, second: SweepResult) -> SweepResult:
     )
 
 
-def sweep_table(log: Log, *, grace_ms: int, retain_ms: int) -> SweepResult:
+def sweep_table(log: Log, *, grace_ms: int, retain_ms: int, now: Now | None = None) -> SweepResult:
     """Sweep any table of ours once; safe to kill, to repeat and to run twice at once.
 
     What was staged more than ``grace_ms`` ago and never committed can be committed no more, so
     the grace must be longer than any write or job. Versions older than ``retain_ms`` can be
-    travelled to no more. A table that does not exist has nothing to sweep.
+    travelled to no more. A table that does not exist has nothing to sweep. ``now`` is the time if
+    it is known already.
     """
     if log.refresh(settle=True) is None:
         return SweepResult(0, 0, 0, 0, 0, 0)
-    return _finish(log, _clean(log, Ages.read(log), grace_ms, retain_ms), grace_ms)
+    ages = Ages.read(log) if now is None else Ages(log, now)
+    return _finish(log, _clean(log, ages, grace_ms, retain_ms), grace_ms)
 
 
 def _clean(log: Log, ages: Ages, grace_ms: int, retain_ms: int) -> _Marks:
