@@ -5,7 +5,8 @@
 One query replays the flights, in the order in which they left, into a stream with the carrier as
 routing key. A second one reads the stream meanwhile, joins the weather, and keeps the departure
 delays by carrier and hour in a Delta table. In the middle the first one, a process of its own, is
-killed with SIGKILL and started again, and the stream's segments are split for their load. When
+killed with SIGKILL and started again, and the stream's segments are split for their load (or one by
+hand, if the machine is too slow for that). When
 the second one has been stopped, the last events come. Then every event is looked for in the stream,
 the table is computed again without it, and the job of retention lets go what the second query, a
 subscriber, has consumed, and nothing else. The last line of the output is one JSON object; the exit

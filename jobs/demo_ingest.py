@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a JVM that ends within a minute, what the optimizing compiler costs is never earned."""
+LOOK_SECONDS = 0.05
 
 
 def event_of(feed: DataFrame) -> Column:
@@ -53,12 +56,25 @@ def ingest(
     )
 
 
+def wait_for(go: Path) -> None:
+    """Wait until the demo has made this file: its reading query runs, and it watches this one.
+
+    Spark starts meanwhile. Whoever watches sees every event come, however slow the machine is.
+    """
+    parent = os.getppid()
+    while not go.exists():
+        if os.getppid() != parent:
+            raise SystemExit("the demo ended before the ingest began")
+        time.sleep(LOOK_SECONDS)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the query to its end; a query that fails raises."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    for option in ("--feed", "--root", "--stream", "--checkpoint"):
+    for option in ("--feed", "--root", "--stream", "--checkpoint", "--go"):
         parser.add_argument(option, required=True)
     arguments = parser.parse_args(argv)
+    go = vars(arguments).pop("go")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = (
         SparkSession.builder.master("local[1]")
@@ -70,6 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
     )
+    wait_for(Path(go))
     query = ingest(spark, **vars(arguments))
     query.awaitTermination()
     spark.stop()

@@ -185,7 +185,8 @@ def _read(path: Path) -> pa.Table:
         if path.is_dir() or suffixes[-1:] in ([".parquet"], [".pq"]):
             return pq.read_table(path)
         if ".csv" in suffixes[-2:]:
-            return csv.read_csv(path)
+            # Otherwise a block of a large file may begin inside quotes.
+            return csv.read_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"--input {path} cannot be read: {reason}") from error

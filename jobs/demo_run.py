@@ -34,6 +34,8 @@ from demo_scaling import Scaler
 from pravega_spark import StreamManager
 
 CLOSING_EVENTS = 1
+GO = "go"
+"""The file in the demo's folder for which the ingest waits."""
 SHUFFLE_PARTITIONS = 2
 
 
@@ -85,7 +87,7 @@ def run(dataset: Dataset, place: Place, on_sample: OnSample, *, started: float) 
     feed, late_file = place.path("feed"), place.path("late.parquet")
     batch_rows = write_feed(early, Path(feed))
     manager, reading = StreamManager(place.root), Reading()
-    scaler = Scaler(place.root, place.stream)
+    scaler = Scaler(place.root, place.stream, early.events)
     ingest = make_ingest(place, feed)
     replay = Replay(
         ingest,
@@ -109,7 +111,9 @@ def run(dataset: Dataset, place: Place, on_sample: OnSample, *, started: float) 
             checkpoint=place.path("checkpoints/delays"),
         )
         scaler.start()
+        Path(place.path(GO)).touch()
         replay.run()
+        scaler.finish()
         with manager.create_writer(place.stream) as writer:
             writer.write_event(closing_event(early))
         replay.wait(lambda: reading.has_passed(early.last_hour))
@@ -145,6 +149,7 @@ def make_ingest(place: Place, feed: str) -> Ingest:
         "--root": place.root,
         "--stream": place.stream,
         "--checkpoint": checkpoint,
+        "--go": place.path(GO),
     }
     command = [sys.executable, demo_ingest.__file__]
     for name, text in options.items():

@@ -38,6 +38,7 @@
     │   ├── StaleIdentity
     │   ├── ReinitializationRequired
     │   ├── GenerationMismatch
+    │   ├── RootChanged
     │   └── ForkedProcess
     ├── TooBusy                          wait, then try again
     ├── TruncatedData                    go on at the head, which the error names
@@ -197,6 +198,10 @@ class ReinitializationRequired(Reopen):
 
 class GenerationMismatch(Reopen):
     """The group was changed, reset or created again: what is used here is of another generation."""
+
+
+class RootChanged(Reopen):
+    """The root was removed, moved, unmounted or set up again since the object was opened."""
 
 
 class ForkedProcess(Reopen):

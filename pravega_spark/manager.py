@@ -382,7 +382,10 @@ class StreamManager:
     def distance(
         self, stream: str, start: StreamCut | str, end: StreamCut | str
     ) -> tuple[int, int]:
-        """Return (events, bytes) between two cuts, exactly; truncation does not change them."""
+        """Return (events, bytes) between two cuts, exactly.
+
+        Raises InvalidStreamCut, and TruncatedData if ``start`` lies below the head.
+        """
         return self.create_reader(stream).distance(start, end)
 
     # Scaling
@@ -568,7 +571,10 @@ class StreamManager:
     def fetch_event(
         self, pointer: EventPointer | str, *, deserializer: Deserializer | None = None
     ) -> Event:
-        """Return the event of a pointer, or of its text. Raises NoSuchEvent, StaleIdentity."""
+        """Return the event of a pointer, or of its text.
+
+        Raises NoSuchEvent, StaleIdentity, and TruncatedData for an event below the head.
+        """
         pointer = EventPointer.of(pointer)
         return self.create_reader(pointer.stream, deserializer=deserializer).fetch(pointer)
 
@@ -578,7 +584,10 @@ class StreamManager:
         start: StreamCut | str = StreamCut.EARLIEST,
         end: StreamCut | str = StreamCut.LATEST,
     ) -> list[SegmentRange]:
-        """Return the ranges of every segment between two cuts: work for any number of processes."""
+        """Return the ranges of every segment between two cuts: work for any number of processes.
+
+        Raises InvalidStreamCut, and TruncatedData if ``start`` lies below the head.
+        """
         return self.create_reader(stream).ranges(start, end)
 
     def _group(self, group: str) -> ReaderGroup:

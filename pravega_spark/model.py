@@ -78,6 +78,10 @@ class Segment:
     segment_id: int
     key_range: KeyRange
 
+    def __hash__(self) -> int:
+        """Hash by id, which a stream has once: segments are looked up often."""
+        return hash(self.segment_id)
+
     @property
     def number(self) -> int:
         """The number, unique in the stream but for duplicates by rolling transactions."""

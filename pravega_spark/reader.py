@@ -17,7 +17,7 @@ from pravega_spark.engine.records import StreamState
 from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.engine.times import TimeSearch
-from pravega_spark.errors import InvalidInput, InvalidStreamCut, NoSuchEvent, TruncatedData
+from pravega_spark.errors import InvalidInput, InvalidStreamCut, NoSuchEvent
 from pravega_spark.model import Event, EventPointer, SegmentRange, StreamCut
 
 Deserializer = Callable[[bytes], Any]
@@ -166,9 +166,14 @@ class EventReader:
     def ranges(
         self, start: StreamCut | str = StreamCut.EARLIEST, end: StreamCut | str = StreamCut.LATEST
     ) -> list[SegmentRange]:
-        """Return the ranges of each segment between two cuts: work for outside processes."""
+        """Return the ranges of each segment between two cuts: work for outside processes.
+
+        Raises InvalidStreamCut, and TruncatedData if ``start`` lies below the head.
+        """
         view = self._stream.view()
-        return cuts.ranges_between(view, cuts.resolve(view, start), cuts.resolve(view, end))
+        first, last = cuts.resolve(view, start), cuts.resolve(view, end)
+        cuts.from_head(view.lineage, first)
+        return cuts.ranges_between(view, first, last)
 
     def read_range(self, rng: SegmentRange) -> Iterator[Event]:
         """Yield the events of one segment's range, in order. Raises TruncatedData, DataLoss."""
@@ -187,9 +192,13 @@ class EventReader:
         return cuts.next_cut(view, cuts.resolve(view, cut), approx_events)
 
     def distance(self, start: StreamCut | str, end: StreamCut | str) -> tuple[int, int]:
-        """Return (events, bytes) between two cuts, exactly; unaffected by truncation."""
+        """Return (events, bytes) between two cuts, exactly.
+
+        Raises InvalidStreamCut, and TruncatedData if ``start`` lies below the head.
+        """
         view = self._stream.view()
         first, last = cuts.resolve(view, start), cuts.resolve(view, end)
+        cuts.from_head(view.lineage, first)
 
         def bytes_at(segment_id: int, offset: int) -> int:
             return self._stream.bytes_at(segment_id, offset, view)
@@ -204,7 +213,10 @@ class EventReader:
         return TimeSearch(self._stream, timestamp_us).cut(self._stream.view())
 
     def fetch(self, pointer: EventPointer | str) -> Event:
-        """Return the event of a pointer, or of its text. Raises NoSuchEvent, StaleIdentity."""
+        """Return the event of a pointer, or of its text.
+
+        Raises NoSuchEvent, StaleIdentity, and TruncatedData for an event below the head.
+        """
         self._guard.check()
         pointer = EventPointer.of(pointer)
         self._check_stream("a pointer", pointer.stream)
@@ -213,13 +225,11 @@ class EventReader:
         rng = SegmentRange(
             pointer.stream, pointer.life, pointer.segment_id, pointer.offset, pointer.offset + 1
         )
-        known = view.has_segment(pointer.segment_id)
-        if not known or pointer.offset >= view.segment(pointer.segment_id).next_offset:
-            raise NoSuchEvent(f"{pointer} names no event that the stream has.")
-        try:
-            (batch,) = read_range(self._stream, rng)
-        except TruncatedData as error:
-            raise NoSuchEvent(f"{pointer} names an event that is gone: {error}") from error
+        if not view.is_truncated(pointer.segment_id, pointer.offset):
+            known = view.has_segment(pointer.segment_id)
+            if not known or pointer.offset >= view.segment(pointer.segment_id).next_offset:
+                raise NoSuchEvent(f"{pointer} names no event that the stream has.")
+        (batch,) = read_range(self._stream, rng)
         (event,) = self._decode(rng, batch)
         return event
 

@@ -75,6 +75,10 @@ class MemoryStream:
     def truncated_by(self) -> str:
         return ""
 
+    @property
+    def lineage(self) -> epochs.Lineage:
+        return epochs.Lineage(self)
+
     def has_segment(self, segment_id: int, /) -> bool:
         kept = self.history[self.oldest_epoch :]
         return any(epoch.segment(segment_id) for epoch in kept)

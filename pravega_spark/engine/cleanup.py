@@ -23,7 +23,6 @@ from pravega_spark.engine.actions import Body, to_json
 from pravega_spark.engine.ages import Ages
 from pravega_spark.engine.checkpoint import checkpoint_key, digest_key
 from pravega_spark.engine.crashpoints import crash_point
-from pravega_spark.engine.files import OFFSET_COLUMN, SEGMENT_COLUMN
 from pravega_spark.engine.log import Log, Proposal
 from pravega_spark.engine.removals import removed_since_mark
 from pravega_spark.engine.snapshot import LOG_DOMAIN, Snapshot
@@ -32,8 +31,10 @@ from pravega_spark.engine.store.base import Entry
 
 _STAGED = re.compile(r".*/data/v(\d+)/[^/]+")
 _OF_TRANSACTION = re.compile(r".*/data/t-([^/]+)/[^/]+")
-_STRAY = re.compile(rf"{SEGMENT_COLUMN}=[^/]+/{OFFSET_COLUMN}=[^/]+/[^/]+")
-"""How Delta's writers, and not we, name files: by the partition columns."""
+_STRAY = re.compile(r"(?:[^/=]+=[^/]*/)*(?:part-|duckdb_)[^/]+")
+"""How Delta's writers, and not we, name files: in the table's folder, or by partition columns."""
+_DATA = "data0"
+"""The first name after all that lies in our own folders, of which ``data/`` is the last one."""
 _CLOCK = "clock.json"
 _DELETE_PAGE = 1_000
 
@@ -128,8 +129,9 @@ def _cannot_be_committed(log: Log, snapshot: Snapshot, stored: Iterable[Entry]) 
 
 def _strays(log: Log, grace_ms: int) -> dict[str, int]:
     """Return path and size of foreign writers' files that are older than the grace."""
-    folders = [f for f in log.store.folders(log.path) if f.startswith(f"{SEGMENT_COLUMN}=")]
+    folders = [f for f in log.store.folders(log.path) if "=" in f and f < _DATA]
     entries = [entry for f in folders for entry in log.store.list(f"{log.path}/{f}")]
+    entries += log.store.list(log.path, after=f"{log.path}/{_DATA}")  # and nothing of ours
     if not entries:
         return {}
     before_ms = _times(log).get(_CLOCK, 0) - grace_ms

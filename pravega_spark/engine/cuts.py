@@ -27,7 +27,7 @@ class Order(enum.Enum):
 
 def tail(layout: Layout) -> StreamCut:
     """Return the cut after the last event; of a sealed stream it is END everywhere."""
-    lineage = Lineage(layout)
+    lineage = layout.lineage
     positions = {
         s.segment_id: END if lineage.is_sealed(s) else lineage.end(s)
         for s in layout.active.segments
@@ -45,13 +45,13 @@ def check(layout: Layout, cut: StreamCut) -> None:
     truncation and subscribers, done right also for gaps at the low end and pending merges.) A
     segment that has no record any more is below the head, which is allowed.
     """
-    locate(Lineage(layout), _bound(layout, cut))
+    locate(layout.lineage, _bound(layout, cut))
 
 
 def resolve(layout: Layout, cut: StreamCut | str) -> StreamCut:
     """Return the cut or its text, checked, with EARLIEST and LATEST replaced by head and tail."""
     bound = _bound(layout, StreamCut.of(cut))
-    locate(Lineage(layout), bound)
+    locate(layout.lineage, bound)
     return bound
 
 
@@ -62,7 +62,7 @@ def canonical(layout: Layout, cut: StreamCut) -> StreamCut:
     segments with offsets; END for a finished segment while a successor of it waits for another
     predecessor, and NOT_REACHED for that successor; END at the end of a sealed stream.
     """
-    lineage = Lineage(layout)
+    lineage = layout.lineage
     frontier = Frontier(lineage, locate(lineage, _bound(layout, cut)))
     frontier.advance()
     return frontier.cut()
@@ -74,7 +74,7 @@ def compare(layout: Layout, a: StreamCut, b: StreamCut) -> Order:
     BEFORE if it is behind somewhere and ahead nowhere, OVERLAPS if both, EQUAL_OR_AFTER if it is
     behind nowhere.
     """
-    lineage = Lineage(layout)
+    lineage = layout.lineage
     return order(locate(lineage, _bound(layout, a)), locate(lineage, _bound(layout, b)))
 
 
@@ -88,7 +88,7 @@ def span(layout: Layout, cut: StreamCut) -> dict[int, int]:
 
     (Pravega's span.) Segments without a record are left out.
     """
-    lineage = Lineage(layout)
+    lineage = layout.lineage
     cut = locate(lineage, _bound(layout, cut)).cut
     known = [lineage.find(s) for s, _ in cut if layout.has_segment(s)]
     newest = max((s.epoch for s in known), default=layout.oldest_epoch)
@@ -146,8 +146,13 @@ def clip_to_head(layout: Layout, cut: StreamCut) -> tuple[StreamCut, tuple[Segme
     segment without a record, not read to its end, is lost from its offset by an unknown number:
     its range is empty. Readers raise TruncatedData once if anything was lost, and go on.
     """
-    lineage = Lineage(layout)
+    lineage = layout.lineage
     return _clip(lineage, locate(lineage, _bound(layout, cut)))
+
+
+def has_lost(layout: Layout, cut: StreamCut) -> bool:
+    """Tell whether events after a cut are gone, or may be: of a segment that is forgotten."""
+    return bool(clip_to_head(layout, cut)[1])
 
 
 def from_head(lineage: Lineage, cut: StreamCut) -> Place:
@@ -172,7 +177,7 @@ def next_cut(layout: Layout, cut: StreamCut, approx_events: int) -> StreamCut:
     """
     if approx_events < 1:
         raise InvalidInput(f"approx_events must be at least 1, got {approx_events}.")
-    lineage = Lineage(layout)
+    lineage = layout.lineage
     frontier = Frontier(lineage, from_head(lineage, cut))
     part = max(1, approx_events // len(frontier.at))
     finished = [s for s in map(lineage.find, list(frontier.at)) if frontier.is_finished(s)]
@@ -226,7 +231,7 @@ def _clip(lineage: Lineage, here: Place) -> tuple[StreamCut, tuple[SegmentRange,
 
 
 def _pair(layout: Layout, a: StreamCut, b: StreamCut) -> tuple[Lineage, Place, Place]:
-    lineage = Lineage(layout)
+    lineage = layout.lineage
     start, end = locate(lineage, _bound(layout, a)), locate(lineage, _bound(layout, b))
     if start.forgotten:
         start = from_head(lineage, start.cut)

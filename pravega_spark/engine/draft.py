@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from pravega_spark.engine.actions import Add, Body
 from pravega_spark.engine.chunk import StagedChunk
+from pravega_spark.engine.epochs import Lineage
 from pravega_spark.engine.files import OFFSET_COLUMN, SEGMENT_COLUMN
 from pravega_spark.engine.records import (
     EPOCH_PREFIX,
@@ -65,6 +66,11 @@ class Draft:
     def truncated_by(self) -> str:
         """Who moved the head last and when."""
         return self._view.truncated_by
+
+    @property
+    def lineage(self) -> Lineage:
+        """Which segment follows which, as of the changes so far."""
+        return Lineage(self)
 
     def epoch(self, number: int) -> Epoch:
         """Return a kept epoch, or one of this commit."""

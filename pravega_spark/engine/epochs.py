@@ -80,25 +80,36 @@ class Layout(Protocol):
     def has_segment(self, segment_id: int, /) -> bool:
         """Tell whether the segment has a record: some kept epoch names it."""
 
+    @property
+    def lineage(self) -> Lineage:
+        """Which segment follows which: one for all questions about a layout that stays as it is."""
+
 
 class Lineage:
-    """Which segment follows which in one layout; remembers the look-ups of one operation."""
+    """Which segment follows which in one layout; remembers what it has looked up.
 
-    __slots__ = ("_index", "layout")
+    ``places`` are the cuts that were proved to be places of the layout, for ``places.locate``.
+    """
+
+    __slots__ = ("_index", "layout", "places")
 
     def __init__(self, layout: Layout) -> None:
         """Look at ``layout``, which does not change."""
         self.layout = layout
+        self.places: dict[StreamCut, object] = {}
         self._index: dict[int, dict[int, Segment]] = {}
 
     def find(self, segment_id: int) -> Segment:
         """Return the segment with its key range; raise NoSuchSegment if no kept epoch names it."""
+        active = self.layout.active.number
+        segment = self._of_epoch(active).get(segment_id)
+        if segment is not None:
+            return segment
         created = max(segment_epoch(segment_id), self.layout.oldest_epoch)
-        if created <= self.layout.active.number:
-            for number in (self.layout.active.number, created):
-                segment = self._of_epoch(number).get(segment_id)
-                if segment is not None:
-                    return segment
+        if created <= active:
+            segment = self._of_epoch(created).get(segment_id)
+            if segment is not None:
+                return segment
         raise NoSuchSegment(
             f"stream {self.layout.stream} has no segment {segment_text(segment_id)} in the epochs "
             f"{self.layout.oldest_epoch} to {self.layout.active.number}."
@@ -307,7 +318,7 @@ def segments_at(layout: Layout, time_ms: int) -> tuple[Segment, ...]:
     """
     if time_ms > 0:
         return epoch_at(layout, time_ms).segments
-    lineage = Lineage(layout)
+    lineage = layout.lineage
     return tuple(
         sorted((lineage.find(s) for s, mark in layout.head if mark != NOT_REACHED), key=_low)
     )
@@ -319,12 +330,12 @@ def successors(layout: Layout, segment_id: int) -> tuple[tuple[Segment, tuple[Se
     Empty while the segment is open, and at the end of a sealed stream. (Pravega's
     getSegmentsImmediatelyFollowing.) Raises NoSuchSegment.
     """
-    lineage = Lineage(layout)
+    lineage = layout.lineage
     found = lineage.successors(lineage.find(segment_id))
     return tuple((segment, lineage.predecessors(segment)) for segment in found)
 
 
 def predecessors(layout: Layout, segment_id: int) -> tuple[Segment, ...]:
     """Return the segments that a segment goes on from; empty in the oldest kept epoch."""
-    lineage = Lineage(layout)
+    lineage = layout.lineage
     return lineage.predecessors(lineage.find(segment_id))

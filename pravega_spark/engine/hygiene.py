@@ -25,6 +25,7 @@ from pravega_spark.engine.log import Log
 from pravega_spark.engine.logreader import LogReader
 from pravega_spark.engine.snapshot import Snapshot, first_snapshot
 from pravega_spark.engine.statefile import encode_state, state_key
+from pravega_spark.errors import CorruptLog
 
 logger = logging.getLogger(__name__)
 
@@ -38,17 +39,20 @@ def in_background(log: Log, version: int) -> Future[None] | None:
         worker = ThreadPoolExecutor(1, thread_name_prefix="pravega-log-hygiene")
         _workers[os.getpid()] = worker
     try:
-        return worker.submit(_maintain_quietly, log.reader, version)
+        return worker.submit(_maintain_quietly, log, version)
     except RuntimeError:
         # The interpreter is shutting down, or has no thread left: the commit stands all the same.
         logger.warning("hygiene of %s at version %d was left out", log.reader.where, version)
         return None
 
 
-def _maintain_quietly(reader: LogReader, version: int) -> None:
+def _maintain_quietly(log: Log, version: int) -> None:
+    reader = log.reader
     try:
         maintain(reader, version)
-    except Exception:
+    except Exception as error:
+        if isinstance(error, CorruptLog):
+            log.forget()  # an object store emptied under an open writer is found here
         # Hygiene costs time when it is missing, never data: the next one catches up.
         logger.warning("hygiene of %s at version %d failed", reader.where, version, exc_info=True)
 

@@ -30,7 +30,8 @@ from pravega_spark.engine.logreader import LogReader
 from pravega_spark.engine.resolve import create
 from pravega_spark.engine.runtime import SYSTEM, ProcessGuard, Runtime
 from pravega_spark.engine.snapshot import Snapshot, first_snapshot, guard
-from pravega_spark.engine.store import Store
+from pravega_spark.engine.store import Store, ensure_probed
+from pravega_spark.engine.store.root import Root, check_same, is_same, look
 from pravega_spark.errors import (
     CommitUnknown,
     CorruptLog,
@@ -87,6 +88,8 @@ class Log:
         self.clock = HostClock(store, runtime)
         self._guard = ProcessGuard(f"the log of {path}")
         self._lock = threading.RLock()
+        self._root: Root | None = None
+        """The root as it was found when the log was opened."""
         self._snapshot: Snapshot | None = None
         self._files: FileIndex | None = None
         self._files_limit = RECENT_FILES
@@ -113,6 +116,20 @@ class Log:
             if settle:
                 self._settle()
             return self._snapshot
+
+    def check_root(self) -> None:
+        """Raise RootChanged if the root is another one than when the log was opened here."""
+        check_same(self.store, self._root)
+
+    @property
+    def is_of_root(self) -> bool:
+        """Whether the root is still the one of which the log was opened."""
+        return is_same(self.store, self._root)
+
+    def forget(self) -> None:
+        """Open the log anew at its next use: something is wrong with what is stored of it."""
+        with self._lock:
+            self._snapshot, self._files = None, None
 
     def has_news(self) -> bool:
         """Tell by one call whether the log has gone on behind the snapshot that is known here."""
@@ -154,11 +171,13 @@ class Log:
         Whether it was is looked up after reading, however long the process was stopped before.
         A gap may be the work of clean-up at this moment, so a log with one is opened twice.
         """
+        self.check_root()
         gaps = 0
         while True:
             asked = self._clocks()
             base, opened = self._snapshot, False
             if base is None:
+                self._root = look(self.store)
                 found = self.reader.open()
                 if found is None:
                     return
@@ -263,6 +282,8 @@ class Log:
         with self._lock:
             if self._snapshot is None or self._stale():
                 self._catch_up()
+            if self._root is not None and not self._root.is_proved:
+                ensure_probed(self.store, now_ms=self.runtime.now_ms())
             for attempt in range(COMMIT_ATTEMPTS):
                 known, body, value = self._decide(decide)
                 if body is None:
@@ -306,6 +327,7 @@ class Log:
         data = body.encode(token, timestamp_ms, clock_ms)
         sent = self._clocks()
         crash_point("commit.before")
+        self.check_root()
         landed = self._put(version, token, data)
         if landed and known is not None and self._stale() and self._gone(known):
             raise CommitUnknown(
@@ -334,6 +356,7 @@ class Log:
             data,
             is_ours=is_ours,
             unknown=lambda: self._unknown(version),
+            after=self.reader.key(version - 1) if version > 0 else None,
         )
 
     def _unknown(self, version: int) -> CommitUnknown:

@@ -157,7 +157,11 @@ class LogReader:
         """Raise CorruptLog if there are commits although version 0 is missing."""
         versions = [state_version(entry.key) for entry in self.store.list(self.folder)]
         if max(versions, default=-1) >= 0 and not self.has(0):
-            raise self.missing(0, max(versions))
+            raise CorruptLog(
+                f"{self.where}: the log has no beginning: version 0 is missing although version "
+                f"{max(versions)} exists. The storage was emptied under an open writer, or copied "
+                "in part; restore it from a copy."
+            )
 
     def _open_slowly(self, first: Commit, below: int | None) -> tuple[Snapshot, int]:
         """Open without the hint: the newest sound state file, else a checkpoint, else all."""

@@ -29,6 +29,8 @@ from pravega_spark.model import (
 )
 
 _ADVICE = "take cuts from readers or `tail()`."
+_REMEMBERED = 8
+"""So many cuts of one version are proved once: one operation asks for few of them, and often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +89,20 @@ def locate(lineage: Lineage, cut: StreamCut) -> Place:
 
     Segments that have no record any more are below the head: the keys that the others leave
     over go on at the start of the oldest kept epoch, and what waited for them waits no longer.
-    Raises InvalidStreamCut, with the reason, if the cut is not a place of this stream.
+    Raises InvalidStreamCut, with the reason, if the cut is not a place of this stream. A cut that
+    was located before is found again in the lineage.
     """
+    known = lineage.places.get(cut)
+    if isinstance(known, Place):
+        return known
+    place = _proved(lineage, cut)
+    if len(lineage.places) >= _REMEMBERED:
+        lineage.places.clear()
+    lineage.places[cut] = place
+    return place
+
+
+def _proved(lineage: Lineage, cut: StreamCut) -> Place:
     layout = lineage.layout
     if (cut.stream, cut.life) != (layout.stream, layout.life):
         raise InvalidStreamCut(
@@ -154,37 +168,40 @@ def _sweep(
         here = [s for s in here if s.key_range.high > low]
         while waiting and waiting[-1].key_range.low == low:
             here.append(waiting.pop())
-        yield from _cells(lineage, cut, KeyRange(low, high), {s: marks[s] for s in here}, forgetful)
+        future = [s for s in here if marks[s] == NOT_REACHED]
+        reached = [s for s in here if marks[s] != NOT_REACHED]
+        if reached:
+            latest = _latest(cut, reached, future, marks)
+            yield _cell(lineage, low, high, latest, marks[latest])
+        else:
+            yield from _unreached(lineage, cut, KeyRange(low, high), future, forgetful)
 
 
-def _cells(
-    lineage: Lineage,
-    cut: StreamCut,
-    keys: KeyRange,
-    marks: dict[Segment, int],
-    forgetful: bool,
+def _latest(
+    cut: StreamCut, reached: list[Segment], future: list[Segment], marks: dict[Segment, int]
+) -> Segment:
+    """Return the segment in which the cut is, of those that share keys and are reached."""
+    latest = max(reached, key=lambda s: s.epoch) if len(reached) > 1 else reached[0]
+    for segment in reached:
+        if segment is not latest and marks[segment] != END:
+            to_read = "both to be read" if marks[latest] != END else "which is marked as read"
+            raise _invalid(cut, f"names segment {segment} and its successor {latest}, {to_read}")
+    for segment in future:
+        if segment.epoch < latest.epoch:
+            raise _invalid(
+                cut, f"names segment {segment} as future and its successor {latest} as reached"
+            )
+    return latest
+
+
+def _unreached(
+    lineage: Lineage, cut: StreamCut, keys: KeyRange, future: list[Segment], forgetful: bool
 ) -> Iterator[Cell]:
-    """Decide where the cut is on keys that the same segments of it cover."""
-    future = [s for s, mark in marks.items() if mark == NOT_REACHED]
-    reached = sorted((s for s in marks if marks[s] != NOT_REACHED), key=lambda s: s.epoch)
-    if reached:
-        latest = reached[-1]
-        for segment in reached[:-1]:
-            if marks[segment] != END:
-                to_read = "both to be read" if marks[latest] != END else "which is marked as read"
-                raise _invalid(
-                    cut, f"names segment {segment} and its successor {latest}, {to_read}"
-                )
-        for segment in future:
-            if segment.epoch < latest.epoch:
-                raise _invalid(
-                    cut, f"names segment {segment} as future and its successor {latest} as reached"
-                )
-        yield _cell(lineage, keys, latest, marks[latest])
-    elif forgetful:
+    """Decide where the cut is on keys that no reached segment of it covers."""
+    if forgetful:
         # A future segment cannot tell whether what was here ended or is forgotten.
         for segment in overlapping(lineage.layout.epoch(lineage.layout.oldest_epoch), keys):
-            yield _cell(lineage, keys, segment, 0)
+            yield _cell(lineage, keys.low, keys.high, segment, 0)
     elif future:
         # Pravega's own form of a pending merge names the future segment alone.
         first = min(future, key=lambda s: s.epoch)
@@ -192,13 +209,13 @@ def _cells(
         if not before:
             raise _invalid(cut, f"names segment {first} as future, but it has no predecessor")
         for segment in before:
-            yield _cell(lineage, keys, segment, END)
+            yield _cell(lineage, keys.low, keys.high, segment, END)
     else:
         raise _invalid(cut, f"leaves out the keys [{keys.low}, {keys.high})")
 
 
-def _cell(lineage: Lineage, keys: KeyRange, segment: Segment, mark: int) -> Cell:
-    low, high = max(keys.low, segment.key_range.low), min(keys.high, segment.key_range.high)
+def _cell(lineage: Lineage, low: float, high: float, segment: Segment, mark: int) -> Cell:
+    low, high = max(low, segment.key_range.low), min(high, segment.key_range.high)
     if mark == END:
         return Cell(low, high, segment, lineage.end(segment), True, lineage.until(segment))
     return Cell(low, high, segment, mark, False, segment.epoch)

@@ -53,7 +53,7 @@ def step(
     limit below 1 or ``max_bytes`` without ``events_within``.
     """
     _check_limits(max_events, max_bytes, events_within)
-    lineage = Lineage(layout)
+    lineage = layout.lineage
     here, there = from_head(lineage, cut), locate(lineage, resolve(layout, target))
     frontier, advance = _begin(lineage, here, there)
     ranges = _backlog(lineage, frontier, there)
@@ -74,7 +74,7 @@ def within(layout: Layout, cut: StreamCut, target: StreamCut, read: Mapping[int,
     ``read`` holds the offset up to which each of its segments was read; another is where the
     round begins. A step from there to the same target reads the rest.
     """
-    lineage = Lineage(layout)
+    lineage = layout.lineage
     frontier, advance = _begin(
         lineage, from_head(lineage, cut), locate(lineage, resolve(layout, target))
     )
@@ -97,7 +97,7 @@ def cut_at(
     clipped to what the segment has, to ``start`` and to the head. To look at a late time, start
     at the cut of its epoch (``cut_of_epoch``) instead of walking all epochs from the head.
     """
-    lineage = Lineage(layout)
+    lineage = layout.lineage
     frontier = Frontier(lineage, locate(lineage, clip_to_head(layout, start)[0]))
 
     def begin(segment_id: int, end: int, least: int) -> int:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pravega_spark.engine.chunk import ChunkRef, StagedChunk, stage
 from pravega_spark.engine.chunk_reading import read
-from pravega_spark.engine.epochs import Layout, Lineage, overlapping
+from pravega_spark.engine.epochs import Layout, overlapping
 from pravega_spark.engine.routing import Router, split
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.model import Segment
@@ -29,7 +29,7 @@ def targets(layout: Layout, segment_id: int) -> tuple[Segment, ...]:
     """
     if not layout.has_segment(segment_id):
         return ()
-    return overlapping(layout.active, Lineage(layout).find(segment_id).key_range)
+    return overlapping(layout.active, layout.lineage.find(segment_id).key_range)
 
 
 def reroute(

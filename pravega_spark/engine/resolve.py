@@ -24,10 +24,12 @@ def create(
     *,
     is_ours: Callable[[bytes], bool],
     unknown: Callable[[], CommitUnknown],
+    after: str | None = None,
 ) -> bool:
     """Create the object; True if it holds ``data``, durably, False if it is another's.
 
-    Raises what ``unknown`` returns when nobody can tell for COMMIT_DEADLINE_SECONDS, and
+    ``after`` is the object that this one follows, as for ``put_if_absent``. Raises what
+    ``unknown`` returns when nobody can tell for COMMIT_DEADLINE_SECONDS, and
     StoreError if the storage refused before anything was in doubt.
     """
     folder = key[: key.rindex("/")]
@@ -35,7 +37,7 @@ def create(
     pause, in_doubt = 0.005, False
     while True:
         try:
-            if store.put_if_absent(key, data) is Put.CREATED:
+            if store.put_if_absent(key, data, after=after) is Put.CREATED:
                 crash_point("commit.applied")
                 return True
             in_doubt = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timezone
 from functools import cached_property
 from typing import TypeVar
@@ -15,7 +15,7 @@ from pravega_spark.engine.chunk import ChunkRef
 from pravega_spark.engine.epochs import Lineage
 from pravega_spark.engine.files import OFFSET_COLUMN, SEGMENT_COLUMN
 from pravega_spark.engine.log import Committed, Log, Proposal
-from pravega_spark.engine.places import locate
+from pravega_spark.engine.places import Place, locate
 from pravega_spark.engine.records import (
     EPOCH_PREFIX,
     OUTCOME_PREFIX,
@@ -55,7 +55,14 @@ from pravega_spark.errors import (
     StaleIdentity,
     TruncatedData,
 )
-from pravega_spark.model import END, Epoch, SegmentRange, StreamCut, segment_text
+from pravega_spark.model import (
+    END,
+    Epoch,
+    SegmentRange,
+    StreamCut,
+    segment_epoch,
+    segment_text,
+)
 from pravega_spark.names import split_stream
 
 EVENT_COLUMNS: Mapping[str, str] = {
@@ -66,6 +73,10 @@ EVENT_COLUMNS: Mapping[str, str] = {
     "timestamp": "timestamp",
     "event": "binary",
 }
+
+
+Sizes = dict[tuple[int, int], int]
+"""Bytes of segments before offsets."""
 
 
 def events_path(name: str) -> str:
@@ -87,6 +98,7 @@ class StreamView:
             raise CorruptLog(f"version {snapshot.version} of the log holds no {STREAM_DOMAIN}.")
         self.snapshot = snapshot
         self.record: StreamRecord = decode_stream(text)
+        self._segments = dict[int, SegmentRecord]()
 
     @property
     def stream(self) -> str:
@@ -134,6 +146,12 @@ class StreamView:
 
     def segment(self, segment_id: int) -> SegmentRecord:
         """Return a segment's record; raise NoSuchSegment if there is none."""
+        known = self._segments.get(segment_id)
+        if known is None:
+            known = self._segments[segment_id] = self._decoded(segment_id)
+        return known
+
+    def _decoded(self, segment_id: int) -> SegmentRecord:
         text = self.snapshot.domains.get(f"{SEGMENT_PREFIX}{segment_id}")
         if text is None:
             raise NoSuchSegment(
@@ -190,10 +208,10 @@ class StreamView:
         ids = (int(n.removeprefix(SEGMENT_PREFIX)) for n in self.snapshot.names(SEGMENT_PREFIX))
         return self.record.gone_bytes + sum(self.segment(s).size_bytes for s in ids)
 
-    def sized(self, cut: StreamCut, bytes_at: Callable[[int, int], int]) -> SizedCut:
-        """Return a cut of this version with its bytes, but for what was truncated.
+    def sized(self, cut: StreamCut, bytes_at: Callable[[int, int], int | None]) -> SizedCut:
+        """Return a cut of this version with its bytes, except those below the head.
 
-        ``bytes_at`` is as for :func:`cuts.distance_bytes`.
+        ``bytes_at`` is as for :func:`cuts.distance_bytes`; None leaves a segment out.
         """
         sizes = dict[int, int]()
         for segment_id, offset in cut:
@@ -202,19 +220,29 @@ class StreamView:
                 if offset == record.next_offset:
                     sizes[segment_id] = record.size_bytes
                 elif not self.is_truncated(segment_id, offset):
-                    sizes[segment_id] = bytes_at(segment_id, offset)
+                    size = bytes_at(segment_id, offset)
+                    if size is not None:
+                        sizes[segment_id] = size
         return SizedCut(cut.positions, sizes)
+
+    @cached_property
+    def lineage(self) -> Lineage:
+        """Which segment follows which."""
+        return Lineage(self)
 
     @cached_property
     def head(self) -> StreamCut:
         """The first place that can be read."""
         return StreamCut(self.stream, self.life, self.record.head)
 
+    @cached_property
+    def head_place(self) -> Place:
+        """The head, laid over the key space."""
+        return locate(self.lineage, self.head)
+
     def head_offsets(self, segment_ids: Iterable[int]) -> dict[int, int]:
         """Return the first offset of each segment that can be read; its end where none can."""
-        lineage = Lineage(self)
-        head = locate(lineage, self.head)
-        marks = {s: head.of(lineage.find(s)) for s in segment_ids}
+        marks = {s: self.head_place.of(self.lineage.find(s)) for s in segment_ids}
         return {
             s: self.segment(s).next_offset if mark == END else max(0, mark)
             for s, mark in marks.items()
@@ -229,11 +257,13 @@ class StreamView:
         return self.segment(segment_id).next_offset if mark == END else max(0, mark)
 
     def is_truncated(self, segment_id: int, offset: int) -> bool:
-        """Tell whether an offset of a segment lies below the head."""
+        """Tell whether an offset of a segment lies below the head.
+
+        A segment that is forgotten does; one that this version does not know yet does not.
+        """
         if not self.has_segment(segment_id):
-            return True
-        lineage = Lineage(self)
-        mark = locate(lineage, self.head).of(lineage.find(segment_id))
+            return segment_epoch(segment_id) < self.oldest_epoch
+        mark = self.head_place.of(self.lineage.find(segment_id))
         return mark == END or offset < mark
 
     @property
@@ -288,6 +318,7 @@ class Stream:
         self.runtime = runtime
         self.log = Log(store, self.path, runtime)
         self.log.maintain = hygiene.in_background
+        self._view: StreamView | None = None
 
     def now_ms(self) -> int:
         """Return the time for what is committed now, in ms since 1970."""
@@ -308,11 +339,21 @@ class Stream:
             snapshot = self.log.refresh(settle=True)
         if snapshot is None:
             raise self.absent()
-        view = StreamView(snapshot)
+        view = self.view_of(snapshot)
         view.check_exists()
         if life is not None:
             view.check_life(life)
         return view
+
+    def view_of(self, snapshot: Snapshot) -> StreamView:
+        """Return the view of a snapshot: one for all who ask for the newest snapshot.
+
+        What a commit needs to know can so be worked out before the log is held for it.
+        """
+        known = self._view
+        if known is None or known.snapshot is not snapshot:
+            known = self._view = StreamView(snapshot)
+        return known
 
     def absent(self) -> NoSuchStream:
         """Return the error that a stream without a log raises."""
@@ -335,7 +376,7 @@ class Stream:
         def decide_on(snapshot: Snapshot | None) -> Proposal[_Value]:
             if snapshot is None:
                 raise self.absent()
-            view = StreamView(snapshot)
+            view = self.view_of(snapshot)
             view.check_life(life)
             return decide(view)
 
@@ -344,12 +385,19 @@ class Stream:
     def chunks(self, rng: SegmentRange) -> list[ChunkRef]:
         """Return the chunks that cover exactly the range, in offset order.
 
-        Raises TruncatedData for a range that begins below the head, DataLoss for events that the
-        log does not have, StaleIdentity or NoSuchStream for a life that ended.
+        Raises TruncatedData for a range that begins below the head as it is known here, even if a
+        chunk still holds it; DataLoss for events that the log does not have, StaleIdentity or
+        NoSuchStream for a life that ended.
         """
         if rng.start >= rng.end:
             return []
-        self.view(refresh=False)
+        view = self.view(refresh=False)
+        if view.life == rng.life and view.is_truncated(rng.segment_id, rng.start):
+            raise _truncated(view, rng)
+        return self._resolved(rng)
+
+    def _resolved(self, rng: SegmentRange) -> list[ChunkRef]:
+        """Do what :meth:`chunks` does, below the head as well while chunks are left there."""
         refs, at = self._covering(rng)
         return refs if at >= rng.end else self._look_again(rng)
 
@@ -372,25 +420,40 @@ class Stream:
         if at >= rng.end:
             return refs
         if view.is_truncated(rng.segment_id, at):
-            raise TruncatedData(
-                f"{rng} was truncated{view.truncated_by} up to the head {view.head}; go on at the "
-                "head."
-            )
+            raise _truncated(view, rng)
         raise DataLoss(
             f"{rng} cannot be read: the log of version {view.version} has no chunk with offset "
             f"{at}; the segment's next offset is {view.segment(rng.segment_id).next_offset}."
         )
 
     def bytes_at(self, segment_id: int, offset: int, view: StreamView | None = None) -> int:
-        """Return the cumulative bytes of the segment's events before ``offset``, exactly."""
-        view = view or self.view(refresh=False)
+        """Return the cumulative bytes of the segment's events before ``offset``, exactly.
+
+        Below the head as well, while a chunk is left that tells; else raises TruncatedData.
+        """
+        found = self._bytes_or_chunk(segment_id, offset, view or self.view(refresh=False))
+        return found if isinstance(found, int) else self._bytes_inside(found, offset)
+
+    def bytes_of(self, places: Collection[tuple[int, int]], view: StreamView) -> Sizes:
+        """Do what :meth:`bytes_at` does for many segments; several chunks are read at once."""
+        found = {place: self._bytes_or_chunk(*place, view) for place in places}
+        inside = [(place, ref) for place, ref in found.items() if isinstance(ref, ChunkRef)]
+        sizes = self.runtime.each(lambda item: self._bytes_inside(item[1], item[0][1]), inside)
+        told = {place: size for place, size in found.items() if isinstance(size, int)}
+        return told | {place: size for (place, _), size in zip(inside, sizes, strict=True)}
+
+    def _bytes_or_chunk(self, segment_id: int, offset: int, view: StreamView) -> int | ChunkRef:
+        """Return the bytes before an offset if the log tells them, or the chunk that does."""
         record = view.segment(segment_id)
         if offset <= 0:
             return 0
         if offset >= record.next_offset:
             return record.size_bytes
         rng = SegmentRange(self.name, view.life, segment_id, offset, offset + 1)
-        (ref,) = self.chunks(rng)
+        (ref,) = self._resolved(rng)
+        return ref.base_bytes if ref.base_offset == offset else ref
+
+    def _bytes_inside(self, ref: ChunkRef, offset: int) -> int:
         return chunk_reading.bytes_before(self.store, self.path, ref, offset)
 
     def offset_after(self, rng: SegmentRange, size_bytes: int) -> tuple[int, int]:
@@ -405,6 +468,12 @@ class Stream:
                 if offset < rng.end:
                     return offset, ref.base_bytes + size
         return rng.end, self.bytes_at(rng.segment_id, rng.end)
+
+
+def _truncated(view: StreamView, rng: SegmentRange) -> TruncatedData:
+    return TruncatedData(
+        f"{rng} was truncated{view.truncated_by} up to the head {view.head}; go on at the head."
+    )
 
 
 def chunk_ref(add: Add) -> ChunkRef:
@@ -439,7 +508,7 @@ class _OpenStreams:
         key = (store.url, name)
         with self._lock:
             stream = self._streams.get(key)
-            if stream is None or stream.store is not store:
+            if stream is None or stream.store is not store or not stream.log.is_of_root:
                 if len(self._streams) >= _OPEN_LIMIT:
                     self._streams.pop(next(iter(self._streams)))
                 stream = self._streams[key] = Stream(store, name)

@@ -173,13 +173,15 @@ def _sizes(view: StreamView, head: StreamCut, bytes_at: BytesAt) -> Mapping[int,
 
 def _goal(view: StreamView, cut: StreamCut | str) -> StreamCut:
     """Return the head that is asked for; raise unless it may be one."""
-    goal = cuts.canonical(view, cuts.resolve(view, cut))
+    given = cuts.resolve(view, cut)
+    goal = cuts.canonical(view, given)
     if goal == view.head:
         return goal
     view.check_not_sealing("truncated")
-    if cuts.compare(view, goal, view.head) is not Order.EQUAL_OR_AFTER:
+    is_after = cuts.compare(view, goal, view.head) is Order.EQUAL_OR_AFTER
+    if not is_after or cuts.has_lost(view, given):
         raise InvalidStreamCut(
-            f"stream {view.stream} cannot be truncated at {goal}: that is behind the head, "
+            f"stream {view.stream} cannot be truncated at {given}: that is behind the head, "
             f"{view.head}, at least in part, and the head never moves back."
         )
     return goal

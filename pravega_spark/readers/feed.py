@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import immutables
 
-from pravega_spark.engine.epochs import Lineage
-from pravega_spark.engine.places import Place, locate
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.errors import (
     NoSuchStream,
@@ -17,9 +16,9 @@ from pravega_spark.errors import (
     StaleIdentity,
     TruncatedData,
 )
-from pravega_spark.model import END, SegmentRange
-from pravega_spark.readers import progress
+from pravega_spark.model import SegmentRange
 from pravega_spark.readers.buffer import Buffer
+from pravega_spark.readers.progress import Stops
 from pravega_spark.readers.state import GroupState, Key, Owned
 
 
@@ -31,6 +30,14 @@ def view_of(stream: Stream, life: int) -> StreamView | None:
     except (NoSuchStream, StaleIdentity):
         return None
     return view
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A stream as it was in a look for events, and where the group stops in it."""
+
+    view: StreamView
+    stops: Stops
 
 
 class Feed:
@@ -49,32 +56,34 @@ class Feed:
         self.met: PravegaSparkError | None = None
         self.before_last: tuple[Key, int] | None = None
         """Where the last event that was taken began: a segment and its offset."""
-        self._views: dict[str, StreamView | None] = {}
-        self._heads: dict[str, tuple[object, Place]] = {}
-        self._buffers: dict[Key, Buffer] = {}
-        self._queue: deque[Key] = deque()
+        self._looks: dict[str, _Look | None] = {}
+        self._idle: tuple[object, ...] | None = None
+        """What was held, and of which views, when a look found nothing to do."""
+        self._ended: tuple[object, object, frozenset[Key]] | None = None
+        """What was held, the looks, and which segments had ended by them."""
+        self._buffers: OrderedDict[Key, Buffer] = OrderedDict()
+        """In the order of their turns."""
 
     def take(self, take: Callable[[Buffer], Any]) -> Any:
         """Return what the segment has whose turn it is, or the next one that has any; or None.
 
         Who takes something says by :meth:`advance` how far that goes.
         """
-        while self._queue:
-            key = self._queue[0]
-            buffer = self._buffers[key]
+        while self._buffers:
+            key, buffer = next(iter(self._buffers.items()))
             try:
                 found = take(buffer)
             except (TruncatedData, NoSuchStream, StaleIdentity) as error:
                 self.below.add(key.stream)
                 self.met = error
-                self._drop(key)
+                del self._buffers[key]
                 return None
             if found is None:
-                self._drop(key)
+                del self._buffers[key]
             else:
                 self.before_last = key, self.held[key]
                 if buffer.is_between:
-                    self._queue.rotate(-1)
+                    self._buffers.move_to_end(key)
                 return found
         return None
 
@@ -83,47 +92,36 @@ class Feed:
         assert self.before_last is not None
         self.held = self.held.set(self.before_last[0], offset)
 
-    def _drop(self, key: Key) -> None:
-        self._buffers.pop(key, None)
-        if key in self._queue:
-            self._queue.remove(key)
-
     def fill(self) -> bool:
         """Look what the segments have by now; tell whether there is something to do with it."""
-        self._views = {}
+        wanted = sorted({key.stream for key in self.held if key not in self._buffers})
+        looks = {stream: self._look(stream) for stream in wanted}
+        seen = self.held, *(look and look.view for look in looks.values())
+        if seen == self._idle and not self._buffers:
+            return False  # as before: what is idle costs nothing for each of its segments
+        self._looks, self._idle = looks, None
         for key, offset in sorted(self.held.items()):
             if key in self._buffers:
                 continue
-            view = self._view(key.stream)
-            if view is None or self._is_below(view, key, offset):
+            look = looks[key.stream]
+            if look is None or look.view.is_truncated(key.segment_id, offset):
                 self.below.add(key.stream)
                 return True
-            end = view.segment(key.segment_id).next_offset
-            stop = progress.stop_of(self._state(), view, key)
+            end = look.view.segment(key.segment_id).next_offset
+            stop = look.stops.of(key.segment_id)
             end = end if stop is None else min(end, stop)
             if end > offset:
-                rng = SegmentRange(key.stream, view.life, key.segment_id, offset, end)
+                rng = SegmentRange(key.stream, look.view.life, key.segment_id, offset, end)
                 self._buffers[key] = Buffer(self._streams(key.stream), rng)
-                self._queue.append(key)
-        return bool(self._queue)
+        if not self._buffers:
+            self._idle = seen
+        return bool(self._buffers)
 
-    def _view(self, stream: str) -> StreamView | None:
-        """Return the stream as it is in this look for events; None if it was deleted."""
-        if stream not in self._views:
-            life = self._state().lives[stream]
-            self._views[stream] = view_of(self._streams(stream), life)
-        return self._views[stream]
-
-    def _is_below(self, view: StreamView, key: Key, offset: int) -> bool:
-        """Tell whether the head has passed the offset; a chunk may still hold what it passed."""
-        if not view.has_segment(key.segment_id):
-            return True
-        known = self._heads.get(key.stream)
-        if known is None or known[0] is not view.record.head:
-            known = (view.record.head, locate(Lineage(view), view.head))
-            self._heads[key.stream] = known
-        mark = known[1].of(Lineage(view).find(key.segment_id))
-        return mark == END or offset < mark
+    def _look(self, stream: str) -> _Look | None:
+        """Return the stream as it is now; None if it was deleted."""
+        state = self._state()
+        view = view_of(self._streams(stream), state.lives[stream])
+        return None if view is None else _Look(view, Stops(state, view))
 
     def unread(self) -> dict[Key, int]:
         """Return how many events are left in segments, as far as the last look at each tells."""
@@ -131,16 +129,21 @@ class Feed:
 
     def ended(self) -> frozenset[Key]:
         """Return the segments that were read to their ends, as far as the last look tells."""
-        return frozenset(key for key, offset in self.held.items() if self._has_ended(key, offset))
+        known = self._ended
+        if known is None or known[0] is not self.held or known[1] is not self._looks:
+            held = self.held.items()
+            found = frozenset(key for key, offset in held if self._has_ended(key, offset))
+            known = self._ended = self.held, self._looks, found
+        return known[2]
 
     def _has_ended(self, key: Key, offset: int) -> bool:
-        view = self._views.get(key.stream)
-        if view is None or not view.has_segment(key.segment_id):
+        look = self._looks.get(key.stream)
+        if look is None or not look.view.has_segment(key.segment_id):
             return False
-        stop = progress.stop_of(self._state(), view, key)
+        stop = look.stops.of(key.segment_id)
         if stop is not None:
             return offset >= stop
-        record = view.segment(key.segment_id)
+        record = look.view.segment(key.segment_id)
         return record.is_sealed and offset >= record.next_offset
 
     def adopt(self, owned: Mapping[Key, Owned]) -> frozenset[Key]:
@@ -157,7 +160,7 @@ class Feed:
             numbers[key] = mine.number
         for key in list(self._buffers):
             if held.get(key) != self.held.get(key) or numbers.get(key) != self.numbers.get(key):
-                self._drop(key)
+                del self._buffers[key]
         self.held, self.numbers = immutables.Map(held), numbers
         self.below, self.met = set(), None
         return frozenset(moved)

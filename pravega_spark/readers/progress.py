@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pravega_spark.engine import cuts
-from pravega_spark.engine.epochs import Layout, Lineage
+from pravega_spark.engine.epochs import Layout
 from pravega_spark.engine.places import Frontier, Place, locate
 from pravega_spark.errors import InvalidStreamCut, TruncatedData
 from pravega_spark.model import END, NOT_REACHED, Segment, SegmentRange, StreamCut
@@ -48,7 +48,7 @@ def begin(
     )
     for stream, span in configuration.streams.items():
         layout = layouts[stream]
-        lineage = Lineage(layout)
+        lineage = layout.lineage
         start, end = _bounds(layout, Span((starts or {}).get(stream, span.start), span.end))
         if end is not None:
             state = replace(state, ends={**state.ends, stream: end})
@@ -59,7 +59,7 @@ def begin(
 
 
 def _bounds(layout: Layout, span: Span) -> tuple[Place, StreamCut | None]:
-    lineage = Lineage(layout)
+    lineage = layout.lineage
     start = locate(lineage, cuts.resolve(layout, span.start))
     if start.forgotten:
         raise _truncated(layout, start.cut, cuts.clip_to_head(layout, start.cut)[0])
@@ -87,14 +87,23 @@ def _truncated(layout: Layout, start: StreamCut, clipped: StreamCut) -> Truncate
     )
 
 
-def stop_of(state: GroupState, layout: Layout, key: Key) -> int | None:
-    """Return the offset at which the group's end cut stops in a segment; None: at its end."""
-    end = state.ends.get(key.stream)
-    if end is None or not layout.has_segment(key.segment_id):
-        return None
-    lineage = Lineage(layout)
-    mark = locate(lineage, end).of(lineage.find(key.segment_id))
-    return None if mark == END else max(mark, 0)
+class Stops:
+    """Where a group stops in the segments of a stream: at its end cut, if it has one there."""
+
+    __slots__ = ("_layout", "_limit")
+
+    def __init__(self, state: GroupState, layout: Layout) -> None:
+        """Lay the end cut over the layout, once for all segments."""
+        end = state.ends.get(layout.stream)
+        self._layout = layout
+        self._limit = None if end is None else locate(layout.lineage, end)
+
+    def of(self, segment_id: int) -> int | None:
+        """Return the offset at which the group stops in a segment; None: at the segment's end."""
+        if self._limit is None or not self._layout.has_segment(segment_id):
+            return None
+        mark = self._limit.of(self._layout.lineage.find(segment_id))
+        return None if mark == END else max(mark, 0)
 
 
 def complete(
@@ -115,14 +124,14 @@ def complete(
     }
     if not mine:
         return state
-    lineage = Lineage(layout)
+    lineage = layout.lineage
     place = locate(lineage, state.cut(stream))
     if place.forgotten:
         raise _below(state, layout)
-    ends, frontier = {}, Frontier(lineage, place)
+    ends, frontier, stops = {}, Frontier(lineage, place), Stops(state, layout)
     for key in mine:
         segment = lineage.find(key.segment_id)
-        stop = stop_of(state, layout, key)
+        stop = stops.of(key.segment_id)
         assert stop is not None or lineage.is_sealed(segment), f"{key} has not ended"
         ends[key] = lineage.end(segment) if stop is None else stop
         frontier.at[key.segment_id] = ends[key]
@@ -163,7 +172,7 @@ def move_to(state: GroupState, layout: Layout, cut: StreamCut) -> GroupState:
 
 def _put(state: GroupState, layout: Layout, cut: StreamCut) -> GroupState:
     """Return the state with a stream at a later cut; owners keep segments that it is in."""
-    stream, lineage = layout.stream, Lineage(layout)
+    stream, lineage = layout.stream, layout.lineage
     frontier = Frontier(lineage, locate(lineage, cut))
     kept = {Key(stream, segment_id) for segment_id, mark in cut if mark >= 0}
     gone = {k: o for k, o in state.assigned.items() if k.stream == stream and k not in kept}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from pravega_spark.engine.epochs import Layout, Lineage
+from pravega_spark.engine.epochs import Layout
 from pravega_spark.engine.places import locate
 from pravega_spark.model import SegmentRange
 from pravega_spark.readers import checkpoints, members, progress
@@ -107,7 +107,7 @@ def _move_on(
         if layout is None:
             state = progress.abandon(state, stream)
             continue
-        if stream in seat.below or locate(Lineage(layout), state.cut(stream)).forgotten:
+        if stream in seat.below or locate(layout.lineage, state.cut(stream)).forgotten:
             state = members.record(state, seat.reader, seat.number, seat.held)
             state, found = progress.to_head(state, layout)
             lost += found

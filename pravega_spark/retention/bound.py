@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from pravega_spark.engine import cuts
-from pravega_spark.engine.epochs import Layout, Lineage
+from pravega_spark.engine.epochs import Layout
 from pravega_spark.engine.places import Cell, Frontier, Place, locate, together
 from pravega_spark.model import StreamCut
 
@@ -25,7 +25,7 @@ def lowest(layout: Layout, given: Iterable[StreamCut]) -> StreamCut:
 
     Cuts below the head count as the head. The result is in canonical form.
     """
-    lineage = Lineage(layout)
+    lineage = layout.lineage
     found: Place | None = None
     for cut in given:
         place = locate(lineage, raised(layout, cut))
@@ -38,7 +38,7 @@ def lowest(layout: Layout, given: Iterable[StreamCut]) -> StreamCut:
 
 def highest(layout: Layout, a: StreamCut, b: StreamCut) -> StreamCut:
     """Return the earliest cut that is behind neither of the two, in canonical form."""
-    lineage = Lineage(layout)
+    lineage = layout.lineage
     places = (locate(lineage, raised(layout, cut)) for cut in (a, b))
     frontier = Frontier(lineage, *places)
     frontier.advance()

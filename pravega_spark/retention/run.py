@@ -27,7 +27,6 @@ from pravega_spark.engine.actions import Body
 from pravega_spark.engine.ages import Ages
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.cuts import Order
-from pravega_spark.engine.epochs import Lineage
 from pravega_spark.engine.log import Proposal
 from pravega_spark.engine.places import locate
 from pravega_spark.engine.records import (
@@ -292,7 +291,7 @@ class _Plan:
 
     def _age(self, cut: StreamCut) -> float:
         """Return the age in seconds of the oldest event after a cut."""
-        lineage = Lineage(self._view)
+        lineage = self._view.lineage
         place = locate(lineage, cut)
 
         def is_passed(entry: decision.Entry) -> bool:

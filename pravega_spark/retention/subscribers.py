@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 from pravega_spark.engine import cuts
@@ -17,7 +16,7 @@ from pravega_spark.engine.actions import Body
 from pravega_spark.engine.cuts import Order
 from pravega_spark.engine.log import Proposal
 from pravega_spark.engine.records import SUBSCRIBER_PREFIX, SubscriberRecord
-from pravega_spark.engine.stream import Stream, StreamView
+from pravega_spark.engine.stream import Sizes, Stream, StreamView
 from pravega_spark.errors import GenerationMismatch, InvalidStreamCut, NoSuchSubscriber
 from pravega_spark.model import StreamCut, SubscriberInfo
 from pravega_spark.names import split_group
@@ -25,7 +24,9 @@ from pravega_spark.names import split_group
 UNSUBSCRIBED, IDLE = "unsubscribed", "idle"
 """Why a subscriber is gone."""
 
-Change = Callable[[StreamView], "SubscriberRecord | None"]
+BytesAt = Callable[[int, int], "int | None"]
+Change = Callable[[StreamView, BytesAt], "SubscriberRecord | None"]
+"""Given a view, and what tells the bytes of segments before offsets, the record to commit."""
 
 
 def subscribe(
@@ -46,10 +47,9 @@ def subscribe(
     """
     name = _checked(group)
     place = StreamCut.EARLIEST if start is None else StreamCut.of(start)
-    bytes_at = _bytes_at(stream)
     _check_generation(generation)
 
-    def change(view: StreamView) -> SubscriberRecord | None:
+    def change(view: StreamView, bytes_at: BytesAt) -> SubscriberRecord | None:
         known = view.subscriber(name)
         if known is not None and known.generation >= generation:
             return None
@@ -77,7 +77,7 @@ def unsubscribe(stream: Stream, group: str, generation: int, *, life: int | None
     name = _checked(group)
     _check_generation(generation)
 
-    def change(view: StreamView) -> SubscriberRecord | None:
+    def change(view: StreamView, _: BytesAt) -> SubscriberRecord | None:
         known = view.subscriber(name)
         if known is not None and known.generation >= generation:
             return None
@@ -102,9 +102,9 @@ def publish(
     what was published before. ``life`` is the one that the call was made for, by default the
     present one.
     """
-    name, bytes_at = _checked(group), _bytes_at(stream)
+    name = _checked(group)
 
-    def change(view: StreamView) -> SubscriberRecord | None:
+    def change(view: StreamView, bytes_at: BytesAt) -> SubscriberRecord | None:
         known = _published_by(view, name, generation)
         place = cuts.canonical(view, cuts.resolve(view, cut))
         if known.bound is not None:
@@ -163,19 +163,18 @@ def _published_by(view: StreamView, name: str, generation: int) -> SubscriberRec
     return known
 
 
-def _bytes_at(stream: Stream) -> Callable[[int, int], int]:
-    """Return the bytes of segments before offsets, which are looked up once for all attempts."""
-    return cache(stream.bytes_at)
-
-
 def _commit(stream: Stream, operation: str, name: str, change: Change, life: int | None) -> bool:
     """Commit the record that ``change`` gives, if any, in this life or else the present one.
 
-    Return whether there was one.
+    Return whether there was one. Chunks are read before, and not while the log is held: what the
+    winner of a race has changed may leave the bytes of a segment out of the record, which a run of
+    retention then looks up.
     """
+    known = stream.view(life=life)
+    sizes = _bytes_asked(stream, known, change)
 
     def decide(view: StreamView) -> Proposal[bool]:
-        record = change(view)
+        record = change(view, lambda segment_id, offset: sizes.get((segment_id, offset)))
         if record is None:
             return None, False
         told: dict[str, object] = {"subscriber": name, "generation": record.generation}
@@ -184,4 +183,15 @@ def _commit(stream: Stream, operation: str, name: str, change: Change, life: int
         body = Body(operation, told, domains={f"{SUBSCRIBER_PREFIX}{name}": record.encode()})
         return body, True
 
-    return stream.commit(decide, life=stream.life_of(life)).value
+    return stream.commit(decide, life=known.life).value
+
+
+def _bytes_asked(stream: Stream, view: StreamView, change: Change) -> Sizes:
+    """Return the bytes that a change asks for on a view."""
+    asked = list[tuple[int, int]]()
+
+    def ask(segment_id: int, offset: int) -> None:
+        asked.append((segment_id, offset))
+
+    change(view, ask)
+    return stream.bytes_of(asked, view)

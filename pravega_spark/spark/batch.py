@@ -12,9 +12,8 @@ from pyspark.sql.types import StructType
 from pravega_spark.engine import cuts
 from pravega_spark.engine.chunk import ChunkRef
 from pravega_spark.engine.stream import open_stream
-from pravega_spark.errors import InvalidOption
 from pravega_spark.model import SegmentRange
-from pravega_spark.spark.bounds import resolve, starting
+from pravega_spark.spark.bounds import check_order, resolve, starting
 from pravega_spark.spark.partitions import by_offset, counts, read_events
 from pravega_spark.spark.progress import matching, report_lost
 from pravega_spark.spark.settings import Bound, ReadSettings
@@ -60,12 +59,7 @@ class PravegaBatchReader(DataSourceReader):
             end, _ = cuts.clip_to_head(view, end)
             if lost:
                 report_lost(view, lost)
-        if cuts.compare(view, end, begin) is cuts.Order.BEFORE:
-            raise InvalidOption(
-                f"stream {name}: the end {end} lies before the start {begin}; exchange "
-                f"{settings.starting.option if settings.starting else 'the start'} and "
-                f"{(settings.ending or _LATEST).option}, or leave one out."
-            )
+        check_order(view, begin, end, settings.starting, settings.ending)
         ranges = cuts.ranges_between(view, begin, end)
         return [(rng, stream.chunks(rng)) for rng in ranges]
 

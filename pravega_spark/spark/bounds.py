@@ -61,6 +61,28 @@ def starting(
     return resolve(bound, stream, view)
 
 
+def check_order(
+    view: StreamView, begin: StreamCut, end: StreamCut, start: Bound | None, stop: Bound | None
+) -> None:
+    """Raise InvalidOption if a read of one stream would end before it begins.
+
+    That is by the cuts of its two bounds, and by their times: no event may lie between these.
+    """
+    told = f"the end {end} lies before the start {begin}"
+    reversed_times = False
+    if start is not None and stop is not None:
+        times = start.value, stop.value
+        if isinstance(times[0], Instant) and isinstance(times[1], Instant):
+            reversed_times = times[1].resolve() < times[0].resolve()
+            told = "the end is a time before the start" if reversed_times else told
+    if reversed_times or cuts.compare(view, end, begin) is cuts.Order.BEFORE:
+        raise InvalidOption(
+            f"stream {view.stream}: {told}; exchange "
+            f"{'the start' if start is None else start.option} and "
+            f"{'the end' if stop is None else stop.option}, or leave one out."
+        )
+
+
 @dataclass(slots=True)
 class Target:
     """How far a streaming query may read one stream: its tail, or the user's end before it."""

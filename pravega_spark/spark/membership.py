@@ -8,6 +8,7 @@ done by ``acknowledging``, from the progress that Spark reports to the driver.
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable
 
@@ -18,6 +19,7 @@ from pravega_spark.errors import (
     InvalidOption,
     NoSuchReaderGroup,
     ReinitializationRequired,
+    TruncatedData,
 )
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
@@ -26,6 +28,8 @@ from pravega_spark.readers.group import ReaderGroup
 from pravega_spark.readers.queries import QueryMember
 from pravega_spark.spark.offsets import Offsets, Reading
 from pravega_spark.spark.settings import ReadSettings
+
+logger = logging.getLogger(__name__)
 
 MODES = {"observer": GroupRetention.NONE, "subscriber": GroupRetention.AUTOMATIC}
 """What a group that the query creates keeps of its streams."""
@@ -101,10 +105,20 @@ class Membership:
                 "options say, or without readerGroup."
             )
         mode = self._settings.group_mode or "observer"
-        starts = {name: self._clipped(name, start) for name in self._settings.streams}
         with contextlib.suppress(ConfigMismatch):  # somebody was faster: theirs is as good
-            self._manager.create_reader_group(self._name, starts, retention=MODES[mode])
+            self._create(start, MODES[mode])
         return self._join(self._manager.reader_group(self._name))
+
+    def _create(self, start: Offsets, retention: GroupRetention) -> None:
+        """Create the group at an offset, or at the head where that has moved on."""
+        while True:
+            starts = {name: self._clipped(name, start) for name in self._settings.streams}
+            try:
+                self._manager.create_reader_group(self._name, starts, retention=retention)
+            except TruncatedData:
+                logger.info("the head has moved past %s: reader group %s", starts, self._name)
+            else:
+                return
 
     def _clipped(self, name: str, start: Offsets) -> StreamCut:
         """Return where a group that is created begins: nothing was promised below the head."""

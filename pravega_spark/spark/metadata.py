@@ -29,7 +29,6 @@ from pyspark.sql.types import (
 )
 
 from pravega_spark.engine import cuts
-from pravega_spark.engine.epochs import Lineage
 from pravega_spark.engine.records import SEGMENT_PREFIX
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.stream import StreamView, open_stream
@@ -268,7 +267,7 @@ def _stream_info(manager: StreamManager, name: str) -> Iterator[Row]:
 def _segments(manager: StreamManager, name: str) -> Iterator[Row]:
     view = open_stream(manager.root, name).view()
     active = set(view.active.segment_ids)
-    lineage = Lineage(view)
+    lineage = view.lineage
     names = view.snapshot.names(SEGMENT_PREFIX)
     found = sorted(int(name.removeprefix(SEGMENT_PREFIX)) for name in names)
     heads = view.head_offsets(found)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 
 from pravega_spark.engine import cuts, plan
 from pravega_spark.engine.stream import Stream, StreamView, open_stream
-from pravega_spark.errors import NoSuchStream, StaleIdentity, TruncatedData
+from pravega_spark.errors import InvalidOption, NoSuchStream, StaleIdentity, TruncatedData
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import SegmentRange, StreamCut
-from pravega_spark.spark.bounds import Target, starting
+from pravega_spark.spark.bounds import Target, check_order, starting
 from pravega_spark.spark.offsets import StreamOffset
 from pravega_spark.spark.settings import ReadSettings
 
@@ -112,6 +112,9 @@ class Progress:
         cut = starting(
             self.settings.starting, "latest", self.settings.no_event_after, known.stream, view
         )
+        begin, end = self.settings.starting, self.settings.ending
+        if begin is not None and not begin.is_latest:
+            check_order(view, cut, known.target.at(view), begin, end)
         return StreamOffset(view.record.stream_id, cut, cut)
 
     def _of_this_life(self, name: str, view: StreamView, place: StreamCut) -> StreamCut:
@@ -159,11 +162,12 @@ class Progress:
         ``limited`` is False where Spark wants all there is. ``start`` itself where nothing is
         to be read.
         """
-        views = {name: self.known(name)[1] for name in self._readable(start)}
+        left_out = self._left_out(start)
+        views = {name: self.known(name)[1] for name in self._readable()}
         state = (start, tuple(view.version for view in views.values()))
         if state == self._idle:
             return start
-        steps, here = {}, dict(start)
+        steps, here = {}, {name: at for name, at in start.items() if name not in left_out}
         for name, view in views.items():
             here[name] = self._here(name, view, start.get(name))
             steps[name] = plan.step(view, here[name].cut, self._end(name, view))
@@ -177,11 +181,37 @@ class Progress:
         self._idle = state if here == start else None
         return here
 
-    def _readable(self, start: Places) -> list[str]:
-        """Return the streams to look at: those of now, and of the start what still exists."""
-        names = self.names() if self._frozen is None else tuple(self._frozen)
+    def _left_out(self, start: Places) -> list[str]:
+        """Return the streams of the start that the query does not name any more.
+
+        Raises InvalidOption unless what is unread of them may be left out.
+        """
+        settings = self.settings
+        pattern = None if settings.pattern is None else re.compile(settings.pattern)
+        left_out = [
+            name
+            for name in sorted(start)
+            if (name not in settings.streams if pattern is None else not pattern.fullmatch(name))
+        ]
+        if left_out:
+            named = settings.pattern or ", ".join(settings.streams)
+            told = (
+                f"the query's checkpoint has read {', '.join(left_out)}, and the query now reads "
+            )
+            told += f"{named} instead"
+            if settings.fail_on_data_loss:
+                raise InvalidOption(
+                    f"{told}. Name {', '.join(left_out)} too, start with a new checkpoint folder, "
+                    "or set failOnDataLoss to false to leave unread events there and go on "
+                    "without."
+                )
+            logger.warning("failOnDataLoss=false: %s.", told)
+        return left_out
+
+    def _readable(self) -> list[str]:
+        """Return the streams to look at: those of now that still exist."""
         found = []
-        for name in sorted({*names, *start} if self.settings.pattern is None else names):
+        for name in sorted(self.names() if self._frozen is None else self._frozen):
             try:
                 self.known(name)
             except NoSuchStream as error:

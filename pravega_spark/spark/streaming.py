@@ -20,7 +20,6 @@ from pyspark.sql.types import StructType
 
 from pravega_spark.engine import cuts
 from pravega_spark.engine.chunk import ChunkRef
-from pravega_spark.engine.epochs import Lineage
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.errors import TruncatedData
 from pravega_spark.model import SegmentRange, StreamCut
@@ -122,7 +121,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         shares = counts([rng for _, rng, _ in found], self.settings.min_partitions)
         planned: list[InputPartition] = []
         for (view, rng, refs), count in zip(found, shares, strict=True):
-            key_range = Lineage(view).find(rng.segment_id).key_range
+            key_range = view.lineage.find(rng.segment_id).key_range
             planned += by_key(rng, refs, count, key_range)
         return planned
 

@@ -13,7 +13,7 @@ import pytest
 from pravega_spark.engine.store import Put, Store, ensure_probed, open_store, probe
 from pravega_spark.engine.store.fault_plans import Rule, Rules
 from pravega_spark.engine.store.faults import Fault, FaultyStore
-from pravega_spark.engine.store.probe import MARKER_KEY
+from pravega_spark.engine.store.root import MARKER_KEY
 from pravega_spark.errors import InvalidInput, StoreRefused
 from tests.contract.backends import BackEnd
 from tests.contract.racers import CONTENT_BYTES, RACERS, content, keys

@@ -186,6 +186,14 @@ def test_parquet_with_types_that_spark_lacks_is_taken(tmp_path: Path) -> None:
     assert {str(own.rows[name].type) for name in ("at", "kind", "nothing")} == {"string"}
 
 
+def test_a_large_csv_may_have_line_breaks_inside_quotes(tmp_path: Path) -> None:
+    lines = "a line\n" * 200
+    rows = [f'k{n},2013-01-01,"{lines}end {n}"' for n in range(2_000)]
+    own = load(tmp_path, "\n".join(["id,when,text", *rows]) + "\n")
+    assert own.events == 2_000
+    assert own.rows["text"][1_999].as_py().endswith("a line\nend 1999")
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

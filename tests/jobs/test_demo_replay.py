@@ -14,29 +14,38 @@ from demo_replay import Ingest, Replay, ReplayFailed
 BATCHES = 20
 ROWS = 100
 
-# Writes a batch, and says so in the checkpoint a moment later, as Spark does; goes on where the
-# checkpoint ends; a batch that is there already is not written again.
+# Writes a batch, and says so in the checkpoint after that, as Spark does; goes on where the
+# checkpoint ends; a batch that is there already is not written again. It waits to be killed before
+# or after it says that it has finished one batch.
 INGEST = """
 import os, sys, time
-folder, moment = sys.argv[1], float(sys.argv[2])
+folder, batch_of_kill, place = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+
+def at(here):
+    if here == place and batch == batch_of_kill and not os.path.exists(f"{folder}/waited"):
+        open(f"{folder}/waited", "w").close()
+        time.sleep(600)
+
 for name in ("offsets", "commits", "stream"):
     os.makedirs(f"{folder}/{name}", exist_ok=True)
 for batch in range(len(os.listdir(f"{folder}/commits")), %d):
     open(f"{folder}/offsets/{batch}", "w").close()
-    time.sleep(0.02)
     open(f"{folder}/stream/{batch}", "w").close()
-    time.sleep(moment)
+    at("before")
     open(f"{folder}/commits/{batch}", "w").close()
+    at("after")
 """
 
 
 class Fake:
     """An ingest of 20 batches, and what can be seen of it."""
 
-    def __init__(self, folder: Path, program: str = INGEST % BATCHES, moment: float = 0.1) -> None:
+    def __init__(
+        self, folder: Path, program: str = INGEST % BATCHES, waits: tuple[int, str] = (8, "before")
+    ) -> None:
         self.folder = folder
         self.ingest = Ingest(
-            [sys.executable, "-c", program, str(folder), str(moment)],
+            [sys.executable, "-c", program, str(folder), *map(str, waits)],
             checkpoint=folder,
             log=folder / "log",
         )
@@ -68,17 +77,18 @@ def test_ingest_is_killed_between_its_commit_and_the_checkpoint(tmp_path: Path) 
     assert fake.written() == BATCHES * ROWS
     assert story.killed_durable
     assert story.killed_at is not None
-    assert story.killed_batch is not None
-    assert 0.4 * BATCHES - 1 <= story.killed_batch <= 0.6 * BATCHES
+    assert story.killed_batch == 8
     assert story.resumed_at is not None
     assert story.killed_at < story.resumed_at < story.ingested_at
     assert fake.seen[-1] == (BATCHES * ROWS, 0)
 
 
 def test_ingest_that_shows_no_bad_moment_is_killed_at_any(tmp_path: Path) -> None:
-    fake = Fake(tmp_path, moment=0.0)
+    fake = Fake(tmp_path, waits=(12, "after"))
     fake.run()
-    assert fake.replay.story.killed_at is not None
+    story = fake.replay.story
+    assert story.killed_at is not None
+    assert not story.killed_durable
     assert fake.written() == BATCHES * ROWS
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import deltalake
@@ -17,12 +18,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
+from pravega_spark.engine.cleanup import sweep_files
 from tests.openness import engines
 from tests.openness.story import Story, digests
 
 pytestmark = pytest.mark.spark
 
-STRAY = re.compile(r"/segment_id=\d+/base_offset=\d+/(part-|\.part-|duckdb_)[^/]+$")
+STRAY = re.compile(r"/events/([a-z_]+=[^/]+/)*(part-|\.part-|duckdb_)[^/]+$")
 UNSUPPORTED = "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE"
 UNSUPPORTED_OURS = rf"(?s){UNSUPPORTED}.*pravega-stream"
 STATEMENTS = {
@@ -39,6 +41,9 @@ STATEMENTS = {
     "add column": "ALTER TABLE {table} ADD COLUMNS (z int)",
     "constraint": "ALTER TABLE {table} ADD CONSTRAINT c CHECK (offset_delta >= 0)",
     "comment": "COMMENT ON TABLE {table} IS 'mine'",
+    "replace by rows": "CREATE OR REPLACE TABLE {table} USING delta AS SELECT 1 AS a",
+    "replace by rows in folders": "CREATE OR REPLACE TABLE {table} USING delta "
+    "PARTITIONED BY (a) AS SELECT 1 AS a, 2 AS b",
     "drop feature": "ALTER TABLE {table} DROP FEATURE domainMetadata",
 }
 REFUSED_OTHERWISE = {
@@ -81,6 +86,22 @@ def test_delta_spark_does_not_let(
 ) -> None:
     with pytest.raises((Py4JJavaError, PySparkException), match=error):
         spark.sql(statement.format(table=f"delta.`{untouched.table}`"))
+
+
+def test_a_sweep_deletes_what_a_refused_writer_left(story: Story, spark: SparkSession) -> None:
+    def left() -> list[str]:
+        folder = Path(story.table)
+        found = (str(path.relative_to(folder)) for path in folder.rglob("*part-*"))
+        return [path for path in found if not re.search(r"^data/|(^|/)\.", path)]
+
+    for statement in ("replace by rows", "replace by rows in folders"):
+        with pytest.raises(Py4JJavaError, match=UNSUPPORTED_OURS):
+            spark.sql(STATEMENTS[statement].format(table=f"delta.`{story.table}`"))
+    assert {path.partition("=")[0].partition("-")[0] for path in left()} >= {"part", "a"}
+    before = digests(story.root)
+    sweep_files(story.stream.log, grace_ms=0)
+    assert left() == []
+    assert [path for path in before.keys() - digests(story.root) if not STRAY.search(path)] == []
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])

@@ -25,7 +25,7 @@ from pravega_spark.engine import hygiene
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store.fault_plans import Rule, Rules
 from pravega_spark.engine.store.faults import Fault, FaultyStore
-from pravega_spark.engine.store.probe import MARKER_KEY
+from pravega_spark.engine.store.root import MARKER_KEY
 from pravega_spark.engine.stream import Stream
 from pravega_spark.errors import CommitUnknown, NoSuchStream, WriterFenced
 from tests.s3server import S3Server

@@ -21,6 +21,7 @@ from pravega_spark.engine.records import STREAM_DOMAIN
 from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import Stream, StreamView
+from pravega_spark.engine.truncation import truncate
 from pravega_spark.errors import (
     DataLoss,
     InvalidInput,
@@ -40,7 +41,7 @@ from pravega_spark.model import (
     segment_text,
 )
 from pravega_spark.reader import EventReader, json_deserializer
-from tests.support import NOW_MS, FakeRuntime, again, commit, make_stream, scale, write
+from tests.support import NOW_MS, FakeRuntime, Spy, again, commit, make_stream, scale, write
 
 LEFT, RIGHT = make_segment_id(1, 1), make_segment_id(2, 1)
 MERGED = make_segment_id(3, 2)
@@ -456,7 +457,7 @@ def test_lost_events_are_loss_and_truncated_ones_are_truncated() -> None:
     remove(again(other), head={0: 5})
     with pytest.raises(TruncatedData, match="go on at the head"):
         list(EventReader(other).read_range(SegmentRange("s/t", 1, 0, 0, 5)))
-    with pytest.raises(NoSuchEvent, match="is gone"):
+    with pytest.raises(TruncatedData, match="go on at the head"):
         EventReader(other).fetch("s/t@1:0#0=2")
 
 
@@ -501,3 +502,68 @@ def test_stream_is_opened_in_a_child_that_was_forked_while_another_thread_opened
         child.start()
     assert results.get(timeout=30) == "s/t"
     child.join(30)
+
+
+# ------------------------------------------------------------------------------ below the head
+
+
+def chunked() -> Stream:
+    """Ten events in two chunks of one segment, and the head in the middle of the second."""
+    stream = make_stream(Spy())
+    put(stream, 0, 5)
+    put(stream, 5, 10)
+    truncate(stream, StreamCut("s/t", 1, {0: 7}))
+    return stream
+
+
+BELOW = StreamCut("s/t", 1, {0: 6})
+BELOW_HEAD: dict[str, Callable[[EventReader], object]] = {
+    "events": lambda reader: list(reader.events(BELOW)),
+    "batches": lambda reader: list(reader.batches(BELOW)),
+    "follow": lambda reader: list(reader.follow(BELOW, timeout=0)),
+    "ranges": lambda reader: reader.ranges(BELOW),
+    "distance": lambda reader: reader.distance(BELOW, StreamCut.LATEST),
+    "next_cut": lambda reader: reader.next_cut(BELOW, 1),
+    "read_range": lambda reader: list(reader.read_range(SegmentRange("s/t", 1, 0, 6, 10))),
+    "fetch": lambda reader: reader.fetch("s/t@1:0#0=6"),
+}
+
+
+@pytest.mark.parametrize("call", BELOW_HEAD)
+def test_what_is_truncated_is_not_handed_out_though_its_chunk_still_holds_it(call: str) -> None:
+    stream = chunked()
+    with pytest.raises(TruncatedData, match="0#0=7"):
+        BELOW_HEAD[call](EventReader(stream))
+    with pytest.raises(TruncatedData, match="0#0=7"):
+        BELOW_HEAD[call](EventReader(again(stream)))
+    assert EventReader(stream).fetch("s/t@1:0#0=7").data == b"7"
+
+
+def test_an_event_of_a_segment_that_is_forgotten_is_truncated_and_not_unknown() -> None:
+    stream = chunked()
+    scale(stream, [0], [(0, 1)])
+    truncate(stream, StreamCut.LATEST)
+    assert not stream.view().has_segment(0)
+    for call in (lambda r: r.fetch("s/t@1:0#0=8"), BELOW_HEAD["read_range"]):
+        with pytest.raises(TruncatedData, match="1#1=0"):
+            call(EventReader(stream))
+
+
+def test_a_range_of_a_segment_that_is_not_known_here_yet_is_read() -> None:
+    stream = chunked()
+    before = again(stream)
+    before.view()
+    scale(stream, [0], [(0, 1)])
+    put(stream, 10, 12)
+    (segment,) = stream.view().active.segment_ids
+    assert len(before.chunks(SegmentRange("s/t", 1, segment, 0, 2))) == 1
+
+
+def test_to_look_at_the_head_costs_no_storage_call() -> None:
+    stream = chunked()
+    stream.chunks(SegmentRange("s/t", 1, 0, 7, 10))
+    spy = stream.store
+    assert isinstance(spy, Spy)
+    spy.calls.clear()
+    assert len(stream.chunks(SegmentRange("s/t", 1, 0, 7, 10))) == 1
+    assert not spy.calls

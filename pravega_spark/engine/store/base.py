@@ -70,6 +70,14 @@ class Store(Protocol):
         ...
 
     @property
+    def storage(self) -> str:
+        """What kind of storage this is, and which one: the same after a reboot or a remount.
+
+        A root that is moved within it keeps what the probe has proved. No part of it is secret.
+        """
+        ...
+
+    @property
     def is_local(self) -> bool:
         """Whether a call costs microseconds (disk, memory) and polling may be frequent."""
         ...
@@ -111,11 +119,28 @@ class Store(Protocol):
         """Tell whether the object exists now (never from a cache)."""
         ...
 
-    def put_if_absent(self, key: str, data: bytes) -> Put:
+    def stamp(self, key: str) -> object:
+        """Return what changes when the object is replaced, None if there is no such object.
+
+        Only where that costs next to nothing: an object store always returns the same.
+        """
+        ...
+
+    def hold_to(self, key: str, besides: str) -> None:
+        """Make no folder any more while there is no object ``key``, except ``besides``.
+
+        A disk that was unmounted or a root that was moved leaves no place to write to. Raise
+        RootChanged then. Object stores have no folders, and nothing to do.
+        """
+        ...
+
+    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
         """Create the object with exactly these bytes, durably, unless one exists.
 
         An error means that nothing was done. Who finds its own bytes after UNKNOWN or EXISTS
-        calls :meth:`settle` on their folder before it acknowledges them.
+        calls :meth:`settle` on their folder before it acknowledges them. ``after`` names the
+        object that this one follows in its folder: where a look costs next to nothing, RootChanged
+        is raised if it is gone.
         """
         ...
 

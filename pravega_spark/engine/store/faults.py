@@ -90,6 +90,19 @@ class FaultyStore:
         return self.inner.modified_ms(key)
 
     @property
+    def storage(self) -> str:
+        """As the wrapped store."""
+        return self.inner.storage
+
+    def stamp(self, key: str) -> object:
+        """As the wrapped store."""
+        return self.inner.stamp(key)
+
+    def hold_to(self, key: str, besides: str) -> None:
+        """As the wrapped store."""
+        self.inner.hold_to(key, besides)
+
+    @property
     def delayed(self) -> int:
         """How many delayed changes wait for :meth:`deliver`."""
         return len(self._delayed)
@@ -121,15 +134,17 @@ class FaultyStore:
         stale = self._fault("exists", key) is Fault.STALE_LIST
         return self.inner.exists(key) and not (stale and key == self._newest)
 
-    def put_if_absent(self, key: str, data: bytes) -> Put:
+    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
         """Create the object, or not, or say nothing of it."""
         fault = self._fault("put_if_absent", key)
         if fault is None:
-            return self._created(key, self.inner.put_if_absent(key, data))
+            return self._created(key, self.inner.put_if_absent(key, data, after=after))
         if fault is Fault.DELAY:
-            self._delayed.append(lambda: self.inner.put_if_absent(key, data))
+            self._delayed.append(lambda: self.inner.put_if_absent(key, data, after=after))
         elif fault is not Fault.LOSE_REQUEST:
-            answer = self._created(key, self.inner.put_if_absent(key, _spoil(data, fault)))
+            answer = self._created(
+                key, self.inner.put_if_absent(key, _spoil(data, fault), after=after)
+            )
             if fault is Fault.RESEND:
                 return Put.EXISTS
             if fault is Fault.BIT_FLIP:

@@ -48,6 +48,17 @@ class GenericStore:
         """The root's URL."""
         return self._url
 
+    @property
+    def storage(self) -> str:
+        """The driver, what it says of its file system, and the bucket."""
+        fs, root = self._connection()
+        try:
+            which = fs.fsid
+        except NotImplementedError:
+            which = getattr(fs, "account_name", None)
+        bucket = root.lstrip("/").partition("/")[0]
+        return " ".join(filter(None, ("fsspec", type(fs).__name__, which, bucket)))
+
     def __repr__(self) -> str:
         """Show the root, and no option: some are secret."""
         return f"GenericStore({self.url!r})"
@@ -149,7 +160,14 @@ class GenericStore:
         except Exception as error:
             raise self._read_error(error, key) from error
 
-    def put_if_absent(self, key: str, data: bytes) -> Put:
+    def stamp(self, key: str) -> object:
+        """Return the same for every object: a look would be a request."""
+        return key
+
+    def hold_to(self, key: str, besides: str) -> None:
+        """Do nothing: folders are the driver's."""
+
+    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
         """Create the object unless it exists; UNKNOWN if no clear answer came."""
         fs, path = self._at(key)
         try:

@@ -15,12 +15,13 @@ from pravega_spark.engine.store.keys import check_key, check_prefix, is_visible
 from pravega_spark.engine.store.local_files import (
     StagedFile,
     UnclearOutcome,
+    file_system,
     refusal,
     supports_nameless,
     sync_folder,
 )
 from pravega_spark.engine.store.shared import shared
-from pravega_spark.errors import StoreError, StoreRefused
+from pravega_spark.errors import RootChanged, StoreError, StoreRefused
 
 _PUBLISH_ATTEMPTS = 10
 """How often a put makes its folder again when deletions prune it at the same moment."""
@@ -55,11 +56,17 @@ class LocalStore:
         self._anchored = {top}
         self._failed: set[str] = set()
         self._nameless = hasattr(os, "O_TMPFILE")
+        self._held_to: tuple[str, str] | None = None
 
     @property
     def url(self) -> str:
         """The root as a ``file://`` URL."""
         return f"file://{self._root}"
+
+    @property
+    def storage(self) -> str:
+        """The kind of the file system, and its own number: a root may move within it."""
+        return file_system(self._root)
 
     def __repr__(self) -> str:
         """Show the root."""
@@ -115,13 +122,27 @@ class LocalStore:
         """Tell whether the file exists now."""
         return os.path.isfile(self._base + check_key(key))
 
-    def put_if_absent(self, key: str, data: bytes) -> Put:
+    def stamp(self, key: str) -> object:
+        """Return the file's device, number and time of change."""
+        try:
+            status = os.stat(self._base + key)
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino, status.st_mtime_ns
+
+    def hold_to(self, key: str, besides: str) -> None:
+        """Make no folder from now on unless the file ``key`` is there."""
+        self._held_to = (self._base + key, self._base + besides)
+
+    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
         """Create the file unless it exists; UNKNOWN if the disk failed to say."""
         path = self._base + check_key(key)
         if os.path.isfile(path):  # spares the loser of a race the fsync
             return Put.EXISTS
+        if after is not None and not os.path.isfile(self._base + after):
+            raise self._changed(f"{after}, which {key} is to follow")
         try:
-            created = self._publish(path, data, replace=False, durable=True)
+            created = self._publish(path, data, replace=False, durable=True, after=after)
         except UnclearOutcome:
             return Put.UNKNOWN
         if not created and os.path.isdir(path):
@@ -188,8 +209,19 @@ class LocalStore:
         except OSError as error:
             raise refusal(error, folder) from error
 
-    def _publish(self, path: str, data: bytes | pa.Buffer, *, replace: bool, durable: bool) -> bool:
-        """Name a new file ``path``; tell whether it was named, which only a taken name prevents."""
+    def _publish(
+        self,
+        path: str,
+        data: bytes | pa.Buffer,
+        *,
+        replace: bool,
+        durable: bool,
+        after: str | None = None,
+    ) -> bool:
+        """Name a new file ``path``; tell whether it was named, which only a taken name prevents.
+
+        Its folder is made if it is missing, unless the file is to follow another one in it.
+        """
         folder = path[: path.rindex("/")]
         if durable and folder in self._failed:
             raise StoreError(
@@ -201,6 +233,8 @@ class LocalStore:
             try:
                 return self._publish_once(folder, path, data, replace, durable, nameless)
             except FileNotFoundError:
+                if after is not None:
+                    raise self._changed(f"{after}, which {path} is to follow") from None
                 self._make_folder(folder)  # on the first put, or when a deletion pruned it
             except OSError as error:
                 if not nameless or supports_nameless(error):
@@ -240,7 +274,18 @@ class LocalStore:
                 os.rmdir(folder)
                 folder = os.path.dirname(folder)
 
+    def _changed(self, what: str) -> RootChanged:
+        return RootChanged(
+            f"{self.url}: {what}, is gone: the root was removed, moved, unmounted or restored "
+            "while it was open. Nothing is written there any more; bring the root back, then open "
+            "the object anew."
+        )
+
     def _make_folder(self, folder: str) -> None:
+        if self._held_to is not None and folder != self._root:
+            marker, besides = self._held_to
+            if not os.path.isfile(marker) and not folder.startswith(besides):
+                raise self._changed(f"{os.path.basename(marker)}, which marks it")
         missing = folder
         while not os.path.isdir(missing) and missing != "/":
             self._anchored.discard(missing)

@@ -154,6 +154,23 @@ def supports_nameless(error: OSError) -> bool:
     return error.errno not in _NAMELESS_UNSUPPORTED
 
 
+def file_system(path: str) -> str:
+    """Return the kind of the file system that holds ``path``, and the number it has for itself.
+
+    Made from the file system's own id where it has one, so that it outlives a remount.
+    """
+    while not os.path.lexists(path) and path != "/":
+        path = os.path.dirname(path)
+    device, kind = os.stat(path).st_dev, ""
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    with contextlib.suppress(OSError), open("/proc/self/mountinfo") as mounts:
+        for line in mounts:
+            fields = line.split()
+            if fields[2] == wanted:
+                kind = fields[fields.index("-") + 1]
+    return f"{kind or os.name} {os.statvfs(path).f_fsid:x}"
+
+
 def sync_folder(folder: str) -> None:
     """Write the folder's entries onto the disk. Raise UnclearOutcome if the disk failed."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

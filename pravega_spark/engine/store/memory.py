@@ -58,6 +58,11 @@ class MemoryStore:
         """The URL that means this store within this process, and an empty one elsewhere."""
         return f"memory://{self._name}"
 
+    @property
+    def storage(self) -> str:
+        """Memory: nothing survives the process, so one is as good as another."""
+        return "memory"
+
     def __repr__(self) -> str:
         """Show the name."""
         return f"MemoryStore({self.url!r})"
@@ -91,8 +96,15 @@ class MemoryStore:
         """Tell whether the object exists."""
         return check_key(key) in self._objects
 
-    def put_if_absent(self, key: str, data: bytes) -> Put:
-        """Create the object unless it exists."""
+    def stamp(self, key: str) -> object:
+        """Return the object's content as an object of its own."""
+        return self._objects.get(check_key(key))
+
+    def hold_to(self, key: str, besides: str) -> None:
+        """Do nothing: there are no folders."""
+
+    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
+        """Create the object unless it exists; ``after`` is not looked at, as on an object store."""
         made = _Object(bytes(data), self._clock_ms())
         kept = self._objects.setdefault(check_key(key), made)
         return Put.CREATED if kept is made else Put.EXISTS

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from pravega_spark.engine.store.base import Put, Store
+from pravega_spark.engine.store.root import (
+    MARKER_FORMAT,
+    MARKER_KEY,
+    PROBE_FOLDER,
+    encode,
+    look,
+)
 from pravega_spark.errors import StoreError, StoreRefused
-
-MARKER_KEY = "_pravega_spark.json"
-"""Object at the root of a store: its content says that the probe was passed."""
-MARKER_FORMAT = 1
 
 logger = logging.getLogger(__name__)
 
@@ -25,41 +27,34 @@ _WAY_ON = "Use a local POSIX disk, S3, or another store whose conditional writes
 
 
 def ensure_probed(store: Store, *, now_ms: int) -> None:
-    """Probe the root unless its marker says it was; then leave the marker. One read if it is there.
+    """Probe the root unless its marker names this storage; then leave a marker that does.
 
-    ``now_ms`` goes into the marker. Raises StoreRefused for a root that fails the probe or was
-    marked by a version of this package that this one does not know, and what the store raises.
+    One read if it does. ``now_ms`` goes into a new marker. Raises StoreRefused for a root that
+    fails the probe or was marked by a version of this package that this one does not know, and
+    what the store raises.
     """
-    if _marked(store):
-        return
-    probe(store)
-    logger.info("%s was probed: it keeps two creators of one name apart", store.url)
-    marker = {"format": MARKER_FORMAT, "probed_ms": now_ms, "racers": _RACERS, "races": _RACES}
-    store.put_if_absent(MARKER_KEY, json.dumps(marker, sort_keys=True).encode())
-    # Lost races and lost answers are alike: what counts is the marker that is there. None after
-    # a lost request is no harm: the next one to open the root probes it again.
-    _marked(store)
-
-
-def _marked(store: Store) -> bool:
-    try:
-        content = store.get(MARKER_KEY)
-    except FileNotFoundError:
-        return False
-    try:
-        marker = json.loads(content)
-        found = marker["format"]
-    except (ValueError, TypeError, KeyError):
-        raise StoreRefused(
-            f"{store.url}/{MARKER_KEY} is not a marker of pravega_spark: {content[:80]!r}. Restore "
-            "it, or delete it to have the root probed again."
-        ) from None
-    if found != MARKER_FORMAT:
-        raise StoreRefused(
-            f"{store.url} has format {found!r}, this version knows {MARKER_FORMAT}: "
-            "use the version of pravega_spark that wrote it, or a newer one."
-        )
-    return True
+    root, storage = look(store, again=True), store.storage
+    if root is None or not root.names(storage):
+        probe(store)
+        logger.info("%s was probed: it keeps two creators of one name apart", store.url)
+        if root is None:
+            record = {
+                "format": MARKER_FORMAT,
+                "probed_ms": now_ms,
+                "racers": _RACERS,
+                "races": _RACES,
+                "root": os.urandom(12).hex(),
+                "storage": [storage],
+            }
+            store.put_if_absent(MARKER_KEY, encode(record))
+        else:
+            with contextlib.suppress(StoreError):  # the next one to write there probes again
+                store.put(MARKER_KEY, root.marker(storage))
+        # Lost races and lost answers are alike: what counts is the marker that is there. None
+        # after a lost request is no harm: the next one to open the root probes it again.
+        root = look(store, again=True)
+    if root is not None:
+        root.is_proved = True
 
 
 def probe(store: Store, *, token: str | None = None) -> None:
@@ -68,7 +63,7 @@ def probe(store: Store, *, token: str | None = None) -> None:
     ``token`` names the folder of this probe; by default it is random. Raises StoreRefused if the
     store fails, StoreReadOnly and the like if it cannot be written at all.
     """
-    folder = f"_probe/{token or os.urandom(8).hex()}"
+    folder = f"{PROBE_FOLDER}/{token or os.urandom(8).hex()}"
     keys = [f"{folder}/{number:02d}" for number in range(_RACES + 1)]
     try:
         _second_create_is_told(store, keys[0])

@@ -81,6 +81,11 @@ class S3Store:
         """The root as an ``s3://`` URL."""
         return f"s3://{self._bucket}/{self._base}".rstrip("/")
 
+    @property
+    def storage(self) -> str:
+        """The server and the bucket."""
+        return f"s3 {self._fs.s3.meta.endpoint_url} {self._bucket}"
+
     def __repr__(self) -> str:
         """Show the root, and no option: some are secret."""
         return f"S3Store({self.url!r})"
@@ -178,7 +183,14 @@ class S3Store:
             raise self._read_error(error, key) from error
         return True
 
-    def put_if_absent(self, key: str, data: bytes) -> Put:
+    def stamp(self, key: str) -> object:
+        """Return the same for every object: a look would be a request."""
+        return key
+
+    def hold_to(self, key: str, besides: str) -> None:
+        """Do nothing: there are no folders."""
+
+    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
         """Create the object unless it exists; UNKNOWN if no clear answer came."""
         fs, name = self._fs, self._base + check_key(key)
         for attempt in range(_CONFLICT_ATTEMPTS):

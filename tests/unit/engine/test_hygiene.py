@@ -55,8 +55,12 @@ def test_opening_for_append_reads_the_state_file_and_the_commits_since() -> None
     opened(log)
 
     read = [key.rsplit("/", 2)[-2:] for op, key in store.calls if op in ("get", "get_many")]
-    names = ["latest.json", *(f"{n:020d}.json" for n in (18, 18, 19, 20, 21, 18))]
-    assert [name for _, name in read] == names
+    names = [
+        "_pravega_spark.json",
+        "latest.json",
+        *(f"{n:020d}.json" for n in (18, 18, 19, 20, 21, 18)),
+    ]
+    assert [parts[-1] for parts in read] == names
     assert not any(op == "list" for op, _ in store.calls)
 
 

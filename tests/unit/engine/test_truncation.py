@@ -288,3 +288,20 @@ def test_truncation_costs_the_same_however_much_it_drops() -> None:
         truncate(other, cut_of(stream, s0=offset))
         calls.append(len(spy.calls))
     assert calls[0] == calls[1]
+
+
+def test_a_cut_in_a_segment_that_is_forgotten_is_behind_the_head_unless_it_amounts_to_it() -> None:
+    stream = filled(segments=2)
+    scale(stream, [0], [(0.0, 0.25), (0.25, 0.5)])
+    scale(stream, [1], [(0.5, 1.0)])
+    write(stream, [(f"key-{n}", b"x") for n in range(40)])
+    view = stream.view()
+    *halves, right = view.active.segment_ids
+    old = StreamCut("s/t", 1, {0: 5, right: 0})
+    truncate(stream, StreamCut("s/t", 1, {**dict.fromkeys(halves, 0), right: 0}))
+    head = stream.view().head
+    assert not stream.view().has_segment(0)
+    assert truncate(stream, old).head == head
+    with pytest.raises(InvalidStreamCut, match="behind the head"):
+        truncate(stream, StreamCut("s/t", 1, {0: 5, right: 1}))
+    assert stream.view().head == head

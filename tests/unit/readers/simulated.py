@@ -213,7 +213,7 @@ class SimulatedGroup:
         stream = self.streams[key.stream]
         if key.stream in self.deleted or not stream.has_segment(key.segment_id):
             return False
-        stop = progress.stop_of(self.state, stream, key)
+        stop = progress.Stops(self.state, stream).of(key.segment_id)
         if stop is not None:
             return offset >= stop
         record = stream.segment(key.segment_id)
@@ -241,7 +241,7 @@ class SimulatedGroup:
             if not stream.has_segment(key.segment_id) or (key, offset) in self.gone(stream):
                 local.below.add(key.stream)
                 return
-            stop = progress.stop_of(self.state, stream, key)
+            stop = progress.Stops(self.state, stream).of(key.segment_id)
             limit = stream.segment(key.segment_id).next_offset
             if offset >= (limit if stop is None else min(limit, stop)):
                 return

@@ -145,8 +145,8 @@ def test_group_with_an_end_reads_up_to_it_and_is_at_its_end() -> None:
     stream = half_merged()
     end = StreamCut(NAME, 1, {0: END, 1: 5, key(2, 1).segment_id: NOT_REACHED})
     state = take(joined(begun(stream, end), "a"), stream, "a").state
-    assert progress.stop_of(state, stream, key(0)) is None
-    assert progress.stop_of(state, stream, key(1)) == 5
+    assert progress.Stops(state, stream).of(0) is None
+    assert progress.Stops(state, stream).of(1) == 5
     numbers = {k: o.number for k, o in state.assigned.items()}
     member = state.readers["a"].number
     state = progress.complete(state, stream, "a", member, {key(0): numbers[key(0)]})

@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream import Stream
 from pravega_spark.errors import (
     InvalidOption,
@@ -239,6 +240,39 @@ def test_pattern_finds_streams_that_come_later_and_reads_them_from_their_head(ro
     assert cut(end, "s/a2") == {0: 2}
     assert dict(end["s/a2"].origin.positions) == {0: 0}
     assert matching(root, "s/.1") == ["s/a1", "s/b1"]
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("named", [{"streams": ("s/b",)}, {"streams": (), "pattern": "s/b.*"}])
+def test_a_stream_that_is_not_named_any_more_fails_the_query_or_is_left_out(
+    root: str, caplog: pytest.LogCaptureFixture, frozen: bool, named: dict[str, object]
+) -> None:
+    fill(created(root, "s/a"), 3)
+    before = progress(root, "s/a")
+    at = before.next(before.initial(), limited=True)
+    fill(Stream(open_store(root), "s/a"), 2)
+    fill(created(root, "s/b"), 4)
+    run = progress(root, **named)
+    if frozen:
+        run.freeze()
+    with pytest.raises(InvalidOption, match=r"has read s/a, and the query now reads s/b.* instead"):
+        run.next(at, limited=True)
+    lax = progress(root, fail_on_data_loss=False, **named)
+    if frozen:
+        lax.freeze()
+    end = lax.next(at, limited=True)
+    assert {name: sum(cut(end, name).values()) for name in end} == {"s/b": 4}
+    assert "has read s/a, and the query now reads" in caplog.text
+    assert lax.next(end, limited=True) == end
+
+
+def test_a_stream_that_is_named_besides_is_read_from_its_head(root: str) -> None:
+    fill(created(root, "s/a"), 3)
+    before = progress(root, "s/a")
+    at = before.next(before.initial(), limited=True)
+    fill(created(root, "s/b"), 4)
+    end = progress(root, "s/a", "s/b").next(at, limited=True)
+    assert (cut(end, "s/a"), cut(end, "s/b")) == ({0: 3}, {0: 4})
 
 
 def test_truncated_start_fails_or_goes_on_at_the_head(

@@ -311,6 +311,28 @@ def test_end_before_start_is_refused(root: str) -> None:
         batch(root, **offsets).partitions()
 
 
+@pytest.mark.parametrize("end", ["999", "-2h", "1970-01-01"])
+def test_end_time_before_the_start_time_is_refused_whatever_lies_between(
+    root: str, end: str
+) -> None:
+    fill(created(root), 0, 5)
+    times = {"startingtimestamp": "1000" if end != "-2h" else "-1h", "endingtimestamp": end}
+    times["startingoffsetsbytimestampstrategy"] = "latest"
+    told = "the end is a time before the start; exchange startingTimestamp and endingTimestamp"
+    with pytest.raises(InvalidOption, match=told):
+        batch(root, **times).partitions()
+    with pytest.raises(InvalidOption, match=told):
+        streaming(root, **times).initialOffset()
+    batch(root, startingtimestamp="1000", endingtimestamp="1000").partitions()
+
+
+def test_end_before_start_is_refused_of_a_streaming_query_too(root: str) -> None:
+    fill(created(root), 0, 5)
+    offsets = {"startingoffsets": '{"s/a": {"0#0": 3}}', "endingoffsets": '{"s/a": {"0#0": 2}}'}
+    with pytest.raises(InvalidOption, match=r"end s/a@1:0#0=2 lies before the start s/a@1:0#0=3"):
+        streaming(root, **offsets).initialOffset()
+
+
 def test_cut_of_an_earlier_life_or_another_stream_is_refused(root: str) -> None:
     fill(created(root), 0, 5)
     with pytest.raises(InvalidInput, match="life"):

@@ -1,0 +1,116 @@
+"""A root's marker: that it was probed, on which storage, and which root it is.
+
+It is read once for each store that a process opens, whoever reads or writes there. After that a
+look costs nothing: a local disk tells by one system call whether the marker is still the one that
+was read, an object store is asked when a root is set up, or a log is opened.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from pravega_spark.engine.store.base import Store
+from pravega_spark.errors import RootChanged, StoreRefused
+
+MARKER_KEY = "_pravega_spark.json"
+"""Object at the root of a store: its content says that the probe was passed."""
+MARKER_FORMAT = 1
+PROBE_FOLDER = "_probe"
+_STORAGES = 8
+"""So many storages a marker names at most: the last ones on which the root was probed."""
+
+
+@dataclass(slots=True, eq=False)
+class Root:
+    """What a marker says. ``token`` tells one root from another that has its place later."""
+
+    token: str
+    record: dict[str, Any]
+    stamp: object
+    is_proved: bool = False
+    """Whether this process knows that the storage it writes to was probed."""
+
+    def names(self, storage: str) -> bool:
+        """Tell whether the root was probed on that storage."""
+        return storage in self.record.get("storage", ())
+
+    def marker(self, storage: str) -> bytes:
+        """Return the marker of the same root, probed on that storage, too."""
+        others = [other for other in self.record.get("storage", ()) if other != storage]
+        record = {**self.record, "root": self.token, "storage": [*others, storage][-_STORAGES:]}
+        return encode(record)
+
+
+def encode(record: dict[str, Any]) -> bytes:
+    """Return the bytes of a marker."""
+    return json.dumps(record, sort_keys=True).encode()
+
+
+_known: WeakKeyDictionary[Store, Root] = WeakKeyDictionary()
+
+
+def look(store: Store, *, again: bool = False) -> Root | None:
+    """Return the root as its marker says; None without a marker. One read, unless it is known.
+
+    Raises StoreRefused for a marker that is not ours or is of a format that is not known here.
+    """
+    known = _known.get(store)
+    if known is not None and not again:
+        return known
+    found = _read(store)
+    if found is None:
+        _known.pop(store, None)
+        return None
+    if known is not None and known.token == found.token:
+        known.record, known.stamp = found.record, found.stamp
+        return known
+    _known[store] = found
+    store.hold_to(MARKER_KEY, PROBE_FOLDER)
+    return found
+
+
+def is_same(store: Store, root: Root | None) -> bool:
+    """Tell whether the store has still that root, as far as is known at no cost."""
+    if root is None:
+        return True
+    known = _known.get(store)
+    if known is None or known.stamp != store.stamp(MARKER_KEY):
+        known = look(store, again=True)
+    return known is not None and known.token == root.token
+
+
+def check_same(store: Store, root: Root | None) -> None:
+    """Raise RootChanged unless the store has still the root that was found when it was opened."""
+    if not is_same(store, root):
+        raise RootChanged(
+            f"{store.url} is not the root any more that was opened here: it was removed, moved, "
+            "unmounted, or set up again. Bring it back, or take the new one; then open the object "
+            "anew."
+        )
+
+
+def _read(store: Store) -> Root | None:
+    stamp = store.stamp(MARKER_KEY)
+    try:
+        content = store.get(MARKER_KEY)
+    except FileNotFoundError:
+        return None
+    try:
+        record = json.loads(content)
+        found = record["format"]
+        # Markers of older versions have no name; the time of their probe tells them apart.
+        token = str(record.get("root") or f"probed-{record.get('probed_ms')}")
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise StoreRefused(
+            f"{store.url}/{MARKER_KEY} is not a marker of pravega_spark: {content[:80]!r}. Restore "
+            "it, or delete it to have the root probed again."
+        ) from None
+    if found != MARKER_FORMAT:
+        raise StoreRefused(
+            f"{store.url} has format {found!r}, this version knows {MARKER_FORMAT}: "
+            "use the version of pravega_spark that wrote it, or a newer one."
+        )
+    return Root(token, record, stamp)
