@@ -28,11 +28,13 @@ from pravega_spark.engine.scopes import (
     GROUPS_FOLDER,
     Scope,
     row_configuration,
+    row_name,
 )
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.probe import ensure_probed
 from pravega_spark.engine.stream import Stream, StreamView, open_stream
 from pravega_spark.engine.sweeping import SweepResult
+from pravega_spark.engine.table import Row
 from pravega_spark.engine.truncation import Truncated
 from pravega_spark.errors import (
     InvalidConfiguration,
@@ -40,6 +42,7 @@ from pravega_spark.errors import (
     NoSuchScope,
     NoSuchStream,
     PravegaSparkError,
+    StaleIdentity,
 )
 from pravega_spark.model import (
     Epoch,
@@ -148,19 +151,23 @@ class StreamManager:
         that was interrupted.
         """
         found = self._scope(scope)
-        if found.state() == DELETED:
+        life = found.life()
+        if life is None:
             return False
         if recursive:
-            found.fence()
-            with contextlib.suppress(NoSuchScope):  # another finished it meanwhile
-                for name in found.rows(GROUP):
-                    self.delete_reader_group(f"{scope}/{name}")
-                for name in found.rows():
-                    stream = f"{scope}/{name}"
-                    with contextlib.suppress(NoSuchStream):
-                        self.seal_stream(stream)
-                    self.delete_stream(stream)
-        return found.delete()
+            for row in sorted(found.fence(life), key=lambda row: str(row["kind"])):  # groups first
+                self._end(f"{scope}/{row_name(row)}", row)
+        return found.delete(life)
+
+    def _end(self, name: str, row: Row) -> None:
+        """Delete the life of a stream or reader group that a row of its scope names."""
+        if row["kind"] == GROUP:
+            self._group(name).delete(row["life"])
+            return
+        with contextlib.suppress(NoSuchStream, NoSuchScope, StaleIdentity):  # it ended meanwhile
+            self._view(name)
+            lifecycle.seal(self._stream(name), tending.settle_all, life=row["life"])
+        self._delete(name, row["life"])
 
     # Streams
 
@@ -179,8 +186,17 @@ class StreamManager:
             return False
         claimed, configuration = self._scope(scope).claim(name, life, configuration)
         crash_point("create.row")
-        lifecycle.create(opened, life, configuration)
-        return claimed
+        if lifecycle.create(opened, life, configuration) or self._is_in(opened, life):
+            return claimed
+        self._scope(scope).drop_row(name, life)  # it may have been noted after the life's end
+        return False
+
+    @staticmethod
+    def _is_in(stream: Stream, life: int) -> bool:
+        """Tell whether the stream exists in this life."""
+        with contextlib.suppress(NoSuchStream, StaleIdentity):
+            return stream.view(life=life) is not None
+        return False
 
     def stream_exists(self, stream: str) -> bool:
         """Tell whether the stream exists (sealed ones do)."""
@@ -228,17 +244,18 @@ class StreamManager:
 
     def delete_stream(self, stream: str) -> bool:
         """Delete a sealed stream with its data; False if there is none. Raises StreamNotSealed."""
-        scope, name = split_stream(stream)
-        opened = self._stream(stream)
-        view = lifecycle.current_view(opened)
+        view = lifecycle.current_view(self._stream(stream))
         with contextlib.suppress(NoSuchScope):
             view = self._mended(stream, view)
-        if view is None:
-            return False
-        deleted = lifecycle.delete(opened, life=view.life)
+        return view is not None and self._delete(stream, view.life)
+
+    def _delete(self, stream: str, life: int) -> bool:
+        """Delete a life of a stream that is sealed; False if it has ended already."""
+        scope, name = split_stream(stream)
+        deleted = lifecycle.delete(self._stream(stream), life=life)
         crash_point("delete.row")
         if deleted:
-            self._scope(scope).drop_row(name, view.life)
+            self._scope(scope).drop_row(name, life)
         return deleted
 
     def stream_info(self, stream: str) -> StreamInfo:
@@ -627,8 +644,9 @@ class StreamManager:
         if row["life"] <= ended:
             self._scope(scope).drop_row(name, ended)
             return view
-        lifecycle.create(opened, ended + 1, row_configuration(row))
-        return lifecycle.current_view(opened)
+        lifecycle.create(opened, row["life"], row_configuration(row))
+        begun = lifecycle.current_view(opened)
+        return begun if begun is not None and begun.life == row["life"] else view
 
 
 def _checked(configuration: object) -> StreamConfiguration:

@@ -19,7 +19,7 @@ from pravega_spark.engine.actions import to_json
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.table import Change, Row, StateTable, TableState
-from pravega_spark.errors import NoSuchScope, ScopeNotEmpty
+from pravega_spark.errors import NoSuchScope, ScopeNotEmpty, StaleIdentity
 from pravega_spark.names import check_scope
 
 SCOPE_DOMAIN = "pravega.scope"
@@ -57,10 +57,17 @@ class Scope:
         """Return ACTIVE, DELETING or DELETED (also for a scope that never was)."""
         return str(self._record(self.table.read())["state"])
 
-    def check_exists(self) -> None:
-        """Raise NoSuchScope if the scope does not exist."""
-        if self.state() == DELETED:
+    def life(self) -> int | None:
+        """Return which creation of the scope this is, from 1; None if there is no scope."""
+        record = self._record(self.table.read())
+        return None if record["state"] == DELETED else int(record["life"])
+
+    def check_exists(self) -> int:
+        """Return the scope's life; raise NoSuchScope if the scope does not exist."""
+        life = self.life()
+        if life is None:
             raise self._absent()
+        return life
 
     def _absent(self) -> NoSuchScope:
         return NoSuchScope(f"scope {self.name} does not exist; create it first.")
@@ -77,24 +84,30 @@ class Scope:
 
         return self.table.change(decide)[1]
 
-    def fence(self) -> None:
-        """Refuse new objects from now on: the first step of a recursive deletion."""
+    def fence(self, life: int) -> list[Row]:
+        """Refuse new objects from now on: the first step of a recursive deletion.
 
-        def decide(state: TableState) -> tuple[Change | None, None]:
+        Return the rows, to which none is added any more; none if this life of the scope has ended.
+        """
+
+        def decide(state: TableState) -> tuple[Change | None, list[Row]]:
             record = self._record(state)
-            if record["state"] != ACTIVE:
-                return None, None
+            if record["life"] != life or record["state"] == DELETED:
+                return None, []
+            rows = list(state.rows.values())
+            if record["state"] == DELETING:
+                return None, rows
             value = {SCOPE_DOMAIN: to_json({**record, "state": DELETING})}
-            return Change("FENCE SCOPE", state.rows, value, {"scope": self.name}), None
+            return Change("FENCE SCOPE", state.rows, value, {"scope": self.name}), rows
 
-        self.table.change(decide)
+        return self.table.change(decide)[1]
 
-    def delete(self) -> bool:
-        """Delete the scope if it has no row; False if there is no such scope."""
+    def delete(self, life: int) -> bool:
+        """Delete the scope if it has no row; False if this life of the scope has ended."""
 
         def decide(state: TableState) -> tuple[Change | None, bool]:
             record = self._record(state)
-            if record["state"] == DELETED:
+            if record["life"] != life or record["state"] == DELETED:
                 return None, False
             if state.rows:
                 raise ScopeNotEmpty(
@@ -104,8 +117,6 @@ class Scope:
             value = to_json({**record, "state": DELETED})
             return Change("DELETE SCOPE", {}, {SCOPE_DOMAIN: value}, {"scope": self.name}), True
 
-        if self.table.read().version < 0:
-            return False
         return self.table.change(decide)[1]
 
     def rows(self, kind: str = STREAM) -> dict[str, dict[str, Any]]:
@@ -113,7 +124,7 @@ class Scope:
         state = self.table.read()
         if self._record(state)["state"] == DELETED:
             raise self._absent()
-        return {_name(row): dict(row) for row in state.rows.values() if row["kind"] == kind}
+        return {row_name(row): dict(row) for row in state.rows.values() if row["kind"] == kind}
 
     def group_row(self, name: str) -> Row | None:
         """Return the row of a reader group; None if there is none, or no scope."""
@@ -131,20 +142,34 @@ class Scope:
         return claimed, row_configuration(row)
 
     def claim_group(
-        self, name: str, generation: int, configuration: Mapping[str, Any]
+        self,
+        name: str,
+        generation: int,
+        configuration: Mapping[str, Any],
+        *,
+        scope_life: int | None = None,
     ) -> tuple[bool, dict[str, Any]]:
-        """Note a reader group, as :meth:`claim` does a stream, and the generation it begins in."""
+        """Note a reader group, as :meth:`claim` does a stream, and the generation it begins in.
+
+        Raises StaleIdentity if the scope is not in ``scope_life``.
+        """
         told = to_json(configuration)
-        claimed, row = self._claim(_row(GROUP, name, generation, configuration=told))
+        wanted = _row(GROUP, name, generation, configuration=told)
+        claimed, row = self._claim(wanted, scope_life)
         return claimed, json.loads(row["configuration"])
 
-    def _claim(self, row: Row) -> tuple[bool, Row]:
+    def _claim(self, row: Row, scope_life: int | None = None) -> tuple[bool, Row]:
         key, kind = row["name"], row["kind"]
 
         def decide(state: TableState) -> tuple[Change | None, tuple[bool, Row]]:
             record = self._record(state)
             if record["state"] == DELETED:
                 raise self._absent()
+            if scope_life is not None and record["life"] != scope_life:
+                raise StaleIdentity(
+                    f"scope {self.name} was deleted and created again before the {kind} "
+                    f"{row_name(row)} was noted in it; create it again."
+                )
             known = state.rows.get(key)
             if known is not None and known["life"] >= row["life"]:
                 return None, (False, known)
@@ -184,20 +209,21 @@ def _key(kind: str, name: str) -> str:
     return f"{_FOLDERS[kind]}{name}"
 
 
-def _name(row: Row) -> str:
+def row_name(row: Row) -> str:
+    """Return the name of a row's stream or group, without its scope."""
     return str(row["name"]).removeprefix(_FOLDERS[row["kind"]])
 
 
 def _change(verb: str, row: Row, rows: Mapping[str, Row]) -> Change:
     kind = str(row["kind"])
-    return Change(f"{verb} {kind.upper()}", rows, parameters={kind: _name(row)})
+    return Change(f"{verb} {kind.upper()}", rows, parameters={kind: row_name(row)})
 
 
 def _told(rows: Mapping[str, Row]) -> str:
     """Return what a scope holds as people read it: ``2 streams (a, b), 1 group (c)``."""
     parts = []
     for kind in (STREAM, GROUP):
-        names = sorted(_name(row) for row in rows.values() if row["kind"] == kind)
+        names = sorted(row_name(row) for row in rows.values() if row["kind"] == kind)
         if names:
             several = "s" if len(names) > 1 else ""
             parts.append(f"{len(names)} {kind}{several} ({', '.join(names[:5])})")

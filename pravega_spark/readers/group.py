@@ -14,6 +14,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from pravega_spark.config import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS, parse_duration_ms
 from pravega_spark.engine.crashpoints import crash_point
@@ -22,7 +23,7 @@ from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.scopes import GROUP, GROUPS_FOLDER, Scope
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import Stream, StreamView
-from pravega_spark.engine.synchronizer import Synchronizer
+from pravega_spark.engine.synchronizer import Generator, Synchronizer
 from pravega_spark.errors import (
     ConfigMismatch,
     IllegalState,
@@ -55,6 +56,7 @@ from pravega_spark.readers.reader import Deserializer, EventStreamReader
 from pravega_spark.readers.rows import GroupCodec
 from pravega_spark.readers.state import Checkpoint, GroupState, Key, Phase
 
+_Value = TypeVar("_Value")
 _IMPOSSIBLE = (NotFound, InvalidInput, TruncatedData, StaleIdentity)
 """Why a group cannot begin that was noted: its streams, or the places to start at, are gone."""
 
@@ -80,6 +82,17 @@ def _check_held(
     if configuration.retention is not GroupRetention.NONE:
         for stream, cut in given.items():
             progress.check_start(views[stream], cut)
+
+
+def _only_in(
+    generation: int, generator: Generator[GroupState, _Value]
+) -> Generator[GroupState, _Value | None]:
+    """Return what does as the generator in this generation, and in any other one nothing."""
+
+    def update(state: GroupState) -> tuple[GroupState | None, _Value | None]:
+        return generator(state) if state.generation == generation else (None, None)
+
+    return update
 
 
 class ReaderGroup:
@@ -132,12 +145,14 @@ class ReaderGroup:
 
     def _note(self, generation: int, configuration: ReaderGroupConfiguration) -> bool:
         """Begin a generation after noting it in the scope; False if another one has noted it."""
-        self._scope.check_exists()
+        scope_life = self._scope.check_exists()
         views = self._views(configuration)
         progress.begin(self.name, generation, configuration, views)  # what it refuses is not noted
         _check_held(configuration, views, configuration.starts)
         told = configuration.to_json()
-        claimed, noted = self._scope.claim_group(self._short_name, generation, told)
+        claimed, noted = self._scope.claim_group(
+            self._short_name, generation, told, scope_life=scope_life
+        )
         crash_point("group.create.row")
         self._begin_noted(generation, ReaderGroupConfiguration.from_json(noted))
         return claimed
@@ -281,11 +296,8 @@ class ReaderGroup:
         InvalidStreamCut; TruncatedData for a place that is forgotten, and for any given place
         below the head if the group holds data.
         """
-        self.state()
 
         def generator(state: GroupState) -> tuple[GroupState, int]:
-            if state.phase in (Phase.DELETING, Phase.DELETED):
-                raise NoSuchReaderGroup(f"reader group {self.name} was deleted.")
             configuration = state.configuration
             starts: Mapping[str, StreamCut] | None = None
             given: Mapping[str, StreamCut] = {}
@@ -302,9 +314,30 @@ class ReaderGroup:
             _check_held(configuration, views, given)
             return after, after.generation
 
-        generation = self.sync.update("RESET READER GROUP", generator)
-        self.settle()
-        return generation
+        life: int | None = None
+        while True:
+            seen = self.state()
+            began = self._life(seen)
+            if began is None or life not in (None, began):
+                raise StaleIdentity(
+                    f"reader group {self.name} was deleted, and perhaps created again, before it "
+                    "was reset. Open it again."
+                )
+            life = began
+            update = _only_in(seen.generation, generator)
+            generation = self.sync.update("RESET READER GROUP", update)
+            if generation is not None:
+                self.settle()
+                return generation
+
+    def _life(self, state: GroupState) -> int | None:
+        """Return the generation in which the group of this state began; None if it has ended.
+
+        The scope's row names it. The row is read after the state: one of a later generation says
+        that the group was deleted and created again in between.
+        """
+        row = self._scope.group_row(self._short_name)
+        return row["life"] if row is not None and row["life"] <= state.generation else None
 
     def _cuts(
         self, state: GroupState, to: GroupCheckpoint | Mapping[str, StreamCut | str]
@@ -318,14 +351,14 @@ class ReaderGroup:
             )
         return {stream: StreamCut.of(cut) for stream, cut in given.items()}
 
-    def delete(self) -> bool:
-        """Delete the group; False if there is none. Its readers get ReinitializationRequired."""
-        if not self.exists():
-            return False
+    def delete(self, life: int | None = None) -> bool:
+        """Delete the group; False if there is none. Its readers get ReinitializationRequired.
 
-        def generator(state: GroupState) -> tuple[GroupState | None, bool]:
-            if state.phase in (Phase.DELETING, Phase.DELETED):
-                return None, False
+        ``life`` is the generation in which the group began that the call was made for, by default
+        the present one's.
+        """
+
+        def generator(state: GroupState) -> tuple[GroupState, bool]:
             return (
                 replace(
                     state,
@@ -340,11 +373,19 @@ class ReaderGroup:
                 True,
             )
 
-        deleted = self.sync.update("DELETE READER GROUP", generator)
-        self.settle()
-        if deleted:
-            self._leases.clear()
-        return deleted
+        while True:
+            seen = self.settle()
+            if seen is None or seen.phase is Phase.DELETED:
+                return False
+            began = self._life(seen)
+            if began is None or life not in (None, began):
+                return False
+            life = began
+            update = _only_in(seen.generation, generator)
+            if self.sync.update("DELETE READER GROUP", update):
+                self.settle()
+                self._leases.clear()
+                return True
 
     # --------------------------------------------------------------------------------- its readers
 

@@ -38,8 +38,8 @@ def test_scope_is_created_once_and_again_after_its_deletion() -> None:
     store, first = made()
     assert not scope(store).create()
     assert first.state() == ACTIVE
-    assert first.delete()
-    assert not scope(store).delete()
+    assert first.delete(1)
+    assert not scope(store).delete(1)
     assert scope(store).state() == DELETED == scope(store, "never").state()
     assert scope(store).create()
     assert scope(store).rows() == {}
@@ -101,7 +101,7 @@ def test_scope_with_streams_is_not_deleted_and_the_error_names_some() -> None:
     for name in "cab":
         first.claim(name, 1, ONE)
     with pytest.raises(ScopeNotEmpty, match=r"s still holds 3 streams \(a, b, c\).*recursive=True"):
-        first.delete()
+        first.delete(1)
     assert first.state() == ACTIVE
 
 
@@ -110,8 +110,8 @@ def test_missing_or_fenced_scope_takes_no_new_stream_nor_a_new_life() -> None:
     with pytest.raises(NoSuchScope, match="never does not exist; create it first"):
         scope(store, "never").claim("t", 1, ONE)
     first.claim("t", 1, ONE)
-    first.fence()
-    first.fence()
+    first.fence(1)
+    first.fence(1)
     assert first.state() == DELETING
     for name, life in (("new", 1), ("t", 2)):
         with pytest.raises(NoSuchScope, match="is being deleted"):
@@ -119,7 +119,7 @@ def test_missing_or_fenced_scope_takes_no_new_stream_nor_a_new_life() -> None:
     assert scope(store).claim("t", 1, TWO) == (False, ONE)  # what was begun can be finished
     assert not scope(store).create()
     first.drop_row("t", 1)
-    assert first.delete()
+    assert first.delete(1)
     with pytest.raises(NoSuchScope, match="does not exist"):
         first.rows()
 
@@ -130,10 +130,10 @@ def test_claim_that_races_the_deletion_of_its_scope_loses_or_prevents_it() -> No
     other.table.read()
     first.claim("t", 1, ONE)
     with pytest.raises(ScopeNotEmpty):  # decided again on the newest state
-        other.delete()
+        other.delete(1)
     first.drop_row("t", 1)
     other.table.read()
-    assert first.delete()
+    assert first.delete(1)
     with pytest.raises(NoSuchScope):
         other.claim("t", 1, ONE)
 
@@ -148,14 +148,14 @@ def test_stream_and_group_of_one_name_have_rows_of_their_own() -> None:
     assert row is not None
     assert (row["name"], row["kind"], row["life"]) == ("_reader_groups/t", "group", 0)
     with pytest.raises(ScopeNotEmpty, match=r"s still holds 1 stream \(t\), 1 group \(t\); delete"):
-        first.delete()
+        first.delete(1)
     first.drop_row("t", 3)
     assert (first.rows(), list(first.rows(GROUP))) == ({}, ["t"])
-    first.fence()
+    first.fence(1)
     assert first.claim_group("t", 0, {}) == (False, {"streams": ["s/t"]})
     for name, generation in (("t", 1), ("u", 0)):
         with pytest.raises(NoSuchScope, match="takes no new group"):
             first.claim_group(name, generation, {})
     first.drop_row("t", 0, GROUP)
-    assert first.delete()
+    assert first.delete(1)
     assert scope(store).group_row("t") is None is scope(store, "never").group_row("t")

@@ -1,0 +1,351 @@
+"""What a call of one life may do to the next one: nothing, wherever the call is stopped.
+
+Each verb of StreamManager that writes looks at what is there when the call begins. It is then
+stopped before and after each of its later writes, and before each listing and each opening of a log
+in turn, while another process deletes the group, the stream and the scope and creates them again;
+then it goes on. Every object of the next life stays as it is, byte for byte, and no log has a
+further commit. The other verbs write nothing at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from pravega_spark.config import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.errors import NotFound, PravegaSparkError
+from pravega_spark.manager import StreamManager
+from pravega_spark.model import EventPointer, StreamCut
+from tests.support import NOW_MS, FakeRuntime, Spy, at_crash_point, memory
+
+S, G, H = "s/t", "s/g", "s/h"
+STREAM, SCOPE = f"{S}/events", "s/_scope"
+GROUP, HALF_MADE = "s/_reader_groups/g", "s/_reader_groups/h"
+WRITING = ("put", "put_if_absent", "delete")
+KEEP_ONE_BYTE = RetentionPolicy.by_size(1)
+FIRST = StreamConfiguration(ScalingPolicy.fixed(2), KEEP_ONE_BYTE, tags=frozenset({"first"}))
+SECOND = StreamConfiguration(ScalingPolicy.fixed(3), KEEP_ONE_BYTE, tags=frozenset({"second"}))
+THIRD = StreamConfiguration(ScalingPolicy.fixed(4), tags=frozenset({"third"}))
+
+
+def manager_of(store: Any, runtime: FakeRuntime) -> StreamManager:
+    """A manager of another process: nothing is remembered."""
+    made = StreamManager("memory://unused", runtime=runtime)
+    made._store = store
+    return made
+
+
+@dataclass
+class World:
+    """One store, as the process under test (``manager``) and as another one (``other``) see it."""
+
+    wall_ms: float = NOW_MS
+    transaction: str = ""
+    """One that is open in the first life."""
+    tail: StreamCut = StreamCut.EARLIEST
+    event: EventPointer | None = None
+
+    def __post_init__(self) -> None:
+        self.runtime = FakeRuntime()
+        self.runtime.wall_ms = self.wall_ms
+        self.inner = memory(self.runtime)
+        self.store = Spy(self.inner)
+        self.manager = manager_of(self.store, self.runtime)
+        self.other = manager_of(self.inner, self.runtime)
+
+    def copy(self) -> World:
+        """The same objects, to be changed apart."""
+        made = World(self.runtime.wall_ms, self.transaction, self.tail, self.event)
+        made.inner._objects = dict(self.inner._objects)
+        return made
+
+    def objects(self) -> dict[str, bytes]:
+        return {key: found.data for key, found in self.inner._objects.items()}
+
+    def head(self, path: str) -> int:
+        """The newest version of a log, -1 if there is none."""
+        names = [key.rsplit("/", 1)[-1] for key in self.objects() if f"{path}/_delta_log/" in key]
+        return max((int(name[:20]) for name in names), default=-1)
+
+    # ------------------------------------------------------------------- what another process does
+
+    def begin(self, configuration: StreamConfiguration) -> None:
+        """A scope, a stream with events and an open transaction, a group that holds its data."""
+        other = self.other
+        other.create_scope("s")
+        other.create_stream(S, configuration)
+        with other.create_writer(S, "w") as writer:
+            for n in range(2):
+                writer.write_event(b"event", f"k{n}")
+                writer.flush()
+        with other.create_transactional_writer(S, "tw") as writer:
+            writer.begin_transaction(lease=10).write_event(b"x", "k")
+            flushed = writer.begin_transaction(lease=10)
+            flushed.write_event(b"y", "k")
+            flushed.flush()
+        other.create_reader_group(G, [S], retention="manual")
+
+    def end(self) -> None:
+        """Delete all of it, whatever state the process under test has brought it to."""
+        other = self.other
+        with contextlib.suppress(NotFound):
+            other.delete_scope("s", recursive=True)
+
+    def next_life(self) -> None:
+        self.end()
+        self.begin(SECOND)
+
+
+def nothing(world: World) -> None:
+    """The first life is as it was begun."""
+
+
+def sealed(world: World) -> None:
+    world.other.seal_stream(S)
+
+
+def emptied(world: World) -> None:
+    world.end()
+    world.other.create_scope("s")
+
+
+def next_life_and_seal(world: World) -> None:
+    world.next_life()
+    world.other.seal_stream(S)
+
+
+def half_made(world: World) -> None:
+    """A group that is noted in its own log, and of which its stream has not heard."""
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    with at_crash_point("group.change.noted", die), pytest.raises(KeyboardInterrupt):
+        world.other.create_reader_group(H, [S], retention="automatic")
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A call, what it looks at first, and what was done before."""
+
+    call: Callable[[World], Any]
+    looks_at: str = STREAM
+    before: Callable[[World], object] = nothing
+    meanwhile: Callable[[World], object] = World.next_life
+
+
+def written(writer: Any) -> None:
+    with writer:
+        writer.write_event(b"late", "k")
+
+
+WRITES: dict[str, list[Verb]] = {
+    "create_scope": [
+        Verb(lambda w: w.manager.create_scope("s"), SCOPE, World.end),
+    ],
+    "delete_scope": [
+        Verb(lambda w: w.manager.delete_scope("s"), SCOPE, emptied),
+        Verb(lambda w: w.manager.delete_scope("s", recursive=True), SCOPE),
+    ],
+    "create_stream": [
+        Verb(lambda w: w.manager.create_stream(S, THIRD)),
+        Verb(lambda w: w.manager.create_stream(S, THIRD), STREAM, emptied),
+    ],
+    "update_stream": [Verb(lambda w: w.manager.update_stream(S, THIRD))],
+    "seal_stream": [Verb(lambda w: w.manager.seal_stream(S))],
+    "delete_stream": [
+        Verb(lambda w: w.manager.delete_stream(S)),
+        Verb(lambda w: w.manager.delete_stream(S), STREAM, sealed),
+        Verb(lambda w: w.manager.delete_stream(S), STREAM, sealed, next_life_and_seal),
+        Verb(lambda w: w.manager.delete_stream(S), STREAM, emptied),
+    ],
+    "truncate_stream": [
+        Verb(lambda w: w.manager.truncate_stream(S, StreamCut.LATEST, past_subscribers=True)),
+        Verb(lambda w: w.manager.truncate_stream(S, w.tail, past_subscribers=True)),
+    ],
+    "retention": [
+        Verb(lambda w: w.manager.retention(S).run(expire="1h", grace="1h", retain="1h")),
+    ],
+    "sweep_stream": [
+        Verb(lambda w: w.manager.sweep_stream(S, grace="1h", retain="1h", keep_completed="1h")),
+    ],
+    "sweep_scope": [
+        Verb(lambda w: w.manager.sweep_scope("s", grace="1h", retain="1h"), SCOPE),
+    ],
+    "scale_stream": [
+        Verb(lambda w: w.manager.scale_stream(S, [0, 1], [(0, 0.3), (0.3, 0.6), (0.6, 1)])),
+    ],
+    "create_transactional_writer": [
+        Verb(lambda w: w.manager.create_transactional_writer(S, "tw").close()),
+        Verb(lambda w: written(w.manager.create_transactional_writer(S).begin_transaction())),
+    ],
+    "transaction": [
+        Verb(lambda w: written(w.manager.transaction(S, w.transaction))),
+        Verb(lambda w: w.manager.transaction(S, w.transaction).abort()),
+        Verb(lambda w: w.manager.transaction(S, w.transaction).prepare()),
+        Verb(lambda w: w.manager.transaction(S, w.transaction).ping()),
+    ],
+    "tend_transactions": [Verb(lambda w: w.manager.tend_transactions(S))],
+    "create_reader_group": [
+        Verb(lambda w: w.manager.create_reader_group(H, [S], retention="automatic")),
+        Verb(
+            lambda w: w.manager.create_reader_group(G, [S]),
+            GROUP,
+            lambda w: w.other.delete_reader_group(G),
+        ),
+    ],
+    "reader_group": [
+        Verb(lambda w: w.manager.reader_group(G).publish({S: w.tail}), GROUP),
+        Verb(lambda w: w.manager._group(G).reset(), GROUP),
+    ],
+    "delete_reader_group": [Verb(lambda w: w.manager.delete_reader_group(G), GROUP)],
+    "tend_reader_groups": [
+        Verb(lambda w: w.manager.tend_reader_groups(), HALF_MADE, half_made),
+    ],
+    "create_writer": [
+        Verb(lambda w: w.manager.create_writer(S, "w").close()),
+        Verb(lambda w: written(w.manager.create_writer(S))),
+    ],
+}
+"""With what else there is to call on what a method returns."""
+
+READS: dict[str, Callable[[World], Any]] = {
+    "scope_exists": lambda w: w.manager.scope_exists("s"),
+    "list_scopes": lambda w: w.manager.list_scopes(),
+    "stream_exists": lambda w: w.manager.stream_exists(S),
+    "list_streams": lambda w: w.manager.list_streams("s"),
+    "stream_info": lambda w: w.manager.stream_info(S),
+    "list_subscribers": lambda w: w.manager.list_subscribers(S),
+    "tags": lambda w: w.manager.tags(S),
+    "head": lambda w: w.manager.head(S),
+    "tail": lambda w: w.manager.tail(S),
+    "segments": lambda w: w.manager.segments(S),
+    "segment": lambda w: w.manager.segment(S, 0),
+    "successors": lambda w: w.manager.successors(S, 0),
+    "segments_between": lambda w: w.manager.segments_between(S, "earliest", "latest"),
+    "distance": lambda w: w.manager.distance(S, "earliest", "latest"),
+    "check_scale": lambda w: w.manager.check_scale(S, 0),
+    "list_transactions": lambda w: w.manager.list_transactions(S),
+    "list_completed_transactions": lambda w: w.manager.list_completed_transactions(S),
+    "list_reader_groups": lambda w: w.manager.list_reader_groups("s"),
+    "create_reader": lambda w: list(w.manager.create_reader(S).events()),
+    "read": lambda w: list(w.manager.read(S)),
+    "follow": lambda w: list(w.manager.follow(S, "earliest", timeout=0)),
+    "fetch_event": lambda w: w.manager.fetch_event(str(w.event)),
+    "segment_ranges": lambda w: w.manager.segment_ranges(S),
+}
+
+CASES = [(f"{name}-{n}", verb) for name, verbs in WRITES.items() for n, verb in enumerate(verbs)]
+
+
+@pytest.fixture(scope="module")
+def first() -> World:
+    world = World()
+    world.begin(FIRST)
+    world.transaction = world.other.list_transactions(S)[0].transaction_id
+    world.tail = world.other.tail(S)
+    world.event = next(world.other.read(S)).pointer
+    world.runtime.sleep(2 * 86_400)  # so that there is something to sweep and to expire
+    return world
+
+
+def test_every_verb_of_the_manager_is_walked_over() -> None:
+    methods = inspect.getmembers(StreamManager, inspect.isfunction)
+    assert not WRITES.keys() & READS.keys()
+    assert WRITES.keys() | READS.keys() == {n for n, _ in methods if not n.startswith("_")}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_a_verb_that_reads_writes_nothing(first: World, name: str) -> None:
+    world = first.copy()
+    READS[name](world)
+    assert not any(operation in WRITING for operation, _ in world.store.calls)
+
+
+@dataclass
+class Stop:
+    """Lets another process begin the next life when the call comes to the n-th place to stop."""
+
+    world: World
+    left: int
+    looked: str
+    """The key by which the look at the beginning ends: the version after the head."""
+    meanwhile: Callable[[World], object]
+    has_looked: bool = False
+    has_written: bool = False
+    earlier: dict[str, bytes] | None = None
+    begun: dict[str, bytes] | None = None
+
+    def __call__(self, operation: str, key: str) -> None:
+        opens = key.endswith("/_pravega/latest.json")
+        is_place = opens or self.has_written or operation in (*WRITING, "list", "folders")
+        if self.has_looked and is_place:
+            if self.left == 0:
+                self.earlier = self.world.objects()
+                self.meanwhile(self.world)
+                self.begun = self.world.objects()
+            self.left -= 1
+        self.has_looked = self.has_looked or key == self.looked
+        self.has_written = operation in WRITING
+
+    def touched(self) -> list[str]:
+        """What the call did to the next life: objects that it changed, commits that it made.
+
+        A sweep of a state table is of its log, in whatever life: that commit is none of a life.
+        """
+        assert self.earlier is not None
+        assert self.begun is not None
+        now = self.world.objects()
+        theirs = {k: data for k, data in self.begun.items() if self.earlier.get(k) != data}
+        changed = [key for key, data in theirs.items() if now.get(key) != data]
+        commits = [key for key in now.keys() - self.begun.keys() if "/_delta_log/" in key]
+        swept = [key for key in commits if STREAM not in key and b'"SWEEP"' in now[key]]
+        return sorted({*changed, *commits} - {*swept})
+
+
+def stops(start: World, verb: Verb) -> Iterator[tuple[Stop, Any]]:
+    """Do the call once for each place where it can be stopped; give what came of it."""
+    for left in itertools.count():
+        world = start.copy()
+        looked = f"{verb.looks_at}/_delta_log/{world.head(verb.looks_at) + 1:020d}.json"
+        stop = world.store.hook = Stop(world, left, looked, verb.meanwhile)
+        try:
+            outcome = verb.call(world)
+        except PravegaSparkError as error:
+            outcome = error
+        assert stop.has_looked, "the call looks first"
+        if stop.begun is None:
+            assert left > 0, "the call goes on after its look"
+            return
+        yield stop, outcome
+
+
+@pytest.mark.parametrize("verb", [verb for _, verb in CASES], ids=[name for name, _ in CASES])
+def test_a_stalled_call_leaves_the_next_life_as_it_is(first: World, verb: Verb) -> None:
+    start = first.copy()
+    verb.before(start)
+    for number, (stop, outcome) in enumerate(stops(start, verb)):
+        print(number, repr(outcome)[:150])
+        assert stop.touched() == [], f"stopped at place {number}: {outcome!r}"
+
+
+def test_a_creation_that_comes_after_the_end_of_its_life_leaves_no_row() -> None:
+    world = World()
+    world.other.create_scope("s")
+
+    def begun_and_ended(world: World) -> None:
+        world.other.create_stream(S)
+        world.other.seal_stream(S)
+        world.other.delete_stream(S)
+
+    stop = world.store.hook = Stop(world, 0, f"{STREAM}/_delta_log/{0:020d}.json", begun_and_ended)
+    assert not world.manager.create_stream(S)
+    assert stop.begun is not None
+    assert world.other.list_streams("s") == []
+    assert world.other.delete_scope("s")
