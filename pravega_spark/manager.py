@@ -19,6 +19,7 @@ from pravega_spark.engine import clock, cuts, epochs, lifecycle, sweeping, trunc
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.encoding import Serializer
 from pravega_spark.engine.records import SegmentRecord, StreamState
+from pravega_spark.engine.rowfiles import Row
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.scopes import (
     ACTIVE,
@@ -34,7 +35,6 @@ from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.probe import ensure_probed
 from pravega_spark.engine.stream import Stream, StreamView, open_stream
 from pravega_spark.engine.sweeping import SweepResult
-from pravega_spark.engine.table import Row
 from pravega_spark.engine.truncation import Truncated
 from pravega_spark.errors import (
     InvalidConfiguration,
@@ -80,6 +80,10 @@ logger = logging.getLogger(__name__)
 Deserializer = Callable[[bytes], Any]
 
 
+_KNOWN_SCOPES = 64
+"""A manager remembers the rows of so many scopes."""
+
+
 class StreamManager:
     """Scopes and streams under one root: a folder, or a URL such as ``s3://bucket/streams``.
 
@@ -99,6 +103,8 @@ class StreamManager:
         self._options = storage_options or {}
         self._store = open_store(root, **self._options)
         self._runtime = runtime
+        self._known_scopes: dict[tuple[int, str], Scope] = {}
+        """By process, since a forked child must open its own, and by name."""
 
     @property
     def root(self) -> str:
@@ -611,7 +617,14 @@ class StreamManager:
         return ReaderGroup(self._store, group, self._stream, self._runtime)
 
     def _scope(self, scope: str) -> Scope:
-        return Scope(self._store, scope, self._runtime)
+        """Return a scope, of which this manager remembers the rows that it has read."""
+        key = (os.getpid(), scope)
+        known = self._known_scopes.get(key)
+        if known is None:
+            if len(self._known_scopes) >= _KNOWN_SCOPES:
+                self._known_scopes.clear()
+            known = self._known_scopes[key] = Scope(self._store, scope, self._runtime)
+        return known
 
     def _stream(self, stream: str) -> Stream:
         split_stream(stream)

@@ -20,11 +20,14 @@ from pravega_spark.errors import CorruptLog, ForeignTable
 
 ENGINE = "pravega_spark/0.1.0"
 STREAM_FEATURE = "pravega-stream"
-KNOWN_FEATURES = frozenset({"domainMetadata", "inCommitTimestamp", STREAM_FEATURE})
+ROWS_FEATURE = "pravega-rows"
+"""Of a state table that has its rows in several files, which older versions know nothing of."""
+_FEATURES = frozenset({"domainMetadata", "inCommitTimestamp", STREAM_FEATURE})
+KNOWN_FEATURES = _FEATURES | {ROWS_FEATURE}
 PROTOCOL: dict[str, Any] = {
     "minReaderVersion": 1,
     "minWriterVersion": 7,
-    "writerFeatures": sorted(KNOWN_FEATURES),
+    "writerFeatures": sorted(_FEATURES),
 }
 TABLE_PROPERTIES = {
     "delta.enableInCommitTimestamps": "true",

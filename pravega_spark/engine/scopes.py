@@ -16,9 +16,10 @@ import pyarrow as pa
 
 from pravega_spark.config import StreamConfiguration
 from pravega_spark.engine.actions import to_json
+from pravega_spark.engine.rowfiles import Row
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
-from pravega_spark.engine.table import Change, Row, StateTable, TableState
+from pravega_spark.engine.table import Change, StateTable, TableState
 from pravega_spark.errors import NoSuchScope, ScopeNotEmpty, StaleIdentity
 from pravega_spark.names import check_scope
 

@@ -17,9 +17,10 @@ import pyarrow as pa
 from pravega_spark.engine import hygiene
 from pravega_spark.engine.cleanup import raise_horizon, sweep_files
 from pravega_spark.engine.crashpoints import crash_point
+from pravega_spark.engine.rowfiles import Rows
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
-from pravega_spark.engine.table import Change, Decide, Rows, StateTable, TableState
+from pravega_spark.engine.table import Change, Decide, StateTable, TableState
 from pravega_spark.errors import IllegalState
 
 COMPACTED_DOMAIN = "pravega.compacted"

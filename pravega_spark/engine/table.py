@@ -1,8 +1,8 @@
 """State tables: small sets of rows in a Delta table, changed by compare-and-set on its version.
 
-All live rows are in one Parquet file that each commit replaces, so that any Delta reader sees
-exactly one version of the state, and ours reads one object. The file is named by the domain
-``pravega.rows`` of the commit that put it in place.
+The live rows are in Parquet files of at most 512 rows, mostly one, and a commit replaces those
+whose rows it changes: any Delta reader sees exactly one version of the state, and ours reads no
+file list. The domain ``pravega.rows`` names the first file, ``pravega.rows.1`` the next one.
 """
 
 from __future__ import annotations
@@ -15,8 +15,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pravega_spark.engine import hygiene
-from pravega_spark.engine.actions import PROTOCOL, Add, Body, Remove, new_table, to_json
+from pravega_spark.engine.actions import (
+    PROTOCOL,
+    ROWS_FEATURE,
+    Add,
+    Body,
+    Remove,
+    new_table,
+    to_json,
+)
 from pravega_spark.engine.log import Log, Proposal
+from pravega_spark.engine.rowfiles import Rows, rearrange
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.store import Store
@@ -24,8 +33,6 @@ from pravega_spark.errors import CorruptChunk, StoreError
 
 ROWS_DOMAIN = "pravega.rows"
 
-Row = Mapping[str, Any]
-Rows = Mapping[str, Row]
 _DELTA_TYPES = {
     pa.string(): "string",
     pa.int64(): "long",
@@ -71,6 +78,8 @@ class StateTable:
         self._schema = schema
         self._key = key
         self._cached = TableState(-1)
+        self._files: dict[str, Rows] = {}
+        """The rows of files by their paths: those of the cached state, and the last written."""
 
     def read(self, *, refresh: bool = True) -> TableState:
         """Return the newest state, or the last one known; version -1 if there is no table.
@@ -92,28 +101,39 @@ class StateTable:
         cached = self._cached
         if cached.version == snapshot.version:
             return cached
-        pointer = snapshot.get(ROWS_DOMAIN)
-        before = cached.snapshot.get(ROWS_DOMAIN) if cached.snapshot else None
-        rows = cached.rows if pointer == before else self._load(pointer)
+        pointers = _pointers(snapshot)
+        rows = cached.rows
+        if pointers != _pointers(cached.snapshot):
+            files = self._of(pointers)
+            rows = {key: row for part in files.values() for key, row in part.items()}
+            self._files = {pointers[number]["path"]: part for number, part in files.items()}
         state = TableState(snapshot.version, rows, snapshot)
         self._cached = state
         return state
 
-    def _load(self, pointer: Mapping[str, Any] | None) -> Rows:
-        if pointer is None:
-            return {}
-        key = f"{self.log.path}/{pointer['path']}"
+    def _of(self, pointers: _Pointers) -> dict[int, Rows]:
+        """Return the rows of files, those that are not known here from the store."""
+        paths = [pointer["path"] for pointer in pointers.values()]
+        unknown = [path for path in paths if path not in self._files]
+        loaded = dict(zip(unknown, self.log.runtime.each(self._load, unknown), strict=True))
+        found = {**self._files, **loaded}
+        return {number: found[path] for number, path in zip(pointers, paths, strict=True)}
+
+    def _load(self, path: str) -> Rows:
         try:
-            data = self.log.store.get(key)
+            data = self.log.store.get(f"{self.log.path}/{path}")
             # Not read_table: a process that ends while its threads start up aborts.
             table = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
         except StoreError:
             raise
         except (pa.ArrowException, OSError) as error:
             raise CorruptChunk(
-                f"{self.log.reader.where}: the rows in {pointer['path']} cannot be read; restore "
-                "the file from a copy."
+                f"{self.log.reader.where}: the rows in {path} cannot be read; restore the file "
+                "from a copy."
             ) from error
+        return self._rows(table)
+
+    def _rows(self, table: pa.Table) -> Rows:
         return {row[self._key]: row for row in table.to_pylist()}
 
     def change(self, decide: Decide[_Value]) -> tuple[TableState, _Value]:
@@ -133,23 +153,29 @@ class StateTable:
         now_ms = self.log.clock.now_ms()
         version = 0 if snapshot is None else snapshot.version
         body = Body(change.operation, parameters=change.parameters, domains=dict(change.domains))
-        pointer = None if snapshot is None else snapshot.get(ROWS_DOMAIN)
+        pointers = _pointers(snapshot)
         domains: dict[str, str | None] = dict(change.domains)
-        if change.rows != self._state(snapshot).rows:
-            body.adds = [self._stage(change.rows, version, now_ms)] if change.rows else []
-            if pointer is not None:
-                old = Add(pointer["path"], {}, pointer["size"], now_ms)
-                body.removes = [Remove.of(old, now_ms)]
-            domains[ROWS_DOMAIN] = (
-                to_json({"path": body.adds[0].path, "size": body.adds[0].size})
-                if body.adds
-                else None
-            )
+        before = self._state(snapshot).rows
+        if change.rows != before:
+            for number, rows in rearrange(self._of(pointers), before, change.rows).items():
+                told = None
+                if rows:
+                    add = self._stage(rows, version, now_ms)
+                    body.adds = [*body.adds, add]
+                    told = to_json({"path": add.path, "size": add.size})
+                if number in pointers:
+                    path, size = pointers[number]["path"], pointers[number]["size"]
+                    old = Remove.of(Add(path, {}, size, now_ms), now_ms)
+                    body.removes = [*body.removes, old]
+                domains[_domain(number)] = told
         if snapshot is None:
             schema = {f.name: _DELTA_TYPES[f.type] for f in self._schema}
             table_id = self.log.runtime.token()
             body.protocol = PROTOCOL
             body.metadata = new_table(schema, [], table_id, self.log.path, now_ms)
+        features = (PROTOCOL if snapshot is None else snapshot.protocol)["writerFeatures"]
+        if ROWS_FEATURE not in features and any(d.startswith(f"{ROWS_DOMAIN}.") for d in domains):
+            body.protocol = {**PROTOCOL, "writerFeatures": sorted([*features, ROWS_FEATURE])}
         body.domains = domains
         return body
 
@@ -160,9 +186,30 @@ class StateTable:
         """
         ordered = [rows[key] for key in sorted(rows)]
         sink = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_pylist(ordered, self._schema), sink, compression="zstd")
+        table = pa.Table.from_pylist(ordered, self._schema)
+        pq.write_table(table, sink, compression="zstd")
         data = sink.getvalue()
         path = f"data/v{version}/{self.log.runtime.token()}.parquet"
         self.log.store.put(f"{self.log.path}/{path}", data)
+        self._files[path] = self._rows(table)
         stats = to_json({"numRecords": len(ordered)})
         return Add(path, {}, data.size, now_ms, stats, {"rows": str(len(ordered))})
+
+
+_Pointers = Mapping[int, Mapping[str, Any]]
+
+
+def _domain(number: int) -> str:
+    return ROWS_DOMAIN if number == 0 else f"{ROWS_DOMAIN}.{number}"
+
+
+def _pointers(snapshot: Snapshot | None) -> _Pointers:
+    """Return path and size of each file of rows, by its number."""
+    if snapshot is None:
+        return {}
+    found = {}
+    for name in snapshot.names(ROWS_DOMAIN):
+        value = snapshot.get(name)
+        assert value is not None
+        found[int(name.removeprefix(ROWS_DOMAIN).removeprefix(".") or 0)] = value
+    return dict(sorted(found.items()))

@@ -21,6 +21,7 @@ from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.fault_plans import Rule
 from pravega_spark.engine.store.faults import Fault
 from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.engine.table import Change
 from pravega_spark.errors import (
     ConfigMismatch,
     CorruptChunk,
@@ -452,6 +453,24 @@ def test_scope_that_does_not_exist_is_not_swept(manager: StreamManager) -> None:
             manager.sweep_scope(scope)
     with pytest.raises(InvalidConfiguration, match="grace 'soon' is no duration"):
         manager.sweep_scope("s", grace="soon")
+
+
+def test_creating_a_stream_costs_the_same_in_a_scope_ten_times_as_large() -> None:
+    costs = []
+    for count in (600, 6_000):
+        spy = Spy()
+        manager = manager_of(spy)
+        manager.create_scope("s")
+        table = manager._scope("s").table
+        row = {"kind": "stream", "life": 1, "version": -1, "tags": [], "configuration": "{}"}
+        rows = {name: {"name": name, **row} for name in (f"n{i:05d}" for i in range(count))}
+        table.change(lambda state, rows=rows: (Change("FILL", rows), None))
+        spy.calls.clear()
+        assert manager.create_stream("s/new")
+        assert spy.count("get", "_scope/data/") == 0
+        costs.append(len(spy.calls))
+        assert len(manager_of(spy).list_streams("s")) == count + 1
+    assert costs[0] == costs[1]
 
 
 # ------------------------------------------------------------------------------------ bad input

@@ -34,8 +34,6 @@ class Fault(enum.Enum):
     """A read gives the first half of the bytes."""
     STALE_LIST = "stale list"
     """A listing or ``exists`` misses what was created last."""
-    PARTIAL_LIST = "partial list"
-    """A listing shows every second object or folder, beginning with the second."""
 
 
 Plan = Callable[[str, str], Fault | Exception | None]
@@ -176,8 +174,8 @@ class FaultyStore:
 
     def folders(self, prefix: str) -> list[str]:
         """Return the names of the folders."""
-        partial = self._fault("folders", prefix) is Fault.PARTIAL_LIST
-        return self.inner.folders(prefix)[1 if partial else 0 :: 2 if partial else 1]
+        self._fault("folders", prefix)
+        return self.inner.folders(prefix)
 
     def open(self, key: str) -> pa.NativeFile:
         """Open the object, or what is left of it."""
@@ -193,11 +191,8 @@ class FaultyStore:
 
     def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:
         """Return the objects, or those of a moment ago."""
-        fault = self._fault("list", prefix)
+        stale = self._fault("list", prefix) is Fault.STALE_LIST
         entries = self.inner.list(prefix, after=after)
-        if fault is Fault.PARTIAL_LIST:
-            return entries[1::2]
-        stale = fault is Fault.STALE_LIST
         return [entry for entry in entries if not (stale and entry.key == self._newest)]
 
     def _created(self, key: str, answer: Put) -> Put:

@@ -10,13 +10,13 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from pravega_spark.engine.rowfiles import Rows
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.fault_plans import Rule
 from pravega_spark.engine.store.faults import Fault
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.sweeping import sweep_table
 from pravega_spark.engine.synchronizer import Synchronizer
-from pravega_spark.engine.table import Rows
 from pravega_spark.errors import IllegalState, InvalidInput
 from tests.support import DatedDisk, FakeRuntime, Spy
 

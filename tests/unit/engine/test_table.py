@@ -8,12 +8,14 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from pravega_spark.engine.actions import ROWS_FEATURE
+from pravega_spark.engine.rowfiles import FILE_ROWS, Rows
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.fault_plans import Rule
 from pravega_spark.engine.store.faults import Fault
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.table import Change, Rows, StateTable, TableState
+from pravega_spark.engine.table import ROWS_DOMAIN, Change, StateTable, TableState
 from pravega_spark.errors import CorruptChunk, InvalidInput, StoreError
 from tests.support import FakeRuntime, Spy
 
@@ -72,6 +74,48 @@ def test_change_of_domains_alone_keeps_the_rows_file() -> None:
     made.change(lambda state: (Change("MARK", state.rows, {"d": "9"}), None))
     assert len(store.list("s/_scope/data")) == 1
     assert counts(table(store).read().rows) == {"a": 1}
+
+
+def many(count: int) -> Rows:
+    return {f"n{i:05d}": row(f"n{i:05d}", i) for i in range(count)}
+
+
+def put_all(rows: Rows) -> Any:
+    return lambda state: (Change("PUT", {**state.rows, **rows}), None)
+
+
+def test_a_change_writes_no_more_rows_in_a_table_ten_times_as_large() -> None:
+    sizes = []
+    for count in (1_000, 10_000):
+        store = Spy()
+        made = table(store)
+        made.change(put_all(many(count)))
+        store.calls.clear()
+        before = {entry.key for entry in store.list("s/_scope/data")}
+        made.change(raise_count("new"))
+        added = [e for e in store.list("s/_scope/data") if e.key not in before]
+        sizes.append(sum(entry.size for entry in added))
+        assert (len(added), store.count("get", "/data/")) == (1, 0)
+        assert counts(table(store).read().rows) == {**counts(many(count)), "new": 1}
+    assert sizes[1] < 2 * sizes[0]
+
+
+def test_a_table_of_one_file_is_read_and_grows_into_several_that_older_versions_refuse() -> None:
+    store = MemoryStore()
+    made = table(store)
+    made.change(put_all(many(FILE_ROWS)))
+    snapshot = made.log.refresh()
+    assert snapshot is not None
+    assert ROWS_FEATURE not in snapshot.protocol["writerFeatures"]
+    assert [name for name in snapshot.domains if name.startswith(ROWS_DOMAIN)] == [ROWS_DOMAIN]
+    made.change(raise_count("new"))
+    snapshot = table(store).read().snapshot
+    assert snapshot is not None
+    assert ROWS_FEATURE in snapshot.protocol["writerFeatures"]
+    made.change(lambda state: (Change("DROP", {}), None))
+    assert table(store).read().rows == {}
+    made.change(raise_count("again"))
+    assert counts(table(store).read().rows) == {"again": 1}
 
 
 def test_table_without_rows_is_read_as_empty() -> None:
