@@ -22,7 +22,10 @@ MAX_SEGMENTS = 10_000
 WRITER_BUFFER_BYTES = 64 * MIB
 WRITER_BATCH_BYTES = 32 * MIB
 WRITER_BATCH_EVENTS = 262_144
-WRITER_QUEUE_BATCHES = 16
+WRITER_EVENT_BYTES = 16
+"""What a writer's buffer counts for an event besides its bytes, so that empty ones are bounded."""
+WRITER_EXIT_SECONDS = 10.0
+"""A process that ends waits at most so long for what its open writers have not committed."""
 MAX_NOTE_LENGTH = 64 * KIB
 
 CHUNK_BYTES = 64 * MIB

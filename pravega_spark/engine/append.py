@@ -17,7 +17,6 @@ from pravega_spark.engine.draft import Draft
 from pravega_spark.engine.files import OFFSET_COLUMN, SEGMENT_COLUMN
 from pravega_spark.engine.log import Proposal
 from pravega_spark.engine.records import (
-    WRITER_PREFIX,
     StreamState,
     WriterRecord,
 )
@@ -161,7 +160,7 @@ def append(
         body = draft.body(operation, parameters)
         if identity is not None:
             record = identity.record(known, view.version + 1)
-            body.domains = {**body.domains, f"{WRITER_PREFIX}{identity.writer_id}": record.encode()}
+            body.domains = {**body.domains, **view.writer_changes(record)}
             body.parameters = {**body.parameters, "writer": identity.writer_id}
         return body, Appended(view.version + 1, duplicate=False, places=_places(body.adds))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,13 +15,13 @@ from pravega_spark.engine.append import (
     sealed_error,
 )
 from pravega_spark.engine.chunk import StagedChunk, encode_events, stage
-from pravega_spark.engine.pending import Pending, ranks
+from pravega_spark.engine.futures import Written
+from pravega_spark.engine.pending import Pending, Placed, ranks
 from pravega_spark.engine.records import StreamState
 from pravega_spark.engine.routing import Router, group
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.engine.writers import anonymous_id, is_anonymous, open_session
-from pravega_spark.errors import SegmentSealed, StagedTooLate
-from pravega_spark.model import EventPointer
+from pravega_spark.errors import CommitUnknown, SegmentSealed, StagedTooLate
 from pravega_spark.names import check_name
 
 _RESTAGE_VERSIONS = 1_024
@@ -68,8 +67,8 @@ class BatchCommitter:
         """Whether the id is not the user's own."""
         return is_anonymous(self.writer_id)
 
-    def commit(self, batch: Pending) -> None:
-        """Commit a batch; on return it is durable and visible. Its borders never change."""
+    def commit(self, batch: Pending) -> Placed:
+        """Commit a batch, which is durable and visible then; return where its events are."""
         count = len(batch.events)
         events = encode_events(batch.keys, batch.times_us, batch.events) if count else None
         while True:
@@ -102,9 +101,10 @@ class BatchCommitter:
         self._previous += count
         if batch.note is not None:
             self.note, self.note_number = batch.note, self.last
-        batch.place(self._pointers(routed, appended))
+        placed = self._placed(routed, appended)
         if appended.version - self._staging_version > _RESTAGE_VERSIONS:
             self._staging_version = appended.version
+        return placed
 
     def _renew(self) -> None:
         """Go on under a new id after a long pause, in which the log forgot the old one.
@@ -128,21 +128,24 @@ class BatchCommitter:
             places[first : first + size] = places[first]
         return Routed(router.segment_ids, places)
 
-    def _pointers(self, routed: Routed, appended: Appended) -> Callable[[int], EventPointer]:
-        """Return the function from an event's index to its pointer; computed when first asked."""
+    def _placed(self, routed: Routed, appended: Appended) -> Placed:
+        """Return where the events are, from where their segments' first ones are."""
+        if appended.duplicate and len(routed.places):
+            raise CommitUnknown(
+                f"writer {self.writer_id!r} of stream {self._stream.name}: the log has this batch "
+                "already, so where its events are cannot be told; open a new writer."
+            )
         bases: dict[int, int] = {}
         for segment_id, base, _ in appended.places:
             bases.setdefault(segment_id, base)
-        name, life = self._stream.name, self._life
-        cache: list[np.ndarray[Any, Any]] = []
-
-        def pointer(index: int) -> EventPointer:
-            if not cache:
-                cache.append(ranks(routed.places))
-            segment_id = routed.segment_ids[routed.places[index]]
-            return EventPointer(name, life, segment_id, bases[segment_id] + int(cache[0][index]))
-
-        return pointer
+        segment_ids = routed.segment_ids
+        firsts = np.zeros(len(segment_ids), np.int64)
+        states: list[Written | None] = [None] * len(segment_ids)
+        for place in np.flatnonzero(np.bincount(routed.places, minlength=len(segment_ids))):
+            segment_id = segment_ids[place]
+            firsts[place] = bases[segment_id]
+            states[place] = Written(self._stream.name, self._life, segment_id)
+        return Placed(states, routed.places, firsts[routed.places] + ranks(routed.places))
 
 
 def stage_routed(

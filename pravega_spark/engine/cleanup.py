@@ -24,6 +24,7 @@ from pravega_spark.engine.ages import Ages
 from pravega_spark.engine.checkpoint import checkpoint_key, digest_key
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.log import Log, Proposal
+from pravega_spark.engine.logreader import LogReader
 from pravega_spark.engine.removals import removed_since_mark
 from pravega_spark.engine.snapshot import LOG_DOMAIN, Snapshot
 from pravega_spark.engine.statefile import state_key, state_version
@@ -95,7 +96,7 @@ def sweep_files(log: Log, *, grace_ms: int | None = None) -> Swept:
         return Swept(0, 0)
     stored = log.store.list(f"{log.path}/data")
     strays = {} if grace_ms is None else _strays(log, grace_ms)
-    log.refresh(settle=True)  # after the listing: no file in it can be of what began later
+    log.head()  # after the listing: no file in it can be of what began later
     with log.files() as files:
         snapshot = log.snapshot
         assert snapshot is not None
@@ -187,8 +188,7 @@ def clean_log(log: Log, ages: Ages | None = None) -> int:
     sound = (version for version in versions if reader.checkpoint(version) is not None)
     older = itertools.islice(sound, 1, None)
     limit = next((version for version in older if version <= snapshot.cleanup), 0)
-    listed = (state_version(entry.key) for entry in reader.store.list(reader.folder))
-    commits = sorted(version for version in listed if 0 < version < limit)
+    commits = _present(reader, limit)
     for first in range(0, len(commits), _DELETE_PAGE):
         crash_point("cleanup.delete")
         page = commits[first : first + _DELETE_PAGE]
@@ -199,3 +199,16 @@ def clean_log(log: Log, ages: Ages | None = None) -> int:
     reader.store.delete(digest_key(reader.path, v) for v in old)
     reader.store.delete(checkpoint_key(reader.path, v) for v in old)
     return len(commits)
+
+
+def _present(reader: LogReader, limit: int) -> range:
+    """Return the versions from the oldest that is there, version 0 apart, up to ``limit``.
+
+    A listing that leaves some out must not leave them behind: who knows one of them, and finds it,
+    trusts that its successors are there, too.
+    """
+    listed = (state_version(entry.key) for entry in reader.store.list(reader.folder))
+    first = min((version for version in listed if 0 < version < limit), default=limit)
+    while first > 1 and first < limit and reader.has(first - 1):
+        first -= 1
+    return range(first, limit)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import reprlib
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pravega_spark.config import MAX_EVENT_BYTES, MAX_NOTE_LENGTH
@@ -27,6 +28,17 @@ class Encoder:
         if len(data) > MAX_EVENT_BYTES:
             raise self.too_large(len(data))
         return data
+
+    def events(self, events: object) -> list[bytes]:
+        """Return a list of events as bytes; raise InvalidInput for what is no list of them."""
+        single = isinstance(events, (str, bytes, bytearray, memoryview, Mapping))
+        if single or not isinstance(events, Iterable):
+            raise InvalidInput(
+                f"write_events on stream {self._name} takes a list of events, not "
+                f"{type(events).__name__}: {reprlib.repr(events)}; give a list, or one event to "
+                "write_event."
+            )
+        return [self.event(event) for event in events]
 
     def too_large(self, size: int) -> EventTooLarge:
         """Return the error for an event of ``size`` bytes."""

@@ -117,6 +117,29 @@ class Log:
                 self._settle()
             return self._snapshot
 
+    def head(self) -> Snapshot | None:
+        """Return a snapshot that is proved to be the head's; None if there is no log.
+
+        What is deleted is decided on it, so no listing is believed: after all that was read the
+        next version is asked for by its name, and the commit of this one is still ours. Raises
+        TooBusy if others commit faster than the log can be read.
+        """
+        self._guard.check()
+        with self._lock:
+            for _ in range(COMMIT_ATTEMPTS):
+                known = self._snapshot
+                self._catch_up()
+                if self._snapshot is not known:
+                    continue
+                if known is None or self._holds(known):
+                    self._settle()
+                    return known
+                self._snapshot, self._files = None, None
+            raise TooBusy(
+                f"{self.reader.where}: its newest version could not be read for "
+                f"{COMMIT_ATTEMPTS} times; nothing was deleted; try again."
+            )
+
     def check_root(self) -> None:
         """Raise RootChanged if the root is another one than when the log was opened here."""
         check_same(self.store, self._root)

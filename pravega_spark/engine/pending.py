@@ -1,44 +1,42 @@
-"""A batch of events on its way into the log, and slim futures that are views of it.
-
-One lock, one event and one outcome serve a whole batch, so that a future costs little more than
-the number of its event.
-"""
+"""A batch of events on its way into the log, with the futures of their writes."""
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Callable
-from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate, repeat
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pravega_spark.errors import PravegaSparkError
-from pravega_spark.model import EventPointer
+from pravega_spark.config import WRITER_BATCH_BYTES, WRITER_BATCH_EVENTS, WRITER_EVENT_BYTES
+from pravega_spark.engine.futures import Lost, WriteFuture, Written
 
-logger = logging.getLogger(__name__)
+CLOSE = 1
+"""In an entry that is no write: the writer is closed behind it."""
 
-Places = Callable[[int], EventPointer]
+Entry = WriteFuture[Any]
+"""A write on its way: event (a list of them for an atomic write), routing key and time.
+
+With None for the event it is a mark, settled when all before it are: note, then ``CLOSE`` or 0.
+"""
+
+
+class Placed(NamedTuple):
+    """Where the events of a batch are: for each its index in ``states``, and its offset."""
+
+    states: Sequence[Written | None]
+    places: np.ndarray[Any, Any]
+    offsets: np.ndarray[Any, Any]
 
 
 class Pending:
-    """Events of one commit: filled by the writer's callers, settled by its committer."""
+    """Events of one commit; its borders never change once it is offered to the log."""
 
     __slots__ = (
-        "_callbacks",
-        "_done",
-        "_lock",
-        "_pointers",
-        "events",
-        "failure",
-        "groups",
-        "keys",
-        "note",
-        "size_bytes",
+        "_futures", "_rows", "events", "groups", "is_last", "keys", "note", "size_bytes",
         "times_us",
-        "told",
-    )
+    )  # fmt: skip
 
     def __init__(self) -> None:
         """Begin an empty batch."""
@@ -48,136 +46,131 @@ class Pending:
         self.groups: list[tuple[int, int]] = []
         """(first, count) of atomic writes without a key, which must share a segment."""
         self.size_bytes = 0
-        """Set when the batch is closed."""
+        """As the writer's buffer counts it."""
         self.note: str | None = None
-        self.failure: PravegaSparkError | None = None
-        self.told = False
-        """Whether a future has told somebody of the failure."""
-        self._pointers: Places | None = None
-        self._done = threading.Event()
-        self._lock = threading.Lock()
-        self._callbacks: list[tuple[Callable[[Any], object], WriteFuture]] = []
+        self.is_last = False
+        """Whether the writer is closed behind it."""
+        self._futures: list[WriteFuture[Any]] = []
+        self._rows: list[tuple[int, int]] | None = None
+        """For each future its first event and its count: 0 for a mark, -1 for a lone event.
 
-    def add(self, event: bytes, key: str | None, time_us: int) -> int:
-        """Append one event; return its index."""
-        index = len(self.events)
-        self.events.append(event)
-        self.keys.append(key)
-        self.times_us.append(time_us)
-        return index
+        None where all are lone events.
+        """
 
-    def add_group(self, events: list[bytes], key: str | None, time_us: int) -> int:
-        """Append events that stay together; return the index of the first."""
-        first = len(self.events)
-        self.events.extend(events)
-        self.keys.extend([key] * len(events))
-        self.times_us.extend([time_us] * len(events))
-        if key is None and len(events) > 1:
-            self.groups.append((first, len(events)))
-        return first
+    @classmethod
+    def of(cls, entries: Sequence[Entry]) -> tuple[Pending, int]:
+        """Return a batch of the first entries, and how many these are."""
+        batch, position = cls(), 0
+        events: list[Any] = [entry._event for entry in entries]
+        others: list[int] = []
+        if set(map(type, events)) != {bytes}:
+            others = [i for i, event in enumerate(events) if type(event) is not bytes]
+        for end in (*others, len(entries)):
+            fit = batch._add_events(events[position:end], entries[position:end])
+            if fit < end - position:
+                return batch, position + fit
+            if end < len(entries) and not batch._add(entries[end]):
+                return batch, end
+            position = end + 1
+        return batch, len(entries)
 
-    def place(self, pointers: Places) -> None:
-        """Note where the events are: a function of the index, called when somebody asks."""
-        self._pointers = pointers
+    def _add_events(self, events: list[bytes], entries: Sequence[Entry]) -> int:
+        """Append writes of one event each; return how many of them fit."""
+        if not entries or self._is_closed:
+            return 0
+        size = sum(map(len, events)) + len(events) * WRITER_EVENT_BYTES
+        room = WRITER_BATCH_EVENTS - len(self.events)
+        if len(events) > room or self.size_bytes + size > WRITER_BATCH_BYTES:
+            sizes = [*accumulate(len(event) + WRITER_EVENT_BYTES for event in events)]
+            room = min(room, bisect_right(sizes, WRITER_BATCH_BYTES - self.size_bytes))
+            room = max(room, 0 if self.events else 1)
+            if not room:
+                return 0
+            events, entries, size = events[:room], entries[:room], sizes[room - 1]
+        if self._rows is not None:
+            first = len(self.events)
+            self._rows += [(row, -1) for row in range(first, first + len(events))]
+        self.events += events
+        self.keys += [entry._key for entry in entries]
+        self.times_us += [entry._offset for entry in entries]
+        self.size_bytes += size
+        self._futures += entries
+        return len(events)
 
-    def succeed(self) -> None:
-        """Complete every future."""
-        self._settle()
+    def _add(self, entry: Entry) -> bool:
+        """Append a mark or an atomic write; return False if it must go into a later batch."""
+        if self._is_closed:
+            return False
+        event, first, count = entry._event, len(self.events), 0
+        if event is not None:
+            events = event if isinstance(event, list) else [event]
+            count = len(events)
+            size = sum(map(len, events)) + count * WRITER_EVENT_BYTES
+            full = first + count > WRITER_BATCH_EVENTS
+            if first and (full or self.size_bytes + size > WRITER_BATCH_BYTES):
+                return False
+            self.events += events
+            self.keys += repeat(entry._key, count)
+            self.times_us += repeat(entry._offset, count)
+            self.size_bytes += size
+            if entry._key is None and count > 1:
+                self.groups.append((first, count))
+        else:
+            self.note, self.is_last = entry._key, entry._offset == CLOSE
+        if self._rows is None:
+            self._rows = [(row, -1) for row in range(first)]
+        self._rows.append((first, count if isinstance(event, list) else -count))
+        self._futures.append(entry)
+        return True
 
-    def fail(self, error: PravegaSparkError) -> None:
-        """Fail every future."""
-        self.failure = error
-        self._settle()
+    @property
+    def _is_closed(self) -> bool:
+        return self.is_last or self.note is not None
 
-    def _settle(self) -> None:
-        with self._lock:
-            self._done.set()
-            callbacks, self._callbacks = self._callbacks, []
-        for callback, future in callbacks:
-            _call(callback, future)
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to commit."""
+        return not self.events and self.note is None
 
-    def abandon(self, error: PravegaSparkError) -> None:
-        """Fail every future in a forked child, where no lock of the parent's can be trusted."""
-        self._lock, self._done = threading.Lock(), threading.Event()
-        self._callbacks = []
-        self.fail(error)
+    @property
+    def entries(self) -> int:
+        """How many writes and marks it holds."""
+        return len(self._futures)
 
-    def wait(self, timeout: float | None) -> None:
-        """Block until the batch is settled; raise TimeoutError after ``timeout`` seconds."""
-        if not self._done.wait(timeout):
-            raise FutureTimeoutError(f"the write is not durable after {timeout} s.")
+    @property
+    def writes(self) -> int:
+        """How many writes it holds, without marks."""
+        if self._rows is None:
+            return len(self._futures)
+        return sum(count != 0 for _, count in self._rows)
 
-    def is_done(self) -> bool:
-        """Tell whether the batch is settled."""
-        return self._done.is_set()
+    def settle(self, placed: Placed) -> None:
+        """Complete the futures."""
+        places, offsets = placed.places.tolist(), placed.offsets.tolist()
+        states: Any = placed.states
+        if self._rows is None:
+            for future, place, offset in zip(self._futures, places, offsets, strict=True):
+                future._event = future._key = None
+                future._offset = offset
+                future._at = states[place]
+            return
+        for future, (first, count) in zip(self._futures, self._rows, strict=True):
+            if not count:
+                future.settle(FLUSHED)
+            else:
+                state = states[places[first]]
+                future.settle(state if count < 0 else state.group(count), offsets[first])
 
-    def pointer(self, index: int) -> EventPointer:
-        """Return where the event of that index is; the batch has succeeded."""
-        assert self._pointers is not None, "the batch holds no places"
-        return self._pointers(index)
-
-    def on_done(self, callback: Callable[[Any], object], future: WriteFuture) -> None:
-        """Call ``callback(future)`` once the batch is settled, or now if it is."""
-        with self._lock:
-            if not self._done.is_set():
-                self._callbacks.append((callback, future))
-                return
-        _call(callback, future)
-
-
-def _call(callback: Callable[[Any], object], future: WriteFuture) -> None:
-    """Call; an error is logged and stops nobody, as concurrent.futures has it."""
-    try:
-        callback(future)
-    except Exception:
-        logger.exception("a callback of %r failed", future)
+    def fail(self, lost: Lost) -> None:
+        """Fail the futures."""
+        for future in self._futures:
+            future.settle(lost)
 
 
-class WriteFuture:
-    """The outcome of one write, with the interface of ``concurrent.futures.Future``."""
-
-    __slots__ = ("_batch", "_count", "_index")
-
-    def __init__(self, batch: Pending, index: int, count: int | None = None) -> None:
-        """View the events of a batch from ``index`` on; one event if there is no count."""
-        self._batch = batch
-        self._index = index
-        self._count = count
-
-    def result(self, timeout: float | None = None) -> Any:
-        """Return the EventPointer (a tuple of them for ``write_events``) once durable."""
-        failure = self.exception(timeout)
-        if failure is not None:
-            raise failure
-        if self._count is None:
-            return self._batch.pointer(self._index)
-        return tuple(self._batch.pointer(self._index + i) for i in range(self._count))
-
-    def exception(self, timeout: float | None = None) -> PravegaSparkError | None:
-        """Return why the write failed, or None, once it is settled."""
-        self._batch.wait(timeout)
-        self._batch.told = True
-        return self._batch.failure
-
-    def done(self) -> bool:
-        """Tell whether the write is settled."""
-        return self._batch.is_done()
-
-    def running(self) -> bool:
-        """Tell whether the write is not settled yet."""
-        return not self._batch.is_done()
-
-    def cancel(self) -> bool:
-        """Return False: a write cannot be taken back."""
-        return False
-
-    def cancelled(self) -> bool:
-        """Return False: a write is never cancelled."""
-        return False
-
-    def add_done_callback(self, callback: Callable[[WriteFuture], object]) -> None:
-        """Call ``callback(self)`` once settled, on the writer's thread, or now."""
-        self._batch.on_done(callback, self)
+FLUSHED = Written("", 0, 0)
+"""State of a mark when all before it are durable."""
+NOWHERE = Placed((), np.empty(0, np.int64), np.empty(0, np.int64))
+"""Where the events of an empty batch are."""
 
 
 def ranks(segments: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

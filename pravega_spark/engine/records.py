@@ -5,7 +5,8 @@
 | ``pravega.stream`` | StreamRecord: identity with life, state, configuration, epochs, head |
 | ``pravega.epoch.<n>`` | model.Epoch: segments with key ranges |
 | ``pravega.segment.<id>`` | SegmentRecord: next offset, bytes, sealed or not |
-| ``pravega.writer.<id>`` | WriterRecord: session, last number, note |
+| ``pravega.writer.<id>`` | WriterRecord: session, last number, version |
+| ``pravega.note.<id>`` | the writer's last note, and the number of its event: set when it changes |
 | ``pravega.open.<id>`` | OpenTransaction: epoch, lease, writer |
 | ``pravega.transaction.<id>`` | Outcome of a transaction: committed or aborted, when, how much |
 | ``pravega.subscriber.<group>`` | SubscriberRecord: generation, published cut, since when |
@@ -17,7 +18,7 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -31,6 +32,7 @@ STREAM_DOMAIN = "pravega.stream"
 EPOCH_PREFIX = "pravega.epoch."
 SEGMENT_PREFIX = "pravega.segment."
 WRITER_PREFIX = "pravega.writer."
+NOTE_PREFIX = "pravega.note."
 OUTCOME_PREFIX = "pravega.transaction."
 SUBSCRIBER_PREFIX = "pravega.subscriber."
 SAMPLE_PREFIX = "pravega.sample."
@@ -194,13 +196,24 @@ class WriterRecord:
     note_number: int = 0
 
     def encode(self) -> str:
-        """Return the JSON text."""
-        return to_json([self.session, self.last, self.version, self.note, self.note_number])
+        """Return the JSON text without the note, which has a domain of its own."""
+        return to_json([self.session, self.last, self.version])
+
+    def encode_note(self) -> str | None:
+        """Return the JSON text of the note, None if there is none."""
+        return None if self.note is None else to_json([self.note, self.note_number])
 
 
-def decode_writer(writer_id: str, text: str) -> WriterRecord:
-    """Read what ``WriterRecord.encode`` wrote."""
-    return WriterRecord(writer_id, *json.loads(text))
+def decode_writer(writer_id: str, text: str, note: str | None = None) -> WriterRecord:
+    """Read what ``WriterRecord.encode`` and ``encode_note`` wrote.
+
+    Older versions of this package kept the note in the record; such a one is the newer.
+    """
+    record = WriterRecord(writer_id, *json.loads(text))
+    if record.note is not None or note is None:
+        return record
+    given, number = json.loads(note)
+    return replace(record, note=given, note_number=number)
 
 
 @dataclass(frozen=True, slots=True)

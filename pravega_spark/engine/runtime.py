@@ -61,7 +61,10 @@ class Runtime:
         """
         if len(items) < 2:
             return [function(item) for item in items]
-        futures = [_threads.pool().submit(function, item) for item in items]
+        try:
+            futures = [_threads.pool().submit(function, item) for item in items]
+        except RuntimeError:  # the process ends, and no pool takes work any more
+            return [function(item) for item in items]
         wait(futures)
         return [future.result() for future in futures]
 

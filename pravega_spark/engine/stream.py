@@ -18,6 +18,7 @@ from pravega_spark.engine.log import Committed, Log, Proposal
 from pravega_spark.engine.places import Place, locate
 from pravega_spark.engine.records import (
     EPOCH_PREFIX,
+    NOTE_PREFIX,
     OUTCOME_PREFIX,
     SAMPLE_PREFIX,
     SEGMENT_PREFIX,
@@ -163,7 +164,16 @@ class StreamView:
     def writer(self, writer_id: str) -> WriterRecord | None:
         """Return how far the log has a writer, or None if it does not know it."""
         text = self.snapshot.domains.get(f"{WRITER_PREFIX}{writer_id}")
-        return None if text is None else decode_writer(writer_id, text)
+        note = self.snapshot.domains.get(f"{NOTE_PREFIX}{writer_id}")
+        return None if text is None else decode_writer(writer_id, text, note)
+
+    def writer_changes(self, record: WriterRecord) -> dict[str, str]:
+        """Return the domains that a writer's next record changes: its note only if it is new."""
+        changes = {f"{WRITER_PREFIX}{record.writer_id}": record.encode()}
+        name, note = f"{NOTE_PREFIX}{record.writer_id}", record.encode_note()
+        if note is not None and note != self.snapshot.domains.get(name):
+            changes[name] = note
+        return changes
 
     @cached_property
     def transactions(self) -> dict[str, OpenTransaction]:

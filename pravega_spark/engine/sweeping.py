@@ -18,7 +18,7 @@ from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.history import HistoryRow, append_history, history_log
 from pravega_spark.engine.hygiene import maintain
 from pravega_spark.engine.log import Log
-from pravega_spark.engine.records import OUTCOME_PREFIX, WRITER_PREFIX, decode_outcome
+from pravega_spark.engine.records import NOTE_PREFIX, OUTCOME_PREFIX, WRITER_PREFIX, decode_outcome
 from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.engine.writers import is_anonymous
@@ -145,8 +145,9 @@ def _finish(
             swept.size_bytes,
             marks.commits,
         )
+    records = sum(not name.startswith(NOTE_PREFIX) for name in gone)
     return SweepResult(
-        snapshot.horizon, snapshot.cleanup, len(gone), swept.files, swept.size_bytes, marks.commits
+        snapshot.horizon, snapshot.cleanup, records, swept.files, swept.size_bytes, marks.commits
     )
 
 
@@ -167,6 +168,9 @@ def _leaving(snapshot: Snapshot, horizon: int, ended_below: int) -> list[History
             version = int(snapshot.get(domain)[2])  # type: ignore[index]
             if version < horizon:
                 rows.append(HistoryRow("writer", version, domain, snapshot.domains[domain]))
+                note = NOTE_PREFIX + domain.removeprefix(WRITER_PREFIX)
+                if note in snapshot.domains:
+                    rows.append(HistoryRow("note", version, note, snapshot.domains[note]))
     return rows
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pravega_spark.engine.actions import Body
 from pravega_spark.engine.log import Proposal
-from pravega_spark.engine.records import WRITER_PREFIX, StreamState, WriterRecord
+from pravega_spark.engine.records import StreamState, WriterRecord
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.errors import StreamSealed
 
@@ -43,7 +43,7 @@ def open_session(stream: Stream, life: int, writer_id: str) -> WriterRecord:
         body = Body(
             "OPEN WRITER",
             parameters={"writer": writer_id, "session": record.session},
-            domains={f"{WRITER_PREFIX}{writer_id}": record.encode()},
+            domains={**view.writer_changes(record)},
         )
         return body, record
 

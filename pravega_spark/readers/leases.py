@@ -130,9 +130,11 @@ class Leases:
             ends.append(ends_ms - now_ms + 1 if lasts else lease_ms)
             if lasts and not ask_processes:
                 continue
-            sign = None if modified_ms is None else self.sign(reader)
+            sign = self.sign(reader)
             if lasts and not (sign is not None and is_gone(sign.process)):
                 continue
+            if modified_ms is None and sign is not None and sign.number == member.number:
+                continue  # the listing left it out, so nothing is known of its age
             if sign is None or sign.number != member.number:
                 self.extend(reader, Sign(member.number, {}))
             else:

@@ -259,7 +259,6 @@ def _to_the_event(
     """
     layout = situation.layout
     frontier = Frontier(layout.lineage, locate(layout.lineage, start))
-    frontier.advance()
     passed = 0
     for rng in cuts.ranges_between(layout, start, end):
         if passed >= size_bytes:
@@ -275,6 +274,6 @@ def _to_the_event(
             if passed + size > most_bytes:
                 offset -= 1
         frontier.at[segment_id] = offset
-        frontier.advance()
         passed += size
+    frontier.advance()
     return frontier.cut()

@@ -19,7 +19,6 @@ from pravega_spark.engine.draft import Draft
 from pravega_spark.engine.log import Proposal
 from pravega_spark.engine.records import (
     OUTCOME_PREFIX,
-    WRITER_PREFIX,
     OpenTransaction,
     Outcome,
     WriterRecord,
@@ -263,4 +262,4 @@ def _noted(view: StreamView, opened: OpenTransaction, note: str, version: int) -
     writer_id = str(opened.writer_id)
     known = view.writer(writer_id) or WriterRecord(writer_id, opened.session, 0, version)
     record = replace(known, note=note, note_number=known.last, version=version)
-    return {f"{WRITER_PREFIX}{writer_id}": record.encode()}
+    return view.writer_changes(record)

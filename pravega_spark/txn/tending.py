@@ -102,7 +102,8 @@ def clear(stream: Stream) -> int:
     Chunks that a committed one did not name are left to the sweep of the stream's files.
     """
     names = {*stream.store.folders(f"{stream.name}/transactions"), *announced(stream)}
-    view = stream.view()  # after the listings: whatever they hold was begun before
+    stream.log.head()  # after the listings: whatever they hold was begun before
+    view = stream.view(refresh=False)
     ended = [n for n in sorted(names) if is_transaction(n) and n not in view.transactions]
     for name in ended:
         clear_one(stream, name, view.outcome(name))

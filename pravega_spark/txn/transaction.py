@@ -111,11 +111,13 @@ class Transaction:
 
         Raises TxnFailed if this handle knows that the transaction takes no more.
         """
-        self.write_events((event,), routing_key)
+        self._write([self._encoder.event(event)], routing_key)
 
     def write_events(self, events: Iterable[Any], routing_key: str | None = None) -> None:
         """Write events with one routing key, in order; none of them if it raises."""
-        data = [self._encoder.event(event) for event in events]
+        self._write(self._encoder.events(events), routing_key)
+
+    def _write(self, data: list[bytes], routing_key: str | None) -> None:
         self._encoder.check_key(routing_key)
         self._guard.check()
         with self._lock:

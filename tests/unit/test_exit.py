@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
+from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.store.fault_plans import Rule
+from pravega_spark.errors import StoreFull
+from pravega_spark.writer import EventStreamWriter
+from tests.support import Spy, make_stream
 
 SHORT = """
 import sys
@@ -22,3 +34,145 @@ def test_a_process_that_only_looks_at_an_existing_stream_ends_well(tmp_path: Pat
             [sys.executable, "-c", SHORT, root], capture_output=True, text=True, check=False
         )
         assert (done.returncode, done.stderr) == (0, "")
+
+
+UNCLOSED = """
+import sys
+from pravega_spark import StreamManager
+manager = StreamManager(sys.argv[1])
+{writes}
+"""
+IN_MAIN = """
+writer = manager.create_writer("nyc/flights", "w")
+for n in range(5_000):
+    writer.write_event(b"%d" % n, f"key-{n}")
+"""
+COLLECTED = """
+def write():
+    manager.create_writer("nyc/flights").write_events([b"1", b"2"], "k")
+    manager.create_writer("nyc/flights").write_event(b"3", "k")
+write()
+"""
+IN_A_THREAD = """
+import threading, time
+writer = manager.create_writer("nyc/flights")
+def work():
+    threading.main_thread().join()
+    for n in range(50):
+        writer.write_event(b"%d" % n, f"key-{n}")
+        if n % 20 == 0:
+            writer.flush()
+threading.Thread(target=work).start()
+"""
+IN_A_POOL = """
+from concurrent.futures import ThreadPoolExecutor
+writer = manager.create_writer("nyc/flights")
+pool = ThreadPoolExecutor(2)
+for n in range(200):
+    pool.submit(writer.write_event, b"%d" % n, f"key-{n}")
+"""
+IN_A_FORK = """
+import multiprocessing
+def work():
+    writer = StreamManager(sys.argv[1]).create_writer("nyc/flights")
+    writer.write_event(b"child", "k")
+    globals()["kept"] = writer
+mother = manager.create_writer("nyc/flights")
+mother.write_event(b"mother", "k").result()
+child = multiprocessing.get_context("fork").Process(target=work)
+child.start()
+child.join()
+"""
+
+
+@pytest.mark.parametrize(
+    ("writes", "count"),
+    [
+        (IN_MAIN, 5_000),
+        (COLLECTED, 3),
+        (IN_A_THREAD, 50),
+        (IN_A_POOL, 200),
+        pytest.param(
+            IN_A_FORK, 2, marks=pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+        ),
+    ],
+)
+def test_a_process_that_ends_without_close_has_written_all(
+    tmp_path: Path, writes: str, count: int
+) -> None:
+    root = str(tmp_path / "root")
+    manager = StreamManager(root)
+    manager.create_scope("nyc")
+    manager.create_stream("nyc/flights", StreamConfiguration(scaling=ScalingPolicy.fixed(4)))
+    script = UNCLOSED.format(writes=writes)
+    done = subprocess.run(
+        [sys.executable, "-c", script, root], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sum(1 for _ in manager.read("nyc/flights")) == count
+
+
+STUCK = """
+import sys, threading
+from pravega_spark.engine import outbox
+from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.writer import EventStreamWriter
+from tests.support import Spy, make_stream
+outbox.WRITER_EXIT_SECONDS = {bound}
+store = Spy()
+stream = make_stream(store, SYSTEM)
+written = threading.Event()
+def hook(operation, key):
+    if operation == "put_if_absent":
+        written.wait()
+        {action}
+writer = EventStreamWriter(stream, "w")
+store.hook = hook
+for n in range(3):
+    writer.write_event(b"%d" % n, "k")
+written.set()
+"""
+
+
+@pytest.mark.parametrize(
+    ("bound", "action", "said"),
+    [
+        (0.05, "threading.Event().wait()", "has not committed up to 3 writes within 0.05 s"),
+        (30.0, "raise MemoryError('memory')", "was not closed, and 3 writes are lost: .*memory"),
+    ],
+)
+def test_writes_that_an_ending_process_loses_are_reported(
+    bound: float, action: str, said: str
+) -> None:
+    command = [sys.executable, "-c", STUCK.format(bound=bound, action=action)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0
+    assert re.search(f"writer w of stream s/t {said}", done.stderr)
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_writer_that_is_collected_commits_what_it_took_and_its_thread_ends() -> None:
+    stream = make_stream(runtime=SYSTEM)
+    writer = EventStreamWriter(stream)
+    futures = [writer.write_event(b"%d" % n, "k") for n in range(100)]
+    thread = writer._outbox._thread
+    del writer
+    gc.collect()
+    assert [future.result(30).offset for future in futures] == list(range(100))
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_failure_of_a_collected_writer_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    store = Spy()
+    stream = make_stream(store, SYSTEM)
+    store.rules.add(Rule(StoreFull("disk full"), "put", "*/data/*"))
+    writer = EventStreamWriter(stream, "w")
+    writer.write_event(b"1", "k")
+    thread = writer._outbox._thread
+    del writer
+    gc.collect()
+    thread.join(30)
+    (record,) = caplog.records
+    assert "writer w of stream s/t was not closed, and 1 writes are lost" in record.getMessage()
+    assert "disk full" in record.getMessage()

@@ -12,7 +12,12 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.config import MAX_ATOMIC_WRITE_BYTES, MAX_EVENT_BYTES, MAX_NOTE_LENGTH
+from pravega_spark.config import (
+    MAX_ATOMIC_WRITE_BYTES,
+    MAX_EVENT_BYTES,
+    MAX_NOTE_LENGTH,
+    WRITER_EVENT_BYTES,
+)
 from pravega_spark.engine import lifecycle
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.store.fault_plans import Rule
@@ -310,10 +315,9 @@ def test_event_larger_than_the_buffer_is_written_when_it_is_alone() -> None:
 
 
 def test_events_without_bytes_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pravega_spark.writer.WRITER_BATCH_EVENTS", 4)
-    monkeypatch.setattr("pravega_spark.writer.WRITER_QUEUE_BATCHES", 2)
+    monkeypatch.setattr("pravega_spark.engine.pending.WRITER_BATCH_EVENTS", 4)
     store, stream = stream_of()
-    writer = EventStreamWriter(stream)
+    writer = EventStreamWriter(stream, buffer_bytes=16 * WRITER_EVENT_BYTES)
     written: list[int] = []
 
     def produce() -> None:
@@ -376,7 +380,7 @@ def fail_body(writer: EventStreamWriter) -> None:
 
 
 def wait_for_failure(writer: EventStreamWriter) -> None:
-    while writer._failure is None:
+    while writer._outbox.failure is None:
         time.sleep(0.001)
 
 

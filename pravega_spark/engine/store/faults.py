@@ -34,6 +34,8 @@ class Fault(enum.Enum):
     """A read gives the first half of the bytes."""
     STALE_LIST = "stale list"
     """A listing or ``exists`` misses what was created last."""
+    PARTIAL_LIST = "partial list"
+    """A listing shows every second object or folder, beginning with the second."""
 
 
 Plan = Callable[[str, str], Fault | Exception | None]
@@ -174,8 +176,8 @@ class FaultyStore:
 
     def folders(self, prefix: str) -> list[str]:
         """Return the names of the folders."""
-        self._fault("folders", prefix)
-        return self.inner.folders(prefix)
+        partial = self._fault("folders", prefix) is Fault.PARTIAL_LIST
+        return self.inner.folders(prefix)[1 if partial else 0 :: 2 if partial else 1]
 
     def open(self, key: str) -> pa.NativeFile:
         """Open the object, or what is left of it."""
@@ -191,8 +193,11 @@ class FaultyStore:
 
     def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:
         """Return the objects, or those of a moment ago."""
-        stale = self._fault("list", prefix) is Fault.STALE_LIST
+        fault = self._fault("list", prefix)
         entries = self.inner.list(prefix, after=after)
+        if fault is Fault.PARTIAL_LIST:
+            return entries[1::2]
+        stale = fault is Fault.STALE_LIST
         return [entry for entry in entries if not (stale and entry.key == self._newest)]
 
     def _created(self, key: str, answer: Put) -> Put:

@@ -6,6 +6,7 @@ import pytest
 
 from pravega_spark.config import StreamConfiguration
 from pravega_spark.engine import lifecycle
+from pravega_spark.engine.actions import Body
 from pravega_spark.engine.append import Appended, Monotone, Succession, append
 from pravega_spark.engine.cleanup import raise_horizon
 from pravega_spark.engine.store.fault_plans import Rule
@@ -329,3 +330,38 @@ def test_append_of_nothing_with_a_note_commits_the_note() -> None:
     identity: Any = Succession("w", session, 0, 0, "only a note")
     append(stream, 1, stream.view().version, [], identity)
     assert open_session(stream, 1, "w").note == "only a note"
+
+
+# ----------------------------------------------------------------------------------- the note
+
+
+def test_note_is_written_when_it_changes_and_not_by_every_commit() -> None:
+    sizes: dict[int, int] = {}
+    for length in (100, 10_000):
+        store = Spy()
+        stream = make_stream(store)
+        open_session(stream, 1, "w")
+        write(stream, [("k", b"x")], Succession("w", 1, 0, 1, "n" * length))
+        store.sent.clear()
+        for n in range(1, 4):
+            write(stream, [("k", b"x")], Succession("w", 1, n, n + 1))
+        sizes[length] = sum(len(data) for key, data in store.sent if "_delta_log" in key)
+        known = again(stream).view().writer("w")
+        assert known is not None
+        assert (known.note, known.note_number, known.last) == ("n" * length, 1, 4)
+        assert open_session(again(stream), 1, "w").note == "n" * length
+    assert abs(sizes[100] - sizes[10_000]) < 100
+
+
+def test_note_of_an_older_version_moves_to_a_domain_of_its_own_and_the_next_replaces_it() -> None:
+    stream = make_stream()
+    domains: dict[str, str | None] = {"pravega.writer.w": '[1,1,1,"old",1]'}
+    stream.log.commit(lambda snapshot: (Body("TEST", domains=domains), None))
+    write(stream, [("k", b"x")], Succession("w", 1, 1, 2))
+    snapshot = stream.view().snapshot
+    assert snapshot.domains["pravega.writer.w"] == f"[1,2,{snapshot.version}]"
+    assert snapshot.domains["pravega.note.w"] == '["old",1]'
+    write(stream, [("k", b"x")], Succession("w", 1, 2, 3, ""))
+    known = stream.view().writer("w")
+    assert known is not None
+    assert (known.note, known.note_number) == ("", 3)

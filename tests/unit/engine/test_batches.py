@@ -5,7 +5,8 @@ import pytest
 from pravega_spark.engine import batches
 from pravega_spark.engine.batches import BatchCommitter
 from pravega_spark.engine.cleanup import raise_horizon
-from pravega_spark.engine.pending import Pending
+from pravega_spark.engine.futures import WriteFuture
+from pravega_spark.engine.pending import Entry, Pending
 from pravega_spark.engine.records import WRITER_PREFIX
 from pravega_spark.engine.store.fault_plans import Rule
 from pravega_spark.engine.store.faults import Fault
@@ -16,9 +17,11 @@ from tests.support import Spy, all_events, events_of, make_stream, scale, write
 
 
 def pending(events: list[tuple[str | None, bytes]]) -> Pending:
-    batch = Pending()
-    for key, event in events:
-        batch.add(event, key, 1)
+    entries: list[Entry] = [WriteFuture() for _ in events]
+    for entry, (key, event) in zip(entries, events, strict=True):
+        entry._event, entry._key, entry._offset = event, key, 1
+    batch, used = Pending.of(entries)
+    assert used == len(entries)
     return batch
 
 
@@ -26,10 +29,14 @@ def keyed(count: int, tag: str = "") -> list[tuple[str | None, bytes]]:
     return [(f"k{i % 5}" if i % 3 else None, f"{tag}{i}".encode()) for i in range(count)]
 
 
+def commit(committer: BatchCommitter, batch: Pending) -> None:
+    batch.settle(committer.commit(batch))
+
+
 def check_pointers(stream: Stream, batch: Pending) -> None:
     found: dict[int, list[tuple[str | None, bytes]]] = {}
     for index, event in enumerate(batch.events):
-        at = batch.pointer(index)
+        at = batch._futures[index].result(0)
         assert isinstance(at, EventPointer)
         segment = found.setdefault(at.segment_id, events_of(stream, at.segment_id))
         assert segment[at.offset] == (batch.keys[index], event)
@@ -41,7 +48,7 @@ def test_pointers_name_the_places_of_the_events(segments: int) -> None:
     committer = BatchCommitter(stream, None)
     for n in range(3):
         batch = pending(keyed(40, f"{n}-"))
-        committer.commit(batch)
+        commit(committer, batch)
         check_pointers(stream, batch)
         write(stream, [("k1", b"another writer")])
 
@@ -50,10 +57,10 @@ def test_pointers_are_right_after_a_scale_between_two_batches_and_in_the_middle_
     store = Spy()
     stream = make_stream(store)
     committer = BatchCommitter(stream, "w")
-    committer.commit(pending(keyed(20)))
+    commit(committer, pending(keyed(20)))
     scale(stream, [0], [(0, 0.5), (0.5, 1)])
     second = pending(keyed(20, "b"))
-    committer.commit(second)
+    commit(committer, second)
     check_pointers(stream, second)
 
     a, _ = stream.view().active.segment_ids
@@ -65,7 +72,7 @@ def test_pointers_are_right_after_a_scale_between_two_batches_and_in_the_middle_
 
     store.hook = go
     third = pending(keyed(20, "c"))
-    committer.commit(third)
+    commit(committer, third)
     check_pointers(stream, third)
     assert len(all_events(stream)) == 60
 
@@ -74,18 +81,18 @@ def test_events_without_a_key_go_round_over_the_segments() -> None:
     stream = make_stream(segments=4)
     committer = BatchCommitter(stream, None)
     for n in range(8):
-        committer.commit(pending([(None, b"%d" % n)]))
+        commit(committer, pending([(None, b"%d" % n)]))
     assert [len(events_of(stream, s)) for s in range(4)] == [2, 2, 2, 2]
 
 
 def test_chunks_staged_below_the_horizon_are_staged_again() -> None:
     stream = make_stream()
     committer = BatchCommitter(stream, None)
-    committer.commit(pending([("k", b"0")]))
+    commit(committer, pending([("k", b"0")]))
     for n in range(4):
         write(stream, [("k", b"x%d" % n)])
     raise_horizon(stream.log, 1)
-    committer.commit(pending([("k", b"1")]))
+    commit(committer, pending([("k", b"1")]))
     paths = [add.path for c in stream.log.reader.span(0, stream.view().version) for add in c.adds]
     assert paths[0].startswith("data/v0/")
     assert int(paths[-1].split("/")[1][1:]) >= 1
@@ -97,7 +104,7 @@ def test_folder_of_staged_chunks_moves_on_with_the_log(monkeypatch: pytest.Monke
     stream = make_stream()
     committer = BatchCommitter(stream, None)
     for n in range(9):
-        committer.commit(pending([("k", b"%d" % n)]))
+        commit(committer, pending([("k", b"%d" % n)]))
     paths = [add.path for commit in stream.log.reader.span(0, 9) for add in commit.adds]
     assert sorted({path.split("/")[1] for path in paths}) == ["v0", "v4", "v8"]
 
@@ -106,11 +113,11 @@ def test_numbers_go_on_only_after_a_commit() -> None:
     store = Spy()
     stream = make_stream(store)
     committer = BatchCommitter(stream, "w")
-    committer.commit(pending(keyed(3)))
+    commit(committer, pending(keyed(3)))
     assert committer.last == 3
     store.rules.add(Rule(Fault.LOSE_REQUEST, "put_if_absent"))
     with pytest.raises(CommitUnknown):
-        committer.commit(pending(keyed(2)))
+        commit(committer, pending(keyed(2)))
     assert committer.last == 3
     store.rules.clear()
     assert BatchCommitter(stream, "w").last == 3
@@ -121,7 +128,7 @@ def test_idle_writer_without_an_id_goes_on_after_a_sweep_forgot_it(written: int)
     stream = make_stream()
     committer = BatchCommitter(stream, None)
     if written:
-        committer.commit(pending(keyed(written, "before-")))
+        commit(committer, pending(keyed(written, "before-")))
     for n in range(5):
         write(stream, [("k", b"other %d" % n)])
     head = stream.view()
@@ -129,7 +136,7 @@ def test_idle_writer_without_an_id_goes_on_after_a_sweep_forgot_it(written: int)
     raise_horizon(stream.log, head.version, leaving=lambda snapshot: [domain])
 
     late = pending(keyed(4, "after-"))
-    committer.commit(late)
+    commit(committer, late)
 
     check_pointers(stream, late)
     assert committer.last == written + 4

@@ -19,6 +19,7 @@ from pravega_spark.engine.cleanup import (
     raise_horizon,
     sweep_files,
 )
+from pravega_spark.engine.clock import read_now
 from pravega_spark.engine.hygiene import maintain
 from pravega_spark.engine.log import Log
 from pravega_spark.engine.snapshot import OPEN_PREFIX, Snapshot
@@ -26,6 +27,7 @@ from pravega_spark.engine.store.fault_plans import Rule
 from pravega_spark.engine.store.faults import Fault
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import Stream
+from pravega_spark.engine.sweeping import sweep_table
 from pravega_spark.errors import CommitUnknown, StagedTooLate, StoreError
 from tests.support import (
     NOW_MS,
@@ -577,3 +579,56 @@ def test_any_order_of_appends_sweeps_and_clean_ups_keeps_every_event() -> None:
             stream = again(stream)
     assert [event for _, event in all_events(stream)] == [b"%d" % n for n in range(written)]
     assert all_events(again(stream)) == all_events(stream)
+
+
+# --------------------------------------------------------------------------------- wrong clocks
+
+
+def marked(runtime: FakeRuntime, *, own_clock: bool) -> tuple[MemoryStore, Log]:
+    """A table whose clean-up mark was set just now, by a sweep."""
+    store = memory(runtime)
+    store.has_clock = own_clock  # type: ignore[misc]
+    log = table_log(store, runtime)
+    for n in range(12):
+        put(log, str(n))
+        runtime.sleep(60)
+    maintain(log.reader, 6, checkpoint=True)
+    maintain(log.reader, 12, checkpoint=True)
+    read_now(store, runtime)
+    raise_horizon(log, 12, 8)
+    assert clean_log(log) == 0
+    return store, log
+
+
+@pytest.mark.parametrize("step_seconds", [CLEANUP_WAIT_SECONDS + 1, 86_400, 3_650 * 86_400])
+def test_a_wall_clock_that_steps_ahead_does_not_make_a_mark_stand(step_seconds: float) -> None:
+    runtime = FakeRuntime()
+    _, log = marked(runtime, own_clock=False)
+    runtime.wall_ms += step_seconds * 1_000
+    runtime.elapsed += 60
+    assert clean_log(log) == 0
+    runtime.sleep(CLEANUP_WAIT_SECONDS)
+    assert clean_log(log) > 0
+
+
+def test_an_appender_that_was_frozen_with_its_boot_clock_is_not_told_created() -> None:
+    """The machine stood still, its boot clock too; its wall clock was set right afterwards."""
+    runtime, frozen = FakeRuntime(), FakeRuntime()
+    store, log = marked(runtime, own_clock=True)
+    frozen.wall_ms = runtime.wall_ms
+    stalled = Log(store, log.path, frozen)
+    stalled.refresh()
+
+    def others() -> None:
+        for n in range(8):
+            put(log, f"later {n}")
+        for _ in range(3):
+            runtime.sleep(CLEANUP_WAIT_SECONDS + 1)
+            maintain(log.reader, put(log, "on"), checkpoint=True)
+            sweep_table(log, grace_ms=0, retain_ms=0)
+        frozen.wall_ms = runtime.wall_ms
+
+    gone = stalled.snapshot.version + 1  # type: ignore[union-attr]
+    with at_crash_point("commit.before", others), pytest.raises(CommitUnknown):
+        put(stalled, "lost")
+    assert gone in versions(log), "it was created where the log had been cleaned away"

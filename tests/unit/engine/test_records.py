@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,7 +57,16 @@ def test_segment_record_reads_back_as_it_was_written(record: SegmentRecord) -> N
 
 @given(st.builds(WriterRecord, TEXT, COUNTS, COUNTS, COUNTS, st.none() | TEXT, COUNTS))
 def test_writer_record_reads_back_as_it_was_written(record: WriterRecord) -> None:
-    assert decode_writer(record.writer_id, record.encode()) == record
+    if record.note is None:
+        record = replace(record, note_number=0)
+    assert decode_writer(record.writer_id, record.encode(), record.encode_note()) == record
+
+
+def test_note_in_a_record_of_an_older_version_is_the_newer_one() -> None:
+    old = '[3,7,9,"theirs",6]'
+    assert decode_writer("w", old) == WriterRecord("w", 3, 7, 9, "theirs", 6)
+    assert decode_writer("w", old, '["ours",5]').note == "theirs"
+    assert decode_writer("w", "[3,7,9,null,0]", '["ours",5]').note == "ours"
 
 
 @given(st.integers(1, 40), st.integers(0, 1000), st.integers(0, 1000), COUNTS)

@@ -126,6 +126,17 @@ def test_writers_without_an_id_leave_the_state_and_become_history() -> None:
     assert sorted(row["name"] for row in rows) == [f"pravega.writer.{name}" for name in names[:3]]
 
 
+def test_note_of_a_writer_without_an_id_leaves_with_it() -> None:
+    runtime, stream = stream_of()
+    names = [anonymous_id(n, f"token{n}") for n in range(2)]
+    for name in names:
+        write(stream, [("k", b"x")], Succession(name, 0, 0, 1, f"note of {name}"))
+    runtime.sleep(3 * 3_600)
+    assert sweep_now(stream).records == 1
+    snapshot = again(stream).view().snapshot
+    assert list(snapshot.names("pravega.note.")) == [f"pravega.note.{names[1]}"]
+
+
 @pytest.mark.parametrize("point", ["sweep.history", "sweep.delete"])
 def test_two_sweeps_at_once_do_no_harm(point: str) -> None:
     runtime, stream = stream_of()

@@ -114,6 +114,16 @@ def test_stale_listing_misses_what_was_created_last() -> None:
     assert store.exists("log/2")
 
 
+def test_partial_listing_leaves_out_every_second_object_and_folder() -> None:
+    rules = Rules(Rule(Fault.PARTIAL_LIST, "list", nth=1), Rule(Fault.PARTIAL_LIST, "folders"))
+    store = FaultyStore(MemoryStore(), rules)
+    for name in ("a/1", "b/2", "c/3"):
+        store.put(name, b"")
+    assert [entry.key for entry in store.list("")] == ["b/2"]
+    assert store.folders("") == ["b"]
+    assert len(store.list("")) == 3
+
+
 def test_rules_count_their_own_calls_and_the_first_that_applies_decides() -> None:
     rules = Rules(
         Rule(Fault.LOSE_ANSWER, "put*", "log/*", nth=2),

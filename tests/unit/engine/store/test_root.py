@@ -145,6 +145,17 @@ def test_stream_whose_folder_alone_was_removed_is_not_begun_in_the_middle(tmp_pa
     assert not (tmp_path / "root/s/t/events/_delta_log").exists()
 
 
+def test_log_whose_newest_commit_is_gone_takes_no_next_one(tmp_path: Path) -> None:
+    """As after a restore from an older copy."""
+    manager = set_up(tmp_path / "root")
+    writer = manager.create_writer("s/t")
+    log = tmp_path / "root/s/t/events/_delta_log"
+    (log / f"{2:020d}.json").unlink()
+    with pytest.raises(RootChanged, match=r"0002\.json, which .* is to follow, is gone"):
+        writer.write_event(b"lost").result(30)
+    assert not (log / f"{3:020d}.json").exists()
+
+
 def test_log_removed_in_the_middle_of_a_commit_is_not_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,271 @@
+"""Events on their way: one queue that any thread may put into, one thread that commits.
+
+A write is one call, ``SimpleQueue.put``: the event is in and the thread awake, or neither. It may
+be interrupted anywhere, also by a signal handler that writes, flushes or closes itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+from concurrent.futures import thread as pools
+from contextlib import suppress
+from itertools import repeat
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from pravega_spark.config import WRITER_BATCH_EVENTS, WRITER_EXIT_SECONDS
+from pravega_spark.engine.batches import BatchCommitter
+from pravega_spark.engine.futures import Lost, Waiting, WriteFuture
+from pravega_spark.engine.pending import CLOSE, NOWHERE, Entry, Pending
+from pravega_spark.engine.runtime import ProcessGuard
+from pravega_spark.errors import ObjectClosed, PravegaSparkError, StoreError, TooBusy
+
+logger = logging.getLogger(__name__)
+
+_REFUSE = -1
+"""A limit that no event is within, so that the next one meets the full check."""
+
+
+class Outbox:
+    """What one writer has taken and not committed yet."""
+
+    def __init__(self, committer: BatchCommitter, name: str, buffer_bytes: int) -> None:
+        """Start the thread that commits."""
+        self.name = name
+        self.guard = ProcessGuard(f"the writer of {name}")
+        self.waiting = Waiting()
+        self.failure: PravegaSparkError | None = None
+        self.ended = False
+        """Whether the writer was closed, and all before that is settled."""
+        self.taken_bytes = 0
+        """Counted after the put, so an interrupted write is at worst not counted."""
+        self.limit_bytes = self._buffer_bytes = buffer_bytes
+        """An event that ends within it needs no other check: writing it costs a microsecond."""
+        self._settled_bytes = 0
+        self._committer = committer
+        self._queue: SimpleQueue[Entry] = SimpleQueue()
+        self.put = self._queue.put
+        self._held: list[Entry] = []
+        self._batch: Pending | None = None
+        self._lost: Lost | None = None
+        self._unwritten = 0
+        self._owned = True
+        self._late = False
+        self._exit_marks: list[WriteFuture[Any]] = []
+        self._thread = threading.Thread(
+            target=self._run, name=f"pravega-writer-{name}", daemon=True
+        )
+        self._thread.start()
+        _live.add(self)
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether this is the thread that commits, which must not wait for itself."""
+        return threading.current_thread() is self._thread
+
+    @property
+    def is_told(self) -> bool:
+        """Whether somebody was told of the failure."""
+        return self._lost is not None and self._lost.told
+
+    def mark(self, note: str | None = None, *, close: bool = False) -> WriteFuture[Any]:
+        """Return a future that is done when all that was written before is settled."""
+        future = self._mark(note, CLOSE if close else 0)
+        self.put(future)
+        if self.ended:
+            self.drain()
+        return future
+
+    def _mark(self, note: str | None, kind: int) -> WriteFuture[Any]:
+        future: WriteFuture[Any] = WriteFuture()
+        future._event, future._key, future._offset, future._at = None, note, kind, self.waiting
+        return future
+
+    def close(self) -> None:
+        """Commit what is there, then end; wait for that, except on the committing thread."""
+        self.mark(close=True)
+        if not self.is_mine:
+            self.waiting.bell.wait_for(lambda: self.ended)
+
+    def release(self) -> None:
+        """Close without waiting: the writer is no more, nobody can hear of a failure."""
+        self._owned = False
+        if self.guard.pid == os.getpid():
+            self.put(self._mark(None, CLOSE))
+
+    def is_full(self, size: int) -> bool:
+        """Tell whether an event must wait; one larger than the buffer is taken when alone."""
+        pending = self.taken_bytes - self._settled_bytes
+        usable = self.failure is None and not self.ended
+        return usable and pending > 0 and pending + size > self._buffer_bytes
+
+    def raise_failure(self) -> None:
+        """Raise what made the writer fail, if anything did."""
+        if self.failure is not None and self._lost is not None:
+            self._lost.told = True
+            raise type(self.failure)(*self.failure.args) from self.failure
+
+    def drain(self) -> None:
+        """Fail what came after the end; whoever puts something looks for the end afterwards."""
+        lost = self._lost or Lost(
+            ObjectClosed(f"the writer of stream {self.name} was closed before; create a new one.")
+        )
+        held = self._held
+        with suppress(Empty):
+            held.extend(iter(self._queue.get_nowait, None))
+        for future in held:
+            self._unwritten += future._event is not None
+            future.settle(lost)
+        held.clear()
+        self.waiting.tell()
+
+    def _run(self) -> None:
+        try:
+            while not self._step():
+                pass
+        except BaseException as error:
+            self._fail(error)
+        self._fail_batch()
+        self.limit_bytes = _REFUSE
+        self.ended = True
+        self.drain()
+        self._report()
+        _live.discard(self)
+
+    def _step(self) -> bool:
+        """Commit and settle a batch; return True if the writer was closed behind it."""
+        batch = self._next()
+        if self.failure is None:
+            try:
+                batch.settle(NOWHERE if batch.is_empty else self._committer.commit(batch))
+                self._batch = None
+            except BaseException as error:
+                self._fail(error)
+        self._fail_batch()
+        self._settled_bytes += batch.size_bytes
+        if self.failure is None:
+            self.limit_bytes = self._settled_bytes + self._buffer_bytes
+        self.waiting.tell()
+        return batch.is_last
+
+    def _next(self) -> Pending:
+        """Return the next batch; block until there is something."""
+        held = self._held
+        if not held:
+            held.append(self._queue.get())
+        more = min(self._queue.qsize(), WRITER_BATCH_EVENTS - len(held))
+        held.extend(map(self._queue.get, repeat(False, more)))
+        batch, used = Pending.of(held)
+        self._batch = batch
+        del held[:used]
+        return batch
+
+    def _fail(self, error: BaseException) -> None:
+        """Fail all that comes from now on: order forbids to go on behind a gap."""
+        failure = _failure(self.name, error)
+        self._lost = Lost(failure)
+        self.failure = failure
+        self.limit_bytes = _REFUSE
+
+    def _fail_batch(self) -> None:
+        batch, self._batch = self._batch, None
+        if batch is not None and self._lost is not None:
+            self._unwritten += batch.writes
+            batch.fail(self._lost)
+
+    def _report(self) -> None:
+        """Log a failure that no call can raise any more."""
+        if self._unwritten and not self._owned and not self.is_told:
+            logger.error(
+                "writer %s of stream %s was not closed, and %d writes are lost: %s",
+                self._committer.writer_id,
+                self.name,
+                self._unwritten,
+                self.failure,
+            )
+            self._unwritten = 0
+
+    def begin_exit(self, *, close: bool) -> None:
+        """Ask the thread to commit what is there."""
+        self._exit_marks.append(self.mark(close=close))
+
+    def wait_exit(self, until: float) -> None:
+        """Wait for what was asked; once that took too long, no more."""
+        left = 0.0 if self._late else until - time.monotonic()
+        self._late = not self.waiting.bell.wait_for(self._exit_marks[-1].done, left)
+
+    def report_exit(self) -> None:
+        """Log what is not durable although the process ends."""
+        self._owned = False
+        if not self._late:
+            self._report()
+            return
+        batch = self._batch
+        left = self._queue.qsize() + len(self._held) + (batch.entries if batch else 0)
+        left -= sum(not mark.done() for mark in self._exit_marks)
+        logger.error(
+            "the process ends although writer %s of stream %s has not committed up to %d writes "
+            "within %g s: they are lost unless the last commit still lands",
+            self._committer.writer_id,
+            self.name,
+            left,
+            WRITER_EXIT_SECONDS,
+        )
+
+    def leave(self) -> None:
+        """In a forked child: take nothing in, and let nobody wait for a thread not here."""
+        self.limit_bytes = _REFUSE
+        self._lost = Lost(self.guard.error())
+        for future in self.waiting.forget():
+            future.renew()
+        self._fail_batch()
+        self.drain()
+
+
+def _failure(name: str, error: BaseException) -> PravegaSparkError:
+    """Return what calls of the writer raise from now on."""
+    if isinstance(error, PravegaSparkError) and not isinstance(error, (TooBusy, StoreError)):
+        return error  # it says itself what to do
+    kind, said = PravegaSparkError, f"{type(error).__name__}: {error}"
+    if isinstance(error, PravegaSparkError):
+        kind, said = type(error), str(error)
+    failure = kind(
+        f"the writer of stream {name} stopped: {said.rstrip('.')}. Once that is mended open a new "
+        "writer, since this one takes nothing more."
+    )
+    failure.__cause__ = error
+    return failure
+
+
+_live: set[Outbox] = set()
+
+
+def _leave_all() -> None:
+    outboxes = list(_live)
+    _live.clear()
+    for outbox in outboxes:
+        outbox.leave()
+
+
+def _settle_all(*, close: bool) -> None:
+    """Wait, within a bound, until what the writers of this process have taken is durable."""
+    until = time.monotonic() + WRITER_EXIT_SECONDS
+    outboxes = list(_live)
+    for outbox in outboxes:
+        outbox.begin_exit(close=close)
+    for outbox in outboxes:
+        outbox.wait_exit(until)
+        if close:
+            outbox.report_exit()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_all)
+# When the main thread has ended, while pools of threads still work: later ones are called first.
+pools.threading._register_atexit(_settle_all, close=False)  # type: ignore[attr-defined]
+# And when all threads but daemons have ended.
+atexit.register(_settle_all, close=True)

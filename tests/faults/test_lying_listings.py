@@ -1,0 +1,140 @@
+"""A store whose listings leave things out: nothing that is needed is deleted because of one."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+
+from pravega_spark import StreamManager
+from pravega_spark.engine.cleanup import raise_horizon, sweep_files
+from pravega_spark.engine.log import Log
+from pravega_spark.engine.store import Entry
+from pravega_spark.engine.store.fault_plans import Rule
+from pravega_spark.engine.store.faults import Fault
+from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.engine.stream import Stream
+from pravega_spark.readers import members
+from pravega_spark.readers.configuration import ReaderGroupConfiguration
+from pravega_spark.readers.leases import Leases, Sign
+from pravega_spark.readers.state import GroupState, Phase
+from pravega_spark.txn import tending
+from pravega_spark.txn.transaction import Transaction
+from tests.support import FakeRuntime, Spy, clean, memory, put, table_log, versions
+
+
+class Far(Spy):
+    """An object store: what is new is listed, and not asked for one by one."""
+
+    shown: frozenset[str] | None = None
+    """What listings of logs show, whatever is there; None: the truth."""
+
+    @property
+    def is_local(self) -> bool:
+        return False
+
+    def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:
+        found = super().list(prefix, after=after)
+        if self.shown is None or not prefix.endswith("_delta_log"):
+            return found
+        return [entry for entry in found if entry.key in self.shown]
+
+
+class World:
+    """A stream, and another process to which listings show the log as it was."""
+
+    def __init__(self) -> None:
+        self.manager = StreamManager(f"memory://{uuid4().hex}", runtime=FakeRuntime())
+        self.manager.create_scope("s")
+        self.manager.create_stream("s/t")
+        self.stream = Stream(self.manager._store, "s/t", FakeRuntime())
+        self.store = Far(self.manager._store)
+        self.other = Stream(self.store, "s/t", FakeRuntime())
+        self.other.view()
+        self.store.shown = frozenset(entry.key for entry in self.store.list("s/t"))
+
+    def begin(self) -> Transaction:
+        """Begin a transaction of one event, some commits behind what the other process knows."""
+        with self.manager.create_writer("s/t") as writer:
+            for _ in range(4):
+                writer.write_event(b"before").result(30)
+        with self.manager.create_transactional_writer("s/t") as writer:
+            transaction = writer.begin_transaction(max_execution="10 days")
+            transaction.write_event(b"within")
+            transaction.flush()
+        return transaction
+
+    def committed(self, transaction: Transaction) -> list[bytes]:
+        """Commit it elsewhere, and return all events."""
+        self.manager.transaction("s/t", transaction.id).commit()
+        return [event.data for event in self.manager.read("s/t")]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_manifests_of_a_transaction_that_is_open_or_prepared_stay(
+    world: World, prepared: bool
+) -> None:
+    transaction = world.begin()
+    if prepared:
+        world.manager.transaction("s/t", transaction.id).prepare()
+    assert tending.clear(world.other) == 0
+    assert world.committed(transaction) == [*[b"before"] * 4, b"within"]
+
+
+def test_chunks_of_an_open_transaction_stay(world: World) -> None:
+    transaction = world.begin()
+    assert sweep_files(world.other.log).files == 0
+    assert world.committed(transaction) == [*[b"before"] * 4, b"within"]
+
+
+def test_files_of_a_root_that_took_the_place_of_another_stay() -> None:
+    """An object store is asked for no marker, but what is deleted is decided on a live log."""
+    runtime = FakeRuntime()
+    store = memory(runtime)
+    old = table_log(Far(store), runtime)
+    for number in range(4):
+        put(old, str(number))
+    raise_horizon(old, 4)
+    store.delete([entry.key for entry in store.list("")])
+    put(table_log(store, runtime), "of another")
+    store.put(f"{old.path}/data/v0/staged.parquet", b"x")
+    sweep_files(old)
+    assert store.exists(f"{old.path}/data/v0/staged.parquet")
+
+
+def test_clean_up_leaves_no_version_behind_that_a_listing_left_out() -> None:
+    """Who knew one of them would take its successor for free, and be acknowledged there."""
+    runtime = FakeRuntime()
+    store = Spy(memory(runtime))
+    log = table_log(store, runtime)
+    for number in range(1, 13):
+        put(log, str(number))
+    stalled = Log(store, log.path, runtime)
+    store.put(f"{log.reader.folder}/{0:020d}.crc", b"of another writer of Delta")
+    store.rules.add(Rule(Fault.PARTIAL_LIST, "list", "*/_delta_log"))
+    assert clean(log, runtime, 8) == 7
+    assert ("list", Fault.PARTIAL_LIST) in store.fired
+    store.rules.clear()
+    assert versions(log) == [0, *range(8, 14)]
+    assert stalled.refresh() == log.snapshot
+
+
+def test_lease_that_a_listing_left_out_is_not_begun_anew_with_nothing_read() -> None:
+    store = Spy(MemoryStore())
+    leases = Leases(store, "s/_reader_groups/g")
+    store.rules.add(Rule(Fault.PARTIAL_LIST, "list", "*/_leases"))
+    configuration = ReaderGroupConfiguration(("s/t",))
+    state = GroupState("s/g", 1, Phase.ACTIVE, configuration, {"s/t": 1})
+    for reader in ("a", "b"):
+        state = members.join(state, reader, 10_000)
+    for reader, member in state.readers.items():
+        leases.extend(reader, Sign(member.number, {}, "a process of its own"))
+    before = {entry.key: store.inner.get(entry.key) for entry in store.inner.list("s")}
+    assert leases.dead(state) == {}
+    after = {entry.key: store.inner.get(entry.key) for entry in store.inner.list("s")}
+    assert after.items() >= before.items()
