@@ -33,7 +33,7 @@ from pravega_spark.config import (
     ROW_GROUP_EVENTS,
 )
 from pravega_spark.engine.store.base import Store
-from pravega_spark.engine.vectors import column, numbers
+from pravega_spark.engine.vectors import column, numbers, ready
 from pravega_spark.errors import EventTooLarge, InvalidInput
 from pravega_spark.model import segment_text
 
@@ -121,6 +121,7 @@ def encode_events(
     keys: Sequence[str | None], timestamps_us: ArrayLike, events: Sequence[bytes]
 ) -> pa.Table:
     """Return a table of ``EVENT_SCHEMA`` from Python values; InvalidInput if they do not fit."""
+    ready()
     try:
         columns = [
             pa.array(keys, pa.string()),

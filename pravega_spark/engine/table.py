@@ -29,6 +29,7 @@ from pravega_spark.engine.rowfiles import Rows, rearrange
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.store import Store
+from pravega_spark.engine.vectors import ready
 from pravega_spark.errors import CorruptChunk, StoreError
 
 ROWS_DOMAIN = "pravega.rows"
@@ -186,6 +187,7 @@ class StateTable:
         """
         ordered = [rows[key] for key in sorted(rows)]
         sink = pa.BufferOutputStream()
+        ready()
         table = pa.Table.from_pylist(ordered, self._schema)
         pq.write_table(table, sink, compression="zstd")
         data = sink.getvalue()

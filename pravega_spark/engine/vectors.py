@@ -6,11 +6,41 @@ in every worker of Spark and every process that only reads.
 
 from __future__ import annotations
 
+import os
+import threading
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
+
+class _FirstUse:
+    """Arrow's first conversion of Python values; no process forks while it is under way.
+
+    It sets up what later ones share. A child that was forked in between would inherit it half
+    made, and its own first conversion would wait for a thread that it does not have.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._done = False
+        if hasattr(os, "register_at_fork"):
+            release = self._lock.release
+            os.register_at_fork(
+                before=self._lock.acquire, after_in_parent=release, after_in_child=release
+            )
+
+    def __call__(self) -> None:
+        if self._done:
+            return
+        with self._lock:
+            pa.array([None], pa.string())
+            self._done = True
+
+
+ready = _FirstUse()
+"""Call it before ``pa.array`` and ``from_pylist``; once it costs what their first call does."""
 
 
 def numbers(array: pa.Array | pa.ChunkedArray) -> NDArray[Any]:

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from pravega_spark import StreamManager
 from pravega_spark.engine import vectors
 
 _READ_AND_WRITE = """
@@ -82,3 +85,66 @@ def test_a_constant_is_repeated(value: str | int, kind: pa.DataType, rows: int) 
     array.validate(full=True)
     scalar = pa.scalar(value, pa.int64() if isinstance(value, int) else kind).cast(kind)
     assert array.equals(pa.repeat(scalar, rows))
+
+
+_FORK_AMID_FIRST_USE = """
+import os, signal, sys, threading
+from pravega_spark.engine import vectors
+from pravega_spark.engine.chunk import encode_events
+amid, go_on = threading.Event(), threading.Event()
+real = vectors.pa.array
+class Arrow:
+    def __getattr__(self, name):
+        return getattr(arrow, name)
+    def array(self, *values):
+        amid.set()
+        go_on.wait({wait})
+        return real(*values)
+arrow, vectors.pa = vectors.pa, Arrow()
+first = threading.Thread(target=encode_events, args=(["k"], [1], [b"e"]))
+first.start()
+amid.wait()
+pid = os.fork()
+if pid == 0:
+    signal.alarm(20)
+    vectors.pa = arrow
+    encode_events(["k"], [1], [b"e"])
+    os._exit(0 if vectors.ready._done else 3)
+first.join()
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_process_forks_before_or_after_arrows_first_use_but_not_amid_it() -> None:
+    script = _FORK_AMID_FIRST_USE.replace("{wait}", "0.2")
+    command = [sys.executable, "-c", script]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "0\n"
+
+
+_FORK_AT_ONCE = """
+import os, signal, sys
+from pravega_spark import StreamManager
+manager = StreamManager(sys.argv[1])
+writer = manager.create_writer("s/a")
+first = writer.write_event(b"mother", "k")
+pid = os.fork()
+if pid == 0:
+    signal.alarm(30)
+    with StreamManager(sys.argv[1]).create_writer("s/a") as own:
+        own.write_event(b"child", "k").result()
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+first.result()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_child_forked_amid_the_first_commit_of_its_mother_writes(tmp_path: Path) -> None:
+    root = str(tmp_path / "root")
+    manager = StreamManager(root)
+    manager.create_scope("s")
+    manager.create_stream("s/a")
+    command = [sys.executable, "-c", _FORK_AT_ONCE, root]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "0\n"
+    assert sorted(event.data for event in manager.read("s/a")) == [b"child", b"mother"]
