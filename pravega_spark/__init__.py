@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pravega_spark import errors
+    from pravega_spark.backup.copying import CopiedTable
+    from pravega_spark.backup.restore import RestoreResult
+    from pravega_spark.backup.restoring import RestoredTable
+    from pravega_spark.backup.root import BackupResult
     from pravega_spark.config import (
         RetentionPolicy,
         ScalingPace,
@@ -59,6 +63,8 @@ def session(builder: Any = None, **conf: Any) -> Any:
 
 
 __all__ = [
+    "BackupResult",
+    "CopiedTable",
     "EndOfDataNotification",
     "Epoch",
     "Event",
@@ -77,6 +83,8 @@ __all__ = [
     "QueryLag",
     "ReaderGroup",
     "ReaderGroupConfiguration",
+    "RestoreResult",
+    "RestoredTable",
     "RetentionPolicy",
     "ScalingPace",
     "ScalingPolicy",
@@ -106,6 +114,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "BackupResult": "backup.root",
+    "CopiedTable": "backup.copying",
     "EndOfDataNotification": "readers.notifications",
     "Epoch": "model",
     "Event": "model",
@@ -124,6 +134,8 @@ _HOMES = {
     "QueryLag": "spark.lag",
     "ReaderGroup": "readers.group",
     "ReaderGroupConfiguration": "readers.configuration",
+    "RestoreResult": "backup.restore",
+    "RestoredTable": "backup.restoring",
     "RetentionPolicy": "config",
     "ScalingPace": "config",
     "ScalingPolicy": "config",

@@ -38,6 +38,12 @@ COMPRESSION = "zstd"
 STORAGE_THREADS = 8
 """So many chunks of one batch are written at once: their waits for the disk overlap."""
 
+COPY_PAGE_FILES = 256
+COPY_PAGE_BYTES = 64 << 20
+"""A backup holds at most so many files, or so many bytes of them and one file, at a time."""
+KEEP_PIN = "7 days"
+"""A backup that dies keeps what it was copying from being swept for so long."""
+
 RECENT_FILES = 4_096
 """An open log forgets the list of its newest files, and reads it anew, after about so many."""
 

@@ -9,8 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from pravega_spark.backup.restore import RestoreResult, restore_root, restore_stream
+from pravega_spark.backup.restoring import RestoredTable
+from pravega_spark.backup.root import Backup, BackupResult
 from pravega_spark.config import (
     KEEP_COMPLETED,
+    KEEP_PIN,
     PREPARED_LIMIT,
     StreamConfiguration,
     parse_duration_ms,
@@ -549,6 +553,45 @@ class StreamManager:
         with contextlib.suppress(NoSuchScope):  # deleted meanwhile
             return self.list_reader_groups(scope)
         return []
+
+    # Backup
+
+    def backup(
+        self,
+        target: str | os.PathLike[str],
+        name: str = "",
+        *,
+        storage_options: dict[str, Any] | None = None,
+        keep: str | float = KEEP_PIN,
+    ) -> BackupResult:
+        """Copy the root, or one scope or stream by its ``name``, to an empty folder or URL.
+
+        Writers, scales and sweeps go on: each table is copied as of a version that it is pinned at
+        until it is copied, or for ``keep`` if this process dies. The copy is a root of its own,
+        which opens when it is whole; the same call again finishes one that was killed. Open
+        transactions are aborted in the copy. Raises NoSuchScope, NoSuchStream, InvalidInput,
+        IllegalState if the target holds anything else, StoreRefused.
+        """
+        if "/" in name:
+            split_stream(name)
+        elif name:
+            check_scope(name)
+        keep_ms = parse_duration_ms("keep", keep)
+        copy = open_store(target, **(storage_options or {}))
+        return Backup(self._store, copy, self._runtime, name, keep_ms).run()
+
+    def restore(self) -> RestoreResult:
+        """Open a root that is a copy, whole or not; nobody else may use it meanwhile.
+
+        Each table goes back to its newest version of which all commits and files are there, and
+        each stream goes on in its next life there: what belongs to the life before is refused.
+        Returns what was dropped, and the tables of which nothing is whole.
+        """
+        return restore_root(self._store, self._runtime)
+
+    def restore_stream(self, stream: str) -> RestoredTable:
+        """Do what :meth:`restore` does, with one stream. Raises NoSuchStream, CorruptLog."""
+        return restore_stream(self._store, stream, self._runtime)
 
     # Writing and reading
 

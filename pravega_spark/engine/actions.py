@@ -24,6 +24,8 @@ ROWS_FEATURE = "pravega-rows"
 """Of a state table that has its rows in several files, which older versions know nothing of."""
 _FEATURES = frozenset({"domainMetadata", "inCommitTimestamp", STREAM_FEATURE})
 KNOWN_FEATURES = _FEATURES | {ROWS_FEATURE}
+RESTORE = "RESTORE"
+"""Operation of the commits by which a restore replaces those that it drops."""
 PROTOCOL: dict[str, Any] = {
     "minReaderVersion": 1,
     "minWriterVersion": 7,
@@ -201,6 +203,13 @@ class Commit:
     def clock_ms(self) -> int:
         """The committer's own time, which may be earlier than an earlier commit's."""
         return int(self.info.get("clock", self.timestamp_ms))
+
+    @property
+    def restored_to(self) -> int | None:
+        """The version that a restore went back to, if this is a commit of one."""
+        if self.operation != RESTORE:
+            return None
+        return int(self.info["operationParameters"]["to"])
 
 
 def _own_clock(timestamp_ms: int, clock_ms: int | None) -> dict[str, int]:

@@ -28,6 +28,7 @@ from pravega_spark.errors import (
     OutOfOrder,
     SegmentSealed,
     StagedTooLate,
+    StaleIdentity,
     StreamSealed,
     WriterFenced,
 )
@@ -91,7 +92,16 @@ class Monotone:
 
     def check(self, known: WriterRecord | None, view: StreamView) -> bool:
         """Return True if the batch is to be appended, False if it is a repetition."""
-        return known is None or self.number > known.last
+        if known is None or self.number <= known.last:
+            return known is None
+        if known.is_restored and self.number > known.last + 1:
+            raise StaleIdentity(
+                f"writer {self.writer_id!r} of stream {view.stream}: the stream was restored from "
+                f"a copy that holds its batches up to {known.last}, and this is batch "
+                f"{self.number}; write those between again, or go on under another id (a streaming "
+                "query: with another checkpoint)."
+            )
+        return True
 
     def record(self, known: WriterRecord | None, version: int) -> WriterRecord:
         """Return what the log holds of the writer after this batch."""

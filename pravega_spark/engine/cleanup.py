@@ -25,6 +25,7 @@ from pravega_spark.engine.checkpoint import checkpoint_key, digest_key
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.log import Log, Proposal
 from pravega_spark.engine.logreader import LogReader
+from pravega_spark.engine.pins import oldest_pinned
 from pravega_spark.engine.removals import removed_since_mark
 from pravega_spark.engine.snapshot import LOG_DOMAIN, Snapshot
 from pravega_spark.engine.statefile import state_key, state_version
@@ -57,13 +58,14 @@ def raise_horizon(
 ) -> Snapshot:
     """Commit a new horizon, and with it a clean-up mark; neither ever moves back.
 
-    ``leaving`` names the domains that the state can do without from then on.
+    The mark does not pass a pinned version. ``leaving`` names the domains that the state can do
+    without from then on.
     """
 
     def decide(snapshot: Snapshot | None) -> Proposal[None]:
         assert snapshot is not None
         wanted = max(snapshot.horizon, min(horizon, snapshot.version))
-        mark = max(snapshot.cleanup, min(cleanup, wanted))
+        mark = max(snapshot.cleanup, min(cleanup, wanted, oldest_pinned(snapshot)))
         gone: dict[str, str | None] = dict.fromkeys(leaving(snapshot))
         if (wanted, mark) == (snapshot.horizon, snapshot.cleanup) and not gone:
             return None, None

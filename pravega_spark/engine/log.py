@@ -198,7 +198,7 @@ class Log:
         gaps = 0
         while True:
             asked = self._clocks()
-            base, opened = self._snapshot, False
+            base, opened, dropped = self._snapshot, False, False
             if base is None:
                 self._root = look(self.store)
                 found = self.reader.open()
@@ -209,12 +209,15 @@ class Log:
             try:
                 light = self._files is None
                 for commit in self.reader.forward(base.version, light=light):
+                    dropped = commit.restored_to is not None and commit.restored_to < base.version
+                    if dropped:  # what is known here was dropped by a restore
+                        break
                     self._apply(commit)
             except CorruptLog:
                 if not self._cleaned(base, opened):
                     raise
             else:
-                if not self._cleaned(base, opened):
+                if not dropped and not self._cleaned(base, opened):
                     if not opened or self._ends(refuse=gaps > 0):
                         self._head_seen = asked
                         return

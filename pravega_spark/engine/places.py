@@ -107,7 +107,8 @@ def _proved(lineage: Lineage, cut: StreamCut) -> Place:
     if (cut.stream, cut.life) != (layout.stream, layout.life):
         raise InvalidStreamCut(
             f"cut {cut} is of life {cut.life} of {cut.stream}, and this is life {layout.life} of "
-            f"{layout.stream}; a stream that was deleted and created again begins anew: {_ADVICE}"
+            f"{layout.stream}; a stream that was deleted and created again, or restored from a "
+            f"copy, begins a new life: {_ADVICE}"
         )
     forgotten = {s for s, _ in cut if _is_forgotten(lineage, cut, s)}
     marks = {lineage.find(s): mark for s, mark in cut if s not in forgotten}

@@ -37,6 +37,8 @@ OUTCOME_PREFIX = "pravega.transaction."
 SUBSCRIBER_PREFIX = "pravega.subscriber."
 SAMPLE_PREFIX = "pravega.sample."
 FORMAT = 1
+RESTORED_SESSION = -1
+"""Session of a query's or an application's record, which is 0 else, since the stream's restore."""
 
 
 class StreamState(enum.Enum):
@@ -194,6 +196,11 @@ class WriterRecord:
     version: int
     note: str | None = None
     note_number: int = 0
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether a restore of the stream may have dropped later batches of this query."""
+        return self.session == RESTORED_SESSION
 
     def encode(self) -> str:
         """Return the JSON text without the note, which has a domain of its own."""

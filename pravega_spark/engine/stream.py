@@ -295,8 +295,9 @@ class StreamView:
         self.check_exists()
         if life != self.life:
             raise StaleIdentity(
-                f"stream {self.stream} was deleted and created again: it is in life {self.life}, "
-                f"and what is used here belongs to life {life}. Open it anew."
+                f"stream {self.stream} was deleted and created again, or restored from a copy: it "
+                f"is in life {self.life}, and what is used here belongs to life {life}. Open it "
+                "anew."
             )
 
     def check_not_sealing(self, change: str) -> None:

@@ -18,6 +18,7 @@ from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.history import HistoryRow, append_history, history_log
 from pravega_spark.engine.hygiene import maintain
 from pravega_spark.engine.log import Log
+from pravega_spark.engine.pins import release_expired
 from pravega_spark.engine.records import NOTE_PREFIX, OUTCOME_PREFIX, WRITER_PREFIX, decode_outcome
 from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.stream import Stream, StreamView
@@ -111,6 +112,7 @@ def sweep_table(log: Log, *, grace_ms: int, retain_ms: int, now: Now | None = No
 
 def _clean(log: Log, ages: Ages, grace_ms: int, retain_ms: int) -> _Marks:
     """Delete commits below the clean-up mark if it stands; return the marks to be set next."""
+    release_expired(log, ages)
     snapshot = log.refresh(settle=True)
     assert snapshot is not None
     horizon = ages.version_at(ages.now_ms - grace_ms)

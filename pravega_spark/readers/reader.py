@@ -379,7 +379,7 @@ class EventStreamReader:
             raise NoSuchStream(
                 f"reader group {result.state.group}: {', '.join(deleted)} was deleted; the next "
                 "call goes on with the other streams. Reset the group to a configuration without "
-                "it, or to one with what was created in its place."
+                "it, or to one with what was created, or restored from a copy, in its place."
             ) from met
         if result.lost or gone or met is not None:
             named = cuts.ranges_text(result.lost) or ", ".join(map(str, sorted(gone)))

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 README = Path(__file__).parents[2] / "README.md"
-PAGES = ("README.md", "docs/monitoring.md", "docs/retention.md", "docs/transactions.md")
+PAGES = (
+    "README.md",
+    "docs/backup.md",
+    "docs/monitoring.md",
+    "docs/retention.md",
+    "docs/transactions.md",
+)
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -8,9 +8,11 @@ was read, an object store is asked when a root is set up, or a log is opened.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from pravega_spark.engine.store.base import Store
 from pravega_spark.errors import RootChanged, StoreRefused
@@ -18,6 +20,8 @@ from pravega_spark.errors import RootChanged, StoreRefused
 MARKER_KEY = "_pravega_spark.json"
 """Object at the root of a store: its content says that the probe was passed."""
 MARKER_FORMAT = 1
+COPY_FORMAT = 0
+"""Format of the marker of a root that is not whole: a backup is being copied to it."""
 PROBE_FOLDER = "_probe"
 _STORAGES = 8
 """So many storages a marker names at most: the last ones on which the root was probed."""
@@ -92,25 +96,54 @@ def check_same(store: Store, root: Root | None) -> None:
         )
 
 
-def _read(store: Store) -> Root | None:
-    stamp = store.stamp(MARKER_KEY)
+_admitted: WeakSet[Store] = WeakSet()
+
+
+@contextmanager
+def admitted(store: Store) -> Iterator[None]:
+    """Open a root that is not whole, in this process and meanwhile: to make it so."""
+    _admitted.add(store)
+    try:
+        yield
+    finally:
+        _admitted.discard(store)
+        _known.pop(store, None)
+
+
+def read_record(store: Store) -> dict[str, Any] | None:
+    """Return what the marker says, None if there is none; raise StoreRefused if it is not ours."""
     try:
         content = store.get(MARKER_KEY)
     except FileNotFoundError:
         return None
     try:
-        record = json.loads(content)
-        found = record["format"]
-        # Markers of older versions have no name; the time of their probe tells them apart.
-        token = str(record.get("root") or f"probed-{record.get('probed_ms')}")
+        record = dict(json.loads(content))
+        record["format"]
     except (ValueError, TypeError, KeyError, AttributeError):
         raise StoreRefused(
             f"{store.url}/{MARKER_KEY} is not a marker of pravega_spark: {content[:80]!r}. Restore "
             "it, or delete it to have the root probed again."
         ) from None
-    if found != MARKER_FORMAT:
+    return record
+
+
+def _read(store: Store) -> Root | None:
+    stamp = store.stamp(MARKER_KEY)
+    record = read_record(store)
+    if record is None:
+        return None
+    found = record["format"]
+    if found == COPY_FORMAT and store not in _admitted:
+        source = record.get("backup", {}).get("of")
+        raise StoreRefused(
+            f"{store.url} is a copy of {source} that is not whole: repeat the backup, or open what "
+            "is there by StreamManager.restore()."
+        )
+    if found not in (MARKER_FORMAT, COPY_FORMAT):
         raise StoreRefused(
             f"{store.url} has format {found!r}, this version knows {MARKER_FORMAT}: "
             "use the version of pravega_spark that wrote it, or a newer one."
         )
+    # Markers of older versions have no name; the time of their probe tells them apart.
+    token = str(record.get("root") or f"probed-{record.get('probed_ms')}")
     return Root(token, record, stamp)

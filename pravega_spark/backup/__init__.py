@@ -1,0 +1,1 @@
+"""Backup and restore: copies of tables that other roots open, and copies that are not whole."""

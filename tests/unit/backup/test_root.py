@@ -1,0 +1,330 @@
+"""Backups: what is copied, while everybody goes on, and what a copy is good for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pravega_spark.config import CLEANUP_WAIT_SECONDS
+from pravega_spark.engine import crashpoints, hygiene
+from pravega_spark.engine.ages import Ages
+from pravega_spark.engine.pins import oldest_pinned, pin, pins, release_expired
+from pravega_spark.engine.store import Store
+from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.engine.store.root import MARKER_KEY
+from pravega_spark.engine.sweeping import sweep
+from pravega_spark.errors import (
+    CorruptLog,
+    DataLoss,
+    IllegalState,
+    InvalidInput,
+    InvalidName,
+    NoSuchScope,
+    NoSuchStream,
+    StoreRefused,
+    TxnFailed,
+)
+from pravega_spark.model import StreamCut
+from tests.support import all_events, at_crash_point, clean, scale
+from tests.unit.backup.world import World, manager_of, stream_of
+
+HOUR_MS = 3_600_000
+
+
+def events(store: Store, stream: str = "s/t") -> list[bytes]:
+    return [event for _, event in all_events(stream_of(store, stream))]
+
+
+def numbers(count: int) -> list[bytes]:
+    return [b"%d" % n for n in range(count)]
+
+
+def sweep_all(world: World) -> None:
+    """Sweep with no patience at all, as often as it takes for everything to be deleted."""
+    for _ in range(3):
+        sweep(
+            stream_of(world.store, runtime=world.runtime), grace_ms=0, retain_ms=0, completed_ms=0
+        )
+        world.runtime.sleep(CLEANUP_WAIT_SECONDS + 1)
+
+
+def test_a_copy_is_a_root_of_its_own_with_streams_groups_and_tags() -> None:
+    world, copy = World(), MemoryStore()
+    world.manager.create_stream("s/empty")
+    world.manager.create_stream("s/sealed")
+    world.manager.seal_stream("s/sealed")
+    world.manager.create_reader_group("s/g", ["s/t"])
+    world.manager.truncate_stream("s/t", StreamCut("s/t", 1, {0: 3}))
+    done = world.manager.backup(copy.url)
+    opened = manager_of(copy)
+    assert opened.list_streams("s") == ["s/empty", "s/sealed", "s/t"]
+    assert opened.list_reader_groups("s") == ["s/g"]
+    assert [event.data for event in opened.read("s/t")] == numbers(10)[3:]
+    assert done.versions["s/t"] == world.stream.view().version - 2  # pinned, and released
+    assert (done.files, done.transactions) == (6, {})  # the stream's, rows of scope and group
+    assert opened.stream_info("s/sealed").state == "SEALED"
+    with opened.create_writer("s/t") as writer:
+        writer.write_event(b"new")
+    assert events(copy)[-1] == b"new"
+    assert list(pins(world.stream.log.refresh())) == []  # type: ignore[arg-type]
+    assert opened.create_scope("other")
+
+
+def test_an_event_that_is_written_during_a_backup_is_there_or_comes_after_it() -> None:
+    world, copy = World(), MemoryStore()
+    for place in ("backup.pinned", "backup.file", "backup.files", "backup.log"):
+        with at_crash_point(place, lambda: world.grow(2)) as reached:
+            world.manager.backup(MemoryStore().url, "s/t")
+        assert reached.hits
+    with at_crash_point("backup.files", lambda: scale(world.stream, [0], [(0, 0.5), (0.5, 1)])):
+        done = world.manager.backup(copy.url, "s/t")
+    copied = events(copy)
+    assert copied == numbers(10 + 4 * 4)
+    assert stream_of(copy).view().version == done.versions["s/t"] + 1
+    assert stream_of(copy).view().active.number == 0
+
+
+def test_sweeps_delete_nothing_that_a_backup_is_copying() -> None:
+    world, copy = World(commits=40), MemoryStore()
+    clean(world.stream.log, world.runtime, 20)
+
+    def hurry() -> None:
+        world.manager.truncate_stream("s/t", "latest")
+        world.grow(3)
+        sweep_all(world)
+
+    with at_crash_point("backup.file", hurry) as reached:
+        world.manager.backup(copy.url, "s/t")
+    assert reached.hits
+    assert events(copy) == numbers(80)
+    sweep_all(world)
+    assert len(world.store.list("s/t/events/data")) == 3
+
+
+def test_without_the_pin_the_same_sweeps_make_the_backup_fail(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pravega_spark.engine.cleanup.oldest_pinned", lambda snapshot: 10**9)
+    world = World(commits=10)
+
+    def hurry() -> None:
+        world.manager.truncate_stream("s/t", "latest")
+        sweep_all(world)
+
+    with at_crash_point("backup.file", hurry), pytest.raises(DataLoss, match="cannot be backed up"):
+        world.manager.backup(MemoryStore().url, "s/t")
+
+
+def test_a_pin_of_a_backup_that_died_expires_late_and_not_early() -> None:
+    world = World()
+    log = world.stream.log
+    held = pin(log, "dead", keep_ms=24 * HOUR_MS)
+    world.manager.truncate_stream("s/t", "latest")
+    sweep_all(world)
+    snapshot = log.refresh()
+    assert snapshot is not None
+    assert (oldest_pinned(snapshot), snapshot.cleanup) == (held.version, held.version)
+    assert len(world.store.list("s/t/events/data")) == 5
+    world.runtime.sleep(12 * 3_600)
+    clock, now_ms = world.store._clock_ms, world.runtime.now_ms()  # type: ignore[attr-defined]
+    world.store._clock_ms = lambda: now_ms  # type: ignore[attr-defined]
+    world.runtime.sleep(24 * 3_600)
+    release_expired(log, Ages.read(log))  # this host's clock is ahead of the storage's
+    assert list(pins(log.refresh()))  # type: ignore[arg-type]
+    world.store._clock_ms = clock  # type: ignore[attr-defined]
+    sweep_all(world)
+    assert not list(pins(log.refresh()))  # type: ignore[arg-type]
+    assert world.store.list("s/t/events/data") == []
+
+
+def test_open_transactions_are_aborted_in_the_copy_and_told() -> None:
+    world, copy = World(), MemoryStore()
+    writer = world.manager.create_transactional_writer("s/t")
+    txn = writer.begin_transaction()
+    txn.write_event(b"staged")
+    txn.flush()
+    done = world.manager.backup(copy.url)
+    assert done.transactions == {"s/t": (txn.id,)}
+    taken = manager_of(copy).transaction("s/t", txn.id)
+    with pytest.raises(TxnFailed):
+        taken.commit()
+    assert manager_of(copy).seal_stream("s/t")
+    txn.commit()
+    assert (len(events(world.store)), len(events(copy))) == (11, 10)
+
+
+def test_one_scope_or_one_stream_can_be_copied() -> None:
+    world, scope, stream = World(), MemoryStore(), MemoryStore()
+    world.manager.create_scope("other")
+    world.manager.create_stream("other/x")
+    world.manager.backup(scope.url, "s")
+    world.manager.backup(stream.url, "other/x")
+    assert manager_of(scope).list_scopes() == ["s"]
+    assert manager_of(stream).list_streams("other") == ["other/x"]
+    for name, error in (("none", NoSuchScope), ("s/none", NoSuchStream), ("a/b/c", InvalidName)):
+        with pytest.raises(error):
+            world.manager.backup(MemoryStore().url, name)
+
+
+def test_a_target_that_holds_anything_else_or_lies_in_the_root_is_refused() -> None:
+    world, copy = World(), MemoryStore()
+    world.manager.backup(copy.url)
+    with pytest.raises(IllegalState, match="holds a root, or a backup that is whole"):
+        world.manager.backup(copy.url)
+    full = MemoryStore()
+    full.put("some/file", b"1")
+    with pytest.raises(IllegalState, match="is not empty"):
+        world.manager.backup(full.url)
+    for inside in (world.store.url, f"{world.store.url}/below"):
+        with pytest.raises(InvalidInput, match="lie in each other"):
+            world.manager.backup(inside)
+    half = MemoryStore()
+    with at_crash_point("backup.pinned", _die), pytest.raises(_Death):
+        world.manager.backup(half.url)
+    with pytest.raises(IllegalState, match=r"a backup of .* that is not whole"):
+        World().manager.backup(half.url)
+
+
+def test_a_stream_that_is_deleted_during_its_backup_is_deleted_in_the_copy() -> None:
+    world, copy = World(), MemoryStore()
+
+    def end() -> None:
+        world.manager.seal_stream("s/t")
+        world.manager.delete_stream("s/t")
+
+    def when_at_the_stream() -> None:
+        if any(pins(world.stream.log.refresh())):  # type: ignore[arg-type]
+            crashpoints.register("backup.file", None)
+            end()
+
+    crashpoints.register("backup.file", when_at_the_stream)
+    try:
+        done = world.manager.backup(copy.url)
+    finally:
+        crashpoints.register("backup.file", None)
+    assert done.versions == {}
+    opened = manager_of(copy)
+    assert not opened.stream_exists("s/t")
+    assert opened.list_streams("s") == []
+    assert opened.create_stream("s/t")
+
+
+class _Death(BaseException):
+    """Nothing handles it, as nothing handles a kill."""
+
+
+def _die() -> None:
+    raise _Death
+
+
+PLACES = [
+    ("backup.pinned", 1),
+    ("backup.pinned", 3),
+    ("backup.file", 4),
+    ("backup.files", 3),
+    ("backup.log", 2),
+    ("backup.log", 3),
+    ("backup.table", 1),
+    ("backup.table", 3),
+    ("backup.marker", 1),
+]
+
+
+def dying(nth: int) -> Callable[[], None]:
+    left = [nth]
+
+    def die() -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            _die()
+
+    return die
+
+
+@pytest.mark.parametrize(("place", "nth"), PLACES)
+def test_killed_anywhere_the_copy_does_not_open_and_a_repetition_finishes_it(
+    place: str, nth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, copy = World(commits=8), MemoryStore()
+    hygiene.maintain(world.stream.log.reader, 5, checkpoint=True)
+    world.manager.create_reader_group("s/g", ["s/t"])
+    with monkeypatch.context() as patched:
+        patched.setattr("pravega_spark.backup.copying.release", lambda *_: None)  # killed
+        crashpoints.register(place, dying(nth))
+        try:
+            with pytest.raises(_Death):
+                world.manager.backup(copy.url)
+        finally:
+            crashpoints.register(place, None)
+    with pytest.raises(StoreRefused, match=r"not whole: repeat the backup, or open .*restore\(\)"):
+        manager_of(copy).create_scope("other")
+    world.grow(3)
+    done = world.manager.backup(copy.url)
+    assert events(copy) == numbers(22)
+    assert done.files == len(copy.list("s/t/events/data")) + 2
+    assert not list(pins(stream_of(copy).log.refresh()))  # type: ignore[arg-type]
+    assert not list(pins(world.stream.log.refresh()))  # type: ignore[arg-type]
+    assert manager_of(copy).reader_group("s/g").configuration.streams.keys() == {"s/t"}
+
+
+def test_a_table_that_is_half_copied_is_refused_by_every_open() -> None:
+    world, copy = World(commits=8), MemoryStore()
+    with at_crash_point("backup.log", _die), pytest.raises(_Death):
+        world.manager.backup(copy.url, "s/t")
+    with pytest.raises(StoreRefused, match="is not whole"):
+        manager_of(copy).tail("s/t")
+    copy.delete([MARKER_KEY])
+    with pytest.raises(CorruptLog, match="version 0 is missing"):
+        manager_of(copy).tail("s/t")
+
+
+def test_two_runs_to_one_target_do_not_mix() -> None:
+    world, copy = World(), MemoryStore()
+
+    def another() -> None:
+        crashpoints.register("backup.log", None)
+        world.grow(1)
+        manager_of(world.store, world.runtime).backup(copy.url)
+
+    with (
+        at_crash_point("backup.log", another),
+        pytest.raises(IllegalState, match="another run has taken up the backup"),
+    ):
+        world.manager.backup(copy.url)
+    assert events(copy) == numbers(12)
+
+
+def test_a_writer_of_its_own_id_goes_on_in_the_copy() -> None:
+    world, copy = World(commits=0), MemoryStore()
+    with world.manager.create_writer("s/t", "bank") as writer:
+        writer.write_events([b"1", b"2"])
+    world.manager.backup(copy.url)
+    with manager_of(copy).create_writer("s/t", "bank") as writer:
+        assert writer.last_event_number == 2
+
+
+def test_a_copy_of_many_chunks_whose_log_was_cleaned() -> None:
+    world, copy = World(commits=0), MemoryStore()
+    for _ in range(600):
+        world.grow(1)
+    clean(world.stream.log, world.runtime, 400)
+    world.manager.backup(copy.url, "s/t")
+    opened = stream_of(copy)
+    assert len(all_events(opened)) == 1_200
+    sweep(opened, grace_ms=0, retain_ms=0, completed_ms=0)
+    assert len(all_events(stream_of(copy))) == 1_200
+
+
+def test_what_an_earlier_attempt_left_of_another_root_of_that_name_is_not_taken_over() -> None:
+    world, copy = World(commits=20), MemoryStore()
+    with at_crash_point("backup.log", _die), pytest.raises(_Death):
+        world.manager.backup(copy.url, "s/t")
+    world.store.delete([entry.key for entry in world.store.list("")])
+    again = World.__new__(World)
+    again.runtime, again.store = world.runtime, world.store
+    again.manager = manager_of(world.store, world.runtime)
+    again.manager.create_scope("s")
+    again.manager.create_stream("s/t")
+    again.manager.backup(copy.url, "s/t")
+    assert events(copy) == []
