@@ -47,6 +47,9 @@ KEEP_PIN = "7 days"
 RECENT_FILES = 4_096
 """An open log forgets the list of its newest files, and reads it anew, after about so many."""
 
+DECODED_TEXT = 8 * 1024 * 1024
+"""A process keeps the records of one kind that it read, made from so many characters of JSON."""
+
 STATE_FILE_COMMITS = 256
 """A light state file is written about every so many commits."""
 CHECKPOINT_COMMITS = 1_024

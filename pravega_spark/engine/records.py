@@ -23,8 +23,9 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from pravega_spark.config import StreamConfiguration
+from pravega_spark.config import DECODED_TEXT, StreamConfiguration
 from pravega_spark.engine.actions import to_json
+from pravega_spark.engine.caching import cached_by_text
 from pravega_spark.errors import CorruptLog
 from pravega_spark.model import Epoch, KeyRange, Segment, StreamCut
 
@@ -109,7 +110,7 @@ class StreamRecord:
         )
 
 
-@lru_cache(maxsize=1024)
+@cached_by_text(DECODED_TEXT)
 def decode_stream(text: str) -> StreamRecord:
     """Read what ``StreamRecord.encode`` wrote."""
     record = _load("pravega.stream", text)
@@ -168,7 +169,7 @@ def encode_epoch(epoch: Epoch) -> str:
     return to_json({**record, "splits": epoch.splits, "merges": epoch.merges})
 
 
-@lru_cache(maxsize=4096)
+@cached_by_text(DECODED_TEXT)
 def decode_epoch(number: int, text: str) -> Epoch:
     """Read what :func:`encode_epoch` wrote; its tiling is asserted."""
     record = json.loads(text)
@@ -341,7 +342,7 @@ class SubscriberRecord:
         return to_json([self.generation, *since, *cuts, *published])
 
 
-@lru_cache(maxsize=4096)
+@cached_by_text(DECODED_TEXT)
 def decode_subscriber(group: str, text: str) -> SubscriberRecord:
     """Read what ``SubscriberRecord.encode`` wrote."""
     generation, since_ms, since_version, hold, published, *rest = json.loads(text)
@@ -366,7 +367,7 @@ class SampleRecord:
         return to_json([self.time_ms, self.size_bytes, self.tail.cells()])
 
 
-@lru_cache(maxsize=8192)
+@cached_by_text(DECODED_TEXT)
 def decode_sample(version: int, text: str) -> SampleRecord:
     """Read what ``SampleRecord.encode`` wrote."""
     time_ms, size_bytes, cells = json.loads(text)

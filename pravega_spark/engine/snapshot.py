@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import immutables
 
+from pravega_spark.config import DECODED_TEXT
 from pravega_spark.engine.actions import KNOWN_FEATURES, STREAM_FEATURE, Commit
+from pravega_spark.engine.caching import cached_by_text
 from pravega_spark.errors import CorruptLog, ForeignTable
 
 LOG_DOMAIN = "pravega.log"
@@ -19,7 +20,7 @@ OPEN_PREFIX = "pravega.open."
 """Domains of what is under way; a snapshot has them at hand, however many others there are."""
 
 
-@lru_cache(maxsize=8192)
+@cached_by_text(DECODED_TEXT)
 def _decode(text: str) -> Any:
     return json.loads(text)
 

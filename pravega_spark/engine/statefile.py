@@ -2,7 +2,8 @@
 
 | line | holds |
 | --- | --- |
-| 1 | format, version, token and time of that version's commit, ``since``, digest of it all |
+| 1 | format, version, token and time of that version's commit, ``since``, digest of it all, |
+|   | and the length of the rest, which is compressed (not so in files of format 1) |
 | 2 | protocol, metadata, all domains |
 | 3.. | ``{"add": ...}`` and ``{"remove": path}``: the net of the versions in (since, version] |
 
@@ -18,13 +19,16 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 import xxhash
 
 from pravega_spark.engine.actions import Add, to_json
 from pravega_spark.engine.files import RecentLayer
 from pravega_spark.engine.snapshot import Snapshot
 
-FORMAT = 1
+FORMAT = 2
+_PLAIN_FORMAT = 1
+_CODEC = "zstd"
 
 
 def state_key(path: str, version: int) -> str:
@@ -68,13 +72,15 @@ def encode_state(snapshot: Snapshot, layer: RecentLayer) -> bytes:
     lines = [to_json(state)]
     lines.extend(to_json(add.to_action()) for add in layer.all())
     lines.extend(to_json({"remove": path}) for path in sorted(layer.removed))
-    rest = ("\n".join(lines) + "\n").encode()
+    plain = ("\n".join(lines) + "\n").encode()
+    rest: bytes = pa.compress(plain, codec=_CODEC, asbytes=True)
     header = {
         "format": FORMAT,
         "version": snapshot.version,
         "token": snapshot.token,
         "timestamp": snapshot.timestamp_ms,
         "since": layer.older,
+        "size": len(plain),
     }
     return to_json({**header, "digest": _digest(header, rest)}).encode() + b"\n" + rest
 
@@ -92,12 +98,14 @@ def decode_state(version: int, data: bytes) -> StateFile | None:
         header = json.loads(first)
         written = header.pop("digest")
         sound = (
-            header["format"] == FORMAT
+            header["format"] in (FORMAT, _PLAIN_FORMAT)
             and header["version"] == version
             and written == _digest(header, rest)
         )
         if not sound:
             return None
+        if header["format"] == FORMAT:
+            rest = pa.decompress(rest, header["size"], codec=_CODEC, asbytes=True)
         lines = rest.splitlines()
         state = json.loads(lines[0])
         snapshot = Snapshot.of(
@@ -109,5 +117,5 @@ def decode_state(version: int, data: bytes) -> StateFile | None:
             state["domains"],
         )
         return StateFile(snapshot, header["since"], tuple(lines[1:]))
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, OSError):
         return None

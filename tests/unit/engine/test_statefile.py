@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import json
+
+import pyarrow as pa
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_spark.engine.actions import PROTOCOL, Body, new_table
+from pravega_spark.engine.actions import PROTOCOL, Body, new_table, to_json
 from pravega_spark.engine.files import RecentLayer
 from pravega_spark.engine.snapshot import Snapshot, first_snapshot
 from pravega_spark.engine.statefile import decode_state, encode_state, state_key, state_version
-from tests.support import event_add
+from tests.support import event_add, make_stream, scale
 
 
 def sample() -> tuple[Snapshot, RecentLayer]:
@@ -32,6 +36,32 @@ def test_state_file_reads_back_as_it_was_written() -> None:
     assert sorted(add.path for add in state.layer().all()) == ["f0", "f2", "f3"]
     assert state.layer().removed == {"older"}
     assert state.layer().find(1, 0, 9) == layer.find(1, 0, 9)
+
+
+def test_state_file_of_the_first_format_is_read() -> None:
+    snapshot, layer = sample()
+    new = encode_state(snapshot, layer)
+    header = json.loads(new.partition(b"\n")[0])
+    plain = pa.decompress(new.partition(b"\n")[2], header["size"], codec="zstd", asbytes=True)
+    old = {name: header[name] for name in ("version", "token", "timestamp", "since")}
+    line = to_json({"format": 1, **old})
+    digest = xxhash.xxh3_128(line.encode())
+    digest.update(plain)
+    written = to_json({"format": 1, **old, "digest": digest.hexdigest()}).encode()
+    assert decode_state(0, written + b"\n" + plain) == decode_state(0, new)
+
+
+@pytest.mark.parametrize("segments", [20, 200])
+def test_state_file_does_not_grow_with_epochs_times_segments(segments: int) -> None:
+    stream = make_stream(segments=segments)
+    sizes = []
+    for scales in (4, 36):
+        for n in range(scales):
+            doomed = stream.view().active.segments[n % segments]
+            low, high = doomed.key_range.low, doomed.key_range.high
+            scale(stream, [doomed.segment_id], [(low, (low + high) / 2), ((low + high) / 2, high)])
+        sizes.append(len(encode_state(stream.view().snapshot, RecentLayer(-1))))
+    assert sizes[1] < 2.5 * sizes[0]
 
 
 @given(st.data())
