@@ -373,6 +373,21 @@ class StreamManager:
         """Return the cut of the first events that can be read."""
         return self._view(stream).head
 
+    def head_filter(self, stream: str) -> str:
+        """Return SQL by which other Delta readers leave out what was truncated and is still there.
+
+        A chunk that the head cuts through stays in the table whole: its first events are below the
+        head, and only this package's readers know that. For a WHERE over the stream's table, in
+        Spark SQL, DuckDB and delta-rs; TRUE where nothing is to be left out. It holds for the
+        table as it is now.
+        """
+        below = (
+            f"NOT (segment_id = {segment_id} AND base_offset + offset_delta < {offset})"
+            for segment_id, offset in self.head(stream)
+            if offset > 0
+        )
+        return " AND ".join(below) or "TRUE"
+
     def tail(self, stream: str) -> StreamCut:
         """Return the cut after the last events."""
         return self._view(stream).tail

@@ -190,6 +190,7 @@ WRITE = (
         "pravega",
         "kafka: take the columns key and value; topic, partition and headers are refused.",
     ),
+    Option("columns", values.any_text, "-", "Of a SQL view that is also read: ignored."),
 )
 
 _SPARK_KEYS = frozenset({"path", "paths", "queryname", "checkpointlocation", "__paths__"})

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pravega_spark.engine.stream import Stream, open_stream
@@ -204,3 +204,26 @@ def test_session_finds_the_one_that_runs_and_it_knows_delta(
     assert found.sparkContext is spark.sparkContext
     assert not caplog.records
     assert found.read.format("delta").load(f"{root}/s/a/events").count() == 1
+
+
+def test_a_sql_view_of_the_written_columns_takes_inserts(
+    spark: SparkSession, root: str, make: Make, load: Load
+) -> None:
+    make()
+    options = f"root '{root}', stream 's/a', columns 'routing_key,event'"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW inserted USING pravega OPTIONS ({options})")
+    spark.sql("INSERT INTO inserted VALUES ('k', X'61'), ('k', X'62')")
+    spark.sql("INSERT INTO inserted SELECT routing_key, cast('c' AS binary) FROM inserted LIMIT 1")
+    found = load().orderBy("offset").select("routing_key", "event").collect()
+    assert [(row.routing_key, bytes(row.event)) for row in found] == [
+        ("k", b"a"),
+        ("k", b"b"),
+        ("k", b"c"),
+    ]
+    with pytest.raises(PySparkException, match="a stream only grows"):
+        spark.sql("INSERT OVERWRITE inserted VALUES ('k', X'61')")
+
+
+def test_create_table_is_refused(spark: SparkSession, root: str) -> None:
+    with pytest.raises(AnalysisException, match="root"):
+        spark.sql(f"CREATE TABLE made USING pravega OPTIONS (root '{root}', stream 's/a')")

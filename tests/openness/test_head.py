@@ -1,0 +1,75 @@
+"""With the documented filter other readers give our events, of a chunk cut through too."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+from pyspark.sql import SparkSession
+
+from pravega_spark import ScalingPolicy, StreamConfiguration, StreamCut, StreamManager
+from tests.openness import engines
+from tests.openness.story import Row
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> StreamManager:
+    """Two segments of one chunk each, both cut through, and a third that goes on from one."""
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("s")
+    manager.create_stream("s/a", StreamConfiguration(ScalingPolicy.fixed(2)))
+    write(manager)
+    middle = {segment_id: offset // 2 for segment_id, offset in manager.tail("s/a")}
+    assert all(middle.values())
+    manager.truncate_stream("s/a", StreamCut("s/a", manager.tail("s/a").life, middle))
+    manager.scale_stream("s/a", seal=[0], key_ranges=[(0.0, 0.25), (0.25, 0.5)])
+    write(manager)
+    return manager
+
+
+def write(manager: StreamManager) -> None:
+    with manager.create_writer("s/a") as writer:
+        futures = [writer.write_event(b"%d" % n, routing_key=str(n)) for n in range(100)]
+        writer.flush()
+        assert all(future.done() for future in futures)
+
+
+def ours(manager: StreamManager) -> Counter[Row]:
+    return Counter(
+        (e.pointer.segment_id, e.pointer.offset, e.routing_key, e.data) for e in manager.read("s/a")
+    )
+
+
+def rows_of(table: pa.Table) -> Counter[Row]:
+    """The rows of a table without their times."""
+    return Counter((s, o, key, event) for s, o, key, _, event in engines.rows_of(table).elements())
+
+
+def test_filtered_by_the_head_every_reader_gives_our_events(
+    manager: StreamManager, spark: SparkSession
+) -> None:
+    table = str(Path(manager.root.removeprefix("file://"), "s/a/events"))
+    expected, where = ours(manager), manager.head_filter("s/a")
+    everything = engines.spark_frame(spark, table).select(engines.COLUMNS)
+    assert rows_of(everything.toArrow()) > expected, "the rest of the chunks is there"
+    assert rows_of(everything.where(where).toArrow()) == expected, "Spark"
+
+    columns = ", ".join(engines.COLUMNS)
+    with engines.connect_duckdb() as connection:
+        query = f"SELECT {columns} FROM delta_scan('{table}') WHERE {where}"
+        assert rows_of(connection.execute(query).to_arrow_table()) == expected, "DuckDB"
+    builder = QueryBuilder().register("events", DeltaTable(table))
+    found = builder.execute(f"SELECT {columns} FROM events WHERE {where}").read_all()
+    assert rows_of(pa.table(found)) == expected, "delta-rs"
+
+
+def test_a_stream_that_was_not_cut_needs_no_filter(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("s")
+    manager.create_stream("s/a")
+    assert manager.head_filter("s/a") == "TRUE"
