@@ -101,12 +101,11 @@ def abandoned(
 
     Whose lease ran out; beyond the maximum execution time it is not extended. A prepared one only
     after ``prepared_limit_ms`` since its preparation. One that was never pinged gets its lease
-    now, from whoever looks first. Without ``write`` nothing is written: no lease begins, and
-    ages are told by this machine's clock instead of the storage's.
+    now, from whoever looks first; without ``write`` no lease begins.
     """
     if not view.transactions:
         return {}
-    ages_ms = _ages_ms(stream, write=write)
+    ages_ms = _ages_ms(stream)
     found: dict[str, Abandoned] = {}
     for name, opened in sorted(view.transactions.items()):
         idle_ms = ages_ms.get(_key(stream, name))
@@ -153,14 +152,7 @@ def _key(stream: Stream, transaction_id: str) -> str:
     return f"{folder(stream, transaction_id)}/lease.json"
 
 
-def _ages_ms(stream: Stream, *, write: bool) -> dict[str, int]:
-    """Return the time since each object of the stream's transactions was written."""
-    base = _base(stream)
-    if not write:
-        now_ms = stream.runtime.now_ms()
-        return {e.key: now_ms - e.modified_ms for e in stream.store.list(base)}
-    clock = f"{base}/clock.json"
-    stream.store.put(clock, b"{}\n", durable=False)
-    entries = stream.store.list(base)
-    now_ms = next((entry.modified_ms for entry in entries if entry.key == clock), 0)
-    return {entry.key: now_ms - entry.modified_ms for entry in entries}
+def _ages_ms(stream: Stream) -> dict[str, int]:
+    """Return the time since each object of the stream's transactions was written, at least."""
+    now_ms = stream.store.time_ms()
+    return {e.key: now_ms - e.modified_ms for e in stream.store.list(_base(stream))}
