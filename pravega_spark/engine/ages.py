@@ -100,6 +100,11 @@ class Ages:
                 time_text(self.now_ms),
             )
 
+    def version_after(self, time_ms: int) -> int:
+        """Return the oldest retained version that was committed after a time, or the next one."""
+        version = self.version_at(time_ms)
+        return version + 1 if self.written_ms(version) <= time_ms else version
+
     def version_at(self, time_ms: int) -> int:
         """Return the newest version committed at or before a time; the oldest retained if none."""
         snapshot = self._log.refresh()

@@ -37,7 +37,6 @@ _STRAY = re.compile(r"(?:[^/=]+=[^/]*/)*(?:part-|duckdb_)[^/]+")
 """How Delta's writers, and not we, name files: in the table's folder, or by partition columns."""
 _DATA = "data0"
 """The first name after all that lies in our own folders, of which ``data/`` is the last one."""
-_CLOCK = "clock.json"
 _DELETE_PAGE = 1_000
 
 
@@ -137,7 +136,7 @@ def _strays(log: Log, grace_ms: int) -> dict[str, int]:
     entries += log.store.list(log.path, after=f"{log.path}/{_DATA}")  # and nothing of ours
     if not entries:
         return {}
-    before_ms = _times(log).get(_CLOCK, 0) - grace_ms
+    before_ms = log.store.time_ms() - grace_ms
     old = [entry for entry in entries if 0 < entry.modified_ms < before_ms]
     found = {entry.key.removeprefix(f"{log.path}/"): entry.size for entry in old}
     return {path: size for path, size in found.items() if _STRAY.fullmatch(path)}
@@ -145,13 +144,6 @@ def _strays(log: Log, grace_ms: int) -> dict[str, int]:
 
 def _mark_folder(log: Log) -> str:
     return f"{log.path}/_pravega/mark"
-
-
-def _times(log: Log) -> dict[str, int]:
-    """Return the times in ms, by the store's clock, of what lies beside the mark; _CLOCK is now."""
-    folder = _mark_folder(log)
-    log.store.put(f"{folder}/{_CLOCK}", b"{}\n", durable=False)
-    return {e.key.removeprefix(f"{folder}/"): e.modified_ms for e in log.store.list(folder)}
 
 
 def mark_stands(log: Log, ages: Ages | None = None) -> bool:
@@ -169,9 +161,10 @@ def mark_stands(log: Log, ages: Ages | None = None) -> bool:
     ages = ages or Ages.read(log)
     if ages.now_ms - ages.written_ms(snapshot.marked) < wait_ms:
         return False
-    times = _times(log)
-    log.store.delete(f"{folder}/{name}" for name in times if name not in (seen, _CLOCK))
-    return seen in times and times.get(_CLOCK, 0) - times[seen] >= wait_ms
+    now_ms = log.store.time_ms()
+    times = {e.key.removeprefix(f"{folder}/"): e.modified_ms for e in log.store.list(folder)}
+    log.store.delete(f"{folder}/{name}" for name in times if name != seen)
+    return seen in times and now_ms - times[seen] >= wait_ms
 
 
 def clean_log(log: Log, ages: Ages | None = None) -> int:

@@ -70,7 +70,7 @@ def sweep(
     life = stream.life_of(life)
     ages = Ages.read(stream.log)
     marks = _clean(stream.log, ages, grace_ms, retain_ms)
-    ended_below = min(marks.horizon, 1 + ages.version_at(ages.now_ms - completed_ms))
+    ended_below = min(marks.horizon, ages.version_after(ages.now_ms - completed_ms))
     rows = _leaving(marks.snapshot, marks.horizon, ended_below)
     append_history(stream, rows)
     crash_point("sweep.history")

@@ -23,8 +23,8 @@ from pravega_spark.readers.configuration import MAX_READER_LEASE_MS, MIN_READER_
 from pravega_spark.readers.members import Held
 from pravega_spark.readers.state import GroupState, Key, Phase
 
-_CLOCK = "_clock.json"
-"""No reader's file is named so."""
+_OLD_CLOCK = "_clock.json"
+"""What older versions of this package wrote to learn the time; no reader's file is named so."""
 _COARSE_MS, _FINE_MS = 1_000, 20
 """Some storages tell whole seconds, others ticks: nobody is taken for dead early because of it."""
 
@@ -115,10 +115,9 @@ class Leases:
         """
         if not state.readers:
             return {}
-        self._store.put(f"{self._folder}/{_CLOCK}", b"{}\n", durable=False)
+        now_ms = self._store.time_ms()
         listed = {entry.key: entry.modified_ms for entry in self._store.list(self._folder)}
-        now_ms = listed.get(f"{self._folder}/{_CLOCK}", 0)
-        is_coarse = all(modified_ms % 1_000 == 0 for modified_ms in listed.values())
+        is_coarse = all(time_ms % 1_000 == 0 for time_ms in (now_ms, *listed.values()))
         tolerance_ms = _COARSE_MS if is_coarse else _FINE_MS
         found, ends = {}, [MAX_READER_LEASE_MS]
         for reader, member in state.readers.items():
@@ -146,7 +145,7 @@ class Leases:
         """Return when each reader last gave a sign, in ms by the storage's clock."""
         listed = self._store.list(self._folder)
         named = ((entry.key.rpartition("/")[2], entry.modified_ms) for entry in listed)
-        return {_reader(name): at for name, at in named if name != _CLOCK}
+        return {_reader(name): at for name, at in named if name != _OLD_CLOCK}
 
     def fresh(self, state: GroupState, runtime: Runtime = SYSTEM) -> GroupState:
         """Return the state with what its readers last said recorded in it."""

@@ -406,14 +406,14 @@ def test_writer_alone_looks_but_does_not_tend(world: World, writers: Any) -> Non
     writer.begin_transaction()
     world.runtime.sleep(31)
     writer.begin_transaction()
-    assert world.store.count("put", "clock.json") == 0
+    assert world.store.count("list", "/transactions") == 0
 
 
 def test_tending_that_fails_fails_no_begin(world: World, writers: Any) -> None:
     writer = writers(world.stream)
     written(world.process(), [("a", b"x")])
     world.runtime.sleep(31)
-    world.store.rules.add(Rule(StoreError("down"), "put", "*/transactions/clock.json"))
+    world.store.rules.add(Rule(StoreError("down"), "time_ms"))
     assert writer.begin_transaction().status is OPEN
 
 
