@@ -242,7 +242,7 @@ class ReaderGroup:
             phase=Phase.CHANGING,
             last=last,
         )
-        former = (state.former | state.held) - after.held
+        former = {s: life for s, life in state.released.items() if s not in after.held}
         is_settled = not former and not after.held
         return replace(after, former=former, phase=Phase.ACTIVE if is_settled else Phase.CHANGING)
 
@@ -264,7 +264,7 @@ class ReaderGroup:
         def generator(newest: GroupState) -> tuple[GroupState | None, None]:
             if (newest.generation, newest.phase) != (state.generation, state.phase):
                 return None, None
-            return replace(newest, phase=phase, former=frozenset()), None
+            return replace(newest, phase=phase, former={}), None
 
         self.sync.update(f"{phase.value} READER GROUP", generator)
         crash_point("group.change.done")

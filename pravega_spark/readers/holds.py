@@ -48,12 +48,11 @@ class Holds:
 
     def drop(self, state: GroupState) -> None:
         """Make the streams keep nothing for the group any more."""
-        self._let_go(state, state.held | state.former)
+        self._let_go(state, state.released)
 
-    def _let_go(self, state: GroupState, names: frozenset[str]) -> None:
-        for name in sorted(names):
+    def _let_go(self, state: GroupState, lives: Mapping[str, int | None]) -> None:
+        for name, life in sorted(lives.items()):
             with contextlib.suppress(NoSuchStream, StaleIdentity):  # deleted, with what it kept
-                life = state.lives.get(name)
                 unsubscribe(self._streams(name), state.group, state.generation, life=life)
 
     def publish(self, state: GroupState, places: Mapping[str, StreamCut]) -> None:

@@ -111,10 +111,15 @@ class GroupCodec:
                 {k: END if offset is None else offset for k, offset in completed.items()},
                 tuple(checkpoints),
                 _checkpoint_of(rows["last"]) if "last" in rows else None,
-                frozenset(value["former"]),
+                _former(value["former"]),
                 value["query"],
             )
         )
+
+
+def _former(told: Mapping[str, int | None] | list[str]) -> dict[str, int | None]:
+    """Read the former streams; an older version noted their names alone."""
+    return dict(told) if isinstance(told, Mapping) else dict.fromkeys(told)
 
 
 _EMPTY: Final[Row] = dict.fromkeys(GroupCodec.schema.names)
@@ -131,7 +136,7 @@ def _group(state: GroupState) -> dict[str, Any]:
         "lives": dict(state.lives),
         "ends": {stream: str(cut) for stream, cut in state.ends.items()},
         "next": state.next_number,
-        "former": sorted(state.former),
+        "former": dict(state.former),
         "query": state.query,
     }
     name, phase, number = state.group, state.phase.value, state.generation

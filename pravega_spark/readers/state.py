@@ -91,7 +91,8 @@ class GroupState:
     each stream, ``ends`` the cut up to which it is read, where there is one. ``next_number``
     numbers joinings, ownerships and checkpoints. ``checkpoints`` has those under way and some
     completed ones, in the order of their beginning; ``last`` is the last completed one that was
-    not silent. ``former`` are streams that an earlier generation held and this one does not.
+    not silent. ``former`` are streams that an earlier generation held and this one does not, with
+    the life of each; None where an older version has not noted it.
     ``query`` is the number of the last streaming query that joined; of older ones nothing counts.
     """
 
@@ -109,7 +110,7 @@ class GroupState:
     completed: Mapping[Key, int] = field(default_factory=dict)
     checkpoints: tuple[Checkpoint, ...] = ()
     last: Checkpoint | None = None
-    former: frozenset[str] = frozenset()
+    former: Mapping[str, int | None] = field(default_factory=dict)
     query: int = 0
 
     @property
@@ -117,6 +118,11 @@ class GroupState:
         """The streams that keep what the group has not read."""
         observes = self.configuration.retention is GroupRetention.NONE
         return frozenset() if observes else frozenset(self.lives)
+
+    @property
+    def released(self) -> dict[str, int | None]:
+        """The lives of the streams that keep something for the group or may do so still."""
+        return {**self.former, **{stream: self.lives[stream] for stream in self.held}}
 
     def member(self, reader: str, number: int) -> Member:
         """Return the reader's entry; raise ReinitializationRequired unless it is that joining."""

@@ -22,6 +22,7 @@ from pravega_spark.config import RetentionPolicy, ScalingPolicy, StreamConfigura
 from pravega_spark.errors import NotFound, PravegaSparkError
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import EventPointer, StreamCut
+from pravega_spark.readers.configuration import ReaderGroupConfiguration
 from tests.support import NOW_MS, FakeRuntime, Spy, at_crash_point, memory
 
 S, G, H = "s/t", "s/g", "s/h"
@@ -353,3 +354,21 @@ def test_a_creation_that_comes_after_the_end_of_its_life_leaves_no_row() -> None
     assert stop.begun is not None
     assert world.other.list_streams("s") == []
     assert world.other.delete_scope("s")
+
+
+def test_a_group_releases_a_former_stream_only_in_the_life_that_it_held(first: World) -> None:
+    world = first.copy()
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    world.other.create_stream("s/u")
+    with at_crash_point("group.change.noted", die), pytest.raises(KeyboardInterrupt):
+        world.other.reader_group(G).reset(ReaderGroupConfiguration(["s/u"], retention="manual"))
+    world.other.seal_stream(S)
+    world.other.delete_stream(S)
+    world.other.create_stream(S, SECOND)
+    head = world.head(STREAM)
+    assert world.manager.tend_reader_groups() == {}
+    assert world.head(STREAM) == head
+    assert world.other.list_subscribers("s/u")[0].group == G

@@ -375,7 +375,7 @@ def test_group_that_changes_its_streams_lets_the_former_ones_go() -> None:
         group.reset(KEEPING)
     group.reset(PLAIN)
     assert held(world) == held(world, "s/u") == {}
-    assert group.state().former == frozenset()
+    assert group.state().former == {}
     assert group.state().phase is Phase.ACTIVE
 
 
