@@ -60,7 +60,7 @@ from pravega_spark.model import (
     SubscriberInfo,
     TransactionInfo,
 )
-from pravega_spark.names import MAX_SCOPE_LENGTH, check_scope, is_name, split_stream
+from pravega_spark.names import MAX_SCOPE_LENGTH, check_list, check_scope, is_name, split_stream
 from pravega_spark.reader import EventReader
 from pravega_spark.readers.configuration import (
     CHECKPOINT_INTERVAL,
@@ -446,8 +446,9 @@ class StreamManager:
         InvalidConfiguration, NoSuchSegment, ScaleConflict, StreamSealed.
         """
         view = self._view(stream)
-        doomed = [manual.segment_named(view, name) for name in seal]
-        ranges = [manual.key_range(given) for given in key_ranges]
+        names = check_list("the segments to seal", seal)
+        doomed = [manual.segment_named(view, name) for name in names]
+        ranges = [manual.key_range(given) for given in check_list("key ranges", key_ranges)]
         return manual.scale_stream(self._stream(stream), doomed, ranges, life=view.life)
 
     def check_scale(self, stream: str, epoch: int) -> bool:

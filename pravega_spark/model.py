@@ -48,7 +48,7 @@ def segment_text(segment_id: int) -> str:
 
 def parse_segment(text: str) -> int:
     """Read ``number#epoch``; raise InvalidInput if it is not that."""
-    match = re.fullmatch(r"(\d{1,10})#(\d{1,10})", text)
+    match = re.fullmatch(r"([0-9]{1,10})#([0-9]{1,10})", text)
     if match is None:
         raise InvalidInput(f"a segment is written number#epoch, such as 3#1; got {text!r}.")
     return make_segment_id(int(match[1]), int(match[2]))
@@ -204,7 +204,7 @@ class StreamCut:
         """Read the text that ``str`` gives; raise InvalidStreamCut if it is not one."""
         if text in ("earliest", "latest"):
             return cls.EARLIEST if text == "earliest" else cls.LATEST
-        match = re.fullmatch(r"([^@]+)@(\d{1,19}):(.*)", text)
+        match = re.fullmatch(r"([^@]+)@([0-9]{1,19}):(.*)", text)
         if match is None:
             raise InvalidStreamCut(
                 f"{text!r} is no stream cut: it reads scope/stream@life:number#epoch=offset,..., "
@@ -214,7 +214,7 @@ class StreamCut:
         positions: dict[int, int] = {}
         for cell in filter(None, match[3].split(",")):
             segment, _, value = cell.partition("=")
-            number = int(value) if re.fullmatch(r"\d{1,19}", value) else value
+            number = int(value) if re.fullmatch(r"[0-9]{1,19}", value) else value
             segment_id, offset = _cell(match[1], segment, number)
             if segment_id in positions:
                 raise InvalidStreamCut(f"the cut of {match[1]} names segment {segment} twice.")
@@ -284,7 +284,7 @@ class EventPointer:
     @classmethod
     def parse(cls, text: str) -> EventPointer:
         """Read the text that ``str`` gives."""
-        match = re.fullmatch(r"([^@]+)@(\d{1,19}):(\d+#\d+)=(\d{1,19})", text)
+        match = re.fullmatch(r"([^@]+)@([0-9]{1,19}):([0-9]+#[0-9]+)=([0-9]{1,19})", text)
         if match is None:
             raise InvalidInput(f"{text!r} is no event pointer: scope/stream@life:0#0=120.")
         split_stream(match[1])

@@ -6,8 +6,13 @@ Names are checked where they enter. What the rule allows works for every object,
 from __future__ import annotations
 
 import re
+import reprlib
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
-from pravega_spark.errors import InvalidName
+from pravega_spark.errors import InvalidInput, InvalidName
+
+_Item = TypeVar("_Item")
 
 MAX_SCOPE_LENGTH = 255
 MAX_NAME_LENGTH = 250
@@ -19,6 +24,20 @@ _TRANSACTION = re.compile(r"[0-9a-f]{8}[0-9a-z]{8,56}")
 def is_name(name: str, limit: int = MAX_NAME_LENGTH) -> bool:
     """Tell whether the naming rule allows ``name``."""
     return len(name) <= limit and name not in _DOTS and _ALLOWED.fullmatch(name) is not None
+
+
+def is_number(text: str) -> bool:
+    """Tell whether a text is a whole number from 0 on; digits of other scripts are none."""
+    return text.isascii() and text.isdigit()
+
+
+def check_list(what: str, given: Iterable[_Item]) -> list[_Item]:
+    """Return what was given as a list; raise InvalidInput for a text, a mapping or no iterable."""
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+        raise InvalidInput(
+            f"{what}: a list is needed, got {reprlib.repr(given)}; put a single one into a list."
+        )
+    return list(given)
 
 
 def check_name(kind: str, name: object, limit: int = MAX_NAME_LENGTH) -> str:

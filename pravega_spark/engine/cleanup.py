@@ -31,7 +31,7 @@ from pravega_spark.engine.snapshot import LOG_DOMAIN, Snapshot
 from pravega_spark.engine.statefile import state_key, state_version
 from pravega_spark.engine.store.base import Entry
 
-_STAGED = re.compile(r".*/data/v(\d+)/[^/]+")
+_STAGED = re.compile(r".*/data/v([0-9]+)/[^/]+")
 _OF_TRANSACTION = re.compile(r".*/data/t-([^/]+)/[^/]+")
 _STRAY = re.compile(r"(?:[^/=]+=[^/]*/)*(?:part-|duckdb_)[^/]+")
 """How Delta's writers, and not we, name files: in the table's folder, or by partition columns."""

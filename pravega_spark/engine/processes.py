@@ -10,6 +10,8 @@ import os
 import socket
 from pathlib import Path
 
+from pravega_spark.names import is_number
+
 
 def identity(pid: int | None = None) -> str:
     """Return a text that names a process of this machine, by default this one, for good."""
@@ -21,7 +23,7 @@ def is_gone(text: str) -> bool:
     """Tell whether a process that ``identity`` named has certainly ended."""
     machine, _, process = text.partition(" ")
     pid, _, started = process.partition(" ")
-    if machine != _machine() or not pid.isdecimal():
+    if machine != _machine() or not is_number(pid):
         return False
     try:
         os.kill(int(pid), 0)

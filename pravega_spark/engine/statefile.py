@@ -25,6 +25,7 @@ import xxhash
 from pravega_spark.engine.actions import Add, to_json
 from pravega_spark.engine.files import RecentLayer
 from pravega_spark.engine.snapshot import Snapshot
+from pravega_spark.names import is_number
 
 FORMAT = 2
 _PLAIN_FORMAT = 1
@@ -39,7 +40,7 @@ def state_key(path: str, version: int) -> str:
 def state_version(key: str) -> int:
     """Return the version that a state file's key names; -1 for another key."""
     stem = key.rsplit("/", 1)[-1].removesuffix(".json")
-    return int(stem) if len(stem) == 20 and stem.isdecimal() else -1
+    return int(stem) if len(stem) == 20 and is_number(stem) else -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -343,6 +344,11 @@ class ReaderGroup:
         self, state: GroupState, to: GroupCheckpoint | Mapping[str, StreamCut | str]
     ) -> dict[str, StreamCut]:
         given = to.stream_cuts if isinstance(to, GroupCheckpoint) else to
+        if not isinstance(given, Mapping):
+            raise InvalidStreamCut(
+                f"reader group {self.name}: a place is a checkpoint of the group or a mapping from "
+                f"streams to cuts, got {reprlib.repr(given)}; give {{'scope/stream': 'earliest'}}."
+            )
         strange = sorted(set(given) - set(state.lives))
         if strange:
             raise InvalidStreamCut(

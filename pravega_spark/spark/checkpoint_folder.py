@@ -14,6 +14,7 @@ from typing import Any
 
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.errors import InvalidInput
+from pravega_spark.names import is_number
 from pravega_spark.spark.offsets import ours
 
 
@@ -48,7 +49,7 @@ def last_finished(checkpoint: str) -> FinishedBatch | None:
 
 def _batches(store: Store, folder: str) -> set[int]:
     names = (entry.key.rpartition("/")[2] for entry in store.list(folder))
-    return {int(name) for name in names if name.isdecimal()}
+    return {int(name) for name in names if is_number(name)}
 
 
 def _offsets(file: str, lines: list[str]) -> Iterator[Mapping[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Any
 from pravega_spark.config import parse_duration_ms, parse_size_bytes
 from pravega_spark.errors import InvalidConfiguration, InvalidInput, InvalidOption
 from pravega_spark.model import StreamCut, parse_segment
-from pravega_spark.names import split_stream
+from pravega_spark.names import is_number, split_stream
 
 EARLIEST_OFFSET = -2
 LATEST_OFFSET = -1
@@ -28,14 +28,14 @@ Offsets = dict[str, dict[int, int]]
 
 def whole(name: str, text: str) -> int:
     """Read a whole number above 0."""
-    if not re.fullmatch(r"\+?\d+", text.strip()) or int(text) < 1:
+    if not re.fullmatch(r"\+?[0-9]+", text.strip()) or int(text) < 1:
         raise InvalidOption(f"option {name} must be a whole number above 0, got {text!r}.")
     return int(text)
 
 
 def version(name: str, text: str) -> int:
     """Read a whole number from 0 on."""
-    if not re.fullmatch(r"\d+", text.strip()):
+    if not re.fullmatch(r"[0-9]+", text.strip()):
         raise InvalidOption(f"option {name} must be a whole number, 0 or more, got {text!r}.")
     return int(text)
 
@@ -61,7 +61,7 @@ def size(name: str, text: str) -> int:
 
 def duration_ms(name: str, text: str) -> int:
     """Read ``15m``, ``90 s`` or a number of milliseconds, as Kafka's source does."""
-    text = f"{text} ms" if text.strip().isdecimal() else text
+    text = f"{text} ms" if is_number(text.strip()) else text
     try:
         return parse_duration_ms(f"option {name}", text)
     except InvalidConfiguration as error:
@@ -117,7 +117,7 @@ class Instant:
 def instant(name: str, text: str) -> Instant:
     """Read epoch milliseconds, an ISO-8601 time or date (UTC unless it says), or ``-1h``."""
     text = text.strip()
-    if text.isdecimal():
+    if is_number(text):
         return Instant(int(text) * 1_000)
     try:
         if text.startswith("-"):
@@ -159,7 +159,7 @@ def _stream(name: str) -> str:
 
 
 def _cells(cells: Mapping[str, int]) -> dict[int, int]:
-    found = {parse_segment(s) if "#" in s else int(s): offset for s, offset in cells.items()}
+    found = {int(s) if is_number(s) else parse_segment(s): offset for s, offset in cells.items()}
     for offset in found.values():
         if isinstance(offset, bool) or not isinstance(offset, int) or offset < EARLIEST_OFFSET:
             raise InvalidInput(f"{offset!r} is no offset")

@@ -23,6 +23,7 @@ from botocore.exceptions import (
 )
 
 from pravega_spark.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused
+from pravega_spark.names import is_number
 
 _CREDENTIALS = (NoCredentialsError, PartialCredentialsError, ProfileNotFound, NoRegionError)
 _CALLER = (ParamValidationError, DataNotFoundError)
@@ -79,7 +80,7 @@ def answer_of(error: BaseException) -> Answer | None:
             metadata = link.response.get("ResponseMetadata", {})
             described = link.response.get("Error", {})
             code = str(described.get("Code", ""))
-            status = metadata.get("HTTPStatusCode") or (int(code) if code.isdigit() else 0)
+            status = metadata.get("HTTPStatusCode") or (int(code) if is_number(code) else 0)
             retries = metadata.get("RetryAttempts", 0)
             return Answer(int(status), code, str(described.get("Message", "")), int(retries))
         link = link.__cause__ or link.__context__

@@ -15,6 +15,7 @@ from pravega_spark.engine.store.s3_errors import (
     is_missing,
     refusal,
 )
+from pravega_spark.names import is_number
 
 _WHOLE_BYTES = 8 << 20
 """Up to this size an object is read whole; of a larger one this much of its end is kept."""
@@ -49,7 +50,7 @@ async def _get_tail(fs: s3fs.S3FileSystem, bucket: str, name: str) -> tuple[byte
         tail: bytes = await body.read()
     # "bytes 100-199/200"; a server that ignores ranges sends all and no such header.
     total = answer.get("ContentRange", "").rpartition("/")[2]
-    return tail, int(total) if total.isdigit() else len(tail)
+    return tail, int(total) if is_number(total) else len(tail)
 
 
 class _RangeFile(io.RawIOBase):
