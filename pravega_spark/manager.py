@@ -62,6 +62,7 @@ from pravega_spark.model import (
 )
 from pravega_spark.names import MAX_SCOPE_LENGTH, check_list, check_scope, is_name, split_stream
 from pravega_spark.reader import EventReader
+from pravega_spark.readers.changing import Changes
 from pravega_spark.readers.configuration import (
     CHECKPOINT_INTERVAL,
     MAX_OUTSTANDING_CHECKPOINTS,
@@ -310,10 +311,11 @@ class StreamManager:
     def retention(self, stream: str) -> StreamRetention:
         """Return the stream's retention: to ``explain`` what would go and who holds it, to ``run``.
 
-        A run calls :meth:`tend_reader_groups` first. Raises NoSuchStream.
+        A run first finishes the changes of reader groups that somebody left half made. Raises
+        NoSuchStream.
         """
         life = self._view(stream).life
-        return StreamRetention(self._stream(stream), life, self.tend_reader_groups)
+        return StreamRetention(self._stream(stream), life, self._tend_changing)
 
     def list_subscribers(self, stream: str) -> list[SubscriberInfo]:
         """Return the groups that the stream's retention waits for, by name."""
@@ -556,6 +558,9 @@ class StreamManager:
         ]
         errors = self._runtime.each(self._tend_group, groups)
         return {group: error for group, error in zip(groups, errors, strict=True) if error}
+
+    def _tend_changing(self) -> None:
+        Changes(self._store, self._runtime).tend(self._tend_group)
 
     def _tend_group(self, group: str) -> str | None:
         try:

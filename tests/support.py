@@ -117,8 +117,8 @@ class DatedDisk(LocalStore):
     def time_ms(self) -> int:
         return self.runtime.now_ms()
 
-    def put_if_absent(self, key: str, data: bytes) -> Put:
-        answer = super().put_if_absent(key, data)
+    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
+        answer = super().put_if_absent(key, data, after=after)
         if answer is Put.CREATED:
             self._date(key)
         return answer

@@ -99,6 +99,11 @@ class ReaderGroupConfiguration:
         return hash((tuple(self.streams.items()), self.retention))
 
     @property
+    def holds(self) -> bool:
+        """Whether the streams keep what the group has not read."""
+        return self.retention is not GroupRetention.NONE
+
+    @property
     def starts(self) -> dict[str, StreamCut]:
         """The cut of each stream where the group begins."""
         return {name: span.start for name, span in self.streams.items()}

@@ -39,6 +39,7 @@ from pravega_spark.errors import (
 from pravega_spark.model import StreamCut
 from pravega_spark.names import check_name, split_group
 from pravega_spark.readers import checkpoints, members, news, progress
+from pravega_spark.readers.changing import Changes
 from pravega_spark.readers.configuration import (
     NOTIFICATION_INTERVAL,
     READER_LEASE,
@@ -70,8 +71,7 @@ def group_path(group: str) -> str:
 
 def _first_phase(configuration: ReaderGroupConfiguration) -> Phase:
     """Return how a group begins: at once, or with its streams to be told first."""
-    observes = configuration.retention is GroupRetention.NONE
-    return Phase.ACTIVE if observes else Phase.CHANGING
+    return Phase.CHANGING if configuration.holds else Phase.ACTIVE
 
 
 def _check_held(
@@ -80,7 +80,7 @@ def _check_held(
     given: Mapping[str, StreamCut],
 ) -> None:
     """Raise TruncatedData if the group is to hold data that is gone already."""
-    if configuration.retention is not GroupRetention.NONE:
+    if configuration.holds:
         for stream, cut in given.items():
             progress.check_start(views[stream], cut)
 
@@ -116,6 +116,7 @@ class ReaderGroup:
         )
         self._streams, self._holds = streams, Holds(streams)
         self._leases = Leases(store, path)
+        self._changes = Changes(store, runtime)
         scope, self._short_name = split_group(name)
         self._scope = Scope(store, scope, runtime)
 
@@ -135,14 +136,26 @@ class ReaderGroup:
         """
         claimed, state = False, self.settle()
         if state is None or state.phase is Phase.DELETED:
-            claimed = self._note(0 if state is None else state.generation + 1, configuration)
-            state = self.settle()
+            generation = 0 if state is None else state.generation + 1
+            with self._announced(configuration.holds):
+                claimed = self._note(generation, configuration)
+                state = self.settle()
         if state is not None and state.configuration != configuration:
             raise ConfigMismatch(
                 f"reader group {self.name} exists with another configuration, generation "
                 f"{state.generation}; open it as it is, or reset it to this one."
             )
         return claimed
+
+    @contextlib.contextmanager
+    def _announced(self, holds: bool) -> Iterator[None]:
+        """Announce a change of a group that holds data until it is finished; not if it fails."""
+        if not holds:
+            yield
+            return
+        key = self._changes.announce(self.name)
+        yield
+        self._changes.take_back(key)
 
     def _note(self, generation: int, configuration: ReaderGroupConfiguration) -> bool:
         """Begin a generation after noting it in the scope; False if another one has noted it."""
@@ -326,10 +339,12 @@ class ReaderGroup:
                 )
             life = began
             update = _only_in(seen.generation, generator)
-            generation = self.sync.update("RESET READER GROUP", update)
-            if generation is not None:
-                self.settle()
-                return generation
+            will_hold = isinstance(to, ReaderGroupConfiguration) and to.holds
+            with self._announced(will_hold or seen.configuration.holds):
+                generation = self.sync.update("RESET READER GROUP", update)
+                if generation is not None:
+                    self.settle()
+                    return generation
 
     def _life(self, state: GroupState) -> int | None:
         """Return the generation in which the group of this state began; None if it has ended.
@@ -388,10 +403,11 @@ class ReaderGroup:
                 return False
             life = began
             update = _only_in(seen.generation, generator)
-            if self.sync.update("DELETE READER GROUP", update):
-                self.settle()
-                self._leases.clear()
-                return True
+            with self._announced(seen.configuration.holds):
+                if self.sync.update("DELETE READER GROUP", update):
+                    self.settle()
+                    self._leases.clear()
+                    return True
 
     # --------------------------------------------------------------------------------- its readers
 
