@@ -211,3 +211,82 @@ def group_takeover(context: Context) -> Iterator[Figure]:
         note=f"of {len(seconds)}; p50 {statistics.median(seconds):.2f} s",
         limited_by="the 20 ms that a local disk's times may be wrong by, and two commits",
     ).within(at_most=1.0)
+
+
+class Many:
+    """A group on a stream of so many segments, and what it does often."""
+
+    def __init__(self, context: Context, segments: int) -> None:
+        name = f"many-{segments}-{next(_numbers)}"
+        self.stream, self.manager = context.create(name, segments), context.manager
+        self.group = context.manager.create_reader_group(
+            f"{SCOPE}/{name}", [self.stream], checkpoint_interval=None, retention="manual"
+        )
+        self.reader = self.group.create_reader("a")
+        self._write()
+        while self.reader.read_events(timeout=0.0).events.num_rows:
+            pass
+
+    def _write(self) -> None:
+        """Events for every segment, so that what is unread begins in the middle of all of them."""
+        with self.manager.create_writer(self.stream) as writer:
+            count = 4 * len(self.manager.stream_info(self.stream).segments)
+            writer.write_events([b"event"] * count)
+
+    def _look(self) -> str | None:
+        """Look at the group now, which a reader does every 50 ms at most."""
+        self.reader._turn_due = self.reader._glance_due = 0.0
+        return self.reader.read_next_event(0.0).checkpoint
+
+    def idle(self) -> float:
+        return 1e3 * timed(self._look)
+
+    def checkpoint(self) -> float:
+        def answered() -> None:
+            asked = self.group.initiate_checkpoint()
+            assert self._look() is not None
+            self._look()
+            asked.result(timeout=60.0)
+
+        return 1e3 * timed(answered)
+
+    def publish(self) -> float:
+        cut = self.manager.tail(self.stream)
+        self._write()
+        milliseconds = 1e3 * timed(lambda: self.group.publish({self.stream: cut}))
+        while self.reader.read_events(timeout=0.0).events.num_rows:
+            pass
+        return milliseconds
+
+    def join(self) -> float:
+        begun = time.perf_counter()
+        reader = self.group.create_reader("b")
+        milliseconds = 1e3 * (time.perf_counter() - begun)
+        reader.close()
+        return milliseconds
+
+
+@benchmark
+def group_many_segments(context: Context) -> Iterator[Figure]:
+    """What a group does often, on streams of 10, 100 and 1,000 segments: linear in them."""
+    sizes = [context.size(full, quick) for full, quick in ((10, 2), (100, 4), (1_000, 8))]
+    groups = {segments: Many(context, segments) for segments in sizes}
+    for what, commits in (
+        ("publish", "one commit to the stream"),
+        ("join", "one commit to the group, which writes all of its rows"),
+        ("checkpoint", "two commits to the group, which write all of its rows"),
+        ("idle", "two questions whether anything is new"),
+    ):
+        sides = {str(n): getattr(group, what) for n, group in groups.items()}
+        found = interleave(context.size(7, 1), sides)
+        few, some, many = (statistics.median(found[str(n)]) for n in sizes)
+        yield Figure(
+            f"group of {sizes[-1]:,} segments: {what}, p50",
+            many,
+            "ms",
+            f"the same of {sizes[-2]:,}",
+            some,
+            ratio(found[str(sizes[-1])], found[str(sizes[-2])]),
+            note=f"of {sizes[0]}: {few:.2f} ms",
+            limited_by=commits,
+        ).within(at_most=20.0)

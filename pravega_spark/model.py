@@ -21,6 +21,7 @@ NOT_REACHED: Final = -2
 
 _MARK_TEXT: Final = {END: "end", NOT_REACHED: "future"}
 _MARK_OF: Final = {text: mark for mark, text in _MARK_TEXT.items()}
+_SEGMENT: Final = re.compile(r"([0-9]{1,10})#([0-9]{1,10})")
 _UTC_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -48,7 +49,7 @@ def segment_text(segment_id: int) -> str:
 
 def parse_segment(text: str) -> int:
     """Read ``number#epoch``; raise InvalidInput if it is not that."""
-    match = re.fullmatch(r"([0-9]{1,10})#([0-9]{1,10})", text)
+    match = _SEGMENT.fullmatch(text)
     if match is None:
         raise InvalidInput(f"a segment is written number#epoch, such as 3#1; got {text!r}.")
     return make_segment_id(int(match[1]), int(match[2]))
@@ -156,7 +157,7 @@ class StreamCut:
                 f"{self.positions!r}."
             )
         for cell in self.positions.items():
-            if not all(isinstance(number, int) for number in cell):
+            if not (isinstance(cell[0], int) and isinstance(cell[1], int)):
                 raise InvalidStreamCut(
                     f"cut of {self.stream}: {cell} is no segment id with an offset; both are "
                     "whole numbers."

@@ -207,8 +207,9 @@ def order(a: Place, b: Place) -> Order:
     """Do what :func:`compare` does, with places that were located before."""
     behind = ahead = False
     for mine, other in together(a, b):
-        behind |= mine.age < other.age
-        ahead |= mine.age > other.age
+        left, right = mine.age, other.age
+        behind |= left < right
+        ahead |= left > right
     if not behind:
         return Order.EQUAL_OR_AFTER
     return Order.OVERLAPS if ahead else Order.BEFORE

@@ -226,7 +226,7 @@ def _joined(cells: Iterator[Cell]) -> list[Cell]:
     """Join neighbours that are parts of one segment."""
     joined: list[Cell] = []
     for cell in cells:
-        if joined and joined[-1].segment == cell.segment:
+        if joined and joined[-1].segment.segment_id == cell.segment.segment_id:
             joined[-1] = replace(joined[-1], high=cell.high)
         else:
             joined.append(cell)

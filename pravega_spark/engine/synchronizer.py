@@ -84,6 +84,8 @@ class Synchronizer(Generic[_State]):
         self._told = told
         self._lock = threading.Lock()
         self._local: tuple[Rows, Versioned[_State]] | None = None
+        self._made: tuple[Rows, _State] | None = None
+        """The state that was made here last, and its rows."""
 
     @property
     def local(self) -> Versioned[_State]:
@@ -118,9 +120,11 @@ class Synchronizer(Generic[_State]):
             return known[1]
 
     def _decode(self, table: TableState) -> _State:
-        known = self._local
+        known, made = self._local, self._made
         if known is not None and known[0] is table.rows:
             return known[1].state
+        if made is not None and made[0] == table.rows:
+            return made[1]
         return self._codec.decode(table.rows)
 
     def initialise(
@@ -159,6 +163,7 @@ class Synchronizer(Generic[_State]):
                 return None, value
             rows = self._codec.encode(after)
             made.append((state, after))
+            self._made = rows, after
             return Change(operation, rows, parameters=dict(parameters or {})), value
 
         value = self._change(decide)

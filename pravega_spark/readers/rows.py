@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -28,6 +29,8 @@ from pravega_spark.readers.configuration import ReaderGroupConfiguration
 from pravega_spark.readers.state import Checkpoint, GroupState, Key, Member, Owned, Phase, check
 
 FORMAT = 1
+_KEPT_CHECKPOINTS = 16
+"""So many checkpoints that were read before are kept decoded."""
 _MARKS: Final[dict[int, str]] = {END: "end", NOT_REACHED: "future"}
 _MARK_OF: Final = {text: mark for mark, text in _MARKS.items()}
 
@@ -181,10 +184,16 @@ def _checkpoint(key: str, found: Checkpoint) -> dict[str, Any]:
 
 
 def _checkpoint_of(row: Row) -> Checkpoint:
-    value = json.loads(row["value"])
+    return _decoded(row["name"], row["number"], row["value"])
+
+
+@lru_cache(maxsize=_KEPT_CHECKPOINTS)
+def _decoded(name: str, number: int, text: str) -> Checkpoint:
+    """Read a checkpoint's row; the last one stands twice, and most are as they were before."""
+    value = json.loads(text)
     return Checkpoint(
-        row["name"],
-        row["number"],
+        name,
+        number,
         value["silent"],
         value["automatic"],
         frozenset(value["owing"]),
