@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 from pravega_spark.backup.restore import RestoreResult, restore_root, restore_stream
@@ -22,6 +21,7 @@ from pravega_spark.config import (
 from pravega_spark.engine import clock, cuts, epochs, lifecycle, sweeping, truncation
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.encoding import Serializer
+from pravega_spark.engine.log import Log
 from pravega_spark.engine.records import SegmentRecord, StreamState
 from pravega_spark.engine.rowfiles import Row
 from pravega_spark.engine.runtime import SYSTEM, Runtime
@@ -351,20 +351,28 @@ class StreamManager:
     ) -> SweepResult:
         """Delete what the scope's own tables need no more, by the rules of :meth:`sweep_stream`.
 
-        These are its index of streams and its reader groups, deleted ones too; the counts are of
-        all, the marks of the index. Its streams are swept each by itself. Raises NoSuchScope.
+        These are its index of streams, its reader groups, deleted ones too, and what deleted
+        streams have left, except what the next creation of the name needs; the counts are of all,
+        the marks of the index. Its streams are swept each by itself. Raises NoSuchScope.
         """
         found = self._scope(scope)
         found.check_exists()
-        sweep = partial(
-            sweeping.sweep_table,
-            grace_ms=parse_duration_ms("grace", grace),
-            retain_ms=parse_duration_ms("retain", retain),
-            now=clock.read_now(self._store, self._runtime),
-        )
+        grace_ms = parse_duration_ms("grace", grace)
+        retain_ms = parse_duration_ms("retain", retain)
+        now = clock.read_now(self._store, self._runtime)
+
+        def sweep(log: Log) -> SweepResult:
+            return sweeping.sweep_table(log, grace_ms=grace_ms, retain_ms=retain_ms, now=now)
+
         result = sweep(found.table.log)
         for name in self._store.folders(f"{scope}/{GROUPS_FOLDER}"):
             result = sweeping.summed(result, sweep(self._group(f"{scope}/{name}").log))
+        left = {name for name in self._store.folders(scope) if is_name(name)}
+        for name in sorted(left.difference(found.rows())):
+            rest = sweeping.sweep_deleted(
+                self._stream(f"{scope}/{name}"), grace_ms=grace_ms, retain_ms=retain_ms, now=now
+            )
+            result = sweeping.summed(result, rest)
         return result
 
     def tags(self, stream: str) -> frozenset[str]:

@@ -23,6 +23,7 @@ from pravega_spark.engine.actions import Body, to_json
 from pravega_spark.engine.ages import Ages
 from pravega_spark.engine.checkpoint import checkpoint_key, digest_key
 from pravega_spark.engine.crashpoints import crash_point
+from pravega_spark.engine.hygiene import maintain
 from pravega_spark.engine.log import Log, Proposal
 from pravega_spark.engine.logreader import LogReader
 from pravega_spark.engine.pins import oldest_pinned
@@ -91,7 +92,7 @@ def sweep_files(log: Log, *, grace_ms: int | None = None) -> Swept:
 
     Judged by a snapshot at or after the horizon's commit: what is live now, or was removed after
     the clean-up mark, is kept, and so is all that was staged at or above the horizon. With a
-    ``grace_ms``, files that foreign writers left go too, once they are older.
+    ``grace_ms``, what foreign writers and killed processes left is deleted, too, once it is older.
     """
     if log.refresh(settle=True) is None:
         return Swept(0, 0)
@@ -111,7 +112,10 @@ def sweep_files(log: Log, *, grace_ms: int | None = None) -> Swept:
     for first in range(0, len(keys), _DELETE_PAGE):
         crash_point("sweep.delete")
         log.store.delete(keys[first : first + _DELETE_PAGE])
-    return Swept(len(doomed), sum(doomed.values()))
+    sizes = list(doomed.values())
+    if grace_ms is not None:
+        sizes += [entry.size for entry in log.store.discard_unfinished(log.path, grace_ms)]
+    return Swept(len(sizes), sum(sizes))
 
 
 def _cannot_be_committed(log: Log, snapshot: Snapshot, stored: Iterable[Entry]) -> dict[str, int]:
@@ -183,13 +187,43 @@ def clean_log(log: Log, ages: Ages | None = None) -> int:
     sound = (version for version in versions if reader.checkpoint(version) is not None)
     older = itertools.islice(sound, 1, None)
     limit = next((version for version in older if version <= snapshot.cleanup), 0)
+    return _delete_below(reader, limit)
+
+
+def clean_ended(log: Log, ages: Ages | None = None) -> int:
+    """Delete what the log of an ended table holds beside version 0 and its head; return how many.
+
+    The head must be its own clean-up mark, and is written as a state file and a checkpoint first.
+    Nothing is deleted until :func:`mark_stands`, so no process that is stalled behind a version
+    that is deleted can be acknowledged for the next one.
+    """
+    reader, snapshot = log.reader, log.head()
+    if snapshot is None or snapshot.cleanup < snapshot.version or not _older(reader, snapshot):
+        return 0
+    if not mark_stands(log, ages):
+        return 0
+    maintain(reader, snapshot.version, checkpoint=True)
+    if reader.state(snapshot.version) is None or reader.checkpoint(snapshot.version) is None:
+        return 0
+    commits = _delete_below(reader, snapshot.version)
+    reader.store.delete([entry.key for entry in reader.store.list(_mark_folder(log))])
+    return commits
+
+
+def _older(reader: LogReader, head: Snapshot) -> bool:
+    """Tell whether the log holds anything between version 0 and the head."""
+    older = (reader.listed(kind, head.version) for kind in ("state", "checkpoint"))
+    return bool(_present(reader, head.version)) or any(older)
+
+
+def _delete_below(reader: LogReader, limit: int) -> int:
+    """Delete commits, state files and checkpoints below ``limit``, except version 0's commit."""
     commits = _present(reader, limit)
     for first in range(0, len(commits), _DELETE_PAGE):
         crash_point("cleanup.delete")
         page = commits[first : first + _DELETE_PAGE]
         reader.store.delete([reader.key(version) for version in page])
-    states = reader.listed("state", limit)
-    old = [v for v in versions if v < limit]
+    states, old = reader.listed("state", limit), reader.listed("checkpoint", limit)
     reader.store.delete(state_key(reader.path, v) for v in states)
     reader.store.delete(digest_key(reader.path, v) for v in old)
     reader.store.delete(checkpoint_key(reader.path, v) for v in old)

@@ -31,6 +31,9 @@ from pravega_spark.engine.stream import EVENT_COLUMNS, Stream, StreamView
 from pravega_spark.errors import IllegalState, StreamNotSealed, StreamSealed
 from pravega_spark.model import KeyRange
 
+DELETION = "DELETE STREAM"
+"""The operation of the commit that ends a life."""
+
 
 def current_view(stream: Stream) -> StreamView | None:
     """Return the newest view whatever the state, DELETED too, or None if there is no log."""
@@ -238,7 +241,7 @@ def _deletion(stream: Stream, view: StreamView) -> Body:
     with stream.log.files() as files:
         removes = [Remove.of(add, now_ms) for add in files.all()]
     return Body(
-        "DELETE STREAM",
+        DELETION,
         parameters={"stream": stream.name, "life": view.life},
         domains=domains,
         removes=removes,

@@ -10,17 +10,33 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from functools import partial
 
+from pravega_spark.engine.actions import Body
 from pravega_spark.engine.ages import Ages
-from pravega_spark.engine.cleanup import clean_log, mark_stands, raise_horizon, sweep_files
+from pravega_spark.engine.cleanup import (
+    clean_ended,
+    clean_log,
+    log_record,
+    mark_stands,
+    raise_horizon,
+    sweep_files,
+)
 from pravega_spark.engine.clock import Now
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.history import HistoryRow, append_history, history_log
 from pravega_spark.engine.hygiene import maintain
-from pravega_spark.engine.log import Log
-from pravega_spark.engine.pins import release_expired
-from pravega_spark.engine.records import NOTE_PREFIX, OUTCOME_PREFIX, WRITER_PREFIX, decode_outcome
-from pravega_spark.engine.snapshot import Snapshot
+from pravega_spark.engine.lifecycle import DELETION
+from pravega_spark.engine.log import Log, Proposal
+from pravega_spark.engine.pins import pins, release_expired
+from pravega_spark.engine.records import (
+    NOTE_PREFIX,
+    OUTCOME_PREFIX,
+    WRITER_PREFIX,
+    StreamState,
+    decode_outcome,
+)
+from pravega_spark.engine.snapshot import LOG_DOMAIN, Snapshot
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.engine.writers import is_anonymous
 
@@ -82,8 +98,49 @@ def sweep(
         return [row.name for row in rows if row.name in names]
 
     events = _finish(stream.log, marks, grace_ms, leaving)
+    stream.store.discard_unfinished(f"{stream.name}/transactions", grace_ms)
     history = sweep_table(history_log(stream), grace_ms=grace_ms, retain_ms=retain_ms, now=ages.now)
     return summed(events, history)
+
+
+def sweep_deleted(stream: Stream, *, grace_ms: int, retain_ms: int, now: Now) -> SweepResult:
+    """Sweep a stream that was deleted down to what the next creation of its name needs.
+
+    That is version 0 of its log, the newest one, and a state file and a checkpoint of that. The
+    deletion's own commit names writers and groups, so another commit follows it first. A stream
+    that exists, or never did, is left alone. The history of its lives stays, and is swept.
+    """
+    log = stream.log
+    left = [entry.key for entry in stream.store.list(f"{stream.name}/transactions")]
+    snapshot = log.head()  # after the listing: all that is in it is of lives that have ended
+    if snapshot is None or StreamView(snapshot).record.state is not StreamState.DELETED:
+        return SweepResult(0, 0, 0, 0, 0, 0)
+    stream.store.delete(left)
+    swept = sweep_files(log, grace_ms=grace_ms)
+    commit = log.reader.commit(snapshot.version, light=True)
+    names_much = commit is not None and commit.operation == DELETION
+    if names_much or snapshot.cleanup < snapshot.version:
+        snapshot = log.commit(partial(_forgetting, snapshot.version)).snapshot
+    commits = clean_ended(log, Ages(log, now))
+    result = SweepResult(
+        snapshot.horizon,
+        snapshot.cleanup,
+        0,
+        swept.files + len(left),
+        swept.size_bytes,
+        commits,
+    )
+    history = history_log(stream)
+    return summed(result, sweep_table(history, grace_ms=grace_ms, retain_ms=retain_ms, now=now))
+
+
+def _forgetting(deleted_at: int, snapshot: Snapshot | None) -> Proposal[None]:
+    """Follow the commit of a deletion by one that names nothing of what was in the stream."""
+    if snapshot is None or snapshot.version != deleted_at or any(pins(snapshot)):
+        return None, None
+    version = deleted_at + 1
+    marks = {"horizon": version, "cleanup": version}
+    return Body("SWEEP", marks, domains={LOG_DOMAIN: log_record(version, version, version)}), None
 
 
 def summed(first: SweepResult, second: SweepResult) -> SweepResult:

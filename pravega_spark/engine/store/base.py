@@ -155,6 +155,14 @@ class Store(Protocol):
         """Delete the objects, locally in the order of the keys; absent ones are no error."""
         ...
 
+    def discard_unfinished(self, prefix: str, older_ms: int) -> list[Entry]:
+        """Delete what killed processes left below ``prefix`` and no listing shows; return it.
+
+        Only what is older than ``older_ms`` by the storage's own clock: a file that is being
+        written looks the same.
+        """
+        ...
+
     def folders(self, prefix: str) -> list[str]:
         """Return the names of the folders directly below ``prefix`` ("" is the root), sorted."""
         ...

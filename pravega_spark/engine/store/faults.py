@@ -174,6 +174,11 @@ class FaultyStore:
             self.inner.delete(doomed)
         _no_answer("delete", ", ".join(doomed), fault)
 
+    def discard_unfinished(self, prefix: str, older_ms: int) -> list[Entry]:
+        """Delete what killed processes left."""
+        self._fault("discard_unfinished", prefix)
+        return self.inner.discard_unfinished(prefix, older_ms)
+
     def folders(self, prefix: str) -> list[str]:
         """Return the names of the folders."""
         partial = self._fault("folders", prefix) is Fault.PARTIAL_LIST

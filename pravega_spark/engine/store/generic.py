@@ -208,6 +208,10 @@ class GenericStore:
             except Exception as error:
                 raise StoreError(f"{self.url}/{key} could not be deleted: {error}.") from error
 
+    def discard_unfinished(self, prefix: str, older_ms: int) -> list[Entry]:
+        """Do nothing: what is left of uploads is not known."""
+        return []
+
     def folders(self, prefix: str) -> list[str]:
         """Return the names of the folders directly below ``prefix``."""
         fs, root = self._connection()

@@ -16,6 +16,7 @@ from pravega_spark.engine.store.local_files import (
     StagedFile,
     UnclearOutcome,
     file_system,
+    is_hidden_name,
     refusal,
     supports_nameless,
     sync_folder,
@@ -173,6 +174,25 @@ class LocalStore:
             folders.add(os.path.dirname(path))
         for folder in folders:
             self._prune(folder)
+
+    def discard_unfinished(self, prefix: str, older_ms: int) -> list[Entry]:
+        """Delete the hidden files of processes that were killed while they wrote them."""
+        found: list[Entry] = []
+        before_ms: int | None = None
+        for folder, _, names in os.walk(self._base + check_prefix(prefix), onerror=None):
+            for name in filter(is_hidden_name, names):
+                path = f"{folder.rstrip('/')}/{name}"
+                if before_ms is None:
+                    before_ms = self.time_ms() - older_ms
+                with contextlib.suppress(FileNotFoundError):  # its process has finished it
+                    status = os.stat(path)
+                    modified_ms = status.st_mtime_ns // 1_000_000
+                    if modified_ms < before_ms:
+                        os.unlink(path)
+                        found.append(Entry(path[len(self._base) :], status.st_size, modified_ms))
+        for folder in {entry.key.rpartition("/")[0] for entry in found}:
+            self._prune(self._base + folder)
+        return found
 
     def folders(self, prefix: str) -> list[str]:
         """Return the names of the folders directly below ``prefix``."""

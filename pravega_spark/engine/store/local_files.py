@@ -6,6 +6,7 @@ import contextlib
 import errno
 import itertools
 import os
+import re
 import time
 
 import pyarrow as pa
@@ -39,6 +40,12 @@ class _HiddenNames:
 
 
 _hidden_names = _HiddenNames()
+_HIDDEN_NAME = re.compile(r"\.\d+-[0-9a-f]{16}-\d+\.tmp")
+
+
+def is_hidden_name(name: str) -> bool:
+    """Tell whether a file of this name is one of ours that has not got its own name yet."""
+    return _HIDDEN_NAME.fullmatch(name) is not None
 
 
 class UnclearOutcome(Exception):

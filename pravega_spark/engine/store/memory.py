@@ -118,6 +118,10 @@ class MemoryStore:
         for key in keys:
             self._objects.pop(check_key(key), None)
 
+    def discard_unfinished(self, prefix: str, older_ms: int) -> list[Entry]:
+        """Do nothing: nothing is left half written."""
+        return []
+
     def folders(self, prefix: str) -> list[str]:
         """Return the names of the folders directly below ``prefix``."""
         folder = check_prefix(prefix)

@@ -236,6 +236,10 @@ class S3Store:
                 if failed.get("Code") != "NoSuchKey":
                     raise delete_refusal(failed, self.url)
 
+    def discard_unfinished(self, prefix: str, older_ms: int) -> list[Entry]:
+        """Do nothing: an upload that was not finished is no object."""
+        return []
+
     def folders(self, prefix: str) -> list[str]:
         """Return the names of the folders directly below ``prefix``."""
         start = len(self._base + check_prefix(prefix))
