@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pravega_spark.config import ROW_GROUP_BYTES
+from pravega_spark.config import MAX_EVENT_BYTES, ROW_GROUP_BYTES
 from pravega_spark.engine.chunk import EVENT_SCHEMA, FILE_SCHEMA, ChunkRef
 from pravega_spark.engine.store.base import Store
 from pravega_spark.engine.vectors import column, numbers
@@ -26,6 +26,11 @@ BATCH_SCHEMA: Final = pa.schema((pa.field("offset", pa.int64()), *EVENT_SCHEMA))
 """Events as :func:`read` yields them, if all columns are asked for."""
 BATCH_COLUMNS: Final = tuple(BATCH_SCHEMA.names)
 BATCH_ROWS: Final = 65_536
+
+_EVENT_INDEX: Final = FILE_SCHEMA.get_field_index("event")
+_PLAIN: Final = frozenset(("PLAIN", "RLE", "BIT_PACKED"))
+"""How values and levels of events are encoded."""
+_PAGE_HEADERS: Final = 64 << 10
 
 PREFETCH_BYTES: Final = 8 << 20
 PREFETCH_CHUNKS: Final = 64
@@ -237,6 +242,8 @@ def _rows(
     if file.metadata.num_rows != ref.rows:
         raise CorruptChunk(f"{ref} holds {file.metadata.num_rows} events; the log says {ref.rows}.")
     columns = ["offset_delta", *(name for name in names if name != "offset")]
+    if "event" in names:
+        _check_sizes(file.metadata, ref)
     at = 0
     for group in range(file.num_row_groups):
         rows = file.metadata.row_group(group).num_rows
@@ -250,6 +257,8 @@ def _rows(
                     f"{ref} counts its events {deltas[0]}..{deltas[-1]} where {at}.."
                     f"{at + len(deltas) - 1} were written."
                 )
+            if "event" in names:
+                _check_events(batch.column("event"), ref)
             low, high = max(first, at), min(last, at + len(deltas))
             if low < high:
                 yield low, batch.slice(low - at, high - low)
@@ -257,6 +266,34 @@ def _rows(
             if at >= last:
                 return
     raise CorruptChunk(f"{ref} ends after {at} events.")
+
+
+def _check_sizes(metadata: pq.FileMetaData, ref: ChunkRef) -> None:
+    """Raise CorruptChunk, before anything is unpacked, if the events would take too much memory.
+
+    Events that are not stored plainly may each be as long as all that is stored.
+    """
+    size = 0
+    for index in range(metadata.num_row_groups):
+        group = metadata.row_group(index)
+        events = group.column(_EVENT_INDEX)
+        plain = _PLAIN.issuperset(events.encodings)
+        size += events.total_uncompressed_size * (1 if plain else group.num_rows)
+    expected = min(ref.event_bytes, ref.rows * MAX_EVENT_BYTES) + 16 * ref.rows
+    if size > 2 * expected + _PAGE_HEADERS:
+        raise CorruptChunk(
+            f"{ref} would unpack to {size} bytes of events; the log says {ref.event_bytes}, and an "
+            f"event has at most {MAX_EVENT_BYTES}."
+        )
+
+
+def _check_events(events: pa.Array, ref: ChunkRef) -> None:
+    longest = pc.max(pc.binary_length(events)).as_py() or 0
+    if events.null_count or longest > MAX_EVENT_BYTES:
+        raise CorruptChunk(
+            f"{ref} has an event that is null or of {longest} bytes; at most {MAX_EVENT_BYTES} are "
+            "ever written."
+        )
 
 
 @contextmanager

@@ -438,6 +438,46 @@ def test_file_that_counts_otherwise_is_corrupt(deltas: list[int]) -> None:
         whole(store, changed(ref, size=sink.getvalue().size), columns=("event",))
 
 
+def packed(store: MemoryStore, events: list[bytes], said: int, dictionary: bool) -> ChunkRef:
+    """A chunk that stage() would not write, with the bytes that the log says of it."""
+    table = pa.table(
+        [range(len(events)), ["k"] * len(events), [NOW_US] * len(events), events],
+        schema=chunk.FILE_SCHEMA,
+    )
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", use_dictionary=dictionary, store_schema=False,
+                   dictionary_pagesize_limit=64 << 20, write_page_checksum=True)  # fmt: skip
+    data = sink.getvalue()
+    store.put(f"{TABLE}/data/v7/packed.parquet", data)
+    return ChunkRef("data/v7/packed.parquet", SEGMENT, 0, len(events), data.size, said, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("events", "said", "dictionary"),
+    [
+        ([bytes(40 << 20)], 40 << 20, False),
+        ([bytes(40 << 20)], 40 << 20, True),
+        ([b"small", bytes((8 << 20) + 1)], (8 << 20) + 6, False),
+        ([bytes(1 << 20)] * 64, 64, True),
+    ],
+)
+def test_small_file_that_unpacks_to_more_than_events_may_have_is_corrupt(
+    events: list[bytes], said: int, dictionary: bool
+) -> None:
+    store = MemoryStore()
+    ref = packed(store, events, said, dictionary)
+    assert ref.size < 64 << 10
+    with pytest.raises(CorruptChunk, match=r"packed\.parquet .*at most 8388608"):
+        whole(store, ref)
+
+
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_largest_events_are_read_however_they_are_packed(dictionary: bool) -> None:
+    store = MemoryStore()
+    ref = packed(store, [bytes(8 << 20)] * 2, 16 << 20, dictionary)
+    assert [len(row["event"]) for row in whole(store, ref)] == [8 << 20] * 2
+
+
 def test_torn_file_is_corrupt_at_every_length() -> None:
     store = MemoryStore()
     (ref,) = stage_at(store, table_of(3))
