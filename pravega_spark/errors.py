@@ -189,7 +189,7 @@ class StagedTooLate(Reopen):
 
 
 class StaleIdentity(Reopen):
-    """The stream was deleted and created again: the object belongs to an earlier life."""
+    """The stream was created again, or restored: the object belongs to an earlier life."""
 
 
 class ReinitializationRequired(Reopen):

@@ -122,7 +122,8 @@ class Progress:
         if place.life == view.life:
             return place
         error = StaleIdentity(
-            f"stream {name} was deleted and created again: reader group {self.settings.group} is "
+            f"stream {name} was deleted and created again, or restored from a copy: reader group "
+            f"{self.settings.group} is "
             f"in life {place.life} of it, and now it is in life {view.life}. Reset the group, or "
             "set failOnDataLoss to false to go on at the head."
         )
@@ -229,7 +230,8 @@ class Progress:
         if (start.stream_id, start.life) == (view.record.stream_id, view.life):
             return self._unharmed(view, start)
         error = StaleIdentity(
-            f"stream {name} was deleted and created again: the query has read life {start.life} up "
+            f"stream {name} was deleted and created again, or restored from a copy: the query has "
+            f"read life {start.life} up "
             f"to {start.cut}, and now it is in life {view.life}. Start a query with a new "
             "checkpoint, or set failOnDataLoss to false to go on at its head."
         )

@@ -292,6 +292,14 @@ def test_truncated_start_fails_or_goes_on_at_the_head(
     assert "at least 7 events are skipped" in caplog.text
 
 
+def test_a_query_of_a_stream_that_was_restored_is_refused_with_the_way_on(root: str) -> None:
+    fill(created(root), 5)
+    at = progress(root).initial()
+    StreamManager(root).restore_stream("s/a")
+    with pytest.raises(StaleIdentity, match=r"restored from a copy.*with a new checkpoint"):
+        progress(root).next(at, limited=True)
+
+
 def test_stream_of_a_later_life_fails_or_goes_on_at_its_head(root: str) -> None:
     stream = created(root)
     fill(stream, 5)
