@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pravega_spark.config import RATES_COMMITS, ScalingPace
+from pravega_spark.config import CLOCK_FAR_MS, RATES_COMMITS, ScalingPace
 from pravega_spark.engine.ages import Ages
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.scaling.ratefile import decode_rates, encode_rates, rates_key
@@ -17,14 +17,15 @@ def read_rates(
     Reads the commits since what :func:`keep_rates` left; without that, those of the last
     ``pace.history_ms``; in either case not many more than RATES_COMMITS.
     """
-    rates = _kept(stream, view, pace)
+    latest_ms = max(now_ms, stream.store.time_ms()) + CLOCK_FAR_MS
+    rates = _kept(stream, view, pace, latest_ms)
     if rates is not None and rates.version == view.version:
         return rates, False
     if rates is None or view.version - rates.version > RATES_COMMITS:
-        rates = _begun(stream, view, pace, now_ms)
+        rates = _begun(stream, view, pace, latest_ms)
     reader = stream.log.reader
     for commit in reader.span(rates.version, view.version, light=True):
-        rates.apply(commit)
+        rates.apply(commit, latest_ms)
     return rates, True
 
 
@@ -34,13 +35,16 @@ def keep_rates(stream: Stream, rates: Rates) -> None:
     stream.store.put(rates_key(stream.path), encode_rates(rates), durable=False)
 
 
-def _kept(stream: Stream, view: StreamView, pace: ScalingPace) -> Rates | None:
-    """Return what the last run left if it is sound, of this log, life and pace, and not too old."""
+def _kept(stream: Stream, view: StreamView, pace: ScalingPace, latest_ms: int) -> Rates | None:
+    """Return what the last run left if it is sound, of this log, life and pace, and not too old.
+
+    What a host whose clock was ahead left is of the future, and counts for nothing.
+    """
     try:
         kept = decode_rates(stream.store.get(rates_key(stream.path)))
     except FileNotFoundError:
         return None
-    if kept is None or (kept.pace, kept.life) != (pace, view.life):
+    if kept is None or (kept.pace, kept.life) != (pace, view.life) or kept.time_ms > latest_ms:
         return None
     if kept.version == view.version:
         return kept if kept.token == view.snapshot.token else None
@@ -57,4 +61,7 @@ def _begun(stream: Stream, view: StreamView, pace: ScalingPace, now_ms: int) -> 
     wanted = max(wanted, view.version - RATES_COMMITS)
     opened = stream.log.reader.open(below=min(wanted, view.version) + 1)
     assert opened is not None, f"stream {stream.name} has a version {view.version} but no log"
-    return Rates.begin(StreamView(opened[0]), pace)
+    begun = opened[0]
+    is_of_future = begun.timestamp_ms > now_ms
+    time_ms = ages.written_ms(begun.version) if is_of_future else begun.timestamp_ms
+    return Rates.begin(StreamView(begun), pace, time_ms)

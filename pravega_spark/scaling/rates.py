@@ -95,19 +95,6 @@ class SegmentRates:
         self.since_ms = self.ticked_ms = self.reported_ms = time_ms
         self.pending, self.events, self.size_bytes = NO_EVENT, ZERO, ZERO
 
-    def shift(self, by_ms: int) -> None:
-        """Move all times, as when a clock that was ahead has been set right."""
-        self.since_ms += by_ms
-        self.ticked_ms += by_ms
-        self.written_ms += by_ms
-        self.reported_ms += by_ms
-        self.up_ms += by_ms
-        self.down_ms += by_ms
-        self.cold_since_ms += by_ms
-        self.cold_until_ms += by_ms
-        if self.up is not None:
-            self.up = replace(self.up, time_ms=self.up.time_ms + by_ms)
-
     def mark(self, time_ms: int, until_ms: int) -> None:
         """Mark the segment cold from one time until another, unless it is cold for longer."""
         if until_ms > self.cold_until_ms:
@@ -143,10 +130,10 @@ class Rates:
     segments: dict[int, SegmentRates] = field(default_factory=dict)
 
     @classmethod
-    def begin(cls, view: StreamView, pace: ScalingPace) -> Rates:
-        """Begin at a version of a stream; what was before is not known."""
+    def begin(cls, view: StreamView, pace: ScalingPace, time_ms: int | None = None) -> Rates:
+        """Begin at a version of a stream, by default at its time; what was before is not known."""
         record = view.record
-        time_ms = view.timestamp_ms
+        time_ms = view.timestamp_ms if time_ms is None else time_ms
         made = cls(
             pace, view.version, view.snapshot.token, time_ms, record.life, record.active_epoch,
             record.configuration.scaling,
@@ -161,11 +148,16 @@ class Rates:
         is_fixed = self.policy.type is ScalingType.FIXED
         return not is_fixed and len(self.segments) > self.policy.minimum
 
-    def apply(self, commit: Commit) -> None:
-        """Take in the commit of the next version."""
+    def apply(self, commit: Commit, now_ms: float = math.inf) -> None:
+        """Take in the commit of the next version.
+
+        Time stands still for a commit of a host whose clock was ahead of ``now_ms``, or behind
+        the commits before: its events count, its clock does not.
+        """
         assert commit.version == self.version + 1, (commit.version, self.version)
         self.version, self.token = commit.version, commit.token
-        self._go_to(commit.clock_ms)
+        if self.time_ms < commit.clock_ms <= now_ms:
+            self.time_ms = commit.clock_ms
         text = commit.domains.get(STREAM_DOMAIN)
         if text is not None:
             self._change(commit, decode_stream(text))
@@ -173,13 +165,6 @@ class Rates:
             segment = self.segments.get(number)
             if segment is not None:
                 self._write(segment, written)
-
-    def _go_to(self, time_ms: int) -> None:
-        """Move on to a commit's time; if clocks went back, all that is known goes back with it."""
-        if time_ms < self.time_ms:
-            for segment in self.segments.values():
-                segment.shift(time_ms - self.time_ms)
-        self.time_ms = time_ms
 
     def _change(self, commit: Commit, record: StreamRecord) -> None:
         """Follow the stream's own record: policy, life and layout."""

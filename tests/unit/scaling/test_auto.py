@@ -14,7 +14,16 @@ from pravega_spark.scaling.manual import scale_stream
 from pravega_spark.scaling.ratefile import rates_key
 from pravega_spark.txn import controller
 from pravega_spark.txn.transaction import Transaction
-from tests.support import FakeRuntime, Spy, again, all_events, at_crash_point, make_stream, write
+from tests.support import (
+    FakeRuntime,
+    Spy,
+    again,
+    all_events,
+    at_crash_point,
+    make_stream,
+    memory,
+    write,
+)
 from tests.unit.scaling.loads import PACE, load, stream_with
 
 POLICY = ScalingPolicy.by_event_rate(2, 4, 1)
@@ -22,7 +31,8 @@ POLICY = ScalingPolicy.by_event_rate(2, 4, 1)
 
 def busy(minutes: float = 12, rate: float = 5) -> Stream:
     """A stream of one segment that was written at a steady rate for so long."""
-    stream = stream_with(POLICY, Spy())
+    runtime = FakeRuntime()
+    stream = stream_with(POLICY, Spy(memory(runtime)), runtime)
     load(stream, seconds=60 * minutes, rate=rate)
     return stream
 
@@ -283,3 +293,36 @@ def test_rows_of_opens_the_stream_by_its_name(tmp_path) -> None:  # type: ignore
         (row,) = auto.rows_of(manager.root, "s/t", pace=PACE, dry_run=dry_run, use_keys=False)
         assert row["segment"] == "0#0"
         assert row["reason"] == "slow for the target, 2 events/s, but not cold yet"
+
+
+# --------------------------------------------------------------------------------- wrong clocks
+
+HOUR_MS = 3_600_000
+
+
+@pytest.mark.parametrize("wrong_ms", [-24 * HOUR_MS, -HOUR_MS, HOUR_MS, 87_600 * HOUR_MS])
+@pytest.mark.parametrize("kept", [True, False])
+def test_one_commit_of_a_host_whose_clock_is_wrong_blinds_nobody(wrong_ms: int, kept: bool) -> None:
+    stream = busy(minutes=2)
+    stranger = FakeRuntime()
+    stranger.wall_ms = stream.runtime.now_ms() + wrong_ms
+    other = Stream(stream.store, stream.name, stranger)
+    other.log.maintain = None
+    write(other, [("key", b"e")])
+    if kept:
+        act(stream)
+    load(stream, seconds=60 * 12, rate=5)
+    assert done(again(stream)) == [("0#0", "split")]
+
+
+def test_a_host_that_was_ahead_makes_no_busy_segment_cold() -> None:
+    stream = stream_with(ScalingPolicy.by_event_rate(2, 4, 1))
+    scale_stream(stream, [0], [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)])
+    load(stream, seconds=60 * 5, rate=4)
+    stranger = FakeRuntime()
+    stranger.wall_ms = stream.runtime.now_ms() + 24 * HOUR_MS
+    other = Stream(stream.store, stream.name, stranger)
+    other.log.maintain = None
+    write(other, [("key", b"e")])
+    load(stream, seconds=60 * 5, rate=4)
+    assert "merge" not in {action for _, action in done(stream)}
