@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import immutables
 
 from pravega_spark.config import STATE_FILE_COMMITS
 from pravega_spark.engine.ages import Ages
@@ -83,32 +86,36 @@ class Past:
         if before is not None and before.version == low and high - low <= _NEAR:
             entries = self._following(before, high, is_before)
             if entries is not None:
-                at = bisect_left(entries, True, key=lambda entry: not is_before(entry))
-                following = entries[at] if at < len(entries) else None
-                return entries[at - 1] if at else None, following
+                at = bisect_left(entries, True, key=lambda entry: not is_before(entry()))
+                following = entries[at]() if at < len(entries) else None
+                return entries[at - 1]() if at else None, following
         return self._search(low, high, is_before)
 
-    def _following(self, entry: Entry, high: int, is_before: Test) -> list[Entry] | None:
-        """Return an entry and those after it, at least up to a page that ends beyond the test.
+    def _following(
+        self, entry: Entry, high: int, is_before: Test
+    ) -> list[Callable[[], Entry]] | None:
+        """Return what makes an entry and those after it, up to a page that ends beyond the test.
 
-        None if the segments change on the way.
+        Few of them are looked at, so what names all segments is not made for each commit. None if
+        the segments change on the way.
         """
-        found, total, marks, sizes = [entry], entry.size_bytes, dict(entry.cut), dict(entry.sizes)
-        while found[-1].version < high and is_before(found[-1]):
-            last = found[-1].version
+        found: list[Callable[[], Entry]] = [lambda: entry]
+        last, total = entry.version, entry.size_bytes
+        marks, sizes = immutables.Map(dict(entry.cut)), immutables.Map(dict(entry.sizes))
+        while last < high and is_before(found[-1]()):
             for commit in self._reader.span(last, min(last + _PAGE, high), light=True):
                 for name, text in commit.domains.items():
                     if name.startswith(EPOCH_PREFIX) and text is not None:
                         return None
-                    segment_id = int(name[len(SEGMENT_PREFIX) :]) if _is_segment(name) else None
+                    segment_id = int(name[len(SEGMENT_PREFIX) :]) if _is_segment(name) else -1
                     if segment_id in marks and text is not None:
                         record = decode_segment(segment_id, text)
                         total += record.size_bytes - sizes.get(segment_id, 0)
-                        marks[segment_id] = record.next_offset
-                        sizes[segment_id] = record.size_bytes
-                cut = StreamCut(entry.cut.stream, entry.cut.life, marks)
-                told = commit.version, commit.timestamp_ms, total, cut, dict(sizes)
-                found.append(Entry(*told))
+                        marks = marks.set(segment_id, record.next_offset)
+                        sizes = sizes.set(segment_id, record.size_bytes)
+                last = commit.version
+                told = last, commit.timestamp_ms, total, marks, sizes
+                found.append(partial(_after, entry, *told))
         return found
 
     def _known(self, entry: Entry | None) -> Entry | None:
@@ -190,6 +197,19 @@ class Past:
             told = record.version, record.time_ms, record.size_bytes, cut, record.tail.sizes
             entry = self._sampled[record.version] = Entry(*told)
         return entry
+
+
+def _after(
+    entry: Entry,
+    version: int,
+    time_ms: int,
+    size_bytes: int,
+    marks: Mapping[int, int],
+    sizes: Mapping[int, int],
+) -> Entry:
+    """Return a later entry of the same segments."""
+    cut = StreamCut(entry.cut.stream, entry.cut.life, dict(marks))
+    return Entry(version, time_ms, size_bytes, cut, dict(sizes))
 
 
 def _is_segment(domain: str) -> bool:

@@ -11,6 +11,7 @@ from pravega_spark.engine.hygiene import maintain
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.engine.truncation import truncate
 from pravega_spark.model import make_segment_id
+from pravega_spark.retention import past as past_module
 from pravega_spark.retention.decision import Entry
 from pravega_spark.retention.past import Past
 from pravega_spark.retention.run import Options, act
@@ -85,6 +86,24 @@ def test_between_samples_the_commits_alone_tell(monkeypatch: pytest.MonkeyPatch)
             assert entry.cut == known[wanted].cut
             assert entry.size_bytes == known[wanted].size_bytes
             assert set(entry.sizes.values()) - {0} == set(known[wanted].sizes.values()) - {0}
+
+
+def test_few_of_many_commits_between_samples_are_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = FakeRuntime()
+    stream = make_stream(memory(runtime), runtime, segments=3)
+    lifecycle.update(stream, StreamConfiguration(retention=RetentionPolicy.by_time("10 days")))
+    write(stream, [("key", b"x")])
+    act(stream, Options(sample_every_ms=0, sweep=False))
+    for n in range(30):
+        write(stream, [(f"key{n}", b"x")])
+    past, made = Past(stream, stream.view(), Ages.read(stream.log)), []
+    monkeypatch.setattr(past_module, "Entry", lambda *told: made.append(told) or Entry(*told))
+    middle = stream.view().version - 15
+    before, after = past.around(lambda e: e.version <= middle)
+    assert before is not None
+    assert after is not None
+    assert (before.version, after.version) == (middle, middle + 1)
+    assert len(made) <= 12, "a search by halves, and what it has found"
 
 
 def test_versions_of_an_earlier_life_do_not_count() -> None:
