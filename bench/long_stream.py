@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
 
 from bench.context import Context
 from bench.data import table
@@ -25,8 +28,8 @@ _LINKS = 50_000  # ext4 allows 65,000 names of one file
 class UnsyncedStore(LocalStore):
     """A local store whose answers are not durable: only to build inputs with."""
 
-    def _publish(self, path: str, data: bytes, *, replace: bool, durable: bool) -> bool:
-        return super()._publish(path, data, replace=replace, durable=False)
+    def _publish(self, path: str, data: bytes | pa.Buffer, **how: Any) -> bool:
+        return super()._publish(path, data, **{**how, "durable": False})
 
 
 def long_stream(context: Context, commits: int) -> str:
