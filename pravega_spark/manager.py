@@ -328,6 +328,7 @@ class StreamManager:
         grace: str | float = "1 day",
         retain: str | float = "30 days",
         keep_completed: str | float = KEEP_COMPLETED,
+        keep_records: str | float | None = None,
     ) -> SweepResult:
         """Delete what the stream needs no more; for a scheduled job, safe to repeat and to kill.
 
@@ -335,13 +336,23 @@ class StreamManager:
         entries of versions older than ``retain``, the records of writers without an id of their
         own, and the outcomes of transactions that ended longer than ``keep_completed`` ago.
         ``grace`` must be longer than any job that writes to the stream. Abandoned transactions
-        are aborted first, and the stream's ``metadata/`` table is swept too. Raises NoSuchStream.
+        are aborted first, and the stream's ``metadata/`` table is swept too. With ``keep_records``
+        the records of writers with ids of their own, and of removed subscribers, that nobody
+        changed for so long (at most ``retain``) leave the log's state; whoever returns goes on from
+        them all the same, or has to open a new writer. Raises NoSuchStream, InvalidConfiguration.
         """
         ages_ms = {
             "grace_ms": parse_duration_ms("grace", grace),
             "retain_ms": parse_duration_ms("retain", retain),
             "completed_ms": parse_duration_ms("keep_completed", keep_completed),
         }
+        if keep_records is not None:
+            ages_ms["records_ms"] = parse_duration_ms("keep_records", keep_records)
+            if ages_ms["records_ms"] > ages_ms["retain_ms"]:
+                raise InvalidConfiguration(
+                    f"keep_records {keep_records!r} is longer than retain {retain!r}: the log does "
+                    "not tell the age of a record whose version is not retained."
+                )
         life = self._view(stream).life
         tending.tend(self._stream(stream), life=life)
         return sweeping.sweep(self._stream(stream), **ages_ms, life=life)

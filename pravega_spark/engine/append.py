@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
+from pravega_spark.engine import moved
 from pravega_spark.engine.actions import Add
 from pravega_spark.engine.chunk import StagedChunk
 from pravega_spark.engine.crashpoints import crash_point
@@ -159,7 +160,7 @@ def append(
     recuts: Recuts = {}
 
     def decide(view: StreamView) -> Proposal[Appended]:
-        known = view.writer(identity.writer_id) if identity else None
+        known = _known(stream, view, identity)
         if identity is not None and not identity.check(known, view):
             return None, Appended(view.version, duplicate=True)
         _check_open(view, staging_version)
@@ -176,6 +177,13 @@ def append(
 
     crash_point("append.staged")
     return stream.commit(decide, life=life).value
+
+
+def _known(stream: Stream, view: StreamView, identity: Identity | None) -> WriterRecord | None:
+    """Return what is known of the writer; one with sessions has to be opened again if it moved."""
+    if isinstance(identity, Monotone):
+        return moved.writer(stream, view, identity.writer_id)
+    return None if identity is None else view.writer(identity.writer_id)
 
 
 def _check_segments(view: StreamView, staged: Sequence[StagedChunk]) -> None:

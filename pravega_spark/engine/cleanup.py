@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from pravega_spark.config import CLEANUP_WAIT_SECONDS
 from pravega_spark.engine.actions import Body, to_json
@@ -55,11 +56,12 @@ def raise_horizon(
     cleanup: int = 0,
     *,
     leaving: Callable[[Snapshot], Iterable[str]] = lambda snapshot: (),
+    sign: Mapping[str, str] = MappingProxyType({}),
 ) -> Snapshot:
     """Commit a new horizon, and with it a clean-up mark; neither ever moves back.
 
     The mark does not pass a pinned version. ``leaving`` names the domains that the state can do
-    without from then on.
+    without from then on; ``sign`` is set if there are any.
     """
 
     def decide(snapshot: Snapshot | None) -> Proposal[None]:
@@ -75,7 +77,7 @@ def raise_horizon(
             "SWEEP",
             parameters={"horizon": wanted, "cleanup": mark},
             metrics={"numDomainsRemoved": len(gone)},
-            domains={LOG_DOMAIN: value, **gone},
+            domains={LOG_DOMAIN: value, **gone, **(sign if gone else {})},
         )
         return body, None
 

@@ -7,11 +7,14 @@ depend on them (``cleanup``).
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 
+from pravega_spark.engine import moved
 from pravega_spark.engine.actions import Body
 from pravega_spark.engine.ages import Ages
 from pravega_spark.engine.cleanup import (
@@ -32,9 +35,11 @@ from pravega_spark.engine.pins import pins, release_expired
 from pravega_spark.engine.records import (
     NOTE_PREFIX,
     OUTCOME_PREFIX,
+    SUBSCRIBER_PREFIX,
     WRITER_PREFIX,
     StreamState,
     decode_outcome,
+    decode_subscriber,
 )
 from pravega_spark.engine.snapshot import LOG_DOMAIN, Snapshot
 from pravega_spark.engine.stream import Stream, StreamView
@@ -75,29 +80,41 @@ def sweep(
     grace_ms: int,
     retain_ms: int,
     completed_ms: int,
+    records_ms: int | None = None,
     life: int | None = None,
 ) -> SweepResult:
     """Sweep a stream once, then its history, which the counts of what was deleted include.
 
     The rules are those of :func:`sweep_table`. Outcomes of transactions older than
-    ``completed_ms`` become rows of the history. ``life`` is the one that the call was made for, by
-    default the present one. Raises StaleIdentity, NoSuchStream.
+    ``completed_ms`` become rows of the history. So do records of writers with ids of their own and
+    of removed subscribers that nobody changed for ``records_ms``; they are still found
+    (:mod:`moved`). ``life`` is the one that the call was made for, by default the present one.
+    Raises StaleIdentity, NoSuchStream.
     """
     life = stream.life_of(life)
     ages = Ages.read(stream.log)
     marks = _clean(stream.log, ages, grace_ms, retain_ms)
     ended_below = min(marks.horizon, ages.version_after(ages.now_ms - completed_ms))
-    rows = _leaving(marks.snapshot, marks.horizon, ended_below)
-    append_history(stream, rows)
+    moved_below = 0
+    if records_ms is not None:
+        moved_below = min(marks.horizon, _all_older(ages, ages.now_ms - records_ms))
+
+    def unneeded(snapshot: Snapshot) -> tuple[list[HistoryRow], list[HistoryRow]]:
+        return _leaving(snapshot, marks.horizon, ended_below), _unused(snapshot, moved_below)
+
+    rows, unused = unneeded(marks.snapshot)
+    append_history(stream, [*rows, *unused])
+    _move(stream, life, unused)
     crash_point("sweep.history")
-    names = {row.name for row in rows}
+    names = {(row.name, row.version) for row in (*rows, *unused)}
 
     def leaving(snapshot: Snapshot) -> list[str]:
         StreamView(snapshot).check_life(life)
-        rows = _leaving(snapshot, marks.horizon, ended_below)
-        return [row.name for row in rows if row.name in names]
+        found = itertools.chain(*unneeded(snapshot))
+        return [row.name for row in found if (row.name, row.version) in names]
 
-    events = _finish(stream.log, marks, grace_ms, leaving)
+    sign = {moved.MOVED_DOMAIN: "1"} if unused else {}
+    events = _finish(stream.log, marks, grace_ms, leaving, sign)
     stream.store.discard_unfinished(f"{stream.name}/transactions", grace_ms)
     history = sweep_table(history_log(stream), grace_ms=grace_ms, retain_ms=retain_ms, now=ages.now)
     return summed(events, history)
@@ -111,7 +128,8 @@ def sweep_deleted(stream: Stream, *, grace_ms: int, retain_ms: int, now: Now) ->
     that exists, or never did, is left alone. The history of its lives stays, and is swept.
     """
     log = stream.log
-    left = [entry.key for entry in stream.store.list(f"{stream.name}/transactions")]
+    folders = f"{stream.name}/transactions", moved.folder(stream)
+    left = [entry.key for folder in folders for entry in stream.store.list(folder)]
     snapshot = log.head()  # after the listing: all that is in it is of lives that have ended
     if snapshot is None or StreamView(snapshot).record.state is not StreamState.DELETED:
         return SweepResult(0, 0, 0, 0, 0, 0)
@@ -188,12 +206,13 @@ def _finish(
     marks: _Marks,
     grace_ms: int,
     leaving: Callable[[Snapshot], Collection[str]] = lambda snapshot: (),
+    sign: Mapping[str, str] = MappingProxyType({}),
 ) -> SweepResult:
     """Raise the marks if anything is gained, and delete the files that nothing needs then."""
     snapshot, gone = marks.snapshot, leaving(marks.snapshot)
     gain = max(marks.horizon - snapshot.horizon, marks.cleanup - snapshot.cleanup)
     if gone or gain > _SWEEPS_OWN_COMMIT:
-        snapshot = raise_horizon(log, marks.horizon, marks.cleanup, leaving=leaving)
+        snapshot = raise_horizon(log, marks.horizon, marks.cleanup, leaving=leaving, sign=sign)
     swept = sweep_files(log, grace_ms=grace_ms)
     if swept.files or marks.commits:
         logger.info(
@@ -226,11 +245,55 @@ def _leaving(snapshot: Snapshot, horizon: int, ended_below: int) -> list[History
         if is_anonymous(domain.removeprefix(WRITER_PREFIX)):
             version = int(snapshot.get(domain)[2])  # type: ignore[index]
             if version < horizon:
-                rows.append(HistoryRow("writer", version, domain, snapshot.domains[domain]))
-                note = NOTE_PREFIX + domain.removeprefix(WRITER_PREFIX)
-                if note in snapshot.domains:
-                    rows.append(HistoryRow("note", version, note, snapshot.domains[note]))
+                rows += _of_writer(snapshot, domain, version)
     return rows
+
+
+def _all_older(ages: Ages, time_ms: int) -> int:
+    """Return the version below which all are older than a time, 0 if that is not known of any."""
+    version = ages.version_at(time_ms)
+    return 1 + version if ages.written_ms(version) <= time_ms else 0
+
+
+def _of_writer(snapshot: Snapshot, domain: str, version: int) -> list[HistoryRow]:
+    rows = [HistoryRow("writer", version, domain, snapshot.domains[domain])]
+    note = NOTE_PREFIX + domain.removeprefix(WRITER_PREFIX)
+    if note in snapshot.domains:
+        rows.append(HistoryRow("note", version, note, snapshot.domains[note]))
+    return rows
+
+
+def _unused(snapshot: Snapshot, below: int) -> list[HistoryRow]:
+    """Return records of writers with ids of their own and of removed subscribers, by their age.
+
+    A writer with an open transaction stays: the commit of that changes its record.
+    """
+    if below == 0:
+        return []
+    view, rows = StreamView(snapshot), []
+    busy = {opened.writer_id for opened in view.transactions.values()}
+    for domain in snapshot.names(WRITER_PREFIX):
+        writer_id = domain.removeprefix(WRITER_PREFIX)
+        version = int(snapshot.get(domain)[2])  # type: ignore[index]
+        if version < below and writer_id not in busy and not is_anonymous(writer_id):
+            rows += _of_writer(snapshot, domain, version)
+    for domain in snapshot.names(SUBSCRIBER_PREFIX):
+        text = snapshot.domains[domain]
+        record = decode_subscriber(domain.removeprefix(SUBSCRIBER_PREFIX), text)
+        if record.removed and record.since_version < below:
+            rows.append(HistoryRow("subscriber", record.since_version, domain, text))
+    return rows
+
+
+def _move(stream: Stream, life: int, rows: Sequence[HistoryRow]) -> None:
+    """Keep what leaves where it is found by its name; a note follows its writer."""
+    notes = {row.name.removeprefix(NOTE_PREFIX): row for row in rows if row.record == "note"}
+    for row in rows:
+        if row.record != "note":
+            note = notes.get(row.name.removeprefix(WRITER_PREFIX))
+            several = [row] if note is None else [row, note]
+            values = {one.name: one.value for one in several}
+            moved.move(stream, life, row.version, row.name, values)
 
 
 def _needs_checkpoint(log: Log) -> bool:

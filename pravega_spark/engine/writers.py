@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pravega_spark.engine import moved
 from pravega_spark.engine.actions import Body
 from pravega_spark.engine.log import Proposal
 from pravega_spark.engine.records import StreamState, WriterRecord
@@ -38,7 +39,7 @@ def open_session(stream: Stream, life: int, writer_id: str) -> WriterRecord:
     def decide(view: StreamView) -> Proposal[WriterRecord]:
         if view.record.state is not StreamState.ACTIVE:
             raise StreamSealed(f"stream {stream.name} is sealed; no writer can be opened on it.")
-        known = view.writer(writer_id) or WriterRecord(writer_id, 0, 0, view.version)
+        known = moved.writer(stream, view, writer_id) or WriterRecord(writer_id, 0, 0, view.version)
         record = replace(known, session=known.session + 1, version=view.version + 1)
         body = Body(
             "OPEN WRITER",

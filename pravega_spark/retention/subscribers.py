@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from pravega_spark.engine import cuts
+from pravega_spark.engine import cuts, moved
 from pravega_spark.engine.actions import Body
 from pravega_spark.engine.cuts import Order
 from pravega_spark.engine.log import Proposal
@@ -50,7 +50,7 @@ def subscribe(
     _check_generation(generation)
 
     def change(view: StreamView, bytes_at: BytesAt) -> SubscriberRecord | None:
-        known = view.subscriber(name)
+        known = moved.subscriber(stream, view, name)
         if known is not None and known.generation >= generation:
             return None
         hold = None
@@ -78,7 +78,7 @@ def unsubscribe(stream: Stream, group: str, generation: int, *, life: int | None
     _check_generation(generation)
 
     def change(view: StreamView, _: BytesAt) -> SubscriberRecord | None:
-        known = view.subscriber(name)
+        known = moved.subscriber(stream, view, name)
         if known is not None and known.generation >= generation:
             return None
         since = stream.now_ms(), view.version + 1

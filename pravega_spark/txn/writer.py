@@ -16,6 +16,7 @@ from pravega_spark.config import (
     TEND_SECONDS,
     parse_duration_ms,
 )
+from pravega_spark.engine import moved
 from pravega_spark.engine.append import sealed_error
 from pravega_spark.engine.encoding import Serializer
 from pravega_spark.engine.records import StreamState, WriterRecord
@@ -99,7 +100,7 @@ class TransactionalWriter:
         """The note of the last commit of this writer id, as of now (one storage call)."""
         if self._record is None:
             return None
-        known = self._stream.view().writer(self._record.writer_id)
+        known = moved.writer(self._stream, self._stream.view(), self._record.writer_id)
         return None if known is None else known.note
 
     def begin_transaction(

@@ -47,7 +47,7 @@ from pravega_spark.errors import (
 )
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import EventPointer, StreamCut
-from tests.support import FakeRuntime, Spy, at_crash_point, hygiene_rests
+from tests.support import FakeRuntime, Spy, at_crash_point, created, hygiene_rests
 
 TWO = StreamConfiguration(ScalingPolicy.fixed(2), tags=frozenset({"two"}))
 
@@ -877,3 +877,25 @@ def test_group_and_deletion_of_its_scope_race_and_one_of_them_wins(
         else:
             assert manager.list_reader_groups(scope) == [group]
             assert group in held
+
+
+def test_records_are_kept_for_ever_unless_an_age_is_given_that_the_log_can_tell(
+    tmp_path: Path,
+) -> None:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    stream = created(str(tmp_path))
+    with pytest.raises(InvalidConfiguration, match="is longer than retain"):
+        manager.sweep_stream(stream.name, retain="1 day", keep_records="2 days")
+    with manager.create_writer(stream.name, writer_id="w") as writer:
+        writer.write_event(b"x", routing_key="k")
+    with manager.create_writer(stream.name) as writer:
+        for _ in range(3):
+            writer.write_event(b"y")
+            writer.flush()
+    manager.sweep_stream(stream.name, grace=0, retain=0)
+    assert stream.view().writer("w") is not None
+    manager.sweep_stream(stream.name, grace=0, retain=0, keep_records=0)
+    assert stream.view().writer("w") is None
+    with manager.create_writer(stream.name, writer_id="w") as writer:
+        assert writer.last_event_number == 1

@@ -1,0 +1,86 @@
+"""Records that nobody asked for in a long time: beside the log, and still found by their names.
+
+A sweep puts each into an object of its own before its commit removes the domain, and leaves the
+domain ``pravega.moved``, without which nobody looks here. Who finds no record of a writer with an
+id of its own, or of a subscriber, reads it from here and goes on from it.
+"""
+
+from __future__ import annotations
+
+import json
+
+import xxhash
+
+from pravega_spark.engine.actions import to_json
+from pravega_spark.engine.records import (
+    NOTE_PREFIX,
+    SUBSCRIBER_PREFIX,
+    WRITER_PREFIX,
+    SubscriberRecord,
+    WriterRecord,
+    decode_subscriber,
+    decode_writer,
+)
+from pravega_spark.engine.stream import Stream, StreamView
+from pravega_spark.errors import CorruptLog
+
+MOVED_DOMAIN = "pravega.moved"
+
+
+def move(stream: Stream, life: int, version: int, name: str, values: dict[str, str]) -> None:
+    """Keep the domains of one record, ``name`` first, that was changed last in a version.
+
+    An older state that comes late has a lower version, and so does no harm.
+    """
+    line = to_json({"name": name, "domains": values}).encode()
+    data = b"%b\n%b\n" % (line, xxhash.xxh3_128_hexdigest(line).encode())
+    stream.store.put(f"{_folder(stream, life, name)}/{version:020d}.json", data)
+
+
+def writer(stream: Stream, view: StreamView, writer_id: str) -> WriterRecord | None:
+    """Return what is known of a writer, in the log or beside it; None if it never was there."""
+    known = view.writer(writer_id)
+    if known is not None:
+        return known
+    name = f"{WRITER_PREFIX}{writer_id}"
+    values = _found(stream, view, name)
+    if name not in values:
+        return None
+    return decode_writer(writer_id, values[name], values.get(f"{NOTE_PREFIX}{writer_id}"))
+
+
+def subscriber(stream: Stream, view: StreamView, group: str) -> SubscriberRecord | None:
+    """Return what is known of a subscriber, in the log or beside it."""
+    known = view.subscriber(group)
+    if known is not None:
+        return known
+    name = f"{SUBSCRIBER_PREFIX}{group}"
+    values = _found(stream, view, name)
+    return decode_subscriber(group, values[name]) if name in values else None
+
+
+def _found(stream: Stream, view: StreamView, name: str) -> dict[str, str]:
+    if MOVED_DOMAIN not in view.snapshot.domains:
+        return {}
+    entries = stream.store.list(_folder(stream, view.life, name))
+    if not entries:
+        return {}
+    line, _, digest = stream.store.get(entries[-1].key).partition(b"\n")
+    if xxhash.xxh3_128_hexdigest(line).encode() != digest.strip():
+        raise CorruptLog(
+            f"{stream.store.url}/{entries[-1].key} is torn or was changed; restore it from a copy."
+        )
+    record = json.loads(line)
+    assert record["name"] == name, f"{entries[-1].key} holds {record['name']}"
+    domains: dict[str, str] = record["domains"]
+    return domains
+
+
+def folder(stream: Stream) -> str:
+    """Return the folder of what moved in all lives of a stream."""
+    return f"{stream.path}/_pravega/moved"
+
+
+def _folder(stream: Stream, life: int, name: str) -> str:
+    """Return the folder of a record; names of applications may be no keys, so it is a digest."""
+    return f"{folder(stream)}/{life}/{xxhash.xxh3_128_hexdigest(name.encode())}"
