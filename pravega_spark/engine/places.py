@@ -51,7 +51,7 @@ class Cell:
     @property
     def age(self) -> tuple[int, int]:
         """How far this is along the chain of its keys: two ages at one key can be compared."""
-        return self.segment.epoch, self.offset
+        return segment_epoch(self.segment.segment_id), self.offset
 
 
 class Place:
@@ -162,7 +162,7 @@ def _sweep(
     lineage: Lineage, cut: StreamCut, marks: dict[Segment, int], forgetful: bool
 ) -> Iterator[Cell]:
     """Go over the key space from edge to edge of the named segments."""
-    waiting = sorted(marks, key=lambda s: s.key_range, reverse=True)
+    waiting = sorted(marks, key=lambda s: (s.key_range.low, s.key_range.high), reverse=True)
     edges = {0.0, 1.0}.union(*((s.key_range.low, s.key_range.high) for s in marks))
     here: list[Segment] = []
     for low, high in pairwise(sorted(edges)):
