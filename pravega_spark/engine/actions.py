@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import xxhash
 
@@ -41,7 +41,16 @@ TABLE_PROPERTIES = {
     "delta.checkpointInterval": "1000000000",
 }
 
+DAMAGE = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError,
+    ValueError,
+)  # fmt: skip
+"""What reading bytes may raise that this package has not written."""
+
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+_Kind = TypeVar("_Kind")
 
 
 def to_json(value: Any) -> str:
@@ -82,9 +91,9 @@ class Add:
     def from_action(cls, add: Mapping[str, Any]) -> Add:
         """Read a Delta ``add`` action."""
         return cls(
-            add["path"],
-            add["partitionValues"],
-            add["size"],
+            typed(add["path"], str),
+            typed(add["partitionValues"], dict),
+            typed(add["size"], int),
             add["modificationTime"],
             add.get("stats"),
             add.get("tags"),
@@ -236,7 +245,7 @@ def parse_commit(version: int, data: bytes, where: str, *, light: bool = False) 
         if not mark or digest != _digest(head, rest) + b'"}}':
             raise ValueError("its digest does not fit")
         return _parse(version, info, rest, light)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except DAMAGE as error:
         raise CorruptLog(
             f"{where}: version {version} of the log is torn or damaged ({error!r}); restore it "
             "from a copy."
@@ -261,6 +270,13 @@ def _info(version: int, line: bytes, where: str) -> Mapping[str, Any]:
     )
 
 
+def typed(value: Any, kind: type[_Kind]) -> _Kind:
+    """Return a value of that type; raise TypeError for any other."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value
+
+
 def _parse(version: int, info: Mapping[str, Any], rest: bytes, light: bool) -> Commit:
     domains: dict[str, str | None] = {}
     protocol = metadata = None
@@ -273,17 +289,18 @@ def _parse(version: int, info: Mapping[str, Any], rest: bytes, light: bool) -> C
         if kind == "add":
             adds.append(Add.from_action(value))
         elif kind == "remove":
-            removes.append(value["path"])
+            removes.append(typed(value["path"], str))
         elif kind == "domainMetadata":
-            domains[value["domain"]] = None if value["removed"] else value["configuration"]
+            text = None if value["removed"] else typed(value["configuration"], str)
+            domains[typed(value["domain"], str)] = text
         elif kind == "protocol":
-            protocol = value
+            protocol = typed(value, dict)
         elif kind == "metaData":
-            metadata = value
+            metadata = typed(value, dict)
     return Commit(
         version,
-        info["txnId"],
-        info["inCommitTimestamp"],
+        typed(info["txnId"], str),
+        typed(info["inCommitTimestamp"], int),
         info["operation"],
         info,
         domains,

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
-from pravega_spark.engine.actions import Add, to_json
+from pravega_spark.engine.actions import DAMAGE, Add, to_json
 from pravega_spark.engine.files import OFFSET_COLUMN, SEGMENT_COLUMN, place_of, rows_of
 from pravega_spark.engine.snapshot import Snapshot
 
@@ -247,5 +247,5 @@ def decode_checkpoint(version: int, data: bytes, digest: bytes) -> Checkpoint | 
             and written == _digest(record, data)
         )
         return Checkpoint(data, record) if sound else None
-    except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException):
+    except (*DAMAGE, pa.ArrowException):
         return None

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
-from pravega_spark.engine.actions import Add, Commit
+from pravega_spark.engine.actions import DAMAGE, Add, Commit
 from pravega_spark.errors import CorruptLog
 
 SEGMENT_COLUMN = "segment_id"
@@ -23,12 +23,18 @@ _T = TypeVar("_T")
 def place_of(add: Add) -> tuple[int, int]:
     """Return (segment id, base offset) of an event file; (0, 0) for files of other tables."""
     partition = add.partition
-    return int(partition.get(SEGMENT_COLUMN, 0)), int(partition.get(OFFSET_COLUMN, 0))
+    try:
+        return int(partition.get(SEGMENT_COLUMN, 0)), int(partition.get(OFFSET_COLUMN, 0))
+    except DAMAGE as error:
+        raise CorruptLog(f"the log's file {add.path} has no place: {error!r}.") from error
 
 
 def rows_of(add: Add) -> int:
     """Return how many events the file holds."""
-    return int((add.tags or {}).get("rows", 0))
+    try:
+        return int((add.tags or {}).get("rows", 0))
+    except DAMAGE as error:
+        raise CorruptLog(f"the log's file {add.path} has no rows: {error!r}.") from error
 
 
 class Layer(Protocol):

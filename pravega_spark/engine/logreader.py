@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from pravega_spark.engine.actions import Commit, parse_commit
+from pravega_spark.engine.actions import DAMAGE, Commit, parse_commit
 from pravega_spark.engine.checkpoint import (
     Checkpoint,
     checkpoint_key,
@@ -107,7 +107,7 @@ class LogReader:
         try:
             record = json.loads(self.store.get(self.hint_key))
             return int(record["state"]), int(record["checkpoint"])
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
+        except (FileNotFoundError, *DAMAGE):
             return -1, -1
 
     def state(self, version: int) -> StateFile | None:

@@ -17,14 +17,15 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Mapping
+import reprlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, wraps
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from pravega_spark.config import DECODED_TEXT, StreamConfiguration
-from pravega_spark.engine.actions import to_json
+from pravega_spark.engine.actions import DAMAGE, to_json, typed
 from pravega_spark.engine.caching import cached_by_text
 from pravega_spark.errors import CorruptLog
 from pravega_spark.model import Epoch, KeyRange, Segment, StreamCut
@@ -40,6 +41,28 @@ SAMPLE_PREFIX = "pravega.sample."
 FORMAT = 1
 RESTORED_SESSION = -1
 """Session of a query's or an application's record, which is 0 else, since the stream's restore."""
+
+
+_Call = ParamSpec("_Call")
+_Record = TypeVar("_Record")
+
+
+def _sound(decode: Callable[_Call, _Record]) -> Callable[_Call, _Record]:
+    """Make a decoder raise CorruptLog for what no encoder here has written."""
+
+    @wraps(decode)
+    def checked(*args: _Call.args, **kwargs: _Call.kwargs) -> _Record:
+        try:
+            return decode(*args, **kwargs)
+        except DAMAGE as error:
+            kind = decode.__name__.removeprefix("decode_")
+            said = ", ".join(map(reprlib.repr, args))
+            raise CorruptLog(
+                f"the log holds a damaged record of a {kind} ({said}): {error!r}; restore it from "
+                "a copy."
+            ) from error
+
+    return checked
 
 
 class StreamState(enum.Enum):
@@ -111,6 +134,7 @@ class StreamRecord:
 
 
 @cached_by_text(DECODED_TEXT)
+@_sound
 def decode_stream(text: str) -> StreamRecord:
     """Read what ``StreamRecord.encode`` wrote."""
     record = _load("pravega.stream", text)
@@ -156,10 +180,12 @@ class SegmentRecord:
 
 
 @lru_cache(maxsize=8192)
+@_sound
 def decode_segment(segment_id: int, text: str) -> SegmentRecord:
     """Read what ``SegmentRecord.encode`` wrote."""
     next_offset, size_bytes, sealed_epoch = json.loads(text)
-    return SegmentRecord(segment_id, next_offset, size_bytes, sealed_epoch)
+    sizes = typed(next_offset, int), typed(size_bytes, int)
+    return SegmentRecord(segment_id, *sizes, sealed_epoch)
 
 
 def encode_epoch(epoch: Epoch) -> str:
@@ -170,6 +196,7 @@ def encode_epoch(epoch: Epoch) -> str:
 
 
 @cached_by_text(DECODED_TEXT)
+@_sound
 def decode_epoch(number: int, text: str) -> Epoch:
     """Read what :func:`encode_epoch` wrote; its tiling is asserted."""
     record = json.loads(text)
@@ -212,12 +239,15 @@ class WriterRecord:
         return None if self.note is None else to_json([self.note, self.note_number])
 
 
+@_sound
 def decode_writer(writer_id: str, text: str, note: str | None = None) -> WriterRecord:
     """Read what ``WriterRecord.encode`` and ``encode_note`` wrote.
 
     Older versions of this package kept the note in the record; such a one is the newer.
     """
     record = WriterRecord(writer_id, *json.loads(text))
+    typed(record.session, int)
+    typed(record.last, int)
     if record.note is not None or note is None:
         return record
     given, number = json.loads(note)
@@ -249,6 +279,7 @@ class OpenTransaction:
 
 
 @lru_cache(maxsize=4096)
+@_sound
 def decode_open(transaction_id: str, text: str) -> OpenTransaction:
     """Read what ``OpenTransaction.encode`` wrote."""
     return OpenTransaction(transaction_id, *json.loads(text))
@@ -279,6 +310,7 @@ class Outcome:
         return to_json([self.committed, *when, *much, self.writer_id, self.reason])
 
 
+@_sound
 def decode_outcome(transaction_id: str, text: str) -> Outcome:
     """Read what ``Outcome.encode`` wrote."""
     return Outcome(transaction_id, *json.loads(text))
@@ -343,6 +375,7 @@ class SubscriberRecord:
 
 
 @cached_by_text(DECODED_TEXT)
+@_sound
 def decode_subscriber(group: str, text: str) -> SubscriberRecord:
     """Read what ``SubscriberRecord.encode`` wrote."""
     generation, since_ms, since_version, hold, published, *rest = json.loads(text)
@@ -368,6 +401,7 @@ class SampleRecord:
 
 
 @cached_by_text(DECODED_TEXT)
+@_sound
 def decode_sample(version: int, text: str) -> SampleRecord:
     """Read what ``SampleRecord.encode`` wrote."""
     time_ms, size_bytes, cells = json.loads(text)

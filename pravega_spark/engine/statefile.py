@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
-from pravega_spark.engine.actions import Add, to_json
+from pravega_spark.engine.actions import DAMAGE, Add, to_json
 from pravega_spark.engine.files import RecentLayer
 from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.names import is_number
@@ -118,5 +118,5 @@ def decode_state(version: int, data: bytes) -> StateFile | None:
             state["domains"],
         )
         return StateFile(snapshot, header["since"], tuple(lines[1:]))
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, OSError):
+    except (*DAMAGE, OSError):
         return None

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from pravega_spark.engine import chunk_reading, cuts, hygiene
-from pravega_spark.engine.actions import Add
+from pravega_spark.engine.actions import DAMAGE, Add
 from pravega_spark.engine.chunk import ChunkRef
 from pravega_spark.engine.epochs import Lineage
 from pravega_spark.engine.files import OFFSET_COLUMN, SEGMENT_COLUMN
@@ -489,18 +489,21 @@ def _truncated(view: StreamView, rng: SegmentRange) -> TruncatedData:
 
 def chunk_ref(add: Add) -> ChunkRef:
     """Return a file of the log as a chunk."""
-    tags = add.tags or {}
-    return ChunkRef(
-        add.path,
-        int(add.partition[SEGMENT_COLUMN]),
-        int(add.partition[OFFSET_COLUMN]),
-        int(tags["rows"]),
-        add.size,
-        int(tags["bytes"]),
-        int(tags["baseBytes"]),
-        int(tags["minTimestamp"]),
-        int(tags["maxTimestamp"]),
-    )
+    try:
+        tags = add.tags or {}
+        return ChunkRef(
+            add.path,
+            int(add.partition[SEGMENT_COLUMN]),
+            int(add.partition[OFFSET_COLUMN]),
+            int(tags["rows"]),
+            add.size,
+            int(tags["bytes"]),
+            int(tags["baseBytes"]),
+            int(tags["minTimestamp"]),
+            int(tags["maxTimestamp"]),
+        )
+    except DAMAGE as error:
+        raise CorruptLog(f"the log's file {add.path} is no chunk: {error!r}.") from error
 
 
 class _OpenStreams:

@@ -18,7 +18,7 @@ from typing import Any
 
 import xxhash
 
-from pravega_spark.engine.actions import to_json
+from pravega_spark.engine.actions import DAMAGE, to_json
 from pravega_spark.engine.chunk import StagedChunk
 from pravega_spark.engine.resolve import create
 from pravega_spark.engine.stream import Stream
@@ -97,18 +97,21 @@ def decode(data: bytes, where: str) -> Manifest:
     line, _, digest = data.partition(b"\n")
     if xxhash.xxh3_128_hexdigest(line).encode() != digest.strip():
         raise CorruptLog(f"{where} is torn or was changed; restore it from a copy.")
-    record = json.loads(line)
-    return Manifest(
-        Kind(record["kind"]),
-        tuple(StagedChunk(*cells) for cells in record.get("chunks", ())),
-        record.get("writer"),
-        record.get("number", 0),
-        record.get("order", 0),
-        record.get("note"),
-        record.get("timestamp"),
-        record.get("reason"),
-        record["token"],
-    )
+    try:
+        record = json.loads(line)
+        return Manifest(
+            Kind(record["kind"]),
+            tuple(StagedChunk(*cells) for cells in record.get("chunks", ())),
+            record.get("writer"),
+            record.get("number", 0),
+            record.get("order", 0),
+            record.get("note"),
+            record.get("timestamp"),
+            record.get("reason"),
+            record["token"],
+        )
+    except DAMAGE as error:
+        raise CorruptLog(f"{where} is damaged ({error!r}); restore it from a copy.") from error
 
 
 Decide = Callable[[Sequence[Manifest]], Manifest | None]
