@@ -71,7 +71,7 @@ class World:
 
     def head(self, path: str) -> int:
         """The newest version of a log, -1 if there is none."""
-        names = [key.rsplit("/", 1)[-1] for key in self.objects() if f"{path}/_delta_log/" in key]
+        names = [key.rsplit("/", 1)[-1] for key in self.objects() if f"{path}/_delta_log/0" in key]
         return max((int(name[:20]) for name in names), default=-1)
 
     # ------------------------------------------------------------------- what another process does
@@ -114,6 +114,15 @@ def sealed(world: World) -> None:
 def emptied(world: World) -> None:
     world.end()
     world.other.create_scope("s")
+
+
+def long_deleted(world: World) -> None:
+    """A deleted stream whose log is so old that a sweep of the scope may clean it."""
+    emptied(world)
+    for _ in range(3):
+        world.runtime.sleep(86_400)
+        world.other.sweep_scope("s", grace="1h", retain="1h")
+    world.runtime.sleep(86_400)
 
 
 def next_life_and_seal(world: World) -> None:
@@ -178,6 +187,7 @@ WRITES: dict[str, list[Verb]] = {
     ],
     "sweep_scope": [
         Verb(lambda w: w.manager.sweep_scope("s", grace="1h", retain="1h"), SCOPE),
+        Verb(lambda w: w.manager.sweep_scope("s", grace="1h", retain="1h"), SCOPE, long_deleted),
     ],
     "scale_stream": [
         Verb(lambda w: w.manager.scale_stream(S, [0, 1], [(0, 0.3), (0.3, 0.6), (0.6, 1)])),
@@ -311,7 +321,8 @@ class Stop:
         now = self.world.objects()
         theirs = {k: data for k, data in self.begun.items() if self.earlier.get(k) != data}
         changed = [key for key, data in theirs.items() if now.get(key) != data]
-        commits = [key for key in now.keys() - self.begun.keys() if "/_delta_log/" in key]
+        new = now.keys() - self.begun.keys()
+        commits = [key for key in new if "/_delta_log/0" in key and key.endswith(".json")]
         swept = [key for key in commits if STREAM not in key and b'"SWEEP"' in now[key]]
         return sorted({*changed, *commits} - {*swept})
 
