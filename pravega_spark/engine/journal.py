@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
-from pravega_spark.engine.actions import Body, to_json
+from pravega_spark.engine.actions import RESTORE, Body, to_json
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +27,10 @@ NEWS: Final = frozenset(
         "TRUNCATE STREAM",
         "SAMPLE",
         "SWEEP",
+        "PIN",
+        "UNPIN",
+        "BACKUP",
+        RESTORE,
         "OPEN WRITER",
         "ABORT TRANSACTION",
         "SUBSCRIBE",

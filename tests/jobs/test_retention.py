@@ -291,7 +291,7 @@ def test_every_command_of_the_page_is_understood() -> None:
     commands = [databricks["tasks"][0]["spark_python_task"]["parameters"]]
     for line in re.findall(r"jobs/retention\.py,?( --root.*)", page):
         commands.append(shlex.split(re.sub(r" >>.*|[\],]", "", line), comments=True))
-    assert len(commands) == 6, "by hand three times, cron, Databricks and Kubernetes"
+    assert len(commands) == 7, "Databricks, by hand, cron, Kubernetes, and to confirm a clock"
     for command in commands:
         assert retention.parse(command).root in ("s3://bucket/streams", "/data/streams")
     assert retention.parse(commands[3]).interval == 1_800
