@@ -13,6 +13,7 @@ from functools import partial
 
 from pravega_spark.backup.table import beyond, end_transactions, table_at
 from pravega_spark.config import COPY_PAGE_BYTES, COPY_PAGE_FILES
+from pravega_spark.engine import moved
 from pravega_spark.engine.actions import Add, Body, to_json
 from pravega_spark.engine.checkpoint import checkpoint_key, digest_key
 from pravega_spark.engine.crashpoints import crash_point
@@ -154,6 +155,9 @@ def _copy_log(log: Log, copy: LogReader, snapshot: Snapshot) -> None:
         _copy_objects(log.runtime, source, copy, keys)
     for version in source.listed("state", last + 1):
         _copy_objects(log.runtime, source, copy, [state_key(source.path, version)])
+    records = [entry.key for entry in source.store.list(moved.folder(source.path))]
+    for first in range(0, len(records), COPY_PAGE_FILES):
+        _copy_objects(log.runtime, source, copy, records[first : first + COPY_PAGE_FILES])
 
 
 def _copy_objects(

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from pravega_spark.backup.damage import Whole
 from pravega_spark.backup.table import end_transactions
+from pravega_spark.engine import moved
 from pravega_spark.engine.actions import Body
 from pravega_spark.engine.pins import pins
 from pravega_spark.engine.records import (
@@ -20,29 +21,34 @@ from pravega_spark.engine.records import (
     decode_writer,
 )
 from pravega_spark.engine.snapshot import Snapshot
+from pravega_spark.engine.store import Store
+from pravega_spark.engine.stream import events_path
 from pravega_spark.engine.writers import is_anonymous
 
 REASON = "the stream was restored from a copy"
 
 
 def new_life(
-    whole: Whole, body: Body, version: int, now_ms: int, stream_id: str
+    whole: Whole, body: Body, version: int, now_ms: int, stream_id: str, store: Store
 ) -> tuple[list[str], int | None]:
     """Let the last commit of a restore begin a life with the events and offsets of the old one.
 
     Open transactions are aborted. Subscribers hold what they held, and wait for their groups to
-    subscribe again. A query's next batch must follow the last one that the copy has.
+    subscribe again. A query's next batch must follow the last one that the copy has. Records of
+    writers that had left the state are part of it again.
     """
     snapshot = whole.snapshot
     record = decode_stream(snapshot.domains[STREAM_DOMAIN])
     if record.state is StreamState.DELETED:
         return [], None
     renewed = replace(record, stream_id=stream_id, life=record.life + 1)
+    returned = moved.returned(store, events_path(record.stream), snapshot, record.life)
     body.domains = {
         STREAM_DOMAIN: renewed.encode(),
+        **dict.fromkeys(snapshot.names(moved.MOVED_DOMAIN)),
         **{held.domain: None for held in pins(snapshot)},
         **_subscribers(snapshot),
-        **_writers(whole, version),
+        **_writers(whole, version, returned),
     }
     return end_transactions(snapshot, body, version, now_ms, REASON), renewed.life
 
@@ -56,15 +62,19 @@ def _subscribers(snapshot: Snapshot) -> dict[str, str | None]:
     return domains
 
 
-def _writers(whole: Whole, version: int) -> dict[str, str | None]:
+def _writers(whole: Whole, version: int, returned: dict[str, str]) -> dict[str, str | None]:
     domains: dict[str, str | None] = {
         f"{WRITER_PREFIX}{name}": WriterRecord(name, RESTORED_SESSION, -1, version).encode()
         for name in whole.batches
         if not is_anonymous(name)
     }
-    for name in whole.snapshot.names(WRITER_PREFIX):
+    domains |= returned
+    texts = {name: whole.snapshot.domains[name] for name in whole.snapshot.names(WRITER_PREFIX)}
+    for name, text in {**texts, **returned}.items():
+        if not name.startswith(WRITER_PREFIX):
+            continue
         writer_id = name.removeprefix(WRITER_PREFIX)
-        known = decode_writer(writer_id, whole.snapshot.domains[name])
+        known = decode_writer(writer_id, text)
         if known.session == 0 and not is_anonymous(writer_id):
             domains[name] = replace(known, session=RESTORED_SESSION).encode()
     return domains

@@ -133,7 +133,7 @@ def _restore_events(store: Store, stream: str, runtime: Runtime) -> RestoredTabl
     stream_id = runtime.token()
 
     def change(whole: Whole, body: Body, version: int, now_ms: int) -> tuple[list[str], int | None]:
-        return new_life(whole, body, version, now_ms, stream_id)
+        return new_life(whole, body, version, now_ms, stream_id, store)
 
     return restore_table(store, events_path(stream), runtime, change)
 

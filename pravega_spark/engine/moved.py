@@ -21,6 +21,9 @@ from pravega_spark.engine.records import (
     decode_subscriber,
     decode_writer,
 )
+from pravega_spark.engine.snapshot import Snapshot
+from pravega_spark.engine.statefile import state_version
+from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.errors import CorruptLog
 
@@ -59,28 +62,42 @@ def subscriber(stream: Stream, view: StreamView, group: str) -> SubscriberRecord
     return decode_subscriber(group, values[name]) if name in values else None
 
 
+def returned(store: Store, path: str, snapshot: Snapshot, life: int) -> dict[str, str]:
+    """Return the domains of writers that had moved as of a snapshot, for the state of a restore."""
+    domains: dict[str, str] = {}
+    if MOVED_DOMAIN in snapshot.domains:
+        for entry in store.list(f"{folder(path)}/{life}"):
+            if state_version(entry.key) <= snapshot.version:
+                name, values = _read(store, entry.key)
+                if name.startswith(WRITER_PREFIX) and name not in snapshot.domains:
+                    domains |= values
+    return domains
+
+
 def _found(stream: Stream, view: StreamView, name: str) -> dict[str, str]:
     if MOVED_DOMAIN not in view.snapshot.domains:
         return {}
     entries = stream.store.list(_folder(stream, view.life, name))
     if not entries:
         return {}
-    line, _, digest = stream.store.get(entries[-1].key).partition(b"\n")
-    if xxhash.xxh3_128_hexdigest(line).encode() != digest.strip():
-        raise CorruptLog(
-            f"{stream.store.url}/{entries[-1].key} is torn or was changed; restore it from a copy."
-        )
-    record = json.loads(line)
-    assert record["name"] == name, f"{entries[-1].key} holds {record['name']}"
-    domains: dict[str, str] = record["domains"]
+    found, domains = _read(stream.store, entries[-1].key)
+    assert found == name, f"{entries[-1].key} holds {found}"
     return domains
 
 
-def folder(stream: Stream) -> str:
-    """Return the folder of what moved in all lives of a stream."""
-    return f"{stream.path}/_pravega/moved"
+def _read(store: Store, key: str) -> tuple[str, dict[str, str]]:
+    line, _, digest = store.get(key).partition(b"\n")
+    if xxhash.xxh3_128_hexdigest(line).encode() != digest.strip():
+        raise CorruptLog(f"{store.url}/{key} is torn or was changed; restore it from a copy.")
+    record = json.loads(line)
+    return record["name"], record["domains"]
+
+
+def folder(path: str) -> str:
+    """Return the folder of what moved in all lives of the stream whose events are at a path."""
+    return f"{path}/_pravega/moved"
 
 
 def _folder(stream: Stream, life: int, name: str) -> str:
     """Return the folder of a record; names of applications may be no keys, so it is a digest."""
-    return f"{folder(stream)}/{life}/{xxhash.xxh3_128_hexdigest(name.encode())}"
+    return f"{folder(stream.path)}/{life}/{xxhash.xxh3_128_hexdigest(name.encode())}"

@@ -128,7 +128,7 @@ def sweep_deleted(stream: Stream, *, grace_ms: int, retain_ms: int, now: Now) ->
     that exists, or never did, is left alone. The history of its lives stays, and is swept.
     """
     log = stream.log
-    folders = f"{stream.name}/transactions", moved.folder(stream)
+    folders = f"{stream.name}/transactions", moved.folder(stream.path)
     left = [entry.key for folder in folders for entry in stream.store.list(folder)]
     snapshot = log.head()  # after the listing: all that is in it is of lives that have ended
     if snapshot is None or StreamView(snapshot).record.state is not StreamState.DELETED:
