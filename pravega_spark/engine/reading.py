@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -12,6 +13,12 @@ from pravega_spark.engine.chunk_reading import BATCH_ROWS
 from pravega_spark.engine.stream import Stream
 from pravega_spark.errors import CorruptChunk
 from pravega_spark.model import SegmentRange
+
+_FIRST_PAGE, _GROWTH, _PAGE_CHUNKS = 1_024, 4, 256
+"""Chunks are resolved for so many events first, then for more, until so many are found at once.
+
+So the first event comes as soon in a long segment as in a short one.
+"""
 
 
 def read_range(
@@ -30,14 +37,17 @@ def read_range(
     """
     names = list(columns) if columns is not None else list(chunk_reading.BATCH_COLUMNS)
     wanted = names if "offset" in names else [*names, "offset"]
-    at, failed_at = rng.start, -1
+    at, failed_at, page = rng.start, -1, _FIRST_PAGE
     while at < rng.end:
         left = SegmentRange(rng.stream, rng.life, rng.segment_id, at, rng.end)
-        if refs is None:
-            refs = stream.chunks(left)
+        found = refs
+        if found is None:
+            found = stream.chunks(replace(left, end=min(rng.end, at + page)))
+            left = replace(left, end=min(rng.end, found[-1].end))
+            page *= _GROWTH if len(found) < _PAGE_CHUNKS else 1
         try:
             for batch in chunk_reading.read_range(
-                stream.store, stream.path, refs, left, columns=wanted, batch_rows=batch_rows
+                stream.store, stream.path, found, left, columns=wanted, batch_rows=batch_rows
             ):
                 at = batch.column("offset")[-1].as_py() + 1
                 yield batch if wanted is names else batch.select(names)
