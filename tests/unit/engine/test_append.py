@@ -12,6 +12,7 @@ from pravega_spark.engine.cleanup import raise_horizon
 from pravega_spark.engine.store.fault_plans import Rule
 from pravega_spark.engine.store.faults import Fault
 from pravega_spark.engine.stream import Stream
+from pravega_spark.engine.truncation import truncate
 from pravega_spark.engine.writers import anonymous_id, open_session
 from pravega_spark.errors import (
     CommitUnknown,
@@ -28,7 +29,6 @@ from tests.support import (
     Spy,
     again,
     all_events,
-    commit,
     events_of,
     make_stream,
     scale,
@@ -283,21 +283,14 @@ def test_caller_that_wants_to_route_anew_is_told_and_nothing_is_written() -> Non
     assert stream.view().version == 1
 
 
-def forget(stream: Stream, segment_id: int) -> None:
-    """What a truncation does to a segment that no kept epoch names."""
-    from pravega_spark.engine.actions import Body
-
-    names = {f"pravega.segment.{segment_id}": None}
-    commit(stream.log, lambda snapshot: Body("TRUNCATE", domains=names))
-
-
 @pytest.mark.parametrize("follow", [True, False])
 def test_staged_chunks_of_a_segment_that_was_truncated_away_go_on_too(follow: bool) -> None:
     stream = make_stream()
     chunks = staged(stream, keyed(20))
     other = again(stream)
     scale(other, [0], [(0, 0.5), (0.5, 1)])
-    forget(other, 0)
+    truncate(other, other.view().tail)
+    assert not other.view().has_segment(0)
     if follow:
         append(stream, 1, 0, chunks)
         assert per_key(all_events(stream)) == per_key(keyed(20))
