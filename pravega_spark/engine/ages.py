@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 
+from pravega_spark.config import CLOCK_FAR_MS
 from pravega_spark.engine.clock import Now, read_now, time_text
 from pravega_spark.engine.log import Log
 
@@ -84,7 +85,7 @@ class Ages:
         said_ms = commit.timestamp_ms
         if said_ms > self.now_ms and self.now.confirmed_ms is not None:
             said_ms = self.now.confirmed_ms
-        if said_ms > self.now_ms:
+        if said_ms > self.now_ms + CLOCK_FAR_MS:
             self._warn(said_ms)
         return max(dated_ms, said_ms)
 
@@ -99,11 +100,6 @@ class Ages:
                 time_text(said_ms),
                 time_text(self.now_ms),
             )
-
-    def version_after(self, time_ms: int) -> int:
-        """Return the oldest retained version that was committed after a time, or the next one."""
-        version = self.version_at(time_ms)
-        return version + 1 if self.written_ms(version) <= time_ms else version
 
     def version_at(self, time_ms: int) -> int:
         """Return the newest version committed at or before a time; the oldest retained if none."""

@@ -94,13 +94,15 @@ def sweep(
     life = stream.life_of(life)
     ages = Ages.read(stream.log)
     marks = _clean(stream.log, ages, grace_ms, retain_ms)
-    ended_below = min(marks.horizon, ages.version_after(ages.now_ms - completed_ms))
+    ended_ms = ages.now_ms - completed_ms
+    ended_below = min(marks.horizon, _all_older(ages, ended_ms))
     moved_below = 0
     if records_ms is not None:
         moved_below = min(marks.horizon, _all_older(ages, ages.now_ms - records_ms))
 
     def unneeded(snapshot: Snapshot) -> tuple[list[HistoryRow], list[HistoryRow]]:
-        return _leaving(snapshot, marks.horizon, ended_below), _unused(snapshot, moved_below)
+        ended = _leaving(snapshot, marks.horizon, ended_below, ended_ms)
+        return ended, _unused(snapshot, moved_below)
 
     rows, unused = unneeded(marks.snapshot)
     append_history(stream, [*rows, *unused])
@@ -229,17 +231,19 @@ def _finish(
     )
 
 
-def _leaving(snapshot: Snapshot, horizon: int, ended_below: int) -> list[HistoryRow]:
+def _leaving(snapshot: Snapshot, horizon: int, ended_below: int, ended_ms: int) -> list[HistoryRow]:
     """Return what the state can do without from the horizon on.
 
     Writers without an id of their own whose last commit is below it, and outcomes of transactions
-    that ended in a version below ``ended_below``.
+    that ended in a version below ``ended_below``. Of versions that are not retained any more no
+    object tells the age: there the outcome's own time counts, against ``ended_ms``.
     """
     rows = []
     for domain in snapshot.names(OUTCOME_PREFIX):
         text = snapshot.domains[domain]
         outcome = decode_outcome(domain.removeprefix(OUTCOME_PREFIX), text)
-        if outcome.version < ended_below:
+        is_undated = outcome.version < snapshot.cleanup and outcome.ended_ms < ended_ms
+        if outcome.version < ended_below or is_undated:
             rows.append(HistoryRow("transaction", outcome.version, domain, text))
     for domain in snapshot.names(WRITER_PREFIX):
         if is_anonymous(domain.removeprefix(WRITER_PREFIX)):

@@ -136,8 +136,9 @@ def test_writers_and_transactions_of_others_are_told_and_ordinary_ones_not(
         left = writer.begin_transaction()
         left.ping()
         left.prepare()
-        lease = Path(stream.root.removeprefix("file://"), "s/a/transactions", left.id, "lease.json")
-        os.utime(lease, (time.time() - 10_000,) * 2)
+        folder = Path(stream.root.removeprefix("file://"), "s/a/transactions", left.id)
+        for file in folder.iterdir():
+            os.utime(file, (time.time() - 10_000,) * 2)
         stream.tend_transactions("s/a", prepared_limit=0)
         told.expect(
             f"transaction {left.id} of stream s/a is aborted: prepared .* nobody has decided it",

@@ -34,11 +34,11 @@ class Dating(MemoryStore):
 
     def __init__(self, storage: FakeRuntime, host: FakeRuntime) -> None:
         super().__init__(clock_ms=storage.now_ms)
-        self.storage, self.host, self.asked = storage, host, 0
+        self.dates, self.host, self.asked = storage, host, 0
         self.dated: Dated | None = None  # type: ignore[assignment]
 
     def answer(self) -> None:
-        date_ms = self.storage.now_ms() // 1_000 * 1_000
+        date_ms = self.dates.now_ms() // 1_000 * 1_000
         self.dated = Dated(date_ms, self.host.now_ms(), self.host.monotonic())
 
     def time_ms(self) -> int:

@@ -9,7 +9,7 @@ from pravega_spark.engine.history import history_log
 from pravega_spark.engine.stream import Stream
 from pravega_spark.errors import NoSuchTransaction
 from pravega_spark.txn.manifests import chunk_folder
-from tests.support import FakeRuntime, manager_of
+from tests.support import NOW_MS, FakeRuntime, manager_of
 
 DAY_MS = 86_400_000
 
@@ -78,3 +78,19 @@ def test_an_outcome_is_kept_as_long_as_asked_and_then_is_a_row_of_the_history(
     manager.sweep_stream("s/t", grace="1 h", keep_completed="12 h")
     assert manager.list_completed_transactions("s/t") == []
     writer.close()
+
+
+def test_an_outcome_is_kept_as_long_as_asked_also_beyond_the_retained_versions(
+    world: tuple[StreamManager, Stream, FakeRuntime],
+) -> None:
+    manager, stream, runtime = world
+    with manager.create_transactional_writer("s/t") as writer:
+        with writer.begin_transaction() as txn:
+            txn.write_event(b"e", "k")
+    for _ in range(20):
+        runtime.sleep(3_600)
+        manager.create_writer("s/t", "w").close()
+        result = manager.sweep_stream("s/t", grace="1 h", retain="1 h", keep_completed="15 h")
+        kept = len(manager.list_completed_transactions("s/t"))
+        assert kept == (runtime.now_ms() - NOW_MS <= 15 * 3_600_000), (result, runtime.now_ms())
+    assert stream.view().snapshot.cleanup > 3
