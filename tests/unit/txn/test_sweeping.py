@@ -84,9 +84,9 @@ def test_an_outcome_is_kept_as_long_as_asked_also_beyond_the_retained_versions(
     world: tuple[StreamManager, Stream, FakeRuntime],
 ) -> None:
     manager, stream, runtime = world
-    with manager.create_transactional_writer("s/t") as writer:
-        with writer.begin_transaction() as txn:
-            txn.write_event(b"e", "k")
+    writer = manager.create_transactional_writer("s/t")
+    with writer, writer.begin_transaction() as txn:
+        txn.write_event(b"e", "k")
     for _ in range(20):
         runtime.sleep(3_600)
         manager.create_writer("s/t", "w").close()
