@@ -15,7 +15,7 @@ import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pravega_spark.config import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS, parse_duration_ms
 from pravega_spark.engine.crashpoints import crash_point
@@ -333,10 +333,7 @@ class ReaderGroup:
             seen = self.state()
             began = self._life(seen)
             if began is None or life not in (None, began):
-                raise StaleIdentity(
-                    f"reader group {self.name} was deleted, and perhaps created again, before it "
-                    "was reset. Open it again."
-                )
+                raise self._ended("it was reset")
             life = began
             update = _only_in(seen.generation, generator)
             will_hold = isinstance(to, ReaderGroupConfiguration) and to.holds
@@ -345,6 +342,31 @@ class ReaderGroup:
                 if generation is not None:
                     self.settle()
                     return generation
+
+    def _update(
+        self,
+        operation: str,
+        generator: Generator[GroupState, _Value],
+        parameters: Mapping[str, Any] | None = None,
+    ) -> _Value:
+        """Change the group's state in the life that it has now, whatever resets come between."""
+        seen = self.state()
+        while True:
+            update = _only_in(seen.generation, generator)
+            value = self.sync.update(operation, update, parameters)
+            if value is not None:
+                return value
+            newest = self.state()
+            began = self._life(newest)
+            if began is None or began > seen.generation:
+                raise self._ended(f"a call ended ({operation})")
+            seen = newest
+
+    def _ended(self, before: str) -> StaleIdentity:
+        return StaleIdentity(
+            f"reader group {self.name} was deleted, and perhaps created again, before {before}. "
+            "Open it again."
+        )
 
     def _life(self, state: GroupState) -> int | None:
         """Return the generation in which the group of this state began; None if it has ended.
@@ -489,7 +511,7 @@ class ReaderGroup:
                 return None, False
             return members.offline(recorded(newest, reader_id, said), reader_id, offsets), True
 
-        return self.sync.update("READER OFFLINE", generator, {"reader": reader_id})
+        return self._update("READER OFFLINE", generator, {"reader": reader_id})
 
     def bury(self) -> list[str]:
         """Take out the readers whose leases ran out, and return their ids; readers do it too."""
@@ -600,18 +622,15 @@ class ReaderGroup:
         return self._initiate(None, silent=True)
 
     def _initiate(self, name: str | None, *, silent: bool) -> CheckpointFuture:
-        self.state()
-
         def generator(state: GroupState) -> tuple[GroupState, tuple[int, Checkpoint]]:
             given = name or f"{'cuts' if silent else 'checkpoint'}-{state.next_number}"
             after, begun = checkpoints.initiate(state, given, silent=silent)
             return after, (after.generation, begun)
 
-        generation, begun = self.sync.update("CHECKPOINT", generator)
+        generation, begun = self._update("CHECKPOINT", generator)
         longest = (POLL_LOCAL_SECONDS if self.is_local else POLL_REMOTE_SECONDS)[1]
         return CheckpointFuture(self.state, self.bury, self.runtime, longest, generation, begun)
 
     def cancel_outstanding_checkpoints(self) -> None:
         """Fail the checkpoints that are under way."""
-        self.state()
-        self.sync.apply("CANCEL CHECKPOINTS", checkpoints.cancel)
+        self._update("CANCEL CHECKPOINTS", lambda state: (checkpoints.cancel(state), True))

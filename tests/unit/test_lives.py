@@ -150,6 +150,13 @@ class Verb:
     meanwhile: Callable[[World], object] = World.next_life
 
 
+def asked(world: World) -> None:
+    """A reader that has yet to answer a checkpoint."""
+    group = world.other.reader_group(G)
+    group.create_reader("r")
+    group.initiate_checkpoint("asked")
+
+
 def written(writer: Any) -> None:
     with writer:
         writer.write_event(b"late", "k")
@@ -213,6 +220,9 @@ WRITES: dict[str, list[Verb]] = {
     ],
     "reader_group": [
         Verb(lambda w: w.manager.reader_group(G).publish({S: w.tail}), GROUP),
+        Verb(lambda w: w.manager.reader_group(G).initiate_checkpoint("late"), GROUP),
+        Verb(lambda w: w.manager.reader_group(G).cancel_outstanding_checkpoints(), GROUP, asked),
+        Verb(lambda w: w.manager.reader_group(G).reader_offline("r"), GROUP, asked),
         Verb(lambda w: w.manager._group(G).reset(), GROUP),
     ],
     "delete_reader_group": [Verb(lambda w: w.manager.delete_reader_group(G), GROUP)],
