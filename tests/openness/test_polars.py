@@ -1,4 +1,4 @@
-"""How Polars reads a stream's table: by pyarrow all is right, by its own scan two columns are null."""
+"""By pyarrow Polars reads a stream right; by its own scan two columns are null."""
 
 from __future__ import annotations
 
