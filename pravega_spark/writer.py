@@ -106,12 +106,15 @@ class EventStreamWriter:
         if outbox.taken_bytes + size > outbox.limit_bytes:
             self._wait_for_room(size)
         future: WriteFuture[EventPointer] = WriteFuture()
-        future._event, future._key, future._offset = data, routing_key, self._now_us()
-        future._at = outbox.waiting
-        outbox.put(future)
+        future._at = generation = outbox.generation
+        time_us = self._now_us()
+        future._number = number = next(outbox.numbers)
+        try:
+            outbox.put((data, routing_key, time_us, number, generation))
+        finally:  # also if that was interrupted
+            if outbox.is_idle:
+                outbox.wake()
         outbox.taken_bytes += size
-        if outbox.ended:
-            outbox.drain()
         return future
 
     def write_events(
@@ -137,12 +140,9 @@ class EventStreamWriter:
         if outbox.taken_bytes + size > outbox.limit_bytes:
             self._wait_for_room(size)
         future: WriteFuture[tuple[EventPointer, ...]] = WriteFuture()
-        future._event, future._key, future._offset = data, routing_key, self._now_us()
-        future._at = outbox.waiting
-        outbox.put(future)
+        future._at, future._number = outbox.waiting, 0
+        outbox.offer((data, routing_key, self._now_us(), future, None))
         outbox.taken_bytes += size
-        if outbox.ended:
-            outbox.drain()
         return future
 
     def flush(self, note: str | None = None, timeout: float | None = None) -> None:

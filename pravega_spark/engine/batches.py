@@ -15,13 +15,13 @@ from pravega_spark.engine.append import (
     sealed_error,
 )
 from pravega_spark.engine.chunk import StagedChunk, encode_events, stage
-from pravega_spark.engine.futures import Written
-from pravega_spark.engine.pending import Pending, Placed, ranks
+from pravega_spark.engine.pending import Pending, ranks
 from pravega_spark.engine.records import StreamState
 from pravega_spark.engine.routing import Router, group
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.engine.writers import anonymous_id, is_anonymous, open_session
 from pravega_spark.errors import CommitUnknown, SegmentSealed, StagedTooLate
+from pravega_spark.model import EventPointer
 from pravega_spark.names import check_name
 
 _RESTAGE_VERSIONS = 1_024
@@ -33,6 +33,39 @@ class Routed(NamedTuple):
 
     segment_ids: tuple[int, ...]
     places: np.ndarray[Any, Any]
+
+
+class Placed:
+    """Where the events of a batch are: worked out when somebody asks, from a byte or two each."""
+
+    __slots__ = ("_bases", "_life", "_ranks", "_routed", "_stream")
+
+    def __init__(self, stream: str, life: int, routed: Routed, appended: Appended) -> None:
+        """Take the batch's segments, and where the first event of it is in each."""
+        self._stream = stream
+        self._life = life
+        self._bases: dict[int, int] = {}
+        for segment_id, base, _ in appended.places:
+            self._bases.setdefault(segment_id, base)
+        if len(self._bases) == 1:  # all in one segment: a row is its rank
+            routed = Routed((*self._bases,), np.empty(0, np.uint8))
+        self._routed = routed
+        self._ranks: np.ndarray[Any, Any] | None = None
+
+    def pointer(self, row: int, *, alone: bool = False) -> EventPointer:
+        """Return the place of an event of the batch; ``alone``: nobody may ask for others."""
+        segment_ids, places = self._routed
+        segment_id, rank = segment_ids[0], row
+        if len(places):
+            place = places[row]
+            segment_id = segment_ids[place]
+            if alone:
+                rank = int(np.count_nonzero(places[:row] == place))
+            else:
+                if self._ranks is None:
+                    self._ranks = ranks(places).astype(np.int32)
+                rank = int(self._ranks[row])
+        return EventPointer(self._stream, self._life, segment_id, self._bases[segment_id] + rank)
 
 
 class BatchCommitter:
@@ -135,17 +168,7 @@ class BatchCommitter:
                 f"writer {self.writer_id!r} of stream {self._stream.name}: the log has this batch "
                 "already, so where its events are cannot be told; open a new writer."
             )
-        bases: dict[int, int] = {}
-        for segment_id, base, _ in appended.places:
-            bases.setdefault(segment_id, base)
-        segment_ids = routed.segment_ids
-        firsts = np.zeros(len(segment_ids), np.int64)
-        states: list[Written | None] = [None] * len(segment_ids)
-        for place in np.flatnonzero(np.bincount(routed.places, minlength=len(segment_ids))):
-            segment_id = segment_ids[place]
-            firsts[place] = bases[segment_id]
-            states[place] = Written(self._stream.name, self._life, segment_id)
-        return Placed(states, routed.places, firsts[routed.places] + ranks(routed.places))
+        return Placed(self._stream.name, self._life, routed, appended)
 
 
 def stage_routed(

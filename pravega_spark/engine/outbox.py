@@ -1,7 +1,8 @@
-"""Events on their way: one queue that any thread may put into, one thread that commits.
+"""Events on their way: one list that any thread may put into, one thread that commits.
 
-A write is one call, ``SimpleQueue.put``: the event is in and the thread awake, or neither. It may
-be interrupted anywhere, also by a signal handler that writes, flushes or closes itself.
+A write is one step, ``list.extend`` by all that there is to know of it: the event is in or it is
+not. It may be interrupted anywhere, also by a signal handler that writes, flushes or closes
+itself. Whoever put something wakes the thread if that is idle, interrupted or not.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import thread as pools
-from contextlib import suppress
-from itertools import repeat
-from queue import Empty, SimpleQueue
-from typing import Any
+from functools import partial
+from itertools import count
+from queue import SimpleQueue
+from typing import Any, cast
 
-from pravega_spark.config import WRITER_BATCH_EVENTS, WRITER_EXIT_SECONDS
+from pravega_spark.config import WRITER_EXIT_SECONDS
 from pravega_spark.engine.batches import BatchCommitter
-from pravega_spark.engine.futures import Lost, Waiting, WriteFuture
-from pravega_spark.engine.pending import CLOSE, NOWHERE, Entry, Pending
+from pravega_spark.engine.futures import WriteFuture
+from pravega_spark.engine.outcomes import Generation, Lost, Waiting
+from pravega_spark.engine.pending import CLOSE, FIELDS, Entry, Pending
 from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.errors import ObjectClosed, PravegaSparkError, StoreError, TooBusy
 
@@ -47,9 +50,15 @@ class Outbox:
         """An event that ends within it needs no other check: writing it costs a microsecond."""
         self._settled_bytes = 0
         self._committer = committer
-        self._queue: SimpleQueue[Entry] = SimpleQueue()
-        self.put = self._queue.put
-        self._held: list[Entry] = []
+        self._items: list[Any] = []
+        self.put: Callable[[Entry], None] = self._items.extend
+        """Take in an entry, in one step; ``offer`` also wakes the thread."""
+        self.numbers = count()
+        self.generation = Generation(self.waiting)
+        self.is_idle = False
+        """Whether the thread must be woken."""
+        self._calls: SimpleQueue[None] = SimpleQueue()
+        self.wake = partial(self._calls.put, None)
         self._batch: Pending | None = None
         self._lost: Lost | None = None
         self._unwritten = 0
@@ -74,16 +83,18 @@ class Outbox:
 
     def mark(self, note: str | None = None, *, close: bool = False) -> WriteFuture[Any]:
         """Return a future that is done when all that was written before is settled."""
-        future = self._mark(note, CLOSE if close else 0)
-        self.put(future)
-        if self.ended:
-            self.drain()
+        future: WriteFuture[Any] = WriteFuture()
+        future._at, future._number = self.waiting, 0
+        self.offer((None, note, CLOSE if close else 0, future, None))
         return future
 
-    def _mark(self, note: str | None, kind: int) -> WriteFuture[Any]:
-        future: WriteFuture[Any] = WriteFuture()
-        future._event, future._key, future._offset, future._at = None, note, kind, self.waiting
-        return future
+    def offer(self, entry: Entry) -> None:
+        """Take in an entry, and wake the thread if it is idle."""
+        try:
+            self.put(entry)
+        finally:
+            if self.is_idle:
+                self.wake()
 
     def close(self) -> None:
         """Commit what is there, then end; wait for that, except on the committing thread."""
@@ -95,7 +106,7 @@ class Outbox:
         """Close without waiting: the writer is no more, nobody can hear of a failure."""
         self._owned = False
         if self.guard.pid == os.getpid():
-            self.put(self._mark(None, CLOSE))
+            self.mark(close=True)
 
     def is_full(self, size: int) -> bool:
         """Tell whether an event must wait; one larger than the buffer is taken when alone."""
@@ -109,20 +120,6 @@ class Outbox:
             self._lost.told = True
             raise type(self.failure)(*self.failure.args) from self.failure
 
-    def drain(self) -> None:
-        """Fail what came after the end; whoever puts something looks for the end afterwards."""
-        lost = self._lost or Lost(
-            ObjectClosed(f"the writer of stream {self.name} was closed before; create a new one.")
-        )
-        held = self._held
-        with suppress(Empty):
-            held.extend(iter(self._queue.get_nowait, None))
-        for future in held:
-            self._unwritten += future._event is not None
-            future.settle(lost)
-        held.clear()
-        self.waiting.tell()
-
     def _run(self) -> None:
         try:
             while not self._step():
@@ -131,8 +128,12 @@ class Outbox:
             self._fail(error)
         self._fail_batch()
         self.limit_bytes = _REFUSE
+        self._unwritten += len(self._items) // FIELDS - self._items[::FIELDS].count(None)
+        self.waiting.lost = self._lost or Lost(
+            ObjectClosed(f"the writer of stream {self.name} was closed before; create a new one.")
+        )
         self.ended = True
-        self.drain()
+        self.waiting.tell()
         self._report()
         _live.discard(self)
 
@@ -141,7 +142,7 @@ class Outbox:
         batch = self._next()
         if self.failure is None:
             try:
-                batch.settle(NOWHERE if batch.is_empty else self._committer.commit(batch))
+                batch.settle(None if batch.is_empty else self._committer.commit(batch))
                 self._batch = None
             except BaseException as error:
                 self._fail(error)
@@ -154,14 +155,15 @@ class Outbox:
 
     def _next(self) -> Pending:
         """Return the next batch; block until there is something."""
-        held = self._held
-        if not held:
-            held.append(self._queue.get())
-        more = min(self._queue.qsize(), WRITER_BATCH_EVENTS - len(held))
-        held.extend(map(self._queue.get, repeat(False, more)))
-        batch, used = Pending.of(held)
-        self._batch = batch
-        del held[:used]
+        items = self._items
+        while not items:
+            self.is_idle = True
+            if not items:  # whoever put something just before saw nobody idle
+                self._calls.get()
+            self.is_idle = False
+        self.generation = Generation(self.waiting)
+        self._batch = batch = Pending.of(items)
+        del items[: batch.entries * FIELDS]
         return batch
 
     def _fail(self, error: BaseException) -> None:
@@ -170,12 +172,12 @@ class Outbox:
         self._lost = Lost(failure)
         self.failure = failure
         self.limit_bytes = _REFUSE
+        self.waiting.lost = self._lost
 
     def _fail_batch(self) -> None:
         batch, self._batch = self._batch, None
-        if batch is not None and self._lost is not None:
+        if batch is not None:
             self._unwritten += batch.writes
-            batch.fail(self._lost)
 
     def _report(self) -> None:
         """Log a failure that no call can raise any more."""
@@ -205,7 +207,7 @@ class Outbox:
             self._report()
             return
         batch = self._batch
-        left = self._queue.qsize() + len(self._held) + (batch.entries if batch else 0)
+        left = len(self._items) // FIELDS + (batch.entries if batch else 0)
         left -= sum(not mark.done() for mark in self._exit_marks)
         logger.error(
             "the process ends although writer %s of stream %s has not committed up to %d writes "
@@ -221,9 +223,8 @@ class Outbox:
         self.limit_bytes = _REFUSE
         self._lost = Lost(self.guard.error())
         for future in self.waiting.forget():
-            future.renew()
-        self._fail_batch()
-        self.drain()
+            cast("WriteFuture[Any]", future).renew()
+        self.waiting.lost = self._lost
 
 
 def _failure(name: str, error: BaseException) -> PravegaSparkError:

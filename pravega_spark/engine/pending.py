@@ -3,39 +3,37 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator
 from itertools import accumulate, repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from pravega_spark.config import WRITER_BATCH_BYTES, WRITER_BATCH_EVENTS, WRITER_EVENT_BYTES
-from pravega_spark.engine.futures import Lost, WriteFuture, Written
+from pravega_spark.engine.futures import WriteFuture
+from pravega_spark.engine.outcomes import Generation, Places, Run, Written, WrittenGroup
 
 CLOSE = 1
 """In an entry that is no write: the writer is closed behind it."""
+FIELDS = 5
+"""An entry is so many items in a row: event, routing key, time, number or future, generation.
 
-Entry = WriteFuture[Any]
-"""A write on its way: event (a list of them for an atomic write), routing key and time.
-
-With None for the event it is a mark, settled when all before it are: note, then ``CLOSE`` or 0.
+The future of a lone event knows its number and its generation. For an atomic write, whose event is
+a list of them, the future itself stands in the place of its number. With None for the event it is
+a mark, settled when all before it are: note, then ``CLOSE`` or 0.
 """
 
-
-class Placed(NamedTuple):
-    """Where the events of a batch are: for each its index in ``states``, and its offset."""
-
-    states: Sequence[Written | None]
-    places: np.ndarray[Any, Any]
-    offsets: np.ndarray[Any, Any]
+Entry = tuple[
+    bytes | list[bytes] | None, str | None, int, int | WriteFuture[Any], Generation | None
+]
 
 
 class Pending:
     """Events of one commit; its borders never change once it is offered to the log."""
 
     __slots__ = (
-        "_futures", "_rows", "events", "groups", "is_last", "keys", "note", "size_bytes",
-        "times_us",
+        "_futures", "_lone", "entries", "events", "groups", "is_last", "keys", "note",
+        "size_bytes", "times_us",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -50,34 +48,44 @@ class Pending:
         self.note: str | None = None
         self.is_last = False
         """Whether the writer is closed behind it."""
-        self._futures: list[WriteFuture[Any]] = []
-        self._rows: list[tuple[int, int]] | None = None
-        """For each future its first event and its count: 0 for a mark, -1 for a lone event.
-
-        None where all are lone events.
-        """
+        self.entries = 0
+        """How many writes and marks it holds."""
+        self._lone: list[tuple[int, list[int], list[Generation]]] = []
+        """Lone events in a row: the first one's row, and for each its number and generation."""
+        self._futures: list[tuple[WriteFuture[Any], int, int]] = []
+        """Of atomic writes and marks, with the first row and the count: 0 for a mark."""
 
     @classmethod
-    def of(cls, entries: Sequence[Entry]) -> tuple[Pending, int]:
-        """Return a batch of the first entries, and how many these are."""
-        batch, position = cls(), 0
-        events: list[Any] = [entry._event for entry in entries]
+    def of(cls, items: list[Any]) -> Pending:
+        """Return a batch of the first of these entries; ``entries`` tells how many these are."""
+        batch = cls()
+        end = min(len(items), WRITER_BATCH_EVENTS * FIELDS)
+        columns = [items[field:end:FIELDS] for field in range(FIELDS)]
+        events: list[Any] = columns[0]
         others: list[int] = []
         if set(map(type, events)) != {bytes}:
             others = [i for i, event in enumerate(events) if type(event) is not bytes]
-        for end in (*others, len(entries)):
-            fit = batch._add_events(events[position:end], entries[position:end])
-            if fit < end - position:
-                return batch, position + fit
-            if end < len(entries) and not batch._add(entries[end]):
-                return batch, end
-            position = end + 1
-        return batch, len(entries)
+        for other in (*others, len(events)):
+            first = batch.entries
+            lone = [column[first:other] for column in columns] if others else columns
+            batch._add_events(*lone)
+            if batch.entries < other or other == len(events):
+                break
+            if not batch._add(*(column[other] for column in columns[:-1])):
+                break
+        return batch
 
-    def _add_events(self, events: list[bytes], entries: Sequence[Entry]) -> int:
-        """Append writes of one event each; return how many of them fit."""
-        if not entries or self._is_closed:
-            return 0
+    def _add_events(
+        self,
+        events: list[bytes],
+        keys: list[str | None],
+        times_us: list[int],
+        numbers: list[int],
+        generations: list[Generation],
+    ) -> None:
+        """Append writes of one event each, as many as fit."""
+        if not events or self._is_closed:
+            return
         size = sum(map(len, events)) + len(events) * WRITER_EVENT_BYTES
         room = WRITER_BATCH_EVENTS - len(self.events)
         if len(events) > room or self.size_bytes + size > WRITER_BATCH_BYTES:
@@ -85,42 +93,37 @@ class Pending:
             room = min(room, bisect_right(sizes, WRITER_BATCH_BYTES - self.size_bytes))
             room = max(room, 0 if self.events else 1)
             if not room:
-                return 0
-            events, entries, size = events[:room], entries[:room], sizes[room - 1]
-        if self._rows is not None:
-            first = len(self.events)
-            self._rows += [(row, -1) for row in range(first, first + len(events))]
+                return
+            events, keys, times_us = events[:room], keys[:room], times_us[:room]
+            numbers, generations, size = numbers[:room], generations[:room], sizes[room - 1]
+        self._lone.append((len(self.events), numbers, generations))
         self.events += events
-        self.keys += [entry._key for entry in entries]
-        self.times_us += [entry._offset for entry in entries]
+        self.keys += keys
+        self.times_us += times_us
         self.size_bytes += size
-        self._futures += entries
-        return len(events)
+        self.entries += len(events)
 
-    def _add(self, entry: Entry) -> bool:
+    def _add(self, event: Any, key: str | None, time_us: int, future: WriteFuture[Any]) -> bool:
         """Append a mark or an atomic write; return False if it must go into a later batch."""
         if self._is_closed:
             return False
-        event, first, count = entry._event, len(self.events), 0
-        if event is not None:
-            events = event if isinstance(event, list) else [event]
-            count = len(events)
-            size = sum(map(len, events)) + count * WRITER_EVENT_BYTES
+        first, count = len(self.events), 0
+        if event is None:
+            self.note, self.is_last = key, time_us == CLOSE
+        else:
+            count = len(event)
+            size = sum(map(len, event)) + count * WRITER_EVENT_BYTES
             full = first + count > WRITER_BATCH_EVENTS
             if first and (full or self.size_bytes + size > WRITER_BATCH_BYTES):
                 return False
-            self.events += events
-            self.keys += repeat(entry._key, count)
-            self.times_us += repeat(entry._offset, count)
+            self.events += event
+            self.keys += repeat(key, count)
+            self.times_us += repeat(time_us, count)
             self.size_bytes += size
-            if entry._key is None and count > 1:
+            if key is None and count > 1:
                 self.groups.append((first, count))
-        else:
-            self.note, self.is_last = entry._key, entry._offset == CLOSE
-        if self._rows is None:
-            self._rows = [(row, -1) for row in range(first)]
-        self._rows.append((first, count if isinstance(event, list) else -count))
-        self._futures.append(entry)
+        self._futures.append((future, first, count))
+        self.entries += 1
         return True
 
     @property
@@ -133,44 +136,43 @@ class Pending:
         return not self.events and self.note is None
 
     @property
-    def entries(self) -> int:
-        """How many writes and marks it holds."""
-        return len(self._futures)
-
-    @property
     def writes(self) -> int:
         """How many writes it holds, without marks."""
-        if self._rows is None:
-            return len(self._futures)
-        return sum(count != 0 for _, count in self._rows)
+        return self.entries - sum(not count for _, _, count in self._futures)
 
-    def settle(self, placed: Placed) -> None:
-        """Complete the futures."""
-        places, offsets = placed.places.tolist(), placed.offsets.tolist()
-        states: Any = placed.states
-        if self._rows is None:
-            for future, place, offset in zip(self._futures, places, offsets, strict=True):
-                future._event = future._key = None
-                future._offset = offset
-                future._at = states[place]
-            return
-        for future, (first, count) in zip(self._futures, self._rows, strict=True):
-            if not count:
-                future.settle(FLUSHED)
-            else:
-                state = states[places[first]]
-                future.settle(state if count < 0 else state.group(count), offsets[first])
-
-    def fail(self, lost: Lost) -> None:
-        """Fail the futures."""
-        for future in self._futures:
-            future.settle(lost)
+    def settle(self, places: Places | None) -> None:
+        """Complete the futures; there are no places of an empty batch."""
+        if places is not None:
+            found: dict[Generation, list[Run]] = {}
+            for row, numbers, generations in self._lone:
+                for generation, run in _runs(row, numbers, generations):
+                    found.setdefault(generation, []).append(run)
+            for generation, runs in found.items():
+                generation.add(Written(places, runs))
+        for future, row, count in self._futures:
+            pointer = places.pointer(row, alone=True) if places is not None and count else None
+            future.settle(WrittenGroup(pointer, count))
 
 
-FLUSHED = Written("", 0, 0)
-"""State of a mark when all before it are durable."""
-NOWHERE = Placed((), np.empty(0, np.int64), np.empty(0, np.int64))
-"""Where the events of an empty batch are."""
+def _runs(
+    row: int, numbers: list[int], generations: list[Generation]
+) -> Iterator[tuple[Generation, Run]]:
+    """Cut lone events into runs of consecutive numbers of one generation."""
+    count = len(numbers)
+    if generations.count(generations[0]) == count and numbers == [
+        *range(numbers[0], numbers[0] + count)
+    ]:
+        yield generations[0], (numbers[0], count, row)
+        return
+    start = 0
+    for end in range(1, count + 1):
+        if (
+            end == count
+            or numbers[end] != numbers[end - 1] + 1
+            or generations[end] is not generations[start]
+        ):
+            yield generations[start], (numbers[start], end - start, row + start)
+            start = end
 
 
 def ranks(segments: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pravega_spark.engine import batches
 from pravega_spark.engine.batches import BatchCommitter
 from pravega_spark.engine.cleanup import raise_horizon
 from pravega_spark.engine.futures import WriteFuture
-from pravega_spark.engine.pending import Entry, Pending
+from pravega_spark.engine.outcomes import Generation, Waiting
+from pravega_spark.engine.pending import Pending
 from pravega_spark.engine.records import WRITER_PREFIX
 from pravega_spark.engine.store.fault_plans import Rule
 from pravega_spark.engine.store.faults import Fault
@@ -16,12 +19,26 @@ from pravega_spark.model import EventPointer
 from tests.support import Spy, all_events, events_of, make_stream, scale, write
 
 
-def pending(events: list[tuple[str | None, bytes]]) -> Pending:
-    entries: list[Entry] = [WriteFuture() for _ in events]
-    for entry, (key, event) in zip(entries, events, strict=True):
-        entry._event, entry._key, entry._offset = event, key, 1
-    batch, used = Pending.of(entries)
-    assert used == len(entries)
+class Batch(Pending):
+    """A batch with the futures of its events."""
+
+    __slots__ = ("futures",)
+    futures: list[WriteFuture[EventPointer]]
+
+
+def pending(events: list[tuple[str | None, bytes]]) -> Batch:
+    generation = Generation(Waiting())
+    items: list[Any] = []
+    futures = []
+    for number, (key, event) in enumerate(events):
+        future: WriteFuture[EventPointer] = WriteFuture()
+        future._at, future._number = generation, number
+        futures.append(future)
+        items.extend((event, key, 1, number, generation))
+    batch = Batch.of(items)
+    assert isinstance(batch, Batch)
+    assert batch.entries == len(events)
+    batch.futures = futures
     return batch
 
 
@@ -33,10 +50,10 @@ def commit(committer: BatchCommitter, batch: Pending) -> None:
     batch.settle(committer.commit(batch))
 
 
-def check_pointers(stream: Stream, batch: Pending) -> None:
+def check_pointers(stream: Stream, batch: Batch) -> None:
     found: dict[int, list[tuple[str | None, bytes]]] = {}
     for index, event in enumerate(batch.events):
-        at = batch._futures[index].result(0)
+        at = batch.futures[index].result(0)
         assert isinstance(at, EventPointer)
         segment = found.setdefault(at.segment_id, events_of(stream, at.segment_id))
         assert segment[at.offset] == (batch.keys[index], event)

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,10 +16,10 @@ from pravega_spark.engine.futures import WriteFuture
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.store.fault_plans import Rule
 from pravega_spark.engine.stream import Stream
-from pravega_spark.errors import StoreFull, TooBusy
+from pravega_spark.errors import ObjectClosed, StoreFull, TooBusy
 from pravega_spark.model import EventPointer
 from pravega_spark.writer import EventStreamWriter
-from tests.support import Spy, all_events, make_stream
+from tests.support import Spy, all_events, events_of, make_stream
 
 WAIT = 30.0
 
@@ -164,6 +165,116 @@ def test_kept_future_holds_neither_its_event_nor_its_batch(segments: int) -> Non
         gc.collect()
         assert _reachable(kept) < 4_000
         assert kept[0].result(0).offset >= 0
+
+
+def test_write_whose_future_nobody_keeps_leaves_no_object_behind() -> None:
+    store, stream = stream_of()
+    with EventStreamWriter(stream) as writer, paused(store) as pause:
+        writer.write_event(b"first")
+        assert pause.reached.wait(WAIT)
+        gc.collect()
+        before = len(gc.get_objects())
+        for _ in range(1_000):
+            writer.write_event(b"x", "k")
+        gc.collect()
+        assert len(gc.get_objects()) - before < 100
+    assert len(all_events(stream)) == 1_001
+
+
+def test_kept_future_is_one_object_for_the_collector() -> None:
+    _, stream = stream_of(3)
+    with EventStreamWriter(stream) as writer:
+        writer.write_event(b"first").result(WAIT)
+        gc.collect()
+        before = len(gc.get_objects())
+        futures = [writer.write_event(b"x", f"k{n}") for n in range(1_000)]
+        writer.flush()
+        gc.collect()
+        assert len(gc.get_objects()) - before < 1_100
+        assert all(future.done() for future in futures)
+
+
+class slow_number:
+    """Numbers of writes; one of them is handed out while others are written and committed."""
+
+    def __init__(self, writer: EventStreamWriter, meanwhile: Callable[[], object]) -> None:
+        self.numbers, self.meanwhile = writer._outbox.numbers, meanwhile
+
+    def __iter__(self) -> slow_number:
+        return self
+
+    def __next__(self) -> int:
+        number = next(self.numbers)
+        if number == 2:
+            self.meanwhile()
+        return number
+
+
+@pytest.mark.parametrize("segments", [1, 3])
+@pytest.mark.parametrize("settled", [False, True])
+def test_write_that_is_overtaken_by_others_is_settled_by_its_own_batch(
+    segments: int, settled: bool
+) -> None:
+    store, stream = stream_of(segments)
+    writer = EventStreamWriter(stream)
+    others: list[WriteFuture[EventPointer]] = []
+
+    def meanwhile() -> None:
+        others.extend(writer.write_event(b"other %d" % n, f"k{n}") for n in range(3))
+        if settled:
+            writer.flush()
+        assert [future.done() for future in others] == [settled] * 3
+
+    with paused(store) as pause:
+        first = writer.write_event(b"0", "k")
+        assert pause.reached.wait(WAIT)
+        if settled:
+            pause.go()
+        writer._outbox.numbers = slow_number(writer, meanwhile)  # type: ignore[assignment]
+        mine = [writer.write_event(b"%d" % n, f"k{n}") for n in (1, 2, 3)]
+        events = dict(zip([first, *mine], [b"0", b"1", b"2", b"3"], strict=True))
+        events |= {future: b"other %d" % n for n, future in enumerate(others)}
+        pause.go()
+    writer.flush()
+    for future, event in events.items():
+        at = future.result(0)
+        assert events_of(stream, at.segment_id)[at.offset][1] == event
+    writer.close()
+    assert len(set(all_events(stream))) == 7
+
+
+def test_write_that_comes_after_the_end_is_lost_and_says_so() -> None:
+    _, stream = stream_of()
+    writer = EventStreamWriter(stream)
+    done = [writer.write_event(b"0", "k"), writer.write_event(b"1", "k")]
+    writer._outbox.numbers = slow_number(writer, writer.close)  # type: ignore[assignment]
+    late = writer.write_event(b"2", "k")
+    assert isinstance(late.exception(0), ObjectClosed)
+    assert [future.result(0).offset for future in done] == [0, 1]
+    assert len(all_events(stream)) == 2
+
+
+@pytest.mark.parametrize("events", [[b"0"], [b"0", b"1"]])
+def test_interrupt_right_after_the_events_are_in_wakes_the_thread(events: list[bytes]) -> None:
+    _, stream = stream_of()
+    writer = EventStreamWriter(stream)
+    outbox, put = writer._outbox, writer._outbox.put
+
+    def interrupted(entry: Any) -> None:
+        while not outbox.is_idle:
+            time.sleep(0.001)
+        put(entry)
+        raise KeyboardInterrupt
+
+    outbox.put = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        writer.write_events(events, "k") if len(events) > 1 else writer.write_event(events[0])
+    until = time.monotonic() + WAIT
+    while len(all_events(stream)) < len(events) and time.monotonic() < until:
+        time.sleep(0.001)
+    assert [event for _, event in all_events(stream)] == events
+    outbox.put = put
+    writer.close()
 
 
 def _reachable(found: list[Any]) -> int:
