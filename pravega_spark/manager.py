@@ -6,11 +6,8 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pravega_spark.backup.restore import RestoreResult, restore_root, restore_stream
-from pravega_spark.backup.restoring import RestoredTable
-from pravega_spark.backup.root import Backup, BackupResult
 from pravega_spark.config import (
     KEEP_COMPLETED,
     KEEP_PIN,
@@ -79,6 +76,11 @@ from pravega_spark.txn.tending import Tended
 from pravega_spark.txn.transaction import Transaction
 from pravega_spark.txn.writer import TransactionalWriter
 from pravega_spark.writer import EventStreamWriter
+
+if TYPE_CHECKING:
+    from pravega_spark.backup.restore import RestoreResult
+    from pravega_spark.backup.restoring import RestoredTable
+    from pravega_spark.backup.root import BackupResult
 
 logger = logging.getLogger(__name__)
 
@@ -612,6 +614,8 @@ class StreamManager:
         transactions are aborted in the copy. Raises NoSuchScope, NoSuchStream, InvalidInput,
         IllegalState if the target holds anything else, StoreRefused.
         """
+        from pravega_spark.backup.root import Backup  # only who makes a copy pays for it
+
         if "/" in name:
             split_stream(name)
         elif name:
@@ -627,10 +631,14 @@ class StreamManager:
         each stream goes on in its next life there: what belongs to the life before is refused.
         Returns what was dropped, and the tables of which nothing is whole.
         """
+        from pravega_spark.backup.restore import restore_root
+
         return restore_root(self._store, self._runtime)
 
     def restore_stream(self, stream: str) -> RestoredTable:
         """Do what :meth:`restore` does, with one stream. Raises NoSuchStream, CorruptLog."""
+        from pravega_spark.backup.restore import restore_stream
+
         return restore_stream(self._store, stream, self._runtime)
 
     # Writing and reading
