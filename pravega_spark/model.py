@@ -21,7 +21,7 @@ NOT_REACHED: Final = -2
 
 _MARK_TEXT: Final = {END: "end", NOT_REACHED: "future"}
 _MARK_OF: Final = {text: mark for mark, text in _MARK_TEXT.items()}
-_SEGMENT: Final = re.compile(r"([0-9]{1,10})#([0-9]{1,10})")
+_SEGMENT: Final = re.compile(r"(0|[1-9][0-9]{0,9})#(0|[1-9][0-9]{0,9})")
 _UTC_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -48,7 +48,7 @@ def segment_text(segment_id: int) -> str:
 
 
 def parse_segment(text: str) -> int:
-    """Read ``number#epoch``; raise InvalidInput if it is not that."""
+    """Read what :func:`segment_text` gives; raise InvalidInput for any other text."""
     match = _SEGMENT.fullmatch(text)
     if match is None:
         raise InvalidInput(f"a segment is written number#epoch, such as 3#1; got {text!r}.")

@@ -37,7 +37,7 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.model import StreamCut
-from pravega_spark.names import check_name, split_group
+from pravega_spark.names import check_list, check_name, split_group
 from pravega_spark.readers import checkpoints, members, news, progress
 from pravega_spark.readers.changing import Changes
 from pravega_spark.readers.configuration import (
@@ -559,7 +559,7 @@ class ReaderGroup:
         """
         state = self.state()
         offsets: dict[Key, int] = {}
-        for position in positions:
+        for position in check_list("positions", positions):
             offsets.update(Position.of(position).offsets)
         lacking = sorted(state.assigned.keys() - offsets.keys())
         if lacking:

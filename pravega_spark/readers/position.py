@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 import immutables
 import pyarrow as pa
 
 from pravega_spark.engine.actions import to_json
 from pravega_spark.errors import InvalidInput
-from pravega_spark.model import Event
-from pravega_spark.readers.rows import decode_positions, encode_positions
+from pravega_spark.model import Event, parse_segment
+from pravega_spark.names import split_stream
+from pravega_spark.readers.rows import encode_positions
 from pravega_spark.readers.state import Key
+
+_OFFSETS_END: Final = 1 << 63
+"""Offsets are 64-bit integers; all are below this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +38,52 @@ class Position:
     @classmethod
     def parse(cls, text: str) -> Position:
         """Read what ``str`` gave; raise InvalidInput for anything else."""
+        if not isinstance(text, str):
+            raise _refused(text)
         try:
-            return cls(immutables.Map(decode_positions(json.loads(text))))
-        except (ValueError, AttributeError, KeyError, TypeError):
-            raise InvalidInput(f"{text!r} is no position of a reader.") from None
+            cells = [
+                (Key(stream, parse_segment(segment)), offset)
+                for stream, segments in json.loads(text, object_pairs_hook=_distinct).items()
+                for segment, offset in segments.items()
+            ]
+        except (ValueError, AttributeError, RecursionError):
+            raise _refused(text) from None
+        return cls.of(cls(immutables.Map(cells)))
 
     @classmethod
     def of(cls, position: Position | str) -> Position:
-        """Return a position as it is, or read its text."""
-        return cls.parse(position) if isinstance(position, str) else position
+        """Return a position as it is, or read its text; raise InvalidInput for anything else."""
+        if isinstance(position, str):
+            return cls.parse(position)
+        if not isinstance(position, cls) or not isinstance(position.offsets, Mapping):
+            raise _refused(position)
+        for key, offset in position.offsets.items():
+            if not isinstance(key, Key) or type(key.segment_id) is not int:
+                raise InvalidInput(
+                    f"a position names a Key(stream, segment_id), got {reprlib.repr(key)}."
+                )
+            split_stream(key.stream)
+            if type(offset) is not int or not 0 <= offset < _OFFSETS_END:
+                raise InvalidInput(
+                    f"a position has the offset {reprlib.repr(offset)} for {key}; an offset is a "
+                    "whole number of events, from 0."
+                )
+        return position
+
+
+def _refused(given: object) -> InvalidInput:
+    return InvalidInput(
+        f"{reprlib.repr(given)} is no position of a reader: give the Position that an event came "
+        "with, or its text."
+    )
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; raise ValueError if it has a key twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is there twice")
+    return found
 
 
 class EventRead(NamedTuple):

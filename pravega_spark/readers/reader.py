@@ -32,7 +32,7 @@ from pravega_spark.readers.feed import Feed, view_of
 from pravega_spark.readers.holds import Holds
 from pravega_spark.readers.leases import Leases, Sign, bury
 from pravega_spark.readers.position import EventRead, EventsRead, Position
-from pravega_spark.readers.state import Checkpoint, GroupState, Member
+from pravega_spark.readers.state import Checkpoint, GroupState, Key, Member
 from pravega_spark.readers.turns import Seat, Turn, turn
 
 Deserializer = Callable[[bytes], Any]
@@ -170,7 +170,7 @@ class EventStreamReader:
         """Leave the group; others go on at ``position``, which an event came with.
 
         Segments that it names and the reader has finished or released since stay as they are.
-        Raises InvalidInput if that is ahead of what was handed out.
+        Raises InvalidInput for what is no position, or is ahead of what was handed out.
         """
         offsets, held = Position.of(position).offsets, self._feed.held
         for key, offset in offsets.items():
@@ -389,19 +389,18 @@ class EventStreamReader:
                 f"in {who} ({named or met}); the next call goes on at the head."
             ) from met
 
-    def _leave(self, offsets: Any) -> None:
+    def _leave(self, offsets: Mapping[Key, int]) -> None:
         """Leave the group at these offsets of what the reader has."""
         if self._closed:
             return
         self._guard.check()
         self._closed = True
-        final = {key: offset for key, offset in offsets.items() if offset >= 0}
 
         def generator(state: GroupState) -> tuple[GroupState | None, None]:
             member = state.readers.get(self.reader_id)
             if member is None or member.number != self._number:
                 return None, None
-            return members.offline(state, self.reader_id, final), None
+            return members.offline(state, self.reader_id, offsets), None
 
         self._sync.update("LEAVE", generator, {"reader": self.reader_id})
         self._leases.drop(self.reader_id)

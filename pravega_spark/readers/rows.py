@@ -209,10 +209,13 @@ def encode_positions(positions: Mapping[Key, int]) -> dict[str, dict[str, int | 
     return found
 
 
-def decode_positions(record: Mapping[str, Mapping[str, int | str]]) -> dict[Key, int]:
-    """Read what :func:`encode_positions` wrote."""
+def decode_positions(record: Mapping[str, Mapping[str, float | str]]) -> dict[Key, int]:
+    """Read what :func:`encode_positions` wrote.
+
+    Older versions wrote an offset as a float if it had been given as one; it counts whole events.
+    """
     return {
-        Key(stream, parse_segment(segment)): _MARK_OF[mark] if isinstance(mark, str) else mark
+        Key(stream, parse_segment(segment)): _MARK_OF[mark] if isinstance(mark, str) else int(mark)
         for stream, cells in record.items()
         for segment, mark in cells.items()
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from pravega_spark.readers.configuration import ReaderGroupConfiguration
-from pravega_spark.readers.rows import GroupCodec
+from pravega_spark.readers.rows import GroupCodec, decode_positions, encode_positions
 from pravega_spark.readers.state import GroupState, Phase
 
 
@@ -19,3 +19,10 @@ def test_former_streams_are_read_back_with_their_lives_and_by_their_names_alone(
     older = {**rows["group"], "value": json.dumps({**value, "former": ["s/u"]})}
     assert GroupCodec().decode({**rows, "group": older}).former == {"s/u": None}
     assert frozenset(value["former"]) == {"s/u"}, "what an older version takes it for"
+
+
+def test_an_offset_that_an_older_version_wrote_as_a_float_is_read_as_a_whole_number() -> None:
+    record = json.loads('{"s/t":{"0#0":6e1,"1#0":1.5,"2#0":"end","3#1":7}}')
+    found = decode_positions(record)
+    assert encode_positions(found) == {"s/t": {"0#0": 60, "1#0": 1, "2#0": "end", "3#1": 7}}
+    assert all(type(offset) is int for offset in found.values())
