@@ -69,7 +69,6 @@ from pravega_spark.readers.configuration import (
 )
 from pravega_spark.readers.group import ReaderGroup
 from pravega_spark.retention import subscribers
-from pravega_spark.retention.auto import StreamRetention
 from pravega_spark.scaling import manual
 from pravega_spark.txn import listing, tending
 from pravega_spark.txn.tending import Tended
@@ -81,6 +80,7 @@ if TYPE_CHECKING:
     from pravega_spark.backup.restore import RestoreResult
     from pravega_spark.backup.restoring import RestoredTable
     from pravega_spark.backup.root import BackupResult
+    from pravega_spark.retention.auto import StreamRetention
 
 logger = logging.getLogger(__name__)
 
@@ -316,6 +316,8 @@ class StreamManager:
         A run first finishes the changes of reader groups that somebody left half made. Raises
         NoSuchStream.
         """
+        from pravega_spark.retention.auto import StreamRetention
+
         life = self._view(stream).life
         return StreamRetention(self._stream(stream), life, self._tend_changing)
 

@@ -288,7 +288,8 @@ def _check_sizes(metadata: pq.FileMetaData, ref: ChunkRef) -> None:
 
 
 def _check_events(events: pa.Array, ref: ChunkRef) -> None:
-    if not events.null_count and events.nbytes <= MAX_EVENT_BYTES:
+    data = events.buffers()[2]
+    if not events.null_count and (data is None or data.size <= MAX_EVENT_BYTES):
         return  # none of them can be longer than all together
     longest = pc.max(pc.binary_length(events)).as_py() or 0
     if events.null_count or longest > MAX_EVENT_BYTES:
