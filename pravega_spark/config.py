@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pravega_spark.errors import InvalidConfiguration
+from pravega_spark.names import has_utf8
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -420,18 +421,19 @@ class StreamConfiguration:
 
 def check_tags(tags: Iterable[str]) -> frozenset[str]:
     """Return the tags as a set if they are within the limits."""
-    if isinstance(tags, str) or not isinstance(tags, Iterable):
+    if isinstance(tags, (str, Mapping)) or not isinstance(tags, Iterable):
         raise InvalidConfiguration(f"tags are a set of texts, got {tags!r}.")
-    found = frozenset(tags)
-    if len(found) > MAX_TAGS:
-        raise InvalidConfiguration(f"a stream has at most {MAX_TAGS} tags, got {len(found)}.")
-    for tag in found:
+    given = list(tags)
+    for tag in given:
         if not isinstance(tag, str) or not 0 < len(tag) <= MAX_TAG_LENGTH:
             raise InvalidConfiguration(
                 f"a tag is a text of 1 to {MAX_TAG_LENGTH} characters, got {tag!r}."
             )
-        if any("\ud800" <= character <= "\udfff" for character in tag):
+        if not has_utf8(tag):
             raise InvalidConfiguration(
                 f"the tag {tag!r} has no UTF-8 form: replace the lone surrogates in it."
             )
+    found = frozenset(given)
+    if len(found) > MAX_TAGS:
+        raise InvalidConfiguration(f"a stream has at most {MAX_TAGS} tags, got {len(found)}.")
     return found

@@ -711,7 +711,7 @@ class StreamManager:
 
     def _scope(self, scope: str) -> Scope:
         """Return a scope, of which this manager remembers the rows that it has read."""
-        key = (os.getpid(), scope)
+        key = (os.getpid(), check_scope(scope))
         known = self._known_scopes.get(key)
         if known is None:
             if len(self._known_scopes) >= _KNOWN_SCOPES:

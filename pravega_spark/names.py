@@ -1,6 +1,6 @@
-"""The naming rule of scopes, streams, groups, readers, writers and transactions, in one place.
+"""The naming rules of scopes, streams, groups, readers, writers, transactions and checkpoints.
 
-Names are checked where they enter. What the rule allows works for every object, on every store.
+Names are checked where they enter. What the rules allow works for every object, on every store.
 """
 
 from __future__ import annotations
@@ -63,6 +63,28 @@ def check_name(kind: str, name: object, limit: int = MAX_NAME_LENGTH) -> str:
 def check_scope(name: object) -> str:
     """Return ``name`` if it may name a scope."""
     return check_name("scope", name, MAX_SCOPE_LENGTH)
+
+
+def check_checkpoint(name: object) -> str:
+    """Return ``name`` if it may name a checkpoint of a reader group; raise InvalidName if not.
+
+    It names no object of the storage, so any text with a UTF-8 form will do.
+    """
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH:
+        raise InvalidName(
+            f"a checkpoint's name is a text of 1 to {MAX_NAME_LENGTH} characters, got "
+            f"{reprlib.repr(name)}; without a name the group gives one."
+        )
+    if not has_utf8(name):
+        raise InvalidName(
+            f"the checkpoint's name {name!r} has no UTF-8 form: replace the lone surrogates in it."
+        )
+    return name
+
+
+def has_utf8(text: str) -> bool:
+    """Tell whether a text has a UTF-8 form: one with a lone surrogate has none."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def split_stream(stream: object) -> tuple[str, str]:

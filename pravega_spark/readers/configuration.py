@@ -138,14 +138,16 @@ class ReaderGroupConfiguration:
 def _spans(streams: Iterable[str] | Mapping[str, Any]) -> dict[str, Span]:
     if isinstance(streams, str) or not isinstance(streams, Iterable):
         raise InvalidConfiguration(f"a group reads a list of streams, got {streams!r}.")
-    given = streams if isinstance(streams, Mapping) else dict.fromkeys(streams)
+    names = list(streams)
+    for name in names:
+        split_stream(name)
+    given = streams if isinstance(streams, Mapping) else dict.fromkeys(names)
     if not 1 <= len(given) <= MAX_STREAMS:
         raise InvalidConfiguration(f"a group reads 1 to {MAX_STREAMS} streams, got {len(given)}.")
     return {name: _span(name, given[name]) for name in sorted(given)}
 
 
 def _span(stream: str, given: Any) -> Span:
-    split_stream(stream)
     if given is None:
         return Span()
     start, end = given if isinstance(given, tuple) else (given, None)

@@ -39,8 +39,15 @@ class CheckpointFuture:
         self._state, self._bury, self._runtime = state, bury, runtime
         self._pause_seconds = pause_seconds
         self._generation, self._checkpoint = generation, checkpoint
+        self._found: GroupCheckpoint | None = None
+        """The result, once it was seen: the group keeps it for a while only."""
 
     def _poll(self) -> GroupCheckpoint | None:
+        if self._found is None:
+            self._found = self._look()
+        return self._found
+
+    def _look(self) -> GroupCheckpoint | None:
         state = self._state()
         found = state.checkpoint(self._checkpoint.number)
         if found is None and state.last is not None:
@@ -55,7 +62,7 @@ class CheckpointFuture:
         return GroupCheckpoint(found.name, state.cuts_of(found.positions))
 
     def done(self) -> bool:
-        """Tell whether it is complete. Raises CheckpointFailed."""
+        """Tell whether it is complete, for good once it was. Raises CheckpointFailed."""
         return self._poll() is not None
 
     def result(self, timeout: float | None = None) -> GroupCheckpoint:

@@ -37,7 +37,7 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.model import StreamCut
-from pravega_spark.names import check_list, check_name, split_group
+from pravega_spark.names import check_checkpoint, check_list, check_name, split_group
 from pravega_spark.readers import checkpoints, members, news, progress
 from pravega_spark.readers.changing import Changes
 from pravega_spark.readers.configuration import (
@@ -613,9 +613,10 @@ class ReaderGroup:
     def initiate_checkpoint(self, name: str | None = None) -> CheckpointFuture:
         """Ask all readers for a checkpoint; each sees a marker, and answers by its next call.
 
-        A name that is under way is joined. Raises TooManyCheckpoints, NoSuchReaderGroup.
+        A name that is under way is joined. Raises InvalidName, TooManyCheckpoints,
+        NoSuchReaderGroup.
         """
-        return self._initiate(name, silent=False)
+        return self._initiate(None if name is None else check_checkpoint(name), silent=False)
 
     def generate_stream_cuts(self) -> CheckpointFuture:
         """Ask all readers where they are, without markers; nothing else changes by it."""

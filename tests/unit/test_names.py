@@ -22,7 +22,7 @@ from pravega_spark.retention.subscribers import publish, subscribe, unsubscribe
 HARD = [".a", "..a", "...", "-", ".json", ".clock", "." * MAX_NAME_LENGTH,
         "." + "x" * (MAX_NAME_LENGTH - 1)]  # fmt: skip
 REFUSED: list[Any] = ["", ".", "..", "a_b", "_a", "a/b", "a b", "a\n", "ä", "٣", "a%2e", "a\\b",
-                      "a:b", "x" * (MAX_SCOPE_LENGTH + 1), 7, None, b"a"]  # fmt: skip
+                      "a:b", "x" * (MAX_SCOPE_LENGTH + 1), 7, None, b"a", ["a"], {}]  # fmt: skip
 
 
 _roots = itertools.count(1)
@@ -81,6 +81,9 @@ def test_every_name_that_is_not_allowed_is_refused_by_all_with_the_rule(name: An
     calls: list[tuple[str, Callable[[Any], object], Any]] = [
         ("scope", manager.create_scope, name),
         ("scope", manager.list_streams, name),
+        ("scope", manager.scope_exists, name),
+        ("scope", manager.delete_scope, name),
+        ("scope", manager.sweep_scope, name),
         ("scope", manager.list_reader_groups, name),
         ("stream", manager.create_stream, in_scope),
         ("stream", manager.delete_stream, in_scope),
@@ -120,3 +123,17 @@ def test_names_of_readers_that_are_taken_are_refused() -> None:
     with pytest.raises(InvalidName, match="that of streaming queries"):
         group.create_reader(QUERY)
     assert split_group("s/g") == ("s", "g")
+
+
+@pytest.mark.parametrize("name", ["", "x" * (MAX_NAME_LENGTH + 1), "\ud800", "a\udfff", 5, b"c"])
+def test_name_of_a_checkpoint_is_a_text_that_can_be_kept(name: Any) -> None:
+    manager = in_memory()
+    manager.create_scope("s")
+    manager.create_stream("s/t")
+    group = manager.create_reader_group("s/g", ["s/t"])
+    with pytest.raises(InvalidName, match="checkpoint"):
+        group.initiate_checkpoint(name)
+    assert group.state().checkpoints == ()
+    for allowed in ("a_b / \u00e4 \U0001f600", "x" * MAX_NAME_LENGTH):
+        assert group.initiate_checkpoint(allowed).result(0).name == allowed
+    assert group.initiate_checkpoint().result(0).name.startswith("checkpoint-")

@@ -32,6 +32,7 @@ from pravega_spark.model import StreamCut
 from pravega_spark.readers import members
 from pravega_spark.readers.checkpoints import KEPT_CHECKPOINTS
 from pravega_spark.readers.configuration import ReaderGroupConfiguration
+from pravega_spark.readers.future import CheckpointFuture
 from pravega_spark.readers.group import ReaderGroup
 from pravega_spark.readers.position import Position
 from pravega_spark.readers.state import GroupState, Phase
@@ -180,6 +181,23 @@ def test_reset_fails_the_checkpoints_that_are_under_way() -> None:
     group.cancel_outstanding_checkpoints()
     with pytest.raises(CheckpointFailed, match="cancelled"):
         again.done()
+
+
+@pytest.mark.parametrize("see", [CheckpointFuture.result, CheckpointFuture.done])
+def test_checkpoint_that_was_seen_complete_stays_so(
+    see: Callable[[CheckpointFuture], object],
+) -> None:
+    world = World()
+    group = world.created()
+    futures = [group.initiate_checkpoint(name) for name in ("first", "second")]
+    for future in futures:
+        assert see(future)
+    for number in range(KEPT_CHECKPOINTS + 1):
+        group.initiate_checkpoint(f"later-{number}")
+    assert [future.result(0).name for future in futures] == ["first", "second"]
+    group.reset()
+    assert all(future.done() for future in futures)
+    assert futures[0].result(0).stream_cuts == {NAME: StreamCut(NAME, 1, {0: 0})}
 
 
 def test_checkpoint_does_not_wait_for_a_reader_that_died() -> None:
