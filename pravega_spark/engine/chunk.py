@@ -20,7 +20,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import ArrayLike, NDArray
 
@@ -33,7 +32,7 @@ from pravega_spark.config import (
     ROW_GROUP_EVENTS,
 )
 from pravega_spark.engine.store.base import Store
-from pravega_spark.engine.vectors import column, numbers, ready
+from pravega_spark.engine.vectors import byte_ends, column, numbers, ready
 from pravega_spark.errors import EventTooLarge, InvalidInput
 from pravega_spark.model import segment_text
 
@@ -216,14 +215,16 @@ def _times(table: pa.Table) -> NDArray[np.int64]:
 
 def _byte_ends(table: pa.Table) -> NDArray[np.int64]:
     """Return the cumulative event bytes after each row."""
-    lengths = numbers(pc.binary_length(table.column("event")))
-    if len(lengths) and lengths.max() > MAX_EVENT_BYTES:
+    ends = byte_ends(table.column("event"))
+    if len(ends) and ends[-1] > MAX_EVENT_BYTES:  # else none of them can be longer
+        lengths = np.diff(ends, prepend=0)
         row = int(lengths.argmax())
-        raise EventTooLarge(
-            f"event {row} of {len(lengths)} has {lengths[row]} bytes; at most {MAX_EVENT_BYTES} "
-            "are allowed: store it elsewhere and write a reference."
-        )
-    return np.cumsum(lengths, dtype=np.int64)
+        if lengths[row] > MAX_EVENT_BYTES:
+            raise EventTooLarge(
+                f"event {row} of {len(lengths)} has {lengths[row]} bytes; at most "
+                f"{MAX_EVENT_BYTES} are allowed: store it elsewhere and write a reference."
+            )
+    return ends
 
 
 def _cuts(ends: NDArray[np.int64], most_rows: int, most_bytes: int) -> Iterator[tuple[int, int]]:

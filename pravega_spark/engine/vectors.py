@@ -53,6 +53,17 @@ def numbers(array: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
     return np.concatenate([np.from_dlpack(chunk) for chunk in chunks])
 
 
+def byte_ends(array: pa.ChunkedArray) -> NDArray[np.int64]:
+    """Return the cumulative bytes after each value of ``binary`` values without nulls."""
+    parts, before = [], 0
+    for chunk in array.chunks:
+        if len(chunk):
+            offsets = np.frombuffer(chunk.buffers()[1], np.int32, len(chunk) + 1, 4 * chunk.offset)
+            parts.append(offsets[1:].astype(np.int64) + (before - int(offsets[0])))
+            before = int(parts[-1][-1])
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
 def column(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
     """View numpy numbers as an Arrow array of a type of the same width."""
     values = np.ascontiguousarray(values)

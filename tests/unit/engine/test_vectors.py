@@ -19,7 +19,7 @@ from pravega_spark.engine.chunk import ChunkRef, encode, stage
 from pravega_spark.engine.chunk_reading import read
 from pravega_spark.engine.routing import Router, split
 from pravega_spark.engine.store import open_store
-from pravega_spark.engine.vectors import constant
+from pravega_spark.engine.vectors import byte_ends, constant
 from pravega_spark.model import KeyRange, Segment
 
 store = open_store(sys.argv[1])
@@ -148,3 +148,13 @@ def test_child_forked_amid_the_first_commit_of_its_mother_writes(tmp_path: Path)
     command = [sys.executable, "-c", _FORK_AT_ONCE, root]
     assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "0\n"
     assert sorted(event.data for event in manager.read("s/a")) == [b"child", b"mother"]
+
+
+def test_byte_ends_of_slices_and_several_parts() -> None:
+    one = pa.array([b"12345", b"", b"123", b"1" * 100], pa.binary())
+    two = pa.array([b"12", b"1"], pa.binary())
+    found = vectors.byte_ends(pa.chunked_array([one[1:], one[:0], two, one[:2]]))
+    assert found.dtype == np.int64
+    assert found.tolist() == [0, 3, 103, 105, 106, 111, 111]
+    assert vectors.byte_ends(pa.chunked_array([], pa.binary())).tolist() == []
+    assert vectors.byte_ends(pa.chunked_array([one[4:]])).tolist() == []
