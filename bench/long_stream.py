@@ -19,6 +19,7 @@ from pravega_spark.engine import hygiene
 from pravega_spark.engine.append import append
 from pravega_spark.engine.chunk import stage
 from pravega_spark.engine.log import Log
+from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream import Stream
 
@@ -26,10 +27,20 @@ _LINKS = 50_000  # ext4 allows 65,000 names of one file
 
 
 class UnsyncedStore(LocalStore):
-    """A local store whose answers are not durable: only to build inputs with."""
+    """A local store whose answers are not durable: only to build inputs with.
+
+    With a clock its files are dated by that, as on a machine whose clock it is.
+    """
+
+    def __init__(self, path: str, clock: Runtime | None = None) -> None:
+        super().__init__(path)
+        self._clock = clock
 
     def _publish(self, path: str, data: bytes | pa.Buffer, **how: Any) -> bool:
-        return super()._publish(path, data, **{**how, "durable": False})
+        created = super()._publish(path, data, **{**how, "durable": False})
+        if self._clock is not None:
+            os.utime(path, ns=(0, self._clock.now_ms() * 1_000_000))
+        return created
 
 
 def long_stream(context: Context, commits: int) -> str:

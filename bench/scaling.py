@@ -44,8 +44,8 @@ class Past(Runtime):
 def fleet(context: Context, count: int, folder: str = "fleet") -> tuple[str, list[str]]:
     """Return the root and the names of so many streams that were written for half an hour."""
     root = str(context.folder / folder)
-    store = UnsyncedStore(root)
     clock = Past(30 * 60_000)
+    store = UnsyncedStore(root, clock)
     manager = StreamManager(root, runtime=clock)
     manager._store = store  # builds inputs: nothing here has to be durable
     policy = StreamConfiguration(ScalingPolicy.by_event_rate(TARGET, 2, 2))

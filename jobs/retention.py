@@ -80,8 +80,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--confirm-clock",
         action="store_true",
-        help="the clock is right now, whatever it said before: go on after a warning that it "
-        "jumped, or that commits are dated in the future",
+        help="the clock of a local disk is right now: after a warning that it jumped",
     )
     parser.add_argument(
         "--limit",

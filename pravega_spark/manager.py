@@ -125,10 +125,10 @@ class StreamManager:
     def confirm_clock(self, *, limit: str | float | None = None) -> int:
         """Believe the clock that dates the root's objects from now on; return its time in ms.
 
-        For an operator, after a warning that it jumped and nothing explains that, or that commits
-        are dated in the future: until then nothing is deleted by age that was not old enough
-        before. ``limit`` changes how far the clock may go on unseen, at first 7 days, before such
-        a confirmation is needed: on a local disk across restarts of the machine.
+        For an operator, after a warning that it jumped and nothing explains that: until then what
+        is deleted by age is late by as much. ``limit`` changes how far the clock may go on unseen,
+        across a restart of the machine, before it is not followed: at first 7 days. It is of use
+        on a local disk; a storage with a clock of its own is believed anyway.
         """
         ensure_probed(self._store, now_ms=self._runtime.now_ms())
         return clock.confirm_clock(self._store, self._runtime, limit)
@@ -142,6 +142,7 @@ class StreamManager:
         """
         check_scope(scope)
         ensure_probed(self._store, now_ms=self._runtime.now_ms())
+        clock.begin(self._store, self._runtime)
         return self._scope(scope).create()
 
     def scope_exists(self, scope: str) -> bool:

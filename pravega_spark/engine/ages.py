@@ -2,19 +2,14 @@
 
 A version's age is the time since its commit's object was written, by the clock of the storage that
 dates objects, not by the time that a writer put into the commit. Versions are created in order, so
-the date of one bounds all before it: a date that lies in the future is replaced by a later
-version's.
+the date of one bounds all before it: a date that cannot be right is replaced by a later version's.
 """
 
 from __future__ import annotations
 
-import logging
-
 from pravega_spark.config import CLOCK_FAR_MS
-from pravega_spark.engine.clock import Now, read_now, time_text
+from pravega_spark.engine.clock import Now, read_now
 from pravega_spark.engine.log import Log
-
-logger = logging.getLogger(__name__)
 
 
 class Ages:
@@ -25,7 +20,6 @@ class Ages:
         self._log = log
         self.now = now
         self._known = dict[int, int]()
-        self._warned = False
 
     @classmethod
     def read(cls, log: Log, *, now_ms: int | None = None, keep: bool = True) -> Ages:
@@ -51,7 +45,7 @@ class Ages:
         """Return a time before which the version, and all before it, were committed.
 
         At most ``now_ms``. The date of a later version stands for one whose commit was deleted or
-        is dated in the future; without such a version the answer is ``now_ms``.
+        is not dated rightly; without such a version the answer is ``now_ms``.
         """
         head = self._log.snapshot
         assert head is not None, "the age of a version of no log"
@@ -61,7 +55,7 @@ class Ages:
         found = self.now_ms
         while version <= head.version:
             dated_ms = self._dated_ms(version)
-            if dated_ms is not None and dated_ms <= self.now_ms:
+            if dated_ms is not None:
                 found = dated_ms
                 break
             version, step = version + step, 2 * step
@@ -69,37 +63,29 @@ class Ages:
         return found
 
     def _dated_ms(self, version: int) -> int | None:
-        """Return when a version was committed by what is known of it alone; None if deleted.
+        """Return the date of a version's object; None if it is gone, or a clock was wrong.
 
-        Where the storage has no clock of its own a host that was slow for a while dated its
-        objects too early. The time in the commit, which never falls behind an earlier commit's,
-        corrects that, unless it lies in the future and an operator has confirmed the clock since.
+        A date in the future is wrong. So is one that is far before the time in the commit, which
+        never falls behind an earlier commit's: the clock that dates objects was behind. Only where
+        that time lies in the future itself, a host was ahead, and the date may be believed.
         """
         reader = self._log.reader
-        dated_ms = self._log.store.modified_ms(reader.key(version))
-        if dated_ms is None or self._log.store.has_clock:
-            return dated_ms
-        commit = reader.commit(version, light=True)
-        if commit is None:
-            return None
-        said_ms = commit.timestamp_ms
-        if said_ms > self.now_ms and self.now.confirmed_ms is not None:
-            said_ms = self.now.confirmed_ms
-        if said_ms > self.now_ms + CLOCK_FAR_MS:
-            self._warn(said_ms)
-        return max(dated_ms, said_ms)
 
-    def _warn(self, said_ms: int) -> None:
-        if not self._warned:
-            self._warned = True
-            logger.warning(
-                "%s: a host whose clock was ahead dated commits %s, and now it is %s: they are "
-                "taken for new. If the clock is right now, call StreamManager.confirm_clock() or "
-                "run jobs/retention.py --confirm-clock.",
-                self._log.reader.where,
-                time_text(said_ms),
-                time_text(self.now_ms),
-            )
+        def said(version: int) -> int | None:
+            commit = reader.commit(version, light=True)
+            return None if commit is None else commit.timestamp_ms
+
+        def dated(version: int) -> int | None:
+            return self._log.store.modified_ms(reader.key(version))
+
+        dated_ms, said_ms = self._log.runtime.each(lambda ask: ask(version), [dated, said])
+        if dated_ms is None or said_ms is None or dated_ms > self.now_ms:
+            return None
+        if said_ms <= self.now_ms and said_ms - dated_ms > CLOCK_FAR_MS:
+            return None
+        if self._log.store.has_clock:
+            return dated_ms
+        return max(dated_ms, min(said_ms, dated_ms + CLOCK_FAR_MS))  # a disk dates by ticks
 
     def version_at(self, time_ms: int) -> int:
         """Return the newest version committed at or before a time; the oldest retained if none."""

@@ -1,15 +1,16 @@
 """What time it is: for the time that a commit carries, and for decisions by age.
 
 No single clock is trusted (ADR 14). A commit carries this host's time unless the storage's clock
-says something else. Whatever deletes by age judges late, never early: its time is the earliest of
-this host's clock, the storage's, and the time that the root's clock record explains.
+says something else. Whatever deletes by age judges late, never early: its time is the earlier of
+this host's clock and the storage's. Where both are one, on a local disk, the root's clock record
+says how much of it is explained by the boot clock.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 
 from pravega_spark.config import (
@@ -70,50 +71,53 @@ class HostClock:
 
 @dataclass(frozen=True, slots=True)
 class ClockRecord:
-    """The time that was believed last (ms since 1970), and the boot clock (ms) at that moment.
+    """The time that is believed, and what the clocks said when it was recorded; all in ms.
 
-    ``boot`` names the start of the machine. ``confirmed_ms`` is when an operator confirmed the
-    clock last. ``limit_ms`` is how far a clock may jump where nothing explains it.
+    ``boot`` names the start of the machine, ``elapsed_ms`` is its boot clock. ``limit_ms`` is how
+    far the clock may go on where no boot clock explains it.
     """
 
-    time_ms: int
+    believed_ms: int
+    clock_ms: int
     boot: str
     elapsed_ms: int
     limit_ms: int
-    confirmed_ms: int | None = None
 
     def encode(self) -> bytes:
         """Return the object's bytes."""
         record = {
-            "time": self.time_ms,
+            "believed": self.believed_ms,
+            "clock": self.clock_ms,
             "boot": self.boot,
             "elapsed": self.elapsed_ms,
             "limit": self.limit_ms,
-            "confirmed": self.confirmed_ms,
         }
         return to_json(record).encode()
 
-    def explained_ms(self, storage_ms: int, boot: str, elapsed_ms: int, *, own_clock: bool) -> int:
-        """Return the storage's time, or an earlier one if it is further than can be explained.
+    def later(self, clock_ms: int, boot: str, elapsed_ms: int) -> ClockRecord:
+        """Return the record as of a later moment; the believed time is never ahead of the clock.
 
-        Within one start of the machine the boot clock explains what passed; a storage with a
-        clock of its own need not agree with it, nor need another machine.
+        Within one start of the machine the time goes on with the boot clock, but for small steps
+        of the clock; otherwise with the clock, by the limit at most.
         """
-        same = bool(boot) and boot == self.boot
-        passed_ms = max(0, elapsed_ms - self.elapsed_ms) if same else 0
-        expected_ms = self.time_ms + passed_ms
-        step_ms = CLOCK_STEP_MS + passed_ms // 1_000
-        allowed_ms = step_ms if same and not own_clock else self.limit_ms
-        return storage_ms if storage_ms - expected_ms <= allowed_ms else expected_ms
+        gone_ms = clock_ms - self.clock_ms
+        if boot and boot == self.boot:
+            passed_ms = max(0, elapsed_ms - self.elapsed_ms)
+            allowed_ms = CLOCK_STEP_MS + passed_ms // 1_000
+            gone_ms = gone_ms if 0 <= gone_ms <= passed_ms + allowed_ms else passed_ms
+        else:
+            gone_ms = min(max(0, gone_ms), self.limit_ms)
+        believed_ms = min(self.believed_ms + gone_ms, clock_ms)
+        return ClockRecord(believed_ms, clock_ms, boot, elapsed_ms, self.limit_ms)
 
 
 def decode_record(data: bytes) -> ClockRecord | None:
     """Read what ``ClockRecord.encode`` wrote; None for a torn one, which explains nothing."""
     try:
         record = json.loads(data)
-        names = ("time", "boot", "elapsed", "limit", "confirmed")
+        names = ("believed", "clock", "boot", "elapsed", "limit")
         return ClockRecord(*(record[name] for name in names))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
@@ -124,60 +128,60 @@ class Now:
     earliest_ms: int
     """It is at least so late: what is older than a limit by this time is older."""
     latest_ms: int
-    """The storage's clock says so: what is dated by this time is not dated early."""
-    confirmed_ms: int | None = None
-    """When an operator confirmed the clock last."""
+    """The clock that dates objects says so: what is dated by this time is not dated early."""
 
 
 def read_now(store: Store, runtime: Runtime, *, keep: bool = True) -> Now:
     """Return what time it is for decisions by age; ``keep`` renews the root's clock record.
 
-    A clock that jumped further than anything explains is not followed: a warning says so, and what
-    is decided by age is late by so much until ``confirm_clock``.
+    Where objects are dated by this host's own clock, a jump that nothing explains is not followed:
+    a warning says so, and what is decided by age is late by so much until ``confirm_clock``.
     """
     storage_ms, wall_ms = store.time_ms(), runtime.now_ms()
-    record = _record(store)
-    boot, elapsed_ms = runtime.boot_id(), int(runtime.monotonic() * 1_000)
-    explained_ms = storage_ms
-    if record is not None:
-        own_clock = store.has_clock
-        explained_ms = record.explained_ms(storage_ms, boot, elapsed_ms, own_clock=own_clock)
-    if explained_ms < storage_ms:
+    if store.has_clock:
+        if wall_ms + CLOCK_FAR_MS < storage_ms:
+            logger.warning(
+                "the clock of this host is %s behind that of %s: what is deleted by age is deleted "
+                "late by so much. Set the host's clock.",
+                _length(storage_ms - wall_ms),
+                store.url,
+            )
+        return Now(min(storage_ms, wall_ms), storage_ms)
+    known = _record(store)
+    record = _first(storage_ms, runtime) if known is None else _later(known, storage_ms, runtime)
+    if record.believed_ms + CLOCK_FAR_MS < storage_ms:
         logger.warning(
             "the clock of %s jumped ahead by %s, to %s, and nothing explains it: nothing is "
             "deleted by age that was not old enough before. If the clock is right now, call "
             "StreamManager.confirm_clock() or run jobs/retention.py --confirm-clock.",
             store.url,
-            _length(storage_ms - explained_ms),
+            _length(storage_ms - record.believed_ms),
             time_text(storage_ms),
         )
-    if wall_ms + CLOCK_FAR_MS < explained_ms:
-        logger.warning(
-            "the clock of this host is %s behind that of %s: what is deleted by age is deleted "
-            "late by so much. Set the host's clock.",
-            _length(explained_ms - wall_ms),
-            store.url,
-        )
-    if keep and (record is None or _is_old(record, explained_ms, boot)):
-        limit_ms = _DEFAULT_LIMIT_MS if record is None else record.limit_ms
-        confirmed_ms = None if record is None else record.confirmed_ms
-        _keep(store, ClockRecord(explained_ms, boot, elapsed_ms, limit_ms, confirmed_ms))
-    confirmed_ms = None if record is None else record.confirmed_ms
-    return Now(min(explained_ms, wall_ms), storage_ms, confirmed_ms)
+    if keep and (known is None or _is_old(known, record)):
+        store.put(CLOCK_KEY, record.encode())
+    return Now(min(record.believed_ms, wall_ms), storage_ms)
+
+
+def begin(store: Store, runtime: Runtime) -> None:
+    """Begin the clock record of a root whose objects are dated by this host, if it has none."""
+    if not store.has_clock and not store.exists(CLOCK_KEY):
+        store.put(CLOCK_KEY, _first(store.time_ms(), runtime).encode())
 
 
 def confirm_clock(store: Store, runtime: Runtime, limit: str | float | None = None) -> int:
-    """Believe the storage's clock from now on, whatever it said before; return its time in ms.
+    """Believe the clock that dates objects, whatever it said before; return its time in ms.
 
-    ``limit`` changes how far the clock may jump unexplained.
+    ``limit`` changes how far the clock may go on unexplained. A storage with a clock of its own is
+    believed anyway, and has no record.
     """
-    record = _record(store)
-    limit_ms = _DEFAULT_LIMIT_MS if record is None else record.limit_ms
+    now_ms = store.time_ms()
+    known = _record(store)
+    limit_ms = _DEFAULT_LIMIT_MS if known is None else known.limit_ms
     if limit is not None:
         limit_ms = parse_duration_ms("the limit of a clock's jump", limit)
-    now_ms = store.time_ms()
-    elapsed_ms = int(runtime.monotonic() * 1_000)
-    _keep(store, ClockRecord(now_ms, runtime.boot_id(), elapsed_ms, limit_ms, now_ms))
+    if not store.has_clock:
+        store.put(CLOCK_KEY, replace(_first(now_ms, runtime), limit_ms=limit_ms).encode())
     logger.info("the clock of %s is confirmed: it is %s", store.url, time_text(now_ms))
     return now_ms
 
@@ -185,8 +189,17 @@ def confirm_clock(store: Store, runtime: Runtime, limit: str | float | None = No
 _DEFAULT_LIMIT_MS = parse_duration_ms("the limit of a clock's jump", MAX_CLOCK_JUMP)
 
 
-def _is_old(record: ClockRecord, now_ms: int, boot: str) -> bool:
-    return record.boot != boot or abs(now_ms - record.time_ms) >= CLOCK_RECORD_MS
+def _first(clock_ms: int, runtime: Runtime) -> ClockRecord:
+    elapsed_ms = int(runtime.monotonic() * 1_000)
+    return ClockRecord(clock_ms, clock_ms, runtime.boot_id(), elapsed_ms, _DEFAULT_LIMIT_MS)
+
+
+def _later(known: ClockRecord, clock_ms: int, runtime: Runtime) -> ClockRecord:
+    return known.later(clock_ms, runtime.boot_id(), int(runtime.monotonic() * 1_000))
+
+
+def _is_old(known: ClockRecord, newest: ClockRecord) -> bool:
+    return known.boot != newest.boot or abs(newest.clock_ms - known.clock_ms) >= CLOCK_RECORD_MS
 
 
 def _record(store: Store) -> ClockRecord | None:
@@ -194,10 +207,6 @@ def _record(store: Store) -> ClockRecord | None:
         return decode_record(store.get(CLOCK_KEY))
     except FileNotFoundError:
         return None
-
-
-def _keep(store: Store, record: ClockRecord) -> None:
-    store.put(CLOCK_KEY, record.encode())
 
 
 def _length(length_ms: int) -> str:

@@ -383,20 +383,27 @@ class _Plan:
         }
 
     def _sample(self, view: StreamView, head: StreamCut) -> dict[str, str | None]:
-        """Return the sample of the view's tail, if one is due, and without those too many."""
-        samples = view.samples
+        """Return a sample of the tail, if one is due, and without those too many.
+
+        It is the tail that the decision looked at, before it asked for the time: what is newer may
+        have come after a stall, and would be dated too early.
+        """
+        samples, seen = view.samples, self._view
         newest = samples[-1] if samples else None
         if newest is not None:
             is_due = not 0 <= self._now_ms - newest.time_ms < self._options.sample_every_ms
-            if not is_due or newest.tail.positions == view.tail.positions:
+            if not is_due or newest.version > seen.version:
                 return {}
-        if cuts.equal_or_after(view, cuts.canonical(view, head), view.tail):
+            if newest.tail.positions == seen.tail.positions:
+                return {}
+        if cuts.equal_or_after(seen, cuts.canonical(seen, head), seen.tail):
             return {}
-        sizes = {s: view.segment(s).size_bytes for s in view.active.segment_ids}
-        tail = view.sized(view.tail, lambda segment_id, _: sizes[segment_id])
-        # A stall since the time was asked for must not date the tail of a newer view too early.
-        time_ms = max(self._times.latest_ms, view.timestamp_ms)
-        record = SampleRecord(view.version + 1, time_ms, view.total_bytes, tail)
+        sizes = {s: seen.segment(s).size_bytes for s in seen.active.segment_ids}
+        tail = seen.sized(seen.tail, lambda segment_id, _: sizes[segment_id])
+        time_ms = self._times.latest_ms
+        if not self._stream.store.has_clock:
+            time_ms = max(time_ms, seen.timestamp_ms)
+        record = SampleRecord(seen.version + 1, time_ms, seen.total_bytes, tail)
         domains: dict[str, str | None] = {}
         if len(samples) >= MAX_SAMPLES:
             thinned = samples[1 : len(samples) // 2 : 2]
