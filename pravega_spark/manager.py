@@ -443,9 +443,14 @@ class StreamManager:
     def segments_between(
         self, stream: str, start: StreamCut | str, end: StreamCut | str
     ) -> list[Segment]:
-        """Return the segments that have a part between two cuts, predecessors first."""
+        """Return the segments that have a part between two cuts, predecessors first.
+
+        Raises InvalidStreamCut, and TruncatedData if ``start`` lies below the head.
+        """
         view = self._view(stream)
-        return cuts.segments_between(view, cuts.resolve(view, start), cuts.resolve(view, end))
+        first, last = cuts.resolve(view, start), cuts.resolve(view, end)
+        cuts.from_head(view.lineage, first)
+        return cuts.segments_between(view, first, last)
 
     def distance(
         self, stream: str, start: StreamCut | str, end: StreamCut | str
@@ -503,8 +508,8 @@ class StreamManager:
         Its lease is not extended by itself: call ``ping``, or take it up by a writer's
         ``get_transaction``. Raises NoSuchTransaction.
         """
-        self._view(stream)
-        return Transaction(self._stream(stream), transaction_id, serializer=serializer)
+        life = self._view(stream).life
+        return Transaction(self._stream(stream), transaction_id, serializer=serializer, life=life)
 
     def list_transactions(self, stream: str) -> list[TransactionInfo]:
         """Return the transactions without an outcome, the oldest first, with their status."""

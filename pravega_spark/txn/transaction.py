@@ -47,15 +47,17 @@ class Transaction:
         *,
         serializer: Serializer | None = None,
         on_end: Callable[[Transaction], object] = lambda transaction: None,
+        life: int | None = None,
     ) -> None:
         """Take up a transaction by its id; raise NoSuchTransaction if the stream knows none.
 
         ``on_end`` is called once, when the handle learns that the transaction was decided.
+        ``life`` is the one of the stream that it must be of, by default the present one.
         """
         check_transaction(transaction_id)
-        view = stream.view(refresh=stream.log.snapshot is None)
+        view = stream.view(refresh=stream.log.snapshot is None, life=life)
         if transaction_id not in view.transactions:
-            view = stream.view()
+            view = stream.view(life=life)
         found = controller.find(view, transaction_id)
         self._stream = stream
         self._id = transaction_id

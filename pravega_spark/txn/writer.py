@@ -97,10 +97,14 @@ class TransactionalWriter:
 
     @property
     def last_note(self) -> str | None:
-        """The note of the last commit of this writer id, as of now (one storage call)."""
+        """The note of the last commit of this writer id, as of now (one storage call).
+
+        Raises StaleIdentity and NoSuchStream if the stream's life has ended.
+        """
         if self._record is None:
             return None
-        known = moved.writer(self._stream, self._stream.view(), self._record.writer_id)
+        view = self._stream.view(life=self._life)
+        known = moved.writer(self._stream, view, self._record.writer_id)
         return None if known is None else known.note
 
     def begin_transaction(
@@ -128,14 +132,19 @@ class TransactionalWriter:
     def get_transaction(self, transaction_id: str) -> Transaction:
         """Take up a transaction by its id, begun here or in another process.
 
-        An open one is kept alive by this writer from then on. Raises NoSuchTransaction.
+        An open one is kept alive by this writer from then on. Raises NoSuchTransaction, and
+        StaleIdentity if the stream was deleted and created again since the writer was made.
         """
         self._check_usable()
         return self._take(transaction_id)
 
     def _take(self, transaction_id: str) -> Transaction:
         transaction = Transaction(
-            self._stream, transaction_id, serializer=self._serializer, on_end=self._forget
+            self._stream,
+            transaction_id,
+            serializer=self._serializer,
+            on_end=self._forget,
+            life=self._life,
         )
         if not transaction.is_open:
             return transaction
@@ -186,7 +195,7 @@ class TransactionalWriter:
         try:
             with self._changed:
                 ours = set(self._open_ones)
-            if self._stream.view().transactions.keys() - ours:
+            if self._stream.view(life=self._life).transactions.keys() - ours:
                 tending.tend(self._stream, life=self._life)
         except PravegaSparkError as error:
             logger.warning("transactions of %s were not tended: %s", self._stream.name, error)

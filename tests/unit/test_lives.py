@@ -4,7 +4,8 @@ Each verb of StreamManager that writes looks at what is there when the call begi
 stopped before and after each of its later writes, and before each listing and each opening of a log
 in turn, while another process deletes the group, the stream and the scope and creates them again;
 then it goes on. Every object of the next life stays as it is, byte for byte, and no log has a
-further commit. The other verbs write nothing at all.
+further commit. The other verbs write nothing at all. What the verbs return, and what belongs to
+a life, is used after that life has ended: it is refused, and the next life stays as it is.
 """
 
 from __future__ import annotations
@@ -19,10 +20,20 @@ from typing import Any
 import pytest
 
 from pravega_spark.config import RetentionPolicy, ScalingPolicy, StreamConfiguration
-from pravega_spark.errors import NotFound, PravegaSparkError
+from pravega_spark.errors import (
+    NotFound,
+    PravegaSparkError,
+    ReinitializationRequired,
+    StaleIdentity,
+)
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import EventPointer, StreamCut
 from pravega_spark.readers.configuration import ReaderGroupConfiguration
+from pravega_spark.readers.reader import EventStreamReader
+from pravega_spark.retention.auto import StreamRetention
+from pravega_spark.txn.transaction import Transaction
+from pravega_spark.txn.writer import TransactionalWriter
+from pravega_spark.writer import EventStreamWriter
 from tests.support import NOW_MS, FakeRuntime, Spy, at_crash_point, memory
 
 S, G, H = "s/t", "s/g", "s/h"
@@ -395,3 +406,123 @@ def test_a_group_releases_a_former_stream_only_in_the_life_that_it_held(first: W
     assert world.manager.tend_reader_groups() == {}
     assert world.head(STREAM) == head
     assert world.other.list_subscribers("s/u")[0].group == G
+
+
+@dataclass(frozen=True)
+class Handle:
+    """What belongs to the life in which it was made: its calls, and what needs no storage."""
+
+    kind: type
+    make: Callable[[World], Any]
+    calls: dict[str, Callable[[Any, World], Any]]
+    local: frozenset[str] = frozenset()
+    error: type[PravegaSparkError] = StaleIdentity
+
+
+def id_there(world: World) -> str:
+    """The id of a transaction of the life that is there now."""
+    return world.other.list_transactions(S)[0].transaction_id
+
+
+def iterate(reader: Any, world: World) -> None:
+    next(iter(reader))
+
+
+HANDLES = [
+    Handle(
+        TransactionalWriter,
+        lambda w: w.manager.create_transactional_writer(S, "mine"),
+        {
+            "last_note": lambda writer, w: writer.last_note,
+            "begin_transaction": lambda writer, w: writer.begin_transaction(),
+            "get_transaction": lambda writer, w: writer.get_transaction(id_there(w)),
+        },
+        frozenset({"writer_id", "close"}),
+    ),
+    Handle(
+        Transaction,
+        lambda w: w.manager.transaction(S, w.transaction),
+        {
+            "status": lambda transaction, w: transaction.status,
+            "write_event": lambda transaction, w: written(transaction),
+            "write_events": lambda transaction, w: [
+                transaction.write_events([b"late"]),
+                transaction.flush(),
+            ],
+            "flush": lambda transaction, w: [transaction.write_event(b"x"), transaction.flush()],
+            "add": lambda transaction, w: transaction.add([]),
+            "ping": lambda transaction, w: transaction.ping(),
+            "prepare": lambda transaction, w: transaction.prepare(),
+            "commit": lambda transaction, w: transaction.commit(),
+            "abort": lambda transaction, w: transaction.abort(),
+        },
+        frozenset({"id", "epoch", "is_open", "lease_ms", "keep_alive"}),
+    ),
+    Handle(
+        EventStreamWriter,
+        lambda w: w.manager.create_writer(S, "mine"),
+        {
+            "write_event": lambda writer, w: writer.write_event(b"late").result(),
+            "write_events": lambda writer, w: writer.write_events([b"late"]).result(),
+            "flush": lambda writer, w: [writer.write_event(b"late"), writer.flush("note")],
+        },
+        frozenset({"writer_id", "last_event_number", "last_note", "last_note_event_number"})
+        | {"close"},
+    ),
+    Handle(
+        StreamRetention,
+        lambda w: w.manager.retention(S),
+        {
+            "explain": lambda retention, w: retention.explain(),
+            "run": lambda retention, w: retention.run(expire="1h", grace="1h", retain="1h"),
+        },
+    ),
+    Handle(
+        EventStreamReader,
+        lambda w: w.manager.reader_group(G).create_reader("late"),
+        {
+            "read_next_event": lambda reader, w: reader.read_next_event(0),
+            "read_events": lambda reader, w: reader.read_events(timeout=0),
+            "__iter__": iterate,
+        },
+        frozenset({"position", "close", "close_at"}),
+        ReinitializationRequired,
+    ),
+]
+
+
+@pytest.mark.parametrize("handle", HANDLES, ids=lambda handle: handle.kind.__name__)
+def test_every_member_of_a_handle_is_walked_over(handle: Handle) -> None:
+    members = {name for name in vars(handle.kind) if not name.startswith("_")}
+    assert members == (handle.calls.keys() | handle.local) - {"__iter__"}
+
+
+@pytest.mark.parametrize(
+    ("handle", "name"),
+    [(handle, name) for handle in HANDLES for name in (*handle.calls, *sorted(handle.local))],
+    ids=lambda given: given if isinstance(given, str) else given.kind.__name__,
+)
+@pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])
+def test_a_handle_of_an_ended_life_does_nothing_in_the_next(
+    first: World, handle: Handle, name: str, is_known: bool
+) -> None:
+    world = first.copy()
+    made = handle.make(world)
+    earlier = world.objects()
+    world.next_life()
+    if is_known:  # to this process, from another call
+        world.manager.stream_info(S)
+    begun = world.objects()
+    call = handle.calls.get(name)
+    if call is not None:
+        with pytest.raises(handle.error):
+            call(made, world)
+    elif name == "close_at":
+        made.close_at(made.position)
+    else:
+        member = getattr(made, name)
+        _ = member() if callable(member) else member
+    now = world.objects()
+    theirs = {key: data for key, data in begun.items() if earlier.get(key) != data}
+    assert {key for key, data in theirs.items() if now.get(key) != data} == set()
+    assert not any("/_delta_log/0" in key for key in now.keys() - begun.keys())

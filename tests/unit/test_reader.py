@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pravega_spark.config import StreamConfiguration
+from pravega_spark.config import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine import lifecycle
 from pravega_spark.engine import stream as streams
 from pravega_spark.engine.actions import Body, Remove
@@ -417,6 +417,21 @@ def test_layout_of_a_scaled_stream_is_told_by_epoch_time_and_cut() -> None:
     middle = StreamCut("s/t", 1, {LEFT: 3, RIGHT: 0})
     assert ids(manager.segments_between("s/t", "earliest", middle)) == ["0#0", "1#1", "2#1"]
     assert manager.segment("s/t", 0).next_offset == 20
+
+
+def test_segments_between_cuts_are_refused_below_the_head() -> None:
+    manager = StreamManager("memory://between-head")
+    manager.create_scope("s")
+    manager.create_stream("s/t", StreamConfiguration(ScalingPolicy.fixed(2)))
+    with manager.create_writer("s/t") as writer:
+        writer.write_events([b"a", b"b"], "k")
+    before = StreamCut("s/t", 1, {0: 0, 1: 0})
+    assert len(manager.segments_between("s/t", before, "latest")) == 2
+    manager.truncate_stream("s/t", "latest")
+    for call in (manager.segments_between, manager.segment_ranges, manager.distance):
+        with pytest.raises(TruncatedData, match="go on at the head"):
+            call("s/t", before, "latest")
+    assert len(manager.segments_between("s/t", "earliest", "latest")) == 2
 
 
 # ------------------------------------------------------------------------------ fetch, and loss
