@@ -546,8 +546,8 @@ class StreamManager:
 
         ``streams`` are names, or a mapping from each to its start cut or (start, end); they may
         be of any scopes. ``retention`` "automatic" or "manual" makes the streams keep what the
-        group has not read, if their policy asks for it. Raises ConfigMismatch if it exists with
-        another configuration, NoSuchScope, NoSuchStream, InvalidName, InvalidStreamCut.
+        group has not read, up to the maximum of their policy. Raises ConfigMismatch if it exists
+        with another configuration, NoSuchScope, NoSuchStream, InvalidName, InvalidStreamCut.
         """
         found = self._group(group)
         found.create(

@@ -27,7 +27,7 @@ MAX_STREAMS = 1_000
 
 
 class GroupRetention(enum.Enum):
-    """Whether the streams keep what the group has not read (they need a policy that asks)."""
+    """Whether the streams keep what the group has not read, up to the maximum of their policy."""
 
     NONE = "none"
     """The group observes: it holds no data."""
