@@ -19,13 +19,13 @@ from pravega_spark.engine.checkpoint import checkpoint_key, digest_key
 from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.log import Log
 from pravega_spark.engine.logreader import LogReader
-from pravega_spark.engine.pins import pin, pins, release
+from pravega_spark.engine.pins import Pin, pin, pins, release
 from pravega_spark.engine.records import STREAM_DOMAIN, StreamState, decode_stream
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.statefile import state_key, state_version
 from pravega_spark.engine.store import Store
-from pravega_spark.errors import CorruptLog, DataLoss
+from pravega_spark.errors import CorruptLog, DataLoss, IllegalState
 
 REASON = "it was open when the stream was backed up, and its events are not in the copy"
 
@@ -49,27 +49,50 @@ def copy_table(
 ) -> CopiedTable:
     """Copy a table to the same path of another store, as of its newest version.
 
-    The version is pinned meanwhile, for ``keep_ms`` at most. ``check`` is called before the copy
-    becomes a table; what it raises ends the copy. Safe to kill and to repeat.
+    The version is pinned meanwhile, for ``keep_ms`` at most. A deletion of the stream deletes what
+    was pinned, too: then the copy begins again, of what the stream is now. ``check`` is called
+    before the copy becomes a table; what it raises ends the copy. Safe to kill and to repeat.
+    Raises CorruptLog and DataLoss for damage, IllegalState if the pin expired too early.
     """
-    snapshot = log.refresh(settle=True)
-    assert snapshot is not None, f"{log.reader.where} has no log to copy"
     copy = LogReader(target, log.path)
-    target.delete([copy.hint_key, copy.key(0)])  # of an earlier attempt
-    if _is_deleted(snapshot):  # without files, and final
-        return _copy(log, copy, snapshot.version, check)
-    held = pin(log, pin_id, keep_ms=keep_ms)
-    crash_point("backup.pinned")
-    try:
-        return _copy(log, copy, held.version, check)
-    except (CorruptLog, DataLoss, FileNotFoundError):
+    while True:
         snapshot = log.refresh(settle=True)
-        assert snapshot is not None
-        if held.domain in snapshot.domains or not _is_deleted(snapshot):
-            raise
-        return _copy(log, copy, snapshot.version, check)
-    finally:
-        release(log, held.pin_id)
+        assert snapshot is not None, f"{log.reader.where} has no log to copy"
+        target.delete([copy.hint_key, copy.key(0)])  # of an earlier attempt
+        if _is_deleted(snapshot):  # without files, and so without a pin
+            held, version = None, snapshot.version
+        else:
+            held = pin(log, pin_id, keep_ms=keep_ms)
+            version = held.version
+            crash_point("backup.pinned")
+        try:
+            return _copy(log, copy, version, check)
+        except (CorruptLog, DataLoss, FileNotFoundError) as error:
+            check()
+            if not _has_ended(log, snapshot, version):
+                raise _reason(log, held, error) from error
+        finally:
+            if held is not None:
+                release(log, held)
+
+
+def _has_ended(log: Log, before: Snapshot, version: int) -> bool:
+    """Tell whether the life of a stream has ended since it was looked at, or its log was cut."""
+    now = log.refresh(settle=True)
+    assert now is not None
+    return now.version > version and (_is_deleted(now) or _life(now) != _life(before))
+
+
+def _reason(log: Log, held: Pin | None, error: Exception) -> Exception:
+    """Return what made a copy fail: the pin's end, or the error itself."""
+    assert log.snapshot is not None
+    if held is None or held in pins(log.snapshot):
+        return error
+    return IllegalState(
+        f"{log.reader.where}: the pin of version {held.version} expired after "
+        f"{held.keep_ms / 1000:g} s, and what it kept was deleted while it was copied: repeat the "
+        "backup, and let it keep pins longer than the copying of one table takes."
+    )
 
 
 def _copy(log: Log, copy: LogReader, version: int, check: Callable[[], None]) -> CopiedTable:
@@ -93,6 +116,12 @@ def _copy(log: Log, copy: LogReader, version: int, check: Callable[[], None]) ->
 def _is_deleted(snapshot: Snapshot) -> bool:
     text = snapshot.domains.get(STREAM_DOMAIN)
     return text is not None and decode_stream(text).state is StreamState.DELETED
+
+
+def _life(snapshot: Snapshot) -> int:
+    """Return the life of a stream, 0 of what is none."""
+    text = snapshot.domains.get(STREAM_DOMAIN)
+    return 0 if text is None else decode_stream(text).life
 
 
 def _copy_files(log: Log, copy: LogReader, adds: Iterable[Add]) -> tuple[int, int]:

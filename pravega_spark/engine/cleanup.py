@@ -27,7 +27,7 @@ from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.hygiene import maintain
 from pravega_spark.engine.log import Log, Proposal
 from pravega_spark.engine.logreader import LogReader
-from pravega_spark.engine.pins import oldest_pinned
+from pravega_spark.engine.pins import is_pinned
 from pravega_spark.engine.removals import removed_since_mark
 from pravega_spark.engine.snapshot import LOG_DOMAIN, Snapshot
 from pravega_spark.engine.statefile import state_key, state_version
@@ -60,14 +60,16 @@ def raise_horizon(
 ) -> Snapshot:
     """Commit a new horizon, and with it a clean-up mark; neither ever moves back.
 
-    The mark does not pass a pinned version. ``leaving`` names the domains that the state can do
+    The mark stays while a version is pinned. ``leaving`` names the domains that the state can do
     without from then on; ``sign`` is set if there are any.
     """
 
     def decide(snapshot: Snapshot | None) -> Proposal[None]:
         assert snapshot is not None
         wanted = max(snapshot.horizon, min(horizon, snapshot.version))
-        mark = max(snapshot.cleanup, min(cleanup, wanted, oldest_pinned(snapshot)))
+        mark = snapshot.cleanup
+        if not is_pinned(snapshot):
+            mark = max(mark, min(cleanup, wanted))
         gone: dict[str, str | None] = dict.fromkeys(leaving(snapshot))
         if (wanted, mark) == (snapshot.horizon, snapshot.cleanup) and not gone:
             return None, None

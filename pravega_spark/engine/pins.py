@@ -1,9 +1,11 @@
 """Pins: versions of a table that a copy is being made of, which sweeps keep whole meanwhile.
 
 A pin is a domain of the table's own log, set and released by commits. While it is there the
-clean-up mark does not pass its version: so every file that is live at that version stays, and
-every commit that is needed to rebuild it. Whoever pinned may die, so a pin expires: when its
-commit is old enough, by the clock that dates objects, which is late rather than early.
+clean-up mark does not move: so all that the pinned version retains stays, which is every file that
+is live there and every commit since the mark that it names. A mark that moved up to the version
+would leave a copy whose own mark names commits that are gone. Whoever pinned may die, so a pin
+expires: when its commit is old enough, by the clock that dates objects, which is late rather than
+early.
 """
 
 from __future__ import annotations
@@ -44,9 +46,9 @@ def pins(snapshot: Snapshot) -> Iterator[Pin]:
         yield Pin(name.removeprefix(PIN_PREFIX), *json.loads(snapshot.domains[name]))
 
 
-def oldest_pinned(snapshot: Snapshot) -> int:
-    """Return the oldest version that is pinned, that of the snapshot if none is."""
-    return min((pin.version for pin in pins(snapshot)), default=snapshot.version)
+def is_pinned(snapshot: Snapshot) -> bool:
+    """Tell whether a version of the table is pinned."""
+    return next(snapshot.names(PIN_PREFIX), None) is not None
 
 
 def pin(log: Log, pin_id: str, *, keep_ms: int) -> Pin:
@@ -61,12 +63,12 @@ def pin(log: Log, pin_id: str, *, keep_ms: int) -> Pin:
     return log.commit(decide).value
 
 
-def release(log: Log, *pin_ids: str) -> None:
-    """Remove pins, by one commit; those that are gone already are no error."""
+def release(log: Log, *held: Pin) -> None:
+    """Remove pins, by one commit; those that are gone, or replaced, already are no error."""
 
     def decide(snapshot: Snapshot | None) -> Proposal[None]:
         assert snapshot is not None
-        gone = [pin for pin in pins(snapshot) if pin.pin_id in pin_ids]
+        gone = [pin for pin in pins(snapshot) if pin in held]
         body = Body("UNPIN", {"versions": sorted(pin.version for pin in gone)})
         body.domains = {pin.domain: None for pin in gone}
         return body if gone else None, None
@@ -79,7 +81,7 @@ def release_expired(log: Log, ages: Ages) -> None:
     snapshot = log.refresh()
     assert snapshot is not None
     over = [
-        pin.pin_id
+        pin
         for pin in pins(snapshot)
         if ages.now_ms - ages.written_ms(pin.version + 1) >= pin.keep_ms
     ]

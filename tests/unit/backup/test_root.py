@@ -6,14 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
+from pravega_spark.backup.copying import copy_table
 from pravega_spark.config import CLEANUP_WAIT_SECONDS
 from pravega_spark.engine import crashpoints, hygiene
 from pravega_spark.engine.ages import Ages
-from pravega_spark.engine.pins import oldest_pinned, pin, pins, release_expired
+from pravega_spark.engine.pins import pin, pins, release, release_expired
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.store.root import MARKER_KEY
-from pravega_spark.engine.sweeping import sweep
+from pravega_spark.engine.sweeping import sweep, sweep_deleted
 from pravega_spark.errors import (
     CorruptLog,
     DataLoss,
@@ -26,7 +27,7 @@ from pravega_spark.errors import (
     TxnFailed,
 )
 from pravega_spark.model import StreamCut
-from tests.support import all_events, at_crash_point, clean, scale
+from tests.support import all_events, at_crash_point, clean, scale, versions, write
 from tests.unit.backup.world import World, manager_of, stream_of
 
 HOUR_MS = 3_600_000
@@ -42,10 +43,20 @@ def numbers(count: int) -> list[bytes]:
 
 def sweep_all(world: World) -> None:
     """Sweep with no patience at all, as often as it takes for everything to be deleted."""
+    sweep_all_of(world.store, world)
+
+
+def sweep_all_of(store: Store, world: World) -> None:
     for _ in range(3):
-        sweep(
-            stream_of(world.store, runtime=world.runtime), grace_ms=0, retain_ms=0, completed_ms=0
-        )
+        sweep(stream_of(store, runtime=world.runtime), grace_ms=0, retain_ms=0, completed_ms=0)
+        world.runtime.sleep(CLEANUP_WAIT_SECONDS + 1)
+
+
+def sweep_the_deleted(world: World) -> None:
+    """Sweep a deleted stream down to the newest version of its log."""
+    for _ in range(2):
+        stream = stream_of(world.store, runtime=world.runtime)
+        sweep_deleted(stream, grace_ms=0, retain_ms=0, now=Ages.read(stream.log).now)
         world.runtime.sleep(CLEANUP_WAIT_SECONDS + 1)
 
 
@@ -102,10 +113,36 @@ def test_sweeps_delete_nothing_that_a_backup_is_copying() -> None:
     assert len(world.store.list("s/t/events/data")) == 3
 
 
+@pytest.mark.parametrize("place", ["backup.pinned", "backup.file", "backup.files"])
+def test_a_sweep_keeps_the_commits_that_a_backup_is_copying(place: str) -> None:
+    world, copy = World(commits=20), MemoryStore()
+    log = world.stream.log
+    clean(log, world.runtime, 5)
+    world.grow(10)
+
+    def clean_up() -> None:
+        """Let two checkpoints lie below the pinned version, and one above it."""
+        world.grow(1)
+        hygiene.maintain(log.reader, world.stream.view().version, checkpoint=True)
+        sweep_all(world)
+
+    with at_crash_point(place, clean_up) as reached:
+        world.manager.backup(copy.url, "s/t")
+    assert reached.hits
+    assert events(copy) == numbers(60)
+    copied = versions(stream_of(copy).log)
+    assert copied == [0, *range(5, copied[-1] + 1)]
+    assert versions(log)[:2] == [0, 5]
+    sweep_all(world)
+    assert versions(log)[1] > 5
+    sweep_all_of(copy, world)
+    assert events(copy) == numbers(60)
+
+
 def test_without_the_pin_the_same_sweeps_make_the_backup_fail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pravega_spark.engine.cleanup.oldest_pinned", lambda snapshot: 10**9)
+    monkeypatch.setattr("pravega_spark.engine.cleanup.is_pinned", lambda snapshot: False)
     world = World(commits=10)
 
     def hurry() -> None:
@@ -119,12 +156,12 @@ def test_without_the_pin_the_same_sweeps_make_the_backup_fail(
 def test_a_pin_of_a_backup_that_died_expires_late_and_not_early() -> None:
     world = World()
     log = world.stream.log
-    held = pin(log, "dead", keep_ms=24 * HOUR_MS)
+    pin(log, "dead", keep_ms=24 * HOUR_MS)
     world.manager.truncate_stream("s/t", "latest")
     sweep_all(world)
     snapshot = log.refresh()
     assert snapshot is not None
-    assert (oldest_pinned(snapshot), snapshot.cleanup) == (held.version, held.version)
+    assert snapshot.cleanup == 0
     assert len(world.store.list("s/t/events/data")) == 5
     world.runtime.sleep(12 * 3_600)
     clock, now_ms = world.store._clock_ms, world.runtime.now_ms()  # type: ignore[attr-defined]
@@ -208,6 +245,93 @@ def test_a_stream_that_is_deleted_during_its_backup_is_deleted_in_the_copy() -> 
     assert not opened.stream_exists("s/t")
     assert opened.list_streams("s") == []
     assert opened.create_stream("s/t")
+
+
+PLACES_OF_END = ["backup.pinned", "backup.file", "backup.files", "backup.log"]
+
+
+@pytest.mark.parametrize("is_swept", [False, True])
+@pytest.mark.parametrize("place", PLACES_OF_END)
+def test_a_stream_whose_life_ends_during_its_backup_is_copied_as_it_was_or_as_it_is(
+    place: str, is_swept: bool
+) -> None:
+    world, copy = World(), MemoryStore()
+
+    def end() -> None:
+        crashpoints.register(place, None)
+        world.manager.seal_stream("s/t")
+        world.manager.delete_stream("s/t")
+        if is_swept:
+            sweep_the_deleted(world)
+        world.manager.create_stream("s/t")
+        write(world.stream, [(None, b"new")])
+
+    with at_crash_point(place, end):
+        done = world.manager.backup(copy.url, "s/t")
+    is_old = place == "backup.log" or (place == "backup.files" and not is_swept)
+    view = stream_of(copy).view()
+    assert view.life == (1 if is_old else 2)
+    assert events(copy) == (numbers(10) if is_old else [b"new"])
+    assert done.versions["s/t"] == view.version - 1
+    assert not list(pins(world.stream.log.refresh()))  # type: ignore[arg-type]
+
+
+def test_a_deleted_stream_whose_log_is_cut_during_its_backup_is_copied_all_the_same() -> None:
+    world, copy = World(), MemoryStore()
+    world.manager.seal_stream("s/t")
+    world.manager.delete_stream("s/t")
+    world.runtime.sleep(CLEANUP_WAIT_SECONDS + 1)
+    log = stream_of(world.store).log
+
+    def cut() -> None:
+        crashpoints.register("backup.files", None)
+        sweep_the_deleted(world)
+
+    crashpoints.register("backup.files", cut)
+    try:
+        done = copy_table(log, copy, "b", keep_ms=HOUR_MS, check=lambda: None)
+    finally:
+        crashpoints.register("backup.files", None)
+    assert done.is_deleted
+    assert versions(log) == [0, done.version]
+    assert stream_of(copy).log.refresh().version == done.version  # type: ignore[union-attr]
+
+
+def test_a_pin_that_expires_while_the_backup_copies_is_what_its_error_tells() -> None:
+    world = World()
+
+    def dawdle() -> None:
+        world.runtime.sleep(7_200)
+        world.manager.truncate_stream("s/t", "latest")
+        sweep_all(world)
+
+    with (
+        at_crash_point("backup.file", dawdle),
+        pytest.raises(IllegalState, match=r"s/t/events: the pin of version 5 expired after 3600 s"),
+    ):
+        world.manager.backup(MemoryStore().url, "s/t", keep="1h")
+
+
+def test_damage_ends_a_backup_also_of_a_deleted_stream() -> None:
+    world = World()
+    world.manager.seal_stream("s/t")
+    world.manager.delete_stream("s/t")
+    log = stream_of(world.store).log
+    head = log.refresh()
+    assert head is not None
+    world.store.delete([log.reader.key(head.version)])
+    with pytest.raises(CorruptLog):
+        copy_table(log, MemoryStore(), "b", keep_ms=HOUR_MS, check=lambda: None)
+
+
+def test_a_run_releases_its_own_pin_and_not_that_of_the_run_that_took_its_target() -> None:
+    log = World().stream.log
+    first = pin(log, "same", keep_ms=HOUR_MS)
+    second = pin(log, "same", keep_ms=HOUR_MS)
+    release(log, first)
+    assert list(pins(log.refresh())) == [second]  # type: ignore[arg-type]
+    release(log, second)
+    assert list(pins(log.refresh())) == []  # type: ignore[arg-type]
 
 
 class _Death(BaseException):
