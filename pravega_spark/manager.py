@@ -34,6 +34,7 @@ from pravega_spark.engine.scopes import (
 )
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.probe import ensure_probed
+from pravega_spark.engine.store.root import hold, token_of
 from pravega_spark.engine.stream import Stream, StreamView, open_stream
 from pravega_spark.engine.sweeping import SweepResult
 from pravega_spark.engine.truncation import Truncated
@@ -94,7 +95,9 @@ _KNOWN_SCOPES = 64
 class StreamManager:
     """Scopes and streams under one root: a folder, or a URL such as ``s3://bucket/streams``.
 
-    Cheap to create, thread-safe and picklable. A stream is named by one text, ``scope/stream``.
+    Cheap to create, thread-safe and picklable. A stream is named by one text, ``scope/stream``. A
+    manager works on the first root that it opens; where that is gone, or another one was set up in
+    its place, every call raises RootChanged, and a new manager opens what is there.
     """
 
     def __init__(
@@ -119,8 +122,8 @@ class StreamManager:
         return self._store.url
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by root and options."""
-        return _manager, (self.root, self._options)
+        """Pickle by root and options, and by the name of the root that was opened here."""
+        return _manager, (self.root, self._options, token_of(self._store))
 
     def confirm_clock(self, *, limit: str | float | None = None) -> int:
         """Believe the clock that dates the root's objects from now on; return its time in ms.
@@ -381,6 +384,7 @@ class StreamManager:
             return sweeping.sweep_table(log, grace_ms=grace_ms, retain_ms=retain_ms, now=now)
 
         result = sweep(found.table.log)
+        self._store.discard_unfinished("", grace_ms, deep=False)  # of the root's own objects
         for name in self._store.folders(f"{scope}/{GROUPS_FOLDER}"):
             result = sweeping.summed(result, sweep(self._group(f"{scope}/{name}").log))
         left = {name for name in self._store.folders(scope) if is_name(name)}
@@ -767,5 +771,8 @@ def _checked(configuration: object) -> StreamConfiguration:
     return configuration
 
 
-def _manager(root: str, options: dict[str, Any]) -> StreamManager:
-    return StreamManager(root, storage_options=options)
+def _manager(root: str, options: dict[str, Any], token: str | None = None) -> StreamManager:
+    manager = StreamManager(root, storage_options=options)
+    if token is not None:
+        hold(manager._store, token)
+    return manager

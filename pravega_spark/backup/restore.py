@@ -20,6 +20,7 @@ from pravega_spark.engine.store.root import (
     MARKER_KEY,
     admitted,
     encode,
+    look,
     read_record,
 )
 from pravega_spark.engine.stream import Stream, events_path
@@ -54,6 +55,7 @@ def restore_stream(store: Store, stream: str, runtime: Runtime) -> RestoredTable
     if not _is_table(store, events_path(stream)):
         raise NoSuchStream(f"there is no stream {stream} under {store.url} to be restored.")
     with admitted(store):
+        look(store, again=True)
         done = _restore_events(store, stream, runtime)
         index = Scope(store, scope, runtime)
         for path in (f"{stream}/metadata", index.table.log.path):
@@ -69,6 +71,7 @@ def restore_root(store: Store, runtime: Runtime) -> RestoreResult:
     """Open all that is there: every stream in its next life, the index of each scope by it."""
     run = _Run(store, runtime)
     with admitted(store):
+        look(store, again=True)
         for scope in store.folders(""):
             if is_name(scope, MAX_SCOPE_LENGTH):
                 run.scope(scope)

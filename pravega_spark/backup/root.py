@@ -25,6 +25,7 @@ from pravega_spark.engine.store.root import (
     PROBE_FOLDER,
     admitted,
     encode,
+    look,
     read_record,
 )
 from pravega_spark.engine.stream import StreamView, events_path
@@ -84,6 +85,7 @@ class Backup:
         cannot hold streams, DataLoss and CorruptLog for a source that is damaged.
         """
         _check_apart(self.source, self.target)
+        self._check_source()
         with admitted(self.target):
             self._begin()
             copied = [self._copy(log) for log in self._tables()]
@@ -92,6 +94,26 @@ class Backup:
             done = self.runtime.now_ms()
             self._mark(MARKER_FORMAT, {**self._told, "finished_ms": done})
         return BackupResult(self.target.url, str(self._told["id"]), tuple(copied))
+
+    def _check_source(self) -> None:
+        """Raise NoSuchScope if there is nothing to be copied: no empty copy passes for a backup."""
+        has_marker = look(self.source, again=True) is not None
+        if not has_marker or not (self.name or any(self._scopes())):
+            what = "holds no scope" if has_marker else "has no marker, so it is no root"
+            raise NoSuchScope(
+                f"{self.source.url} {what}: nothing was copied. Name another root, or bring this "
+                "one back if it was moved or unmounted."
+            )
+
+    def _scopes(self) -> Iterator[Scope]:
+        """Yield the scopes to copy."""
+        for name in [self.name] if self.name else self.source.folders(""):
+            if is_name(name, MAX_SCOPE_LENGTH):
+                scope = Scope(self.source, name, self.runtime)
+                if scope.state() != DELETED:
+                    yield scope
+                elif self.name:
+                    raise NoSuchScope(f"scope {name} does not exist under {self.source.url}.")
 
     def _begin(self) -> None:
         """Take the target: an empty one, or one that this very backup was begun on."""
@@ -151,15 +173,8 @@ class Backup:
         if "/" in self.name:
             yield from self._lone_stream()
             return
-        names = [self.name] if self.name else self.source.folders("")
-        for name in names:
-            if not is_name(name, MAX_SCOPE_LENGTH):
-                continue
-            scope = Scope(self.source, name, self.runtime)
-            if scope.state() != DELETED:
-                yield from self._scope(scope)
-            elif self.name:
-                raise NoSuchScope(f"scope {name} does not exist under {self.source.url}.")
+        for scope in self._scopes():
+            yield from self._scope(scope)
 
     def _scope(self, scope: Scope) -> Iterator[Log]:
         yield scope.table.log

@@ -54,7 +54,10 @@ def open_root(root: str | None) -> StreamManager:
     if root is None:
         raise click.UsageError("Missing option '--root' (or the variable PRAVEGA_SPARK_ROOT).")
     if not open_store(root).exists(MARKER_KEY):
-        raise InvalidInput(f"root {root} holds no scope: create one first, or name another root.")
+        raise InvalidInput(
+            f"root {root} has no marker, so it holds no scope: create one first, bring the root "
+            "back if it was moved or unmounted, or name another one."
+        )
     return StreamManager(root)
 
 

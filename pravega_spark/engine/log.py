@@ -31,7 +31,7 @@ from pravega_spark.engine.resolve import create
 from pravega_spark.engine.runtime import SYSTEM, ProcessGuard, Runtime
 from pravega_spark.engine.snapshot import Snapshot, first_snapshot, guard
 from pravega_spark.engine.store import Store, ensure_probed
-from pravega_spark.engine.store.root import Root, check_same, is_same, look
+from pravega_spark.engine.store.root import Root, check_same, look
 from pravega_spark.errors import (
     CommitUnknown,
     CorruptLog,
@@ -141,13 +141,8 @@ class Log:
             )
 
     def check_root(self) -> None:
-        """Raise RootChanged if the root is another one than when the log was opened here."""
-        check_same(self.store, self._root)
-
-    @property
-    def is_of_root(self) -> bool:
-        """Whether the root is still the one of which the log was opened."""
-        return is_same(self.store, self._root)
+        """Raise RootChanged if the root is another one than was opened here first."""
+        check_same(self.store)
 
     def forget(self) -> None:
         """Open the log anew at its next use: something is wrong with what is stored of it."""
@@ -156,6 +151,7 @@ class Log:
 
     def has_news(self) -> bool:
         """Tell by one call whether the log has gone on behind the snapshot that is known here."""
+        self.check_root()
         known = self._snapshot
         return known is not None and self.reader.has(known.version + 1)
 
@@ -170,6 +166,7 @@ class Log:
     def files(self) -> Iterator[FileIndex]:
         """Hold the index of live files as of ``snapshot``; needs a log."""
         self._guard.check()
+        self.check_root()
         with self._lock:
             if self._stale():
                 self._catch_up()

@@ -522,7 +522,7 @@ class _OpenStreams:
         key = (store.url, name)
         with self._lock:
             stream = self._streams.get(key)
-            if stream is None or stream.store is not store or not stream.log.is_of_root:
+            if stream is None or stream.store is not store:
                 if len(self._streams) >= _OPEN_LIMIT:
                     self._streams.pop(next(iter(self._streams)))
                 stream = self._streams[key] = Stream(store, name)

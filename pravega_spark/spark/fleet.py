@@ -46,7 +46,10 @@ def find_streams(
     for name in streams:
         split_stream(name)
     if not store.exists(MARKER_KEY):
-        raise InvalidInput(f"root {root} holds no scope: create one first, or name another root.")
+        raise InvalidInput(
+            f"root {root} has no marker, so it holds no scope: create one first, bring the root "
+            "back if it was moved or unmounted, or name another one."
+        )
     manager = StreamManager(root)
     for name in streams:
         if _is_missing(manager, name):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -126,11 +126,11 @@ class Store(Protocol):
         """
         ...
 
-    def hold_to(self, key: str, besides: str) -> None:
-        """Make no folder any more while there is no object ``key``, except ``besides``.
+    def hold_to(self, check: Callable[[], None]) -> None:
+        """Call ``check`` before each write, deletion and listing: it raises RootChanged.
 
-        A disk that was unmounted or a root that was moved leaves no place to write to. Raise
-        RootChanged then. Object stores have no folders, and nothing to do.
+        Only where a look at the root's marker costs next to nothing: an object store never calls
+        it.
         """
         ...
 
@@ -155,11 +155,11 @@ class Store(Protocol):
         """Delete the objects, locally in the order of the keys; absent ones are no error."""
         ...
 
-    def discard_unfinished(self, prefix: str, older_ms: int) -> list[Entry]:
+    def discard_unfinished(self, prefix: str, older_ms: int, *, deep: bool = True) -> list[Entry]:
         """Delete what killed processes left below ``prefix`` and no listing shows; return it.
 
         Only what is older than ``older_ms`` by the storage's own clock: a file that is being
-        written looks the same.
+        written looks the same. Not ``deep`` leaves out the folders below that one.
         """
         ...
 

@@ -100,9 +100,9 @@ class FaultyStore:
         """As the wrapped store."""
         return self.inner.stamp(key)
 
-    def hold_to(self, key: str, besides: str) -> None:
+    def hold_to(self, check: Callable[[], None]) -> None:
         """As the wrapped store."""
-        self.inner.hold_to(key, besides)
+        self.inner.hold_to(check)
 
     @property
     def delayed(self) -> int:
@@ -174,10 +174,10 @@ class FaultyStore:
             self.inner.delete(doomed)
         _no_answer("delete", ", ".join(doomed), fault)
 
-    def discard_unfinished(self, prefix: str, older_ms: int) -> list[Entry]:
+    def discard_unfinished(self, prefix: str, older_ms: int, *, deep: bool = True) -> list[Entry]:
         """Delete what killed processes left."""
         self._fault("discard_unfinished", prefix)
-        return self.inner.discard_unfinished(prefix, older_ms)
+        return self.inner.discard_unfinished(prefix, older_ms, deep=deep)
 
     def folders(self, prefix: str) -> list[str]:
         """Return the names of the folders."""

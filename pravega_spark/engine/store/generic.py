@@ -164,8 +164,8 @@ class GenericStore:
         """Return the same for every object: a look would be a request."""
         return key
 
-    def hold_to(self, key: str, besides: str) -> None:
-        """Do nothing: folders are the driver's."""
+    def hold_to(self, check: Callable[[], None]) -> None:
+        """Do nothing: a look at the marker would be a request."""
 
     def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
         """Create the object unless it exists; UNKNOWN if no clear answer came."""
@@ -208,7 +208,7 @@ class GenericStore:
             except Exception as error:
                 raise StoreError(f"{self.url}/{key} could not be deleted: {error}.") from error
 
-    def discard_unfinished(self, prefix: str, older_ms: int) -> list[Entry]:
+    def discard_unfinished(self, prefix: str, older_ms: int, *, deep: bool = True) -> list[Entry]:
         """Do nothing: what is left of uploads is not known."""
         return []
 

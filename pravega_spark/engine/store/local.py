@@ -57,7 +57,7 @@ class LocalStore:
         self._anchored = {top}
         self._failed: set[str] = set()
         self._nameless = hasattr(os, "O_TMPFILE")
-        self._held_to: tuple[str, str] | None = None
+        self._check: Callable[[], None] = _any_root
 
     @property
     def url(self) -> str:
@@ -131,13 +131,14 @@ class LocalStore:
             return None
         return status.st_dev, status.st_ino, status.st_mtime_ns
 
-    def hold_to(self, key: str, besides: str) -> None:
-        """Make no folder from now on unless the file ``key`` is there."""
-        self._held_to = (self._base + key, self._base + besides)
+    def hold_to(self, check: Callable[[], None]) -> None:
+        """Write, delete and list nothing from now on that ``check`` does not allow."""
+        self._check = check
 
     def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
         """Create the file unless it exists; UNKNOWN if the disk failed to say."""
         path = self._base + check_key(key)
+        self._check()
         if os.path.isfile(path):  # spares the loser of a race the fsync
             return Put.EXISTS
         if after is not None and not os.path.isfile(self._base + after):
@@ -153,6 +154,7 @@ class LocalStore:
     def put(self, key: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
         """Create or replace the file by one rename."""
         path = self._base + check_key(key)
+        self._check()
         try:
             self._publish(path, data, replace=True, durable=durable)
         except UnclearOutcome as error:
@@ -162,6 +164,7 @@ class LocalStore:
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete the files, and the folders that this leaves empty, as object stores do."""
+        self._check()
         folders = set()
         for key in keys:
             path = self._base + check_key(key)
@@ -175,11 +178,14 @@ class LocalStore:
         for folder in folders:
             self._prune(folder)
 
-    def discard_unfinished(self, prefix: str, older_ms: int) -> list[Entry]:
+    def discard_unfinished(self, prefix: str, older_ms: int, *, deep: bool = True) -> list[Entry]:
         """Delete the hidden files of processes that were killed while they wrote them."""
+        self._check()
         found: list[Entry] = []
         before_ms: int | None = None
-        for folder, _, names in os.walk(self._base + check_prefix(prefix), onerror=None):
+        for folder, below, names in os.walk(self._base + check_prefix(prefix), onerror=None):
+            if not deep:
+                below.clear()
             for name in filter(is_hidden_name, names):
                 path = f"{folder.rstrip('/')}/{name}"
                 if before_ms is None:
@@ -190,12 +196,13 @@ class LocalStore:
                     if modified_ms < before_ms:
                         os.unlink(path)
                         found.append(Entry(path[len(self._base) :], status.st_size, modified_ms))
-        for folder in {entry.key.rpartition("/")[0] for entry in found}:
+        for folder in {entry.key.rpartition("/")[0] for entry in found} - {""}:
             self._prune(self._base + folder)
         return found
 
     def folders(self, prefix: str) -> list[str]:
         """Return the names of the folders directly below ``prefix``."""
+        self._check()
         try:
             with os.scandir(self._base + check_prefix(prefix)) as items:
                 return sorted(item.name for item in items if item.is_dir())
@@ -297,15 +304,13 @@ class LocalStore:
     def _changed(self, what: str) -> RootChanged:
         return RootChanged(
             f"{self.url}: {what}, is gone: the root was removed, moved, unmounted or restored "
-            "while it was open. Nothing is written there any more; bring the root back, then open "
-            "the object anew."
+            "while it was open, or this process stood still until the log was cleaned past what it "
+            "knew. Nothing was written; bring the root back if it is gone, then open the object "
+            "anew, which tells what the log holds."
         )
 
     def _make_folder(self, folder: str) -> None:
-        if self._held_to is not None and folder != self._root:
-            marker, besides = self._held_to
-            if not os.path.isfile(marker) and not folder.startswith(besides):
-                raise self._changed(f"{os.path.basename(marker)}, which marks it")
+        self._check()
         missing = folder
         while not os.path.isdir(missing) and missing != "/":
             self._anchored.discard(missing)
@@ -336,6 +341,7 @@ class LocalStore:
 
     def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:
         """Return the files below the folder ``prefix``; others than asked for cost no call."""
+        self._check()
         found: list[Entry] = []
         waiting = [check_prefix(prefix)]
         while waiting:
@@ -348,6 +354,10 @@ class LocalStore:
                 raise StoreError(f"{self._base}{folder}: {error.strerror}.") from error
         found.sort(key=lambda entry: entry.key)
         return found
+
+
+def _any_root() -> None:
+    """Allow all: no root is known yet."""
 
 
 def _list_folder(base: str, folder: str, after: str | None, found: list[Entry]) -> list[str]:

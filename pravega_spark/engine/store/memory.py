@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from pravega_spark.engine.store.base import Entry, Put
 from pravega_spark.engine.store.keys import check_key, check_prefix
+from pravega_spark.engine.store.root import is_same
 
 _NAMED: weakref.WeakValueDictionary[str, MemoryStore] = weakref.WeakValueDictionary()
 _private = itertools.count(1)
@@ -51,7 +52,13 @@ class MemoryStore:
     def named(cls, name: str) -> MemoryStore:
         """Return this process's store of that name, made if there is none."""
         store = _NAMED.get(name)
-        return cls(name, clock_ms=_now_ms) if store is None else store
+        if store is None:
+            return cls(name, clock_ms=_now_ms)
+        if is_same(store):
+            return store
+        made = cls(name, clock_ms=store._clock_ms)
+        made._objects = store._objects
+        return made
 
     @property
     def url(self) -> str:
@@ -100,8 +107,8 @@ class MemoryStore:
         """Return the object's content as an object of its own."""
         return self._objects.get(check_key(key))
 
-    def hold_to(self, key: str, besides: str) -> None:
-        """Do nothing: there are no folders."""
+    def hold_to(self, check: Callable[[], None]) -> None:
+        """Do nothing, as an object store."""
 
     def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
         """Create the object unless it exists; ``after`` is not looked at, as on an object store."""
@@ -118,7 +125,7 @@ class MemoryStore:
         for key in keys:
             self._objects.pop(check_key(key), None)
 
-    def discard_unfinished(self, prefix: str, older_ms: int) -> list[Entry]:
+    def discard_unfinished(self, prefix: str, older_ms: int, *, deep: bool = True) -> list[Entry]:
         """Do nothing: nothing is left half written."""
         return []
 

@@ -50,6 +50,10 @@ def _open(address: str, options: dict[str, Any]) -> Store:
     scheme = match[1].lower() if match else "file"
     rest = address[match.end() :] if match else address
     if scheme == "file":
+        if match and rest.startswith("/") and not rest.startswith("//"):
+            raise InvalidInput(
+                f"{address!r} names a host or no path: write file:///path, with three slashes."
+            )
         return _open_local(address, "/" + rest.lstrip("/") if match else rest, options)
     if not rest.startswith("/"):
         raise InvalidInput(f"{address!r} is no URL: write {scheme}:// with two slashes.")

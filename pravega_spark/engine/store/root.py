@@ -1,8 +1,10 @@
 """A root's marker: that it was probed, on which storage, and which root it is.
 
-It is read once for each store that a process opens, whoever reads or writes there. After that a
-look costs nothing: a local disk tells by one system call whether the marker is still the one that
-was read, an object store is asked when a root is set up, or a log is opened.
+It is read once for each store that a process opens, whoever reads or writes there, and binds the
+store to the root that it names: in another one, or in none, nothing is done by this store any more.
+Whoever opens the same URL then gets another store (``shared``). After that a look costs nothing: a
+local disk tells by one system call whether the marker is still the one that was read, an object
+store is asked when a scope is created or a clock confirmed.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -54,45 +57,77 @@ def encode(record: dict[str, Any]) -> bytes:
 
 
 _known: WeakKeyDictionary[Store, Root] = WeakKeyDictionary()
+_UNSEEN = object()
+"""The stamp of a marker that has to be read again, also where a look costs a request."""
 
 
 def look(store: Store, *, again: bool = False) -> Root | None:
     """Return the root as its marker says; None without a marker. One read, unless it is known.
 
-    Raises StoreRefused for a marker that is not ours or is of a format that is not known here.
+    The first root that is found is the only one from then on. Raises RootChanged if that is gone,
+    StoreRefused for a marker that is not ours or is of a format that is not known here.
     """
     known = _known.get(store)
-    if known is not None and not again:
+    if known is not None and not again and known.stamp is not _UNSEEN:
         return known
     found = _read(store)
-    if found is None:
-        _known.pop(store, None)
-        return None
-    if known is not None and known.token == found.token:
-        known.record, known.stamp = found.record, found.stamp
-        return known
-    _known[store] = found
-    store.hold_to(MARKER_KEY, PROBE_FOLDER)
-    return found
-
-
-def is_same(store: Store, root: Root | None) -> bool:
-    """Tell whether the store has still that root, as far as is known at no cost."""
-    if root is None:
-        return True
-    known = _known.get(store)
-    if known is None or known.stamp != store.stamp(MARKER_KEY):
-        known = look(store, again=True)
-    return known is not None and known.token == root.token
-
-
-def check_same(store: Store, root: Root | None) -> None:
-    """Raise RootChanged unless the store has still the root that was found when it was opened."""
-    if not is_same(store, root):
+    if known is None:
+        if found is not None:
+            _bind(store, found)
+        return found
+    if found is None or found.token != known.token:
+        known.stamp = _UNSEEN
         raise RootChanged(
             f"{store.url} is not the root any more that was opened here: it was removed, moved, "
             "unmounted, or set up again. Bring it back, or take the new one; then open the object "
-            "anew."
+            "anew, by a new StreamManager."
+        )
+    known.record, known.stamp = found.record, found.stamp
+    return known
+
+
+def _bind(store: Store, root: Root) -> None:
+    _known[store] = root
+    store.hold_to(partial(check_same, store))
+
+
+def check_same(store: Store) -> None:
+    """Raise RootChanged unless the store has still its root, as far as is known at no cost.
+
+    A store of which no root is known may have any.
+    """
+    known = _known.get(store)
+    if known is not None and known.stamp != store.stamp(MARKER_KEY):
+        look(store, again=True)
+
+
+def is_same(store: Store) -> bool:
+    """Do what :func:`check_same` does, and tell."""
+    try:
+        check_same(store)
+    except RootChanged:
+        return False
+    return True
+
+
+def token_of(store: Store) -> str | None:
+    """Return the name of the root that the store is bound to; None before one was opened."""
+    known = _known.get(store)
+    return None if known is None else known.token
+
+
+def hold(store: Store, token: str) -> None:
+    """Bind a store to the root of that name, which another process opened.
+
+    Raises RootChanged if this process has opened another one there.
+    """
+    known = _known.get(store)
+    if known is None:
+        _bind(store, Root(token, {}, _UNSEEN))
+    elif known.token != token:
+        raise RootChanged(
+            f"{store.url} is not the root any more that was opened where this object was pickled: "
+            "another one was set up in its place. Open that one by a new StreamManager."
         )
 
 
@@ -107,7 +142,9 @@ def admitted(store: Store) -> Iterator[None]:
         yield
     finally:
         _admitted.discard(store)
-        _known.pop(store, None)
+        known = _known.get(store)
+        if known is not None:
+            known.stamp = _UNSEEN  # whether it is whole now is told by its marker
 
 
 def read_record(store: Store) -> dict[str, Any] | None:
@@ -118,12 +155,18 @@ def read_record(store: Store) -> dict[str, Any] | None:
         return None
     try:
         record = dict(json.loads(content))
-        record["format"]
-    except (ValueError, TypeError, KeyError, AttributeError):
+        is_ours = (
+            type(record.get("format")) is int
+            and isinstance(record.get("storage", []), list)
+            and isinstance(record.get("backup", {}), dict)
+        )
+    except (ValueError, TypeError, RecursionError):
+        is_ours = False
+    if not is_ours:
         raise StoreRefused(
             f"{store.url}/{MARKER_KEY} is not a marker of pravega_spark: {content[:80]!r}. Restore "
             "it, or delete it to have the root probed again."
-        ) from None
+        )
     return record
 
 

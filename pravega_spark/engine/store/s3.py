@@ -187,8 +187,8 @@ class S3Store:
         """Return the same for every object: a look would be a request."""
         return key
 
-    def hold_to(self, key: str, besides: str) -> None:
-        """Do nothing: there are no folders."""
+    def hold_to(self, check: Callable[[], None]) -> None:
+        """Do nothing: a look at the marker would be a request."""
 
     def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
         """Create the object unless it exists; UNKNOWN if no clear answer came."""
@@ -236,7 +236,7 @@ class S3Store:
                 if failed.get("Code") != "NoSuchKey":
                     raise delete_refusal(failed, self.url)
 
-    def discard_unfinished(self, prefix: str, older_ms: int) -> list[Entry]:
+    def discard_unfinished(self, prefix: str, older_ms: int, *, deep: bool = True) -> list[Entry]:
         """Do nothing: an upload that was not finished is no object."""
         return []
 

@@ -37,6 +37,11 @@ def events(store: Store, stream: str = "s/t") -> list[bytes]:
     return [event for _, event in all_events(stream_of(store, stream))]
 
 
+def opened_again(store: MemoryStore) -> MemoryStore:
+    """Return a store of the same objects, as whoever opens the URL now gets it."""
+    return MemoryStore.named(store.url.removeprefix("memory://"))
+
+
 def numbers(count: int) -> list[bytes]:
     return [b"%d" % n for n in range(count)]
 
@@ -400,7 +405,7 @@ def test_a_table_that_is_half_copied_is_refused_by_every_open() -> None:
         manager_of(copy).tail("s/t")
     copy.delete([MARKER_KEY])
     with pytest.raises(CorruptLog, match="version 0 is missing"):
-        manager_of(copy).tail("s/t")
+        manager_of(opened_again(copy)).tail("s/t")
 
 
 def test_two_runs_to_one_target_do_not_mix() -> None:
@@ -446,9 +451,25 @@ def test_what_an_earlier_attempt_left_of_another_root_of_that_name_is_not_taken_
         world.manager.backup(copy.url, "s/t")
     world.store.delete([entry.key for entry in world.store.list("")])
     again = World.__new__(World)
-    again.runtime, again.store = world.runtime, world.store
-    again.manager = manager_of(world.store, world.runtime)
+    again.runtime, again.store = world.runtime, opened_again(world.store)
+    again.manager = manager_of(again.store, world.runtime)
     again.manager.create_scope("s")
     again.manager.create_stream("s/t")
     again.manager.backup(copy.url, "s/t")
     assert events(copy) == []
+
+
+@pytest.mark.parametrize("made", ["nothing", "no scope", "no marker"])
+def test_what_is_no_root_gives_no_empty_backup(made: str) -> None:
+    source, copy = MemoryStore(), MemoryStore()
+    manager = manager_of(source)
+    if made != "nothing":
+        manager.create_scope("s")
+    if made == "no scope":
+        manager.delete_scope("s")
+    if made == "no marker":
+        source.delete([MARKER_KEY])
+        manager = manager_of(opened_again(source))
+    with pytest.raises(NoSuchScope, match="nothing was copied"):
+        manager.backup(copy.url)
+    assert copy.list("") == []

@@ -203,6 +203,9 @@ def test_files_of_killed_processes_are_swept_when_they_are_old(tmp_path: Path) -
     folders = ["s/t/events/data/v7", "s/t/events/_delta_log", "s/t/transactions/x", "s/_scope/data"]
     old = [hidden(tmp_path / f, age_seconds=7_200) for f in (*folders, "s/gone/events/data/v1")]
     new = [hidden(tmp_path / f, age_seconds=60) for f in folders]
+    old.append(hidden(tmp_path, age_seconds=7_200))
+    new.append(hidden(tmp_path, age_seconds=60))
+    other = hidden(tmp_path / "s2/t/events", age_seconds=7_200)
     own = tmp_path / "s/t/events/.keep.tmp"
     own.write_bytes(b"of somebody else")
     os.utime(own, (0, 0))
@@ -211,7 +214,7 @@ def test_files_of_killed_processes_are_swept_when_they_are_old(tmp_path: Path) -
     result_of_scope = manager.sweep_scope("s", grace="1 hour")
 
     assert [path for path in old if path.exists()] == []
-    assert all(path.exists() for path in [*new, own])
+    assert all(path.exists() for path in [*new, own, other])
     assert result.files >= 2
     assert result_of_scope.files >= 2
     assert not (tmp_path / "s/gone/events/data").exists()

@@ -18,7 +18,7 @@ from pravega_spark.engine.log import Log
 from pravega_spark.engine.store import Put, Store, ensure_probed
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.store.root import MARKER_KEY, check_same, look
+from pravega_spark.engine.store.root import MARKER_KEY, check_same
 from pravega_spark.errors import CorruptLog, RootChanged, StoreRefused
 from tests.support import Spy, all_events, hygiene_rests, put, table_log
 
@@ -110,7 +110,9 @@ def test_root_set_up_again_in_one_process_begins_anew(tmp_path: Path) -> None:
         old.write_event(b"of another root").result(30)
     with pytest.raises(RootChanged):
         known.view()
-    assert [event.data for event in manager.read("s/t")] == [b"0"]
+    with pytest.raises(RootChanged):
+        manager.tail("s/t")
+    assert [event.data for event in StreamManager(tmp_path / "root").read("s/t")] == [b"0"]
     log = tmp_path / "root/s/t/events/_delta_log"
     assert sorted(path.name for path in log.iterdir()) == [f"{n:020d}.json" for n in (0, 1)]
 
@@ -151,8 +153,9 @@ def test_log_whose_newest_commit_is_gone_takes_no_next_one(tmp_path: Path) -> No
     writer = manager.create_writer("s/t")
     log = tmp_path / "root/s/t/events/_delta_log"
     (log / f"{2:020d}.json").unlink()
-    with pytest.raises(RootChanged, match=r"0002\.json, which .* is to follow, is gone"):
+    with pytest.raises(RootChanged, match=r"0002\.json, which .* is to follow, is gone") as raised:
         writer.write_event(b"lost").result(30)
+    assert "or this process stood still until the log was cleaned" in str(raised.value)
     assert not (log / f"{3:020d}.json").exists()
 
 
@@ -184,9 +187,15 @@ def test_emptied_store_without_folders_is_found_when_the_root_is_set_up() -> Non
     store.delete([entry.key for entry in store.list("")])
     with pytest.raises(RootChanged):
         known.view()
-    ensure_probed(store, now_ms=2)
+    with pytest.raises(RootChanged):
+        ensure_probed(store, now_ms=2)
+    again = MemoryStore.named(store.url.removeprefix("memory://"))
+    assert again is not store
+    assert manager_of(again).create_scope("other")
     with pytest.raises(RootChanged):
         known.view()
+    with pytest.raises(RootChanged):
+        manager.create_scope("other")
 
 
 def test_object_store_emptied_under_a_writer_is_found_by_the_next_state_file() -> None:
@@ -273,11 +282,10 @@ def test_marker_of_an_older_version_is_completed_by_the_next_write() -> None:
     old = {"format": 1, "probed_ms": 7, "racers": 8, "races": 2}
     store.put(MARKER_KEY, json.dumps(old).encode())
     manager = manager_of(Spy(store))
-    known = look(manager._store)
     with manager.create_writer("s/t") as writer:
         writer.write_event(b"1").result(30)
     assert marker(store) == {**old, "root": "probed-7", "storage": ["memory"]}
-    check_same(manager._store, known)
+    check_same(manager._store)
 
 
 def test_format_is_looked_at_by_every_reader_and_writer() -> None:

@@ -1,0 +1,168 @@
+"""A manager whose root is gone, or has another one in its place: no verb of it does anything.
+
+Every verb of StreamManager is called by a process that opened a root which somebody moved away, as
+is; or in whose place another process set up a root with the same names. Each raises RootChanged,
+and the folder stays as it is, byte for byte.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.store.local import LocalStore
+from pravega_spark.errors import InvalidInput, RootChanged
+from pravega_spark.manager import StreamManager
+from pravega_spark.spark.fleet import find_streams
+from tests.support import FakeRuntime, hygiene_rests
+from tests.unit.test_lives import FIRST, READS, SECOND, WRITES, G, S, World
+
+Call = Callable[[World], Any]
+
+
+def manager_at(root: Path) -> StreamManager:
+    """A manager of another process: with a store of its own."""
+    made = StreamManager(root)
+    made._store = LocalStore(str(root))
+    return made
+
+
+def files(folder: Path) -> dict[str, bytes | None]:
+    found = sorted(folder.rglob("*"))
+    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None for p in found}
+
+
+class Place:
+    """One path, where either the first root is, the second, or none."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self.folder = folder / "root", folder
+        self.now = "none"
+        self.first = self._made(FIRST)
+        self.put("none")
+        self.second = self._made(SECOND)
+        hygiene_rests()
+        self.now = "second"
+
+    def _made(self, configuration: Any) -> World:
+        world = World.__new__(World)
+        world.runtime, world.other = FakeRuntime(), manager_at(self.root)
+        self.now = "first"
+        world.begin(configuration)
+        hygiene_rests()
+        world.transaction = world.other.list_transactions(S)[0].transaction_id
+        world.tail, world.event = world.other.tail(S), next(world.other.read(S)).pointer
+        return world
+
+    def put(self, name: str) -> None:
+        if self.now != "none":
+            self.root.rename(self.folder / self.now)
+        if name != "none":
+            (self.folder / name).rename(self.root)
+        self.now = name
+
+    def opened(self) -> World:
+        """Return the first root's world with a manager that opened it, and nothing in its place."""
+        self.put("first")
+        self.first.manager = manager_at(self.root)
+        assert self.first.manager.tail(S) == self.first.tail
+        return self.first
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return Place(tmp_path_factory.mktemp("roots"))
+
+
+CALLS: dict[str, Call] = {
+    **{f"{name}-{n}": v.call for name, verbs in WRITES.items() for n, v in enumerate(verbs)},
+    **READS,
+    "create_scope-other": lambda w: w.manager.create_scope("other"),
+    "scope_exists-other": lambda w: w.manager.scope_exists("other"),
+    "create_stream-other": lambda w: w.manager.create_stream("s/other"),
+    "confirm_clock": lambda w: w.manager.confirm_clock(),
+    "backup": lambda w: w.manager.backup("memory://lost-roots"),
+    "restore": lambda w: w.manager.restore(),
+    "restore_stream": lambda w: w.manager.restore_stream(S),
+}
+
+
+@pytest.mark.parametrize("now", ["second", "none"])
+@pytest.mark.parametrize("name", CALLS)
+def test_no_verb_acts_where_the_root_that_was_opened_is_not(
+    place: Place, name: str, now: str
+) -> None:
+    world = place.opened()
+    place.put(now)
+    before = files(place.root)
+    with pytest.raises(RootChanged):
+        CALLS[name](world)
+    hygiene_rests()
+    assert files(place.root) == before
+    assert place.root.exists() == (now != "none")
+    assert bool(before) == (now != "none")
+
+
+def write(writer: Any) -> None:
+    writer.write_event(b"x").result(30)
+
+
+def flush(transaction: Any) -> None:
+    transaction.write_event(b"x")
+    transaction.flush()
+
+
+OBJECTS: dict[str, Callable[[StreamManager], Callable[[], Any]]] = {
+    "writer": lambda m: partial(write, m.create_writer(S)),
+    "transactions": lambda m: m.create_transactional_writer(S).begin_transaction,
+    "transaction": lambda m: partial(flush, m.create_transactional_writer(S).begin_transaction()),
+    "group": lambda m: partial(m.reader_group(G).create_reader, "r"),
+    "group's end": lambda m: m.reader_group(G).delete,
+    "retention": lambda m: m.retention(S).run,
+    "reader": lambda m: partial(list, m.read(S)),
+    "follower": lambda m: partial(next, m.follow(S, "latest")),
+    "pickled manager": lambda m: lambda: pickle.loads(pickle.dumps(m)).seal_stream(S),
+}
+
+
+@pytest.mark.parametrize("now", ["second", "none"])
+@pytest.mark.parametrize("name", OBJECTS)
+def test_no_object_that_a_manager_made_does_either(place: Place, name: str, now: str) -> None:
+    call = OBJECTS[name](place.opened().manager)
+    hygiene_rests()
+    place.put(now)
+    before = files(place.root)
+    with pytest.raises(RootChanged):
+        call()
+    hygiene_rests()
+    assert files(place.root) == before
+
+
+def test_a_new_manager_opens_what_is_there_and_the_old_one_what_came_back(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.put("first")
+    old = StreamManager(place.root)
+    assert old._runtime is SYSTEM
+    assert old.tail(S) == place.first.tail
+    place.put("second")
+    new = StreamManager(place.root)
+    assert len(new.segments(S)) == 3
+    assert pickle.loads(pickle.dumps(new)).tail(S) == new.tail(S)
+    with pytest.raises(RootChanged):
+        old.tail(S)
+    place.put("first")
+    assert len(old.segments(S)) == 2
+    with pytest.raises(RootChanged):
+        new.tail(S)
+    place.put("none")
+    assert StreamManager(place.root).list_scopes() == []
+    assert not place.root.exists()
+    with pytest.raises(InvalidInput, match="bring the root back if it was moved or unmounted"):
+        find_streams(str(place.root))
+    assert StreamManager(place.root).create_scope("new")
