@@ -176,6 +176,13 @@ class CommitUnknown(Reopen):
     """Nobody can tell yet whether the commit landed: reopen, which settles it, then look."""
 
 
+class WriterForgotten(CommitUnknown):
+    """The log holds nothing of a writer that has written: open it again, by its own id if any.
+
+    A sweep moved its record away, or deleted what was staged since it was opened.
+    """
+
+
 class WriterFenced(Reopen):
     """A newer session of the same writer id took over: this writer must stop."""
 

@@ -623,11 +623,14 @@ class StreamManager:
         Writers, scales and sweeps go on: each table is copied as of a version that it is pinned at
         until it is copied, or for ``keep`` if this process dies. The copy is a root of its own,
         which opens when it is whole; the same call again finishes one that was killed. Open
-        transactions are aborted in the copy. Raises NoSuchScope, NoSuchStream, InvalidInput,
+        transactions are aborted in the copy, and groups that are not copied hold nothing there.
+        Raises NoSuchScope, NoSuchStream, InvalidInput,
         IllegalState if the target holds anything else, StoreRefused.
         """
         from pravega_spark.backup.root import Backup  # only who makes a copy pays for it
 
+        if not isinstance(name, str):
+            raise InvalidInput(f"a backup is of a scope, 'scope/stream' or '' (all), got {name!r}.")
         if "/" in name:
             split_stream(name)
         elif name:
@@ -641,7 +644,8 @@ class StreamManager:
 
         Each table goes back to its newest version of which all commits and files are there, and
         each stream goes on in its next life there: what belongs to the life before is refused.
-        Returns what was dropped, and the tables of which nothing is whole.
+        Returns what was dropped, and the tables of which nothing is whole. Raises NoSuchScope if
+        nothing is there to be restored.
         """
         from pravega_spark.backup.restore import restore_root
 

@@ -17,9 +17,10 @@ from pravega_spark.config import (
     WRITER_EVENT_BYTES,
 )
 from pravega_spark.engine.batches import BatchCommitter
-from pravega_spark.engine.encoding import Encoder, Serializer
+from pravega_spark.engine.encoding import Encoder, Serializer, check_timeout
 from pravega_spark.engine.futures import WriteFuture
 from pravega_spark.engine.outbox import Outbox
+from pravega_spark.engine.outcomes import WrittenGroup
 from pravega_spark.engine.stream import Stream
 from pravega_spark.errors import (
     EventTooLarge,
@@ -91,8 +92,9 @@ class EventStreamWriter:
     def write_event(self, event: Any, routing_key: str | None = None) -> WriteFuture[EventPointer]:
         """Write one event; the future's result is its EventPointer, once it is durable.
 
-        ``event`` is bytes or str (UTF-8), or anything the writer's serializer takes. Without a
-        routing key there is no order between events. Blocks while the buffer is full.
+        ``event`` is bytes or str (UTF-8), or anything the writer's serializer takes; what that
+        raises is raised as it is, and nothing is written. Without a routing key there is no order
+        between events. Blocks while the buffer is full.
         """
         plain = type(event) is bytes and self._plain
         data: bytes = event if plain else self._encoder.event(event)
@@ -120,11 +122,12 @@ class EventStreamWriter:
     def write_events(
         self, events: Iterable[Any], routing_key: str | None = None
     ) -> WriteFuture[tuple[EventPointer, ...]]:
-        """Write events all or none, together in one segment; the result is their pointers."""
+        """Write events all or none, together in one segment; the result is their pointers.
+
+        Without an event nothing is written, and the future is done at once, with no pointer.
+        """
         data = self._encoder.events(events)
         total = sum(map(len, data))
-        if not data:
-            raise InvalidInput(f"write_events on stream {self._name} was given no event.")
         if total > MAX_ATOMIC_WRITE_BYTES:
             raise EventTooLarge(
                 f"{len(data)} events of {total} bytes for stream {self._name}: together at most "
@@ -136,6 +139,8 @@ class EventStreamWriter:
                 "be written together; use a transaction for more."
             )
         self._encoder.check_key(routing_key)
+        if not data:
+            return self._nothing()
         outbox, size = self._outbox, total + len(data) * WRITER_EVENT_BYTES
         if outbox.taken_bytes + size > outbox.limit_bytes:
             self._wait_for_room(size)
@@ -145,14 +150,23 @@ class EventStreamWriter:
         outbox.taken_bytes += size
         return future
 
+    def _nothing(self) -> WriteFuture[tuple[EventPointer, ...]]:
+        self._check_usable()
+        future: WriteFuture[tuple[EventPointer, ...]] = WriteFuture()
+        future._number = 0
+        future.settle(WrittenGroup(None, 0))
+        return future
+
     def flush(self, note: str | None = None, timeout: float | None = None) -> None:
         """Block until all events written before are durable; raise what made them fail.
 
         ``note`` (such as a source position) is kept with the last of them, atomically, and is
-        what ``last_note`` gives to the next writer of this id.
+        what ``last_note`` gives to the next writer of this id. ``timeout`` is in seconds.
         """
         if note is not None:
             self._check_note(note)
+        if timeout is not None:
+            check_timeout("flush", timeout)
         if self._outbox.is_mine:
             raise IllegalState(
                 f"flush was called on the writer of stream {self._name} from a callback of one of "

@@ -2,7 +2,8 @@
 
 A log without its version 0 is refused by every open, so a copy becomes a table in one step, when
 all that its newest version names is there. The copy of a stream ends with a commit of its own,
-which aborts the transactions that are open: their chunks stay behind.
+which aborts the transactions that are open: their chunks stay behind. It also removes what the
+stream knows of groups that the copy does not have: nobody could ever make them release its data.
 """
 
 from __future__ import annotations
@@ -20,7 +21,13 @@ from pravega_spark.engine.crashpoints import crash_point
 from pravega_spark.engine.log import Log
 from pravega_spark.engine.logreader import LogReader
 from pravega_spark.engine.pins import Pin, pin, pins, release
-from pravega_spark.engine.records import STREAM_DOMAIN, StreamState, decode_stream
+from pravega_spark.engine.records import (
+    STREAM_DOMAIN,
+    SUBSCRIBER_PREFIX,
+    StreamState,
+    decode_stream,
+    decode_subscriber,
+)
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.statefile import state_key, state_version
@@ -40,19 +47,28 @@ class CopiedTable:
     size_bytes: int
     transactions: tuple[str, ...] = ()
     """Those that were open, and are aborted in the copy."""
+    subscribers: tuple[str, ...] = ()
+    """Groups that hold data of the stream and are not copied: in the copy they hold nothing."""
     is_deleted: bool = False
     """Whether the stream was deleted before it could be copied: the copy says so, too."""
 
 
 def copy_table(
-    log: Log, target: Store, pin_id: str, *, keep_ms: int, check: Callable[[], None]
+    log: Log,
+    target: Store,
+    pin_id: str,
+    *,
+    keep_ms: int,
+    check: Callable[[], None],
+    has_group: Callable[[str], bool],
 ) -> CopiedTable:
     """Copy a table to the same path of another store, as of its newest version.
 
     The version is pinned meanwhile, for ``keep_ms`` at most. A deletion of the stream deletes what
     was pinned, too: then the copy begins again, of what the stream is now. ``check`` is called
-    before the copy becomes a table; what it raises ends the copy. Safe to kill and to repeat.
-    Raises CorruptLog and DataLoss for damage, IllegalState if the pin expired too early.
+    before the copy becomes a table; what it raises ends the copy. ``has_group`` tells whether the
+    copy has a reader group. Safe to kill and to repeat. Raises CorruptLog and DataLoss for damage,
+    IllegalState if the pin expired too early.
     """
     copy = LogReader(target, log.path)
     while True:
@@ -66,7 +82,7 @@ def copy_table(
             version = held.version
             crash_point("backup.pinned")
         try:
-            return _copy(log, copy, version, check)
+            return _copy(log, copy, version, check=check, has_group=has_group)
         except (CorruptLog, DataLoss, FileNotFoundError) as error:
             check()
             if not _has_ended(log, snapshot, version):
@@ -95,12 +111,19 @@ def _reason(log: Log, held: Pin | None, error: Exception) -> Exception:
     )
 
 
-def _copy(log: Log, copy: LogReader, version: int, check: Callable[[], None]) -> CopiedTable:
+def _copy(
+    log: Log,
+    copy: LogReader,
+    version: int,
+    *,
+    check: Callable[[], None],
+    has_group: Callable[[str], bool],
+) -> CopiedTable:
     snapshot, files = table_at(log.reader, version)
     count, size_bytes = _copy_files(log, copy, files.all())
     crash_point("backup.files")
     _copy_log(log, copy, snapshot)
-    last, ended = _close(log.runtime, copy, snapshot, log.reader.where)
+    last, ended, released = _close(log.runtime, copy, snapshot, log.reader.where, has_group)
     crash_point("backup.log")
     check()
     copy.store.put(copy.key(0), log.store.get(log.reader.key(0)))
@@ -110,7 +133,8 @@ def _copy(log: Log, copy: LogReader, version: int, check: Callable[[], None]) ->
         raise CorruptLog(f"{copy.where}: the copy does not hold what {log.reader.where} holds.")
     crash_point("backup.table")
     _point(copy, last)
-    return CopiedTable(log.path, version, count, size_bytes, ended, _is_deleted(snapshot))
+    deleted = _is_deleted(snapshot)
+    return CopiedTable(log.path, version, count, size_bytes, ended, released, deleted)
 
 
 def _is_deleted(snapshot: Snapshot) -> bool:
@@ -186,32 +210,62 @@ def _copy_log(log: Log, copy: LogReader, snapshot: Snapshot) -> None:
         _copy_objects(log.runtime, source, copy, [state_key(source.path, version)])
     records = [entry.key for entry in source.store.list(moved.folder(source.path))]
     for first in range(0, len(records), COPY_PAGE_FILES):
-        _copy_objects(log.runtime, source, copy, records[first : first + COPY_PAGE_FILES])
+        keys = records[first : first + COPY_PAGE_FILES]
+        _copy_objects(log.runtime, source, copy, keys, moved.is_of_writer)
 
 
 def _copy_objects(
-    runtime: Runtime, source: LogReader, copy: LogReader, keys: Sequence[str]
+    runtime: Runtime,
+    source: LogReader,
+    copy: LogReader,
+    keys: Sequence[str],
+    wanted: Callable[[bytes], bool] = lambda data: True,
 ) -> set[str]:
-    """Copy objects; return the keys of those that are absent."""
+    """Copy those of the objects that are wanted; return the keys of those that are absent."""
     found = dict(zip(keys, source.store.get_many(keys), strict=True))
-    there = [(key, data) for key, data in found.items() if data is not None]
+    there = [(key, data) for key, data in found.items() if data is not None and wanted(data)]
     runtime.each(lambda item: copy.store.put(*item), there)
     return {key for key, data in found.items() if data is None}
 
 
 def _close(
-    runtime: Runtime, copy: LogReader, snapshot: Snapshot, source: str
-) -> tuple[int, tuple[str, ...]]:
-    """End the copy of a stream by a commit; return the copy's newest version, and who was open."""
+    runtime: Runtime,
+    copy: LogReader,
+    snapshot: Snapshot,
+    source: str,
+    has_group: Callable[[str], bool],
+) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
+    """End the copy of a stream by a commit; return the copy's newest version.
+
+    And the transactions that it aborts, and the subscribers that it releases.
+    """
     if STREAM_DOMAIN not in snapshot.domains or _is_deleted(snapshot):
-        return snapshot.version, ()
+        return snapshot.version, (), ()
     now_ms = max(runtime.now_ms(), snapshot.timestamp_ms + 1)
     body = Body("BACKUP", {"of": source, "version": snapshot.version})
-    body.domains = {held.domain: None for held in pins(snapshot)}
+    left, released = _left_behind(snapshot, has_group)
+    body.domains = {**{held.domain: None for held in pins(snapshot)}, **dict.fromkeys(left)}
     version = snapshot.version + 1
     ended = end_transactions(snapshot, body, version, now_ms, REASON)
     copy.store.put(copy.key(version), body.encode(runtime.token(), now_ms))
-    return version, tuple(ended)
+    return version, tuple(ended), tuple(released)
+
+
+def _left_behind(
+    snapshot: Snapshot, has_group: Callable[[str], bool]
+) -> tuple[list[str], list[str]]:
+    """Return the domains of groups that are not copied, and those groups that hold data.
+
+    Also of removed ones: in the copy a group of that name begins in generation 0 again.
+    """
+    left, holding = [], []
+    for domain in snapshot.names(SUBSCRIBER_PREFIX):
+        group = domain.removeprefix(SUBSCRIBER_PREFIX)
+        if not has_group(group):
+            left.append(domain)
+            if not decode_subscriber(group, snapshot.domains[domain]).removed:
+                holding.append(group)
+    return left, sorted(holding)
 
 
 def _point(copy: LogReader, last: int) -> None:

@@ -68,13 +68,18 @@ def restore_stream(store: Store, stream: str, runtime: Runtime) -> RestoredTable
 
 
 def restore_root(store: Store, runtime: Runtime) -> RestoreResult:
-    """Open all that is there: every stream in its next life, the index of each scope by it."""
+    """Open all that is there: every stream in its next life, the index of each scope by it.
+
+    Raises NoSuchScope if there is neither a marker nor a table: then nothing is made.
+    """
     run = _Run(store, runtime)
+    scopes = [name for name in store.folders("") if is_name(name, MAX_SCOPE_LENGTH)]
+    if read_record(store) is None and not any(_is_scope(store, scope) for scope in scopes):
+        raise NoSuchScope(f"there is nothing to be restored under {store.url}: check the root.")
     with admitted(store):
         look(store, again=True)
-        for scope in store.folders(""):
-            if is_name(scope, MAX_SCOPE_LENGTH):
-                run.scope(scope)
+        for scope in scopes:
+            run.scope(scope)
         crash_point("restore.marker")
         if not run.failed:
             _open_root(store, runtime)
@@ -125,6 +130,13 @@ class _Run:
             return None
         self.tables.append(done)
         return done
+
+
+def _is_scope(store: Store, name: str) -> bool:
+    """Tell whether there is anything of a scope's index, groups or streams."""
+    folders = store.folders(name)
+    indexed = "_scope" in folders or GROUPS_FOLDER in folders
+    return indexed or any(_is_table(store, events_path(f"{name}/{other}")) for other in folders)
 
 
 def _is_table(store: Store, path: str) -> bool:

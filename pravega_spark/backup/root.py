@@ -1,14 +1,15 @@
 """A backup of a stream, a scope or a root: which tables are copied, in what order, and the marker.
 
-A table is copied as of a version of its own. What names is copied before what it names: the index
-of a scope before its groups, and groups before streams, so that no position of a group lies ahead
-of the stream's copy. The target's marker says that it is not whole until everything is there.
+A table is copied as of a version of its own. What names is copied before what it names: the
+indexes of all scopes before the groups, and all groups before the streams, so that no position of
+a group lies ahead of the stream's copy. The target's marker says that it is not whole until
+everything is there.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pravega_spark.backup.copying import CopiedTable, copy_table
@@ -55,6 +56,15 @@ class BackupResult:
         return {t.path.removesuffix(suffix): t.transactions for t in self.tables if t.transactions}
 
     @property
+    def subscribers(self) -> dict[str, tuple[str, ...]]:
+        """The groups that hold data of a stream and are not copied, by stream.
+
+        The copy of the stream does not wait for them.
+        """
+        suffix = events_path("")
+        return {t.path.removesuffix(suffix): t.subscribers for t in self.tables if t.subscribers}
+
+    @property
     def files(self) -> int:
         """The number of data files in the copy."""
         return sum(table.files for table in self.tables)
@@ -76,6 +86,8 @@ class Backup:
     """A scope, ``scope/stream``, or "" for the whole root."""
     keep_ms: int
     _told: dict[str, object] = field(default_factory=dict)
+    _groups: set[str] = field(default_factory=set)
+    """The reader groups that the copies of the scopes list."""
 
     def run(self) -> BackupResult:
         """Copy everything; safe to kill and to repeat with the same target, one run at a time.
@@ -162,7 +174,14 @@ class Backup:
 
     def _copy(self, log: Log) -> CopiedTable:
         pin_id = str(self._told["id"])
-        return copy_table(log, self.target, pin_id, keep_ms=self.keep_ms, check=self._check)
+        return copy_table(
+            log,
+            self.target,
+            pin_id,
+            keep_ms=self.keep_ms,
+            check=self._check,
+            has_group=self._groups.__contains__,
+        )
 
     def _log(self, path: str) -> Log | None:
         log = Log(self.source, path, self.runtime)
@@ -173,17 +192,23 @@ class Backup:
         if "/" in self.name:
             yield from self._lone_stream()
             return
+        copies: list[Scope] = []
         for scope in self._scopes():
-            yield from self._scope(scope)
+            yield scope.table.log
+            copies.append(Scope(self.target, scope.name, self.runtime))
 
-    def _scope(self, scope: Scope) -> Iterator[Log]:
-        yield scope.table.log
-        copy = Scope(self.target, scope.name, self.runtime)
-        paths = [f"{scope.name}/{GROUPS_FOLDER}/{name}" for name in sorted(copy.rows(GROUP))]
-        for name in sorted(copy.rows()):
-            stream = f"{scope.name}/{name}"
-            paths += [events_path(stream), f"{stream}/metadata"]
-        yield from filter(None, map(self._log, paths))
+        yield from filter(None, map(self._log, self._paths(copies)))
+
+    def _paths(self, copies: Sequence[Scope]) -> Iterator[str]:
+        """Yield the tables that copied scopes list: all groups, which read streams of any scope."""
+        for copy in copies:
+            for name in sorted(copy.rows(GROUP)):
+                self._groups.add(f"{copy.name}/{name}")
+                yield f"{copy.name}/{GROUPS_FOLDER}/{name}"
+        for copy in copies:
+            for name in sorted(copy.rows()):
+                yield events_path(f"{copy.name}/{name}")
+                yield f"{copy.name}/{name}/metadata"
 
     def _lone_stream(self) -> Iterator[Log]:
         """Yield the tables of one stream; its copy gets a scope of its own."""

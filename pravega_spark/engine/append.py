@@ -25,19 +25,15 @@ from pravega_spark.engine.reroute import Recuts, reroute
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.engine.writers import is_anonymous, opened_at
 from pravega_spark.errors import (
-    CommitUnknown,
     OutOfOrder,
     SegmentSealed,
     StagedTooLate,
     StaleIdentity,
     StreamSealed,
     WriterFenced,
+    WriterForgotten,
 )
 from pravega_spark.model import segment_text
-
-
-class WriterForgotten(CommitUnknown):
-    """The log holds nothing of a writer that has written, or was opened below the horizon."""
 
 
 @dataclass(frozen=True, slots=True)

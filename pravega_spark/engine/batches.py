@@ -10,7 +10,6 @@ import pyarrow as pa
 from pravega_spark.engine.append import (
     Appended,
     Succession,
-    WriterForgotten,
     append,
     sealed_error,
 )
@@ -20,7 +19,7 @@ from pravega_spark.engine.records import StreamState
 from pravega_spark.engine.routing import Router, group
 from pravega_spark.engine.stream import Stream, StreamView
 from pravega_spark.engine.writers import anonymous_id, is_anonymous, open_session
-from pravega_spark.errors import CommitUnknown, SegmentSealed, StagedTooLate
+from pravega_spark.errors import CommitUnknown, SegmentSealed, StagedTooLate, WriterForgotten
 from pravega_spark.model import EventPointer
 from pravega_spark.names import check_name
 

@@ -1,15 +1,26 @@
-"""What a user may write as an event, a routing key or a note: checked, and turned into bytes."""
+"""What a user may write as an event, a routing key or a note, and how long a call may wait."""
 
 from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from math import isnan
+from numbers import Real
+from typing import Any, cast
 
 from pravega_spark.config import MAX_EVENT_BYTES, MAX_NOTE_LENGTH
 from pravega_spark.errors import EventTooLarge, InvalidInput
 
 Serializer = Callable[[Any], bytes]
+
+
+def check_timeout(call: str, timeout: object) -> None:
+    """Raise InvalidInput for what is no number of seconds."""
+    is_number = isinstance(timeout, Real) and not isinstance(timeout, bool)
+    if not is_number or isnan(cast("float", timeout)):
+        raise InvalidInput(
+            f"the timeout of {call} is a number of seconds or None, got {reprlib.repr(timeout)}."
+        )
 
 
 class Encoder:
@@ -79,7 +90,10 @@ class Encoder:
     def check_note(self, note: object) -> None:
         """Raise InvalidInput for a note that is no text of at most MAX_NOTE_LENGTH characters."""
         if not isinstance(note, str) or len(note) > MAX_NOTE_LENGTH:
-            raise InvalidInput(f"a note is a text of at most {MAX_NOTE_LENGTH} characters.")
+            raise InvalidInput(
+                f"a note is a text of at most {MAX_NOTE_LENGTH} characters, got "
+                f"{reprlib.repr(note)}."
+            )
         self._utf8("a note", note)
 
     def _utf8(self, what: str, text: str) -> bytes:

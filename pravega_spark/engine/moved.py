@@ -74,6 +74,11 @@ def returned(store: Store, path: str, snapshot: Snapshot, life: int) -> dict[str
     return domains
 
 
+def is_of_writer(data: bytes) -> bool:
+    """Tell whether an object is the record of a writer, and not of a removed subscriber."""
+    return data.startswith(b'{"name":"%b' % WRITER_PREFIX.encode())
+
+
 def _found(stream: Stream, view: StreamView, name: str) -> dict[str, str]:
     if MOVED_DOMAIN not in view.snapshot.domains:
         return {}

@@ -33,6 +33,10 @@ _REFUSE = -1
 """A limit that no event is within, so that the next one meets the full check."""
 
 
+_WRITTEN_LATE = "they were written when the process had begun to end, by a thread that went on"
+"""Why writes are lost behind a close that did not fail."""
+
+
 class Outbox:
     """What one writer has taken and not committed yet."""
 
@@ -181,15 +185,17 @@ class Outbox:
 
     def _report(self) -> None:
         """Log a failure that no call can raise any more."""
-        if self._unwritten and not self._owned and not self.is_told:
+        if self._owned or self.is_told:
+            return
+        unwritten, self._unwritten = self._unwritten, 0  # the thread and the exit both report
+        if unwritten:
             logger.error(
                 "writer %s of stream %s was not closed, and %d writes are lost: %s",
                 self._committer.writer_id,
                 self.name,
-                self._unwritten,
-                self.failure,
+                unwritten,
+                self.failure or _WRITTEN_LATE,
             )
-            self._unwritten = 0
 
     def begin_exit(self, *, close: bool) -> None:
         """Ask the thread to commit what is there."""

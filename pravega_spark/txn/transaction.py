@@ -47,12 +47,14 @@ class Transaction:
         *,
         serializer: Serializer | None = None,
         on_end: Callable[[Transaction], object] = lambda transaction: None,
+        on_id: Callable[[Transaction], object] = lambda transaction: None,
         life: int | None = None,
     ) -> None:
         """Take up a transaction by its id; raise NoSuchTransaction if the stream knows none.
 
-        ``on_end`` is called once, when the handle learns that the transaction was decided.
-        ``life`` is the one of the stream that it must be of, by default the present one.
+        ``on_end`` is called once, when the handle learns that the transaction was decided;
+        ``on_id`` whenever its id is given out. ``life`` is the one of the stream that it must be
+        of, by default the present one.
         """
         check_transaction(transaction_id)
         view = stream.view(refresh=stream.log.snapshot is None, life=life)
@@ -70,6 +72,7 @@ class Transaction:
         self._buffer = Buffer(stream, transaction_id, self.epoch, segments)
         self._encoder = Encoder(stream.name, serializer)
         self._on_end = on_end
+        self._on_id = on_id
         self._told = self._opened is None
         self._done = False
         """Whether a call of this handle committed, prepared or aborted it."""
@@ -79,6 +82,7 @@ class Transaction:
     @property
     def id(self) -> str:
         """The id, by which another process takes the transaction up; 32 hexadecimal digits."""
+        self._on_id(self)
         return self._id
 
     @property
@@ -116,7 +120,10 @@ class Transaction:
         self._write([self._encoder.event(event)], routing_key)
 
     def write_events(self, events: Iterable[Any], routing_key: str | None = None) -> None:
-        """Write events with one routing key, in order; none of them if it raises."""
+        """Write events with one routing key, in order; none of them if it raises.
+
+        Without an event nothing is written.
+        """
         self._write(self._encoder.events(events), routing_key)
 
     def _write(self, data: list[bytes], routing_key: str | None) -> None:

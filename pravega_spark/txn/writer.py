@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import weakref
 from math import inf
 from types import TracebackType
 from typing import Any
@@ -64,7 +65,12 @@ class TransactionalWriter:
         self._record: WriterRecord | None = None
         if writer_id is not None:
             self._record = self._open(check_name("writer", writer_id))
-        self._open_ones: dict[str, Transaction] = {}
+        self._open_ones: weakref.WeakValueDictionary[str, Transaction] = (
+            weakref.WeakValueDictionary()
+        )
+        """A handle that nobody has, since a call was interrupted, keeps no lease."""
+        self._known: dict[str, Transaction] = {}
+        """Those whose ids were given out: others may use them when the handle is gone."""
         self._due: dict[str, float] = {}
         """When the lease of each is to be extended, by the monotonic clock."""
         self._ended: list[str] = []
@@ -113,8 +119,9 @@ class TransactionalWriter:
         """Begin a transaction: one commit.
 
         ``lease`` (10 s to 600 s) is how long it outlives this process; it is extended in the
-        background while the process lives, up to ``max_execution`` (default: a thousand leases,
-        at most a day, as in Pravega). Raises InvalidConfiguration, StreamSealed, WriterFenced.
+        background while the process lives and the handle, or the id that was asked of it, may be
+        in use, up to ``max_execution`` (default: a thousand leases, at most a day, as in Pravega).
+        Raises InvalidConfiguration, StreamSealed, WriterFenced.
         """
         self._check_usable()
         lease_ms = leases.parse_lease_ms(lease)
@@ -136,7 +143,9 @@ class TransactionalWriter:
         StaleIdentity if the stream was deleted and created again since the writer was made.
         """
         self._check_usable()
-        return self._take(transaction_id)
+        transaction = self._take(transaction_id)
+        self._note_known(transaction)
+        return transaction
 
     def _take(self, transaction_id: str) -> Transaction:
         transaction = Transaction(
@@ -144,6 +153,7 @@ class TransactionalWriter:
             transaction_id,
             serializer=self._serializer,
             on_end=self._forget,
+            on_id=self._note_known,
             life=self._life,
         )
         if not transaction.is_open:
@@ -160,14 +170,28 @@ class TransactionalWriter:
             self._changed.notify()
         return transaction
 
+    def _note_known(self, transaction: Transaction) -> None:
+        """Keep the handle; without the lock, which a thread that a fork left behind may hold."""
+        name = transaction._id
+        if name in self._due:
+            self._known[name] = transaction
+            if name not in self._due:  # it ended meanwhile
+                self._known.pop(name, None)
+
     def _forget(self, transaction: Transaction) -> None:
+        name = transaction._id
         with self._changed:
-            self._open_ones.pop(transaction.id, None)
-            self._due.pop(transaction.id, None)
-            self._ended.append(transaction.id)
+            self._drop(name)
+            self._ended.append(name)
             full = len(self._ended) >= _CLEAR_EVERY
         if full:
             self._clear()
+
+    def _drop(self, name: str) -> None:
+        """Keep a transaction alive no more."""
+        self._open_ones.pop(name, None)
+        self._known.pop(name, None)
+        self._due.pop(name, None)
 
     def _clear(self) -> None:
         """Remove the traces of what has ended; a failure is left to the next who tends."""
@@ -212,12 +236,19 @@ class TransactionalWriter:
                     self._changed.wait(None if pause == inf else pause)
                     continue
                 now = monotonic()
-                ready = [self._open_ones[name] for name, due in self._due.items() if due <= now]
-            for transaction in ready:
-                again = self._ping(transaction)
-                with self._changed:
-                    if transaction.id in self._due:
-                        self._due[transaction.id] = monotonic() + again
+                ready = [name for name, due in self._due.items() if due <= now]
+            for name in ready:
+                self._extend(name)
+
+    def _extend(self, name: str) -> None:
+        """Extend the lease of a transaction, unless nobody can use it any more."""
+        transaction = self._open_ones.get(name)
+        again = inf if transaction is None else self._ping(transaction)
+        with self._changed:
+            if transaction is None:
+                self._drop(name)
+            elif name in self._due:
+                self._due[name] = self._stream.runtime.monotonic() + again
 
     def _ping(self, transaction: Transaction) -> float:
         """Extend a lease; return the seconds until the next time. Never raises."""

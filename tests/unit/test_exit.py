@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -176,3 +177,21 @@ def test_failure_of_a_collected_writer_is_logged(caplog: pytest.LogCaptureFixtur
     (record,) = caplog.records
     assert "writer w of stream s/t was not closed, and 1 writes are lost" in record.getMessage()
     assert "disk full" in record.getMessage()
+
+
+def test_what_a_thread_writes_behind_the_end_is_reported_with_its_cause(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store, written = Spy(), threading.Event()
+    writer = EventStreamWriter(make_stream(store, SYSTEM), "w")
+    store.hook = lambda operation, key: written.wait(30) and None
+    writer.write_event(b"1", "k")
+    writer._outbox.begin_exit(close=True)
+    writer.write_event(b"2", "k")
+    written.set()
+    writer._outbox._thread.join(30)
+    writer._outbox.report_exit()
+    (record,) = caplog.records
+    assert "1 writes are lost: they were written when the process had begun to end" in (
+        record.getMessage()
+    )

@@ -267,10 +267,45 @@ def test_bad_routing_key_harms_only_its_own_event(key: Any) -> None:
     assert payloads(stream) == [b"good", b"better"]
 
 
-def test_empty_atomic_write_is_an_error() -> None:
+def test_empty_atomic_write_is_done_at_once_and_writes_nothing() -> None:
     _, stream = stream_of()
-    with EventStreamWriter(stream) as writer, pytest.raises(InvalidInput, match="given no event"):
+    with EventStreamWriter(stream) as writer:
+        future = writer.write_events([], "k")
+        assert (future.done(), future.result(), future.exception()) == (True, (), None)
+        with pytest.raises(InvalidInput, match="routing key"):
+            writer.write_events([], 7)  # type: ignore[arg-type]
+    assert payloads(stream) == []
+    with pytest.raises(ObjectClosed):
         writer.write_events([])
+
+
+@pytest.mark.parametrize("timeout", ["abc", float("nan"), b"1", True])
+def test_flush_names_a_timeout_that_is_no_number(timeout: Any) -> None:
+    _, stream = stream_of()
+    with EventStreamWriter(stream, "w") as writer:
+        writer.write_event(b"1")
+        with pytest.raises(
+            InvalidInput, match=r"timeout of flush is a number of seconds"
+        ) as raised:
+            writer.flush(None, timeout)
+        assert repr(timeout) in str(raised.value)
+        with pytest.raises(InvalidInput, match=r"a note is a text .* got 5"):
+            writer.flush(5)  # type: ignore[arg-type]
+    assert payloads(stream) == [b"1"]
+
+
+def test_error_of_a_serializer_is_raised_as_it_is_and_nothing_is_written() -> None:
+    _, stream = stream_of()
+
+    def refuse(event: Any) -> bytes:
+        raise KeyError(event)
+
+    with EventStreamWriter(stream, serializer=refuse) as writer:
+        with pytest.raises(KeyError, match="bad"):
+            writer.write_event("bad")
+        with pytest.raises(KeyError, match="bad"):
+            writer.write_events(["bad"])
+    assert payloads(stream) == []
 
 
 @pytest.mark.parametrize("name", ["a_b", "", "a/b", 7, "x" * 251])

@@ -37,11 +37,14 @@ def open_store(url: str | os.PathLike[str], **storage_options: Any) -> Store:
     hold streams or whose driver is not installed, and StoreError where the driver asks a server
     at once and gets no answer. Nothing is read or written yet.
     """
-    return _open(os.fspath(url), storage_options)
+    address = os.fspath(url) if isinstance(url, (str, os.PathLike)) else url
+    if not isinstance(address, str):
+        raise InvalidInput(f"a root is a path or a URL, got {url!r}.")
+    return _open(address, storage_options)
 
 
 def _open(address: str, options: dict[str, Any]) -> Store:
-    if not address or "\0" in address:
+    if not address or "\0" in address or not _has_utf8(address):
         raise InvalidInput(
             f"{address!r} is no root: give a path or a URL such as s3://bucket/root."
         )
@@ -90,6 +93,14 @@ def _refuse_what_is_no_storage(address: str) -> None:
             "exclusively: give the storage's own URL, such as s3://bucket/root or "
             "abfss://container@account.dfs.core.windows.net/root."
         )
+
+
+def _has_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _open_local(address: str, path: str, options: dict[str, Any]) -> Store:

@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import s3fs
@@ -37,6 +38,10 @@ _CONFLICT_ATTEMPTS = 8
 _CONFLICT_PAUSE_SECONDS = 0.05
 _BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}|arn:.+")
 """What botocore sends; each server has stricter rules of its own."""
+_AWS_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]|arn:.+")
+_AWS = re.compile(r"(.+\.)?amazonaws\.com(\.cn)?")
+"""The servers of AWS."""
+_NO_BUCKET = "is no bucket's name, which has 3 to 63 lower-case letters, digits, dots and hyphens"
 _NO_OBJECT = "_no_object"
 """A key that is asked for when only the answer's date is wanted."""
 _DELETE_BATCH = 1_000
@@ -65,10 +70,7 @@ class S3Store:
         if not bucket:
             raise InvalidInput(f"{url!r} names no bucket: write s3://bucket/folder.")
         if not _BUCKET.fullmatch(bucket):
-            raise InvalidInput(
-                f"{url!r}: {bucket!r} is no bucket's name, which has 3 to 63 lower-case letters, "
-                "digits, dots and hyphens. Check the URL."
-            )
+            raise InvalidInput(f"{url!r}: {bucket!r} {_NO_BUCKET}. Check the URL.")
         self._bucket = bucket
         self._base = check_prefix(folder.strip("/"))
         self._options = options
@@ -112,8 +114,18 @@ class S3Store:
             fs.connect()  # makes the client and asks nothing of the server
         except (AttributeError, TypeError, ValueError) as error:
             raise InvalidInput(f"{self.url}: a storage option is not right: {error}.") from error
+        self._check_bucket(fs.s3.meta.endpoint_url)
         fs.s3.meta.events.register("after-call.s3", self._note_date)
         return fs
+
+    def _check_bucket(self, endpoint: str) -> None:
+        """Raise InvalidInput for a name that no bucket of AWS has; look-alikes allow others."""
+        is_aws = _AWS.fullmatch(urlsplit(endpoint).hostname or "") is not None
+        if is_aws and not _AWS_BUCKET.fullmatch(self._bucket):
+            raise InvalidInput(
+                f"{self.url}: {self._bucket!r} {_NO_BUCKET}. Check the URL, or give the "
+                "endpoint_url of the server that has the bucket."
+            )
 
     def _note_date(self, parsed: Mapping[str, Any], **_: Any) -> None:
         """Remember the date of an answer."""

@@ -34,6 +34,21 @@ def test_backup_knows_the_writers_that_had_moved() -> None:
     assert write(stream_of(copy), [("k", b"x")], Monotone("query", 7)).duplicate
 
 
+def test_copy_forgets_the_removed_subscribers_that_had_moved() -> None:
+    world, copy = World(0), MemoryStore()
+    world.manager.create_reader_group("s/g", ["s/t"], retention="automatic")
+    world.manager.delete_reader_group("s/g")
+    world.grow(2)
+    world.runtime.sleep(10 * 3_600)
+    world.grow(3)
+    world.manager.sweep_stream("s/t", grace="1 h", retain="1 h", keep_records="1 h")
+    assert world.stream.view().subscriber("s/g") is None
+    world.manager.backup(copy.url)
+    opened = manager_of(copy)
+    opened.create_reader_group("s/g", ["s/t"], retention="automatic")
+    assert [subscriber.group for subscriber in opened.list_subscribers("s/t")] == ["s/g"]
+
+
 def test_restored_stream_knows_the_writers_that_had_moved() -> None:
     world = swept()
     target = copied(world.store)

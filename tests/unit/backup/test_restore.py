@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -14,11 +15,13 @@ from pravega_spark.errors import (
     CorruptLog,
     DataLoss,
     InvalidStreamCut,
+    NoSuchScope,
     NoSuchStream,
     PravegaSparkError,
     StaleIdentity,
     StoreRefused,
 )
+from pravega_spark.manager import StreamManager
 from tests.support import all_events, at_crash_point, clean, write
 from tests.unit.backup.test_root import _Death, _die, dying
 from tests.unit.backup.world import World, manager_of, stream_of
@@ -326,3 +329,36 @@ def test_a_group_is_refused_until_it_is_reset() -> None:
         assert event.data == b"0"
     (held,) = manager_of(copy).list_subscribers("s/t")
     assert held.generation > 0
+
+
+@pytest.mark.parametrize("inside", ["", "photos/may/1.jpg", "not_a_scope/x"])
+def test_root_that_never_was_is_not_restored_and_nothing_is_made(
+    tmp_path: Path, inside: str
+) -> None:
+    root = tmp_path / "root"
+    if inside:
+        (root / inside).parent.mkdir(parents=True)
+        (root / inside).touch()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(NoSuchScope, match="there is nothing to be restored under"):
+        StreamManager(root).restore()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("place", ["planned", "replaced", "last", "marker"])
+def test_restore_of_a_root_that_was_killed_is_finished_with_the_same_report_of_streams_and_groups(
+    place: str,
+) -> None:
+    world = World()
+    world.manager.create_reader_group("s/g", ["s/t"])
+    copy = torn(world, 2)
+    whole = manager_of(copied(copy)).restore()
+    with at_crash_point(f"restore.{place}", _die), pytest.raises(_Death):
+        manager_of(copy).restore()
+    again = manager_of(copy).restore()
+    found = {table.path: table for table in again.tables}
+    for table in whole.tables:
+        if table.path == "s/_scope":
+            assert found[table.path].version >= table.version
+        else:
+            assert found[table.path] == table

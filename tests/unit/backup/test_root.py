@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +28,7 @@ from pravega_spark.errors import (
     StoreRefused,
     TxnFailed,
 )
+from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
 from tests.support import all_events, at_crash_point, clean, scale, versions, write
 from tests.unit.backup.world import World, manager_of, stream_of
@@ -294,7 +297,7 @@ def test_a_deleted_stream_whose_log_is_cut_during_its_backup_is_copied_all_the_s
 
     crashpoints.register("backup.files", cut)
     try:
-        done = copy_table(log, copy, "b", keep_ms=HOUR_MS, check=lambda: None)
+        done = copy_table(log, copy, "b", keep_ms=HOUR_MS, check=lambda: None, has_group=bool)
     finally:
         crashpoints.register("backup.files", None)
     assert done.is_deleted
@@ -326,7 +329,7 @@ def test_damage_ends_a_backup_also_of_a_deleted_stream() -> None:
     assert head is not None
     world.store.delete([log.reader.key(head.version)])
     with pytest.raises(CorruptLog):
-        copy_table(log, MemoryStore(), "b", keep_ms=HOUR_MS, check=lambda: None)
+        copy_table(log, MemoryStore(), "b", keep_ms=HOUR_MS, check=lambda: None, has_group=bool)
 
 
 def test_a_run_releases_its_own_pin_and_not_that_of_the_run_that_took_its_target() -> None:
@@ -472,4 +475,61 @@ def test_what_is_no_root_gives_no_empty_backup(made: str) -> None:
         manager = manager_of(opened_again(source))
     with pytest.raises(NoSuchScope, match="nothing was copied"):
         manager.backup(copy.url)
+    assert copy.list("") == []
+
+
+def held(manager: StreamManager, stream: str = "s/t") -> list[str]:
+    return [subscriber.group for subscriber in manager.list_subscribers(stream)]
+
+
+def test_group_that_is_not_copied_holds_nothing_in_the_copy_and_is_reported() -> None:
+    world = World()
+    world.manager.create_scope("other")
+    for group in ("s/g", "other/g", "other/gone"):
+        world.manager.create_reader_group(group, ["s/t"], retention="automatic")
+    world.manager.delete_reader_group("other/gone")
+    stream, scope, root = MemoryStore(), MemoryStore(), MemoryStore()
+    lone = world.manager.backup(stream.url, "s/t")
+    half = world.manager.backup(scope.url, "s")
+    full = world.manager.backup(root.url)
+    assert lone.subscribers == {"s/t": ("other/g", "s/g")}
+    assert half.subscribers == {"s/t": ("other/g",)}
+    assert full.subscribers == {}
+    copies = [manager_of(store) for store in (stream, scope, root)]
+    assert [held(copy) for copy in copies] == [[], ["s/g"], ["other/g", "s/g"]]
+    assert held(world.manager) == ["other/g", "s/g"]
+    assert copies[0].truncate_stream("s/t", "latest")
+    for copy in copies:  # no generation of the source is in the way of a group that begins here
+        copy.create_scope("other")
+        copy.create_reader_group("other/gone", ["s/t"], retention="automatic")
+        assert "other/gone" in held(copy)
+
+
+def test_groups_of_all_scopes_are_copied_before_any_stream() -> None:
+    world = World()
+    world.manager.create_scope("z")
+    world.manager.create_reader_group("z/g", ["s/t"])
+    paths = [table.path for table in world.manager.backup(MemoryStore().url).tables]
+    assert paths.index("z/_reader_groups/g") < paths.index("s/t/events")
+
+
+def test_hidden_files_in_a_target_do_not_count(tmp_path: Path) -> None:
+    world = World()
+    (tmp_path / ".DS_Store").touch()
+    world.manager.backup(tmp_path)
+    assert StreamManager(tmp_path).list_streams("s") == ["s/t"]
+
+
+@pytest.mark.parametrize("target", [None, 5, b"x", "\ud800"])
+def test_target_that_is_no_path_is_named(target: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"root.*got|is no root") as raised:
+        World().manager.backup(target)
+    assert repr(target) in str(raised.value)
+
+
+@pytest.mark.parametrize("name", [None, 5, b"s"])
+def test_name_that_is_no_text_is_named(name: Any) -> None:
+    copy = MemoryStore()
+    with pytest.raises(InvalidInput, match=f"a backup is of a scope.*got {name!r}"):
+        World().manager.backup(copy.url, name)
     assert copy.list("") == []

@@ -403,9 +403,10 @@ def test_writer_finishes_what_others_left_now_and_then(world: World, writers: An
 
 def test_writer_alone_looks_but_does_not_tend(world: World, writers: Any) -> None:
     writer = writers(world.stream)
-    writer.begin_transaction()
+    txn = writer.begin_transaction()
     world.runtime.sleep(31)
     writer.begin_transaction()
+    assert txn.is_open
     assert world.store.count("list", "/transactions") == 0
 
 
@@ -474,3 +475,23 @@ def test_serializer_serves_every_transaction(world: World) -> None:
         other = begun(world.stream)
         writer.get_transaction(other.id).write_event(6, "a")
     assert world.events() == [b"5"]
+
+
+def test_handle_that_never_reached_its_user_keeps_no_lease(pinged: Pinged) -> None:
+    """As after an interrupt between the registration of the handle and the user's assignment."""
+    lost = pinged.writer.begin_transaction()._id
+    other = pinged.writer.begin_transaction()
+    until(lambda: lost not in pinged.writer._due)
+    done = pinged.store.count("put", f"{lost}/lease.json")
+    more = pinged.pings(other)
+    until(lambda: pinged.pings(other) > more + 3)
+    assert pinged.store.count("put", f"{lost}/lease.json") == done
+
+
+def test_transaction_whose_id_was_given_out_is_kept_alive_without_its_handle(
+    pinged: Pinged,
+) -> None:
+    name = pinged.writer.begin_transaction().id
+    until(lambda: pinged.store.count("put", f"{name}/lease.json") > 3)
+    Transaction(pinged.stream, name).commit()
+    until(lambda: pinged.writer._due.get(name, float("inf")) == float("inf"))

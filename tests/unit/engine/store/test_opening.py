@@ -135,6 +135,21 @@ def test_root_that_is_no_storage_is_told_what_to_give(root: str, advice: str) ->
         open_store(root)
 
 
+@pytest.mark.parametrize("bucket", ["Bad_Bucket", "ab", "-a-b", "x" * 64])
+def test_name_that_no_bucket_of_aws_has_is_invalid_there_and_not_on_look_alikes(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
+    options: dict[str, Any] = {"key": "k", "secret": "s", "skip_instance_cache": True}
+    del options["skip_instance_cache"]
+    with pytest.raises(InvalidInput, match=f"'{bucket}' is no bucket's name"):
+        open_store(f"s3://{bucket}/x", **options).exists("a")
+    alike = open_store(f"s3://{bucket}/x", endpoint_url="http://127.0.0.1:9", **options)
+    assert bucket in alike.storage  # connects, and asks nothing
+
+
 def test_folder_that_looks_like_a_server_is_one_when_it_is_said(tmp_path: Path) -> None:
     assert open_store(f"{tmp_path}/localhost:9092").is_local
     assert open_store("./localhost:9092").url.endswith("/localhost:9092")
