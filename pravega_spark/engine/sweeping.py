@@ -31,7 +31,7 @@ from pravega_spark.engine.history import HistoryRow, append_history, history_log
 from pravega_spark.engine.hygiene import maintain
 from pravega_spark.engine.lifecycle import DELETION
 from pravega_spark.engine.log import Log, Proposal
-from pravega_spark.engine.pins import pins, release_expired
+from pravega_spark.engine.pins import is_pinned, release_expired
 from pravega_spark.engine.records import (
     NOTE_PREFIX,
     OUTCOME_PREFIX,
@@ -156,7 +156,7 @@ def sweep_deleted(stream: Stream, *, grace_ms: int, retain_ms: int, now: Now) ->
 
 def _forgetting(deleted_at: int, snapshot: Snapshot | None) -> Proposal[None]:
     """Follow the commit of a deletion by one that names nothing of what was in the stream."""
-    if snapshot is None or snapshot.version != deleted_at or any(pins(snapshot)):
+    if snapshot is None or snapshot.version != deleted_at or is_pinned(snapshot):
         return None, None
     version = deleted_at + 1
     marks = {"horizon": version, "cleanup": version}
@@ -199,7 +199,8 @@ def _clean(log: Log, ages: Ages, grace_ms: int, retain_ms: int) -> _Marks:
             wanted = True if _needs_checkpoint(log) else None
             maintain(log.reader, snapshot.version, checkpoint=wanted)
             commits = clean_log(log, ages)
-        mark = min(ages.version_at(ages.now_ms - max(grace_ms, retain_ms)), horizon)
+        if not is_pinned(snapshot):  # else it cannot move, and is no gain
+            mark = min(ages.version_at(ages.now_ms - max(grace_ms, retain_ms)), horizon)
     return _Marks(snapshot, horizon, mark, commits)
 
 

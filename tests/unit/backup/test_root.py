@@ -150,7 +150,8 @@ def test_a_sweep_keeps_the_commits_that_a_backup_is_copying(place: str) -> None:
 def test_without_the_pin_the_same_sweeps_make_the_backup_fail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pravega_spark.engine.cleanup.is_pinned", lambda snapshot: False)
+    for module in ("cleanup", "sweeping"):
+        monkeypatch.setattr(f"pravega_spark.engine.{module}.is_pinned", lambda snapshot: False)
     world = World(commits=10)
 
     def hurry() -> None:
@@ -181,6 +182,26 @@ def test_a_pin_of_a_backup_that_died_expires_late_and_not_early() -> None:
     sweep_all(world)
     assert not list(pins(log.refresh()))  # type: ignore[arg-type]
     assert world.store.list("s/t/events/data") == []
+
+
+def test_a_pin_that_is_set_after_a_sweep_chose_its_mark_holds_the_mark() -> None:
+    world = World(commits=20)
+    log = world.stream.log
+    clean(log, world.runtime, 5)
+    with at_crash_point("sweep.history", lambda: pin(log, "late", keep_ms=10**12)) as reached:
+        sweep_all(world)
+    assert reached.hits
+    assert log.refresh().cleanup == 5  # type: ignore[union-attr]
+
+
+def test_an_idle_table_is_left_alone_while_a_version_of_it_is_pinned() -> None:
+    world = World()
+    clean(world.stream.log, world.runtime, 2)
+    pin(world.stream.log, "dead", keep_ms=10**12)
+    sweep_all(world)
+    before = world.stream.view().version
+    sweep_all(world)
+    assert world.stream.view().version == before
 
 
 def test_open_transactions_are_aborted_in_the_copy_and_told() -> None:
