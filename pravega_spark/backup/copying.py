@@ -83,10 +83,11 @@ def copy_table(
             crash_point("backup.pinned")
         try:
             return _copy(log, copy, version, check=check, has_group=has_group)
-        except (CorruptLog, DataLoss, FileNotFoundError) as error:
+        except (CorruptLog, DataLoss, FileNotFoundError):
             check()
             if not _has_ended(log, snapshot, version):
-                raise _reason(log, held, error) from error
+                _check_held(log, held)
+                raise
         finally:
             if held is not None:
                 release(log, held)
@@ -99,16 +100,15 @@ def _has_ended(log: Log, before: Snapshot, version: int) -> bool:
     return now.version > version and (_is_deleted(now) or _life(now) != _life(before))
 
 
-def _reason(log: Log, held: Pin | None, error: Exception) -> Exception:
-    """Return what made a copy fail: the pin's end, or the error itself."""
+def _check_held(log: Log, held: Pin | None) -> None:
+    """Raise IllegalState if the pin has expired: then nothing is damaged."""
     assert log.snapshot is not None
-    if held is None or held in pins(log.snapshot):
-        return error
-    return IllegalState(
-        f"{log.reader.where}: the pin of version {held.version} expired after "
-        f"{held.keep_ms / 1000:g} s, and what it kept was deleted while it was copied: repeat the "
-        "backup, and let it keep pins longer than the copying of one table takes."
-    )
+    if held is not None and held not in pins(log.snapshot):
+        raise IllegalState(
+            f"{log.reader.where}: the pin of version {held.version} expired after "
+            f"{held.keep_ms / 1000:g} s, and what it kept was deleted while it was copied: repeat "
+            "the backup, with a keep that is longer than the copying of one table takes."
+        )
 
 
 def _copy(
