@@ -120,7 +120,7 @@ READ = (
         "readerGroupMode",
         values.one_of("observer", "subscriber"),
         "as the group is; a new one observes",
-        "subscriber: the streams keep what the query has not read, if they have a retention policy.",
+        "subscriber: streams with a retention policy keep what the query has not read.",
     ),
     Option(
         "readerGroupInterval",
