@@ -70,17 +70,13 @@ class Ages:
         that time lies in the future itself, a host was ahead, and the date may be believed.
         """
         reader = self._log.reader
-
-        def said(version: int) -> int | None:
-            commit = reader.commit(version, light=True)
-            return None if commit is None else commit.timestamp_ms
-
-        def dated(version: int) -> int | None:
-            return self._log.store.modified_ms(reader.key(version))
-
-        dated_ms, said_ms = self._log.runtime.each(lambda ask: ask(version), [dated, said])
-        if dated_ms is None or said_ms is None or dated_ms > self.now_ms:
+        dated_ms = self._log.store.modified_ms(reader.key(version))
+        if dated_ms is None or dated_ms > self.now_ms:
             return None
+        commit = reader.commit(version, light=True)
+        if commit is None:
+            return None
+        said_ms = commit.timestamp_ms
         if said_ms <= self.now_ms and said_ms - dated_ms > CLOCK_FAR_MS:
             return None
         if self._log.store.has_clock:
