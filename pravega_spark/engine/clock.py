@@ -115,9 +115,11 @@ def decode_record(data: bytes) -> ClockRecord | None:
     """Read what ``ClockRecord.encode`` wrote; None for a torn one, which explains nothing."""
     try:
         record = json.loads(data)
-        names = ("believed", "clock", "boot", "elapsed", "limit")
-        return ClockRecord(*(record[name] for name in names))
-    except (ValueError, KeyError, TypeError, RecursionError):
+        believed, clock, elapsed, limit = (
+            int(record[name]) for name in ("believed", "clock", "elapsed", "limit")
+        )
+        return ClockRecord(believed, clock, str(record["boot"]), elapsed, limit)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 

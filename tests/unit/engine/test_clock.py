@@ -321,7 +321,18 @@ def test_a_dry_run_keeps_no_record_and_a_run_keeps_one_a_minute() -> None:
 
 
 @pytest.mark.parametrize(
-    "torn", [b"", b"{", b"[]", b'{"clock": 1}', b"\xff", b"[" * 5_000], ids=repr
+    "torn",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"clock": 1}',
+        b'{"believed": "x", "clock": "x", "boot": "x", "elapsed": "x", "limit": "x"}',
+        b'{"believed": [], "clock": [], "boot": [], "elapsed": [], "limit": []}',
+        b"\xff",
+        b"[" * 5_000,
+    ],
+    ids=range(8),
 )
 def test_a_torn_record_explains_nothing_and_stops_nobody(torn: bytes) -> None:
     host = Booted()
