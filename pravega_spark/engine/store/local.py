@@ -15,6 +15,7 @@ from pravega_spark.engine.store.keys import check_key, check_prefix, is_visible
 from pravega_spark.engine.store.local_files import (
     StagedFile,
     UnclearOutcome,
+    checked_name,
     file_system,
     is_hidden_name,
     refusal,
@@ -179,14 +180,14 @@ class LocalStore:
             self._prune(folder)
 
     def discard_unfinished(self, prefix: str, older_ms: int, *, deep: bool = True) -> list[Entry]:
-        """Delete the hidden files of processes that were killed while they wrote them."""
+        """Delete the hidden files of killed processes, and checksums whose files are gone."""
         self._check()
         found: list[Entry] = []
         before_ms: int | None = None
         for folder, below, names in os.walk(self._base + check_prefix(prefix), onerror=None):
             if not deep:
                 below.clear()
-            for name in filter(is_hidden_name, names):
+            for name in _left_over(names):
                 path = f"{folder.rstrip('/')}/{name}"
                 if before_ms is None:
                     before_ms = self.time_ms() - older_ms
@@ -354,6 +355,13 @@ class LocalStore:
                 raise StoreError(f"{self._base}{folder}: {error.strerror}.") from error
         found.sort(key=lambda entry: entry.key)
         return found
+
+
+def _left_over(names: Sequence[str]) -> list[str]:
+    """Return those of a folder's files that nobody needs if they are old."""
+    present = set(names)
+    checked = {name: checked_name(name) for name in names}
+    return [n for n, of in checked.items() if is_hidden_name(n) or (of and of not in present)]
 
 
 def _any_root() -> None:

@@ -41,11 +41,21 @@ class _HiddenNames:
 
 _hidden_names = _HiddenNames()
 _HIDDEN_NAME = re.compile(r"\.\d+-[0-9a-f]{16}-\d+\.tmp")
+_CHECKSUM_NAME = re.compile(r"\.(part-.+)\.crc")
 
 
 def is_hidden_name(name: str) -> bool:
     """Tell whether a file of this name is one of ours that has not got its own name yet."""
     return _HIDDEN_NAME.fullmatch(name) is not None
+
+
+def checked_name(name: str) -> str | None:
+    """Return the file that Hadoop's hidden checksum file ``name`` is of; None if it is none.
+
+    Spark leaves one beside each ``part-*`` file that it writes on a local disk.
+    """
+    found = _CHECKSUM_NAME.fullmatch(name)
+    return None if found is None else found[1]
 
 
 class UnclearOutcome(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -218,6 +219,32 @@ def test_files_of_killed_processes_are_swept_when_they_are_old(tmp_path: Path) -
     assert result.files >= 2
     assert result_of_scope.files >= 2
     assert not (tmp_path / "s/gone/events/data").exists()
+
+
+def test_hidden_checksums_that_refused_writers_left_go_with_their_files(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    manager.create_stream("s/t")
+    events = tmp_path / "s/t/events"
+
+    def left(path: str, age_seconds: float) -> Path:
+        file = events / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"theirs")
+        os.utime(file, (time.time() - age_seconds,) * 2)
+        return file
+
+    folders = ("", "segment_id=0/", "segment_id=0/base_offset=7/")
+    names = ("part-0.snappy.parquet", ".part-0.snappy.parquet.crc")
+    old = [left(f + name, 7_200) for f in folders for name in names]
+    kept = [left(f"segment_id=1/{name}", 60) for name in names]
+    kept += [left(f".keep-{n}.crc", 7_200) for n in range(2)]
+    kept += [left("deeper/part-1.parquet", 7_200), left("deeper/.part-1.parquet.crc", 7_200)]
+
+    assert manager.sweep_stream("s/t", grace="1 hour").files == len(old)
+    assert [path for path in old if path.exists()] == []
+    assert not (events / "segment_id=0").exists()
+    assert all(path.exists() for path in kept)
 
 
 def test_file_that_is_being_written_survives_a_sweep_without_grace(tmp_path: Path) -> None:
