@@ -57,9 +57,9 @@ def tell(where: str, version: int, body: Body) -> None:
     if not logger.isEnabledFor(level):
         return
     said = {**body.parameters, **body.metrics}
-    if body.removes:
+    if body.removes and not body.adds:  # else they were replaced, as a state's rows are
         said["removedBytes"] = sum(remove.size for remove in body.removes)
-    parts = [f"{name}={_short(value)}" for name, value in said.items() if value not in _NOTHING]
+    parts = [f"{name}={short(value)}" for name, value in said.items() if value not in _NOTHING]
     details = f": {', '.join(parts)}" if parts else ""
     logger.log(level, "%s of %s, version %d%s", body.operation, where, version, details)
 
@@ -67,6 +67,7 @@ def tell(where: str, version: int, body: Body) -> None:
 _NOTHING: Final[tuple[object, ...]] = (None, "", [], {}, 0)
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """Return a value as text, cut off where it is longer than VALUE_LENGTH."""
     text = value if isinstance(value, str) else to_json(value)
     return text if len(text) <= VALUE_LENGTH else f"{text[:VALUE_LENGTH]}..."

@@ -128,14 +128,19 @@ class Synchronizer(Generic[_State]):
         return self._codec.decode(table.rows)
 
     def initialise(
-        self, state: _State, operation: str = "INITIALISE", domains: Mapping[str, str] | None = None
+        self,
+        state: _State,
+        operation: str = "INITIALISE",
+        domains: Mapping[str, str] | None = None,
+        parameters: Mapping[str, Any] | None = None,
     ) -> bool:
         """Begin with ``state``; False if somebody else began first, whose state is adopted."""
 
         def decide(table: TableState) -> tuple[Change | None, bool]:
             if table.rows:
                 return None, False
-            return Change(operation, self._codec.encode(state), dict(domains or {})), True
+            rows = self._codec.encode(state)
+            return Change(operation, rows, dict(domains or {}), dict(parameters or {})), True
 
         return self._change(decide)
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from pravega_spark.config import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS, parse_duration_ms
 from pravega_spark.engine.crashpoints import crash_point
+from pravega_spark.engine.journal import short
 from pravega_spark.engine.log import Log
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.scopes import GROUP, GROUPS_FOLDER, Scope
@@ -83,6 +84,20 @@ def _check_held(
     if configuration.holds:
         for stream, cut in given.items():
             progress.check_start(views[stream], cut)
+
+
+def _told(
+    to: GroupCheckpoint | Mapping[str, StreamCut | str] | ReaderGroupConfiguration | None,
+    state: GroupState,
+) -> str:
+    """Return in short where a reset of this state goes to."""
+    if isinstance(to, ReaderGroupConfiguration):
+        return short(to.to_json())
+    if isinstance(to, GroupCheckpoint):
+        return short(f"checkpoint {to.name}")
+    if isinstance(to, Mapping):
+        return short({str(stream): str(cut) for stream, cut in to.items()})
+    return "the configured start" if state.last is None else "the last checkpoint"
 
 
 def _only_in(
@@ -183,7 +198,14 @@ class ReaderGroup:
         except _IMPOSSIBLE:
             self._use_up(generation, configuration)
             raise
-        if self.sync.fetch() is None and self.sync.initialise(first, "CREATE READER GROUP"):
+        cause = {
+            "streams": short(",".join(configuration.streams)),
+            "retention": configuration.retention.value,
+            "generation": generation,
+        }
+        operation = "CREATE READER GROUP"
+        absent = self.sync.fetch() is None
+        if absent and self.sync.initialise(first, operation, parameters=cause):
             return
 
         def generator(state: GroupState) -> tuple[GroupState | None, None]:
@@ -191,7 +213,7 @@ class ReaderGroup:
                 return None, None
             return self._begin(state, configuration, views), None
 
-        self.sync.update("CREATE READER GROUP", generator)
+        self.sync.update(operation, generator, cause)
 
     def _use_up(self, generation: int, configuration: ReaderGroupConfiguration) -> None:
         ended = GroupState(self.name, generation, Phase.DELETED, configuration, {})
@@ -338,7 +360,8 @@ class ReaderGroup:
             update = _only_in(seen.generation, generator)
             will_hold = isinstance(to, ReaderGroupConfiguration) and to.holds
             with self._announced(will_hold or seen.configuration.holds):
-                generation = self.sync.update("RESET READER GROUP", update)
+                cause = {"generation": seen.generation + 1, "to": _told(to, seen)}
+                generation = self.sync.update("RESET READER GROUP", update, cause)
                 if generation is not None:
                     self.settle()
                     return generation

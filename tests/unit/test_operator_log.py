@@ -17,6 +17,7 @@ from pravega_spark.engine.actions import Body
 from pravega_spark.engine.stream import open_stream
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import KeyRange, StreamCut
+from pravega_spark.readers.configuration import ReaderGroupConfiguration
 from pravega_spark.retention.subscribers import publish, subscribe
 from pravega_spark.scaling.manual import scale_stream
 from tests.support import hygiene_rests
@@ -149,10 +150,11 @@ def test_writers_and_transactions_of_others_are_told_and_ordinary_ones_not(
 def test_a_groups_readers_and_checkpoints_are_told(stream: StreamManager, told: Told) -> None:
     group = stream.create_reader_group("s/g", ["s/a"], retention="automatic")
     found = told.lines()
-    assert any(re.search("CREATE READER GROUP of .*/s/_reader_groups/g, ", line) for line in found)
+    (line,) = (line for line in found if line.startswith("CREATE READER GROUP of "))
+    assert re.search("/s/_reader_groups/g, version 0: streams=s/a, retention=automatic$", line)
     assert any(re.search("SUBSCRIBE of .*/s/a/events, .*s/g", line) for line in found)
     with group.create_reader("r1") as reader:
-        told.expect("JOIN of .*/g, version .*: reader=r1")
+        told.expect("JOIN of .*/g, version .*: reader=r1$")
         assert reader.read_next_event(timeout=1).event
         told.expect()
         asked = group.initiate_checkpoint("cp")
@@ -162,21 +164,31 @@ def test_a_groups_readers_and_checkpoints_are_told(stream: StreamManager, told: 
         group.initiate_checkpoint("late")
         group.cancel_outstanding_checkpoints()
         told.expect("CANCEL CHECKPOINTS of .*/g")
-    told.expect("LEAVE of .*/g, version .*: reader=r1")
+    told.expect("LEAVE of .*/g, version .*: reader=r1$")
     lost = group.create_reader("r2")
     group.reader_offline("r2")
-    told.expect("JOIN of .*reader=r2", "READER OFFLINE of .*/g, version .*: reader=r2")
+    told.expect("JOIN of .*reader=r2$", "READER OFFLINE of .*/g, version .*: reader=r2$")
     dead = group.create_reader("r3")
     told.lines()
     for lease in Path(stream.root.removeprefix("file://")).glob("s/_reader_groups/g/_leases/r3*"):
         os.utime(lease, (time.time() - 10_000,) * 2)
     assert group.bury() == ["r3"]
     told.expect("TAKE OVER of .*/g, version .*: readers=r3")
-    group.reset()
-    assert any("RESET READER GROUP of " in line for line in told.lines())
+    places = (
+        (None, "the last checkpoint"),
+        (group.last_checkpoint(), "checkpoint cp"),
+        (None, "the configured start"),
+        ({"s/a": "earliest"}, '{"s/a":"earliest"}'),
+        (ReaderGroupConfiguration(["s/a"], retention="automatic"), '{"streams":{"s/a":.*'),
+    )
+    for generation, (to, where) in enumerate(places, 1):
+        group.reset(to)
+        found = [line for line in told.lines() if line.startswith("RESET READER GROUP of ")]
+        assert len(found) == 1
+        assert re.search(f": generation={generation}, to={where}$", found[0]), found
     stream.delete_reader_group("s/g")
     found = told.lines()
-    assert any("DELETE READER GROUP of " in line for line in found)
+    assert any(re.search("DELETE READER GROUP of .*, version [0-9]+$", line) for line in found)
     assert any(re.search("UNSUBSCRIBE of .*s/g", line) for line in found)
     for reader in (lost, dead):
         reader.close()
