@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from pravega_spark.engine import cuts, plan
@@ -18,7 +18,7 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.model import SegmentRange, StreamCut
 from pravega_spark.spark.bounds import Target, check_order, starting
 from pravega_spark.spark.offsets import StreamOffset
-from pravega_spark.spark.settings import ReadSettings
+from pravega_spark.spark.settings import Bound, ReadSettings
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def start_again(group: str | None) -> str:
 TAIL_SECONDS = 1.0
 """On remote storage the tail is looked up at most this often; a local look costs microseconds."""
 DISCOVERY_SECONDS = 10.0
-"""With subscribePattern, new streams are looked for at most this often."""
+"""New streams of a pattern, and streams that were deleted, are looked for at most this often."""
 
 Places = dict[str, StreamOffset]
 
@@ -57,12 +57,14 @@ class Progress:
     settings: ReadSettings
     clock: Callable[[], float] = time.monotonic
     _known: dict[str, _Known] = field(default_factory=dict)
+    _missing: dict[str, tuple[float, NoSuchStream]] = field(default_factory=dict)
     _names: tuple[str, ...] = ()
     _named: float | None = None
     _initial: Places | None = None
+    _unchecked: bool = False
     _frozen: dict[str, StreamCut] | None = None
     _triggered: float | None = None
-    _idle: tuple[Places, tuple[int, ...]] | None = None
+    _idle: tuple[Places, tuple[tuple[str, int], ...]] | None = None
 
     # What there is
 
@@ -101,21 +103,40 @@ class Progress:
         ``places`` are those of its reader group, if that has any.
         """
         if self._initial is None:
-            self._initial = {name: self._begin(name, places) for name in self.names()}
+            views = self._views(self.names())
+            self._initial = {name: self._begin(name, view, places) for name, view in views.items()}
+            self._unchecked = places is None
         return self._initial
 
-    def _begin(self, name: str, places: Mapping[str, StreamCut] | None) -> StreamOffset:
-        known, view = self.known(name)
+    def _begin(
+        self, name: str, view: StreamView, places: Mapping[str, StreamCut] | None
+    ) -> StreamOffset:
         if places is not None:
             place = self._of_this_life(name, view, places[name])
             return StreamOffset(view.record.stream_id, place, place)
         cut = starting(
-            self.settings.starting, "latest", self.settings.no_event_after, known.stream, view
+            self.settings.starting,
+            "latest",
+            self.settings.no_event_after,
+            self._known[name].stream,
+            view,
         )
-        begin, end = self.settings.starting, self.settings.ending
-        if begin is not None and not begin.is_latest:
-            check_order(view, cut, known.target.at(view), begin, end)
         return StreamOffset(view.record.stream_id, cut, cut)
+
+    def check_order(self, start: Places) -> None:
+        """Raise InvalidOption if the query begins at ``start`` and its end lies before that.
+
+        :meth:`initial` cannot tell: Spark asks for it again after a crash in the first batch, and
+        by then latest may be after the end.
+        """
+        if not self._unchecked or start != self._initial:
+            return
+        settings = self.settings
+        begin = settings.starting or Bound("startingOffsets", "latest")
+        for name, offset in start.items():
+            known, view = self.known(name, refresh=False)
+            check_order(view, offset.cut, known.target.at(view), begin, settings.ending)
+        self._unchecked = False
 
     def _of_this_life(self, name: str, view: StreamView, place: StreamCut) -> StreamCut:
         """Return the group's place in a stream, or the head if that is allowed."""
@@ -142,10 +163,8 @@ class Progress:
     def freeze(self) -> None:
         """Fix the end for Trigger.AvailableNow: what is there now, and nothing later."""
         self._named = None
-        self._frozen = {}
-        for name in self.names():
-            known, view = self.known(name)
-            self._frozen[name] = known.target.at(view)
+        views = self._views(self.names())
+        self._frozen = {name: self._known[name].target.at(view) for name, view in views.items()}
 
     def tail(self) -> Places:
         """Return the newest place of every stream, of what is known here."""
@@ -164,11 +183,12 @@ class Progress:
         to be read.
         """
         left_out = self._left_out(start)
-        views = {name: self.known(name)[1] for name in self._readable()}
-        state = (start, tuple(view.version for view in views.values()))
+        named = self.names() if self._frozen is None else self._frozen
+        views = self._views({*named, *start} - set(left_out), start)
+        state = (start, tuple((name, view.version) for name, view in views.items()))
         if state == self._idle:
             return start
-        steps, here = {}, {name: at for name, at in start.items() if name not in left_out}
+        steps, here = {}, dict[str, StreamOffset]()
         for name, view in views.items():
             here[name] = self._here(name, view, start.get(name))
             steps[name] = plan.step(view, here[name].cut, self._end(name, view))
@@ -209,19 +229,41 @@ class Progress:
             logger.warning("failOnDataLoss=false: %s.", told)
         return left_out
 
-    def _readable(self) -> list[str]:
-        """Return the streams to look at: those of now that still exist."""
-        found = []
-        for name in sorted(self.names() if self._frozen is None else self._frozen):
+    def _views(self, names: Collection[str], read: Collection[str] = ()) -> dict[str, StreamView]:
+        """Return the views of the streams that exist; ``read`` are those of the checkpoint.
+
+        With failOnDataLoss=false a deleted stream is left out, if the query has another one to
+        read or finds streams by a pattern. Raises NoSuchStream otherwise.
+        """
+        strict = self.settings.fail_on_data_loss
+        found: dict[str, StreamView] = {}
+        errors = []
+        for name in sorted(names):
             try:
-                self.known(name)
+                found[name] = self._view(name)
             except NoSuchStream as error:
-                if self.settings.fail_on_data_loss:
-                    raise
-                logger.warning("failOnDataLoss=false: stream %s is skipped: %s", name, error)
-                continue
-            found.append(name)
+                errors.append(_unread(name, error) if strict and name in read else error)
+        if errors and (strict or not (found or self.settings.pattern)):
+            raise errors[0]
         return found
+
+    def _view(self, name: str) -> StreamView:
+        """Return a stream's view; one that is missing is looked for as seldom as new ones."""
+        now = self.clock()
+        if name in self._missing:
+            looked, error = self._missing[name]
+            if now - looked < DISCOVERY_SECONDS:
+                raise error
+        try:
+            view = self.known(name)[1]
+        except NoSuchStream as error:
+            if name not in self._missing and not self.settings.fail_on_data_loss:
+                logger.warning("failOnDataLoss=false: the query goes on without: %s", error)
+            self._missing[name] = now, error
+            self._known.pop(name, None)
+            raise
+        self._missing.pop(name, None)
+        return view
 
     def _here(self, name: str, view: StreamView, start: StreamOffset | None) -> StreamOffset:
         """Return where to go on in a stream; a new one begins at its head."""
@@ -325,6 +367,14 @@ def events_within(
             left, at = left - size, ref.end
         window *= 4
     return end
+
+
+def _unread(name: str, error: NoSuchStream) -> NoSuchStream:
+    return NoSuchStream(
+        f"{error} The query's checkpoint has read stream {name}, which may have had unread events "
+        "when it was deleted. Start without it and with a new checkpoint folder, or set "
+        "failOnDataLoss to false to go on with the other streams."
+    )
 
 
 def report_lost(view: StreamView, lost: tuple[SegmentRange, ...]) -> None:

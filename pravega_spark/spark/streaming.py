@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -21,13 +22,15 @@ from pyspark.sql.types import StructType
 from pravega_spark.engine import cuts
 from pravega_spark.engine.chunk import ChunkRef
 from pravega_spark.engine.stream import Stream, StreamView
-from pravega_spark.errors import TruncatedData
+from pravega_spark.errors import NoSuchStream, StaleIdentity, TruncatedData
 from pravega_spark.model import SegmentRange, StreamCut
 from pravega_spark.spark.membership import Membership
 from pravega_spark.spark.offsets import Reading, StreamOffset, decode, encode, reading_of
 from pravega_spark.spark.partitions import by_key, counts, read_events
 from pravega_spark.spark.progress import Places, Progress, report_lost, start_again
 from pravega_spark.spark.settings import ReadSettings
+
+logger = logging.getLogger(__name__)
 
 
 class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -92,6 +95,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Spark asks when the batch before is finished, so all before ``start`` is done.
         """
         begin = decode(start)
+        self.progress.check_order(begin)
         membership = self.membership
         if membership is not None:
             membership.check(begin, reading_of(start))
@@ -130,8 +134,14 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> list[tuple[StreamView, SegmentRange, list[ChunkRef]]]:
         if begin == offset.cut:
             return []
-        stream, view = self.progress.newest(name)
-        view.check_life(offset.life)
+        try:
+            stream, view = self.progress.newest(name)
+            view.check_life(offset.life)
+        except (NoSuchStream, StaleIdentity) as error:
+            if self.settings.fail_on_data_loss:
+                raise
+            logger.warning("failOnDataLoss=false: a planned batch is read without: %s", error)
+            return []
         end = offset.cut
         if not self.settings.fail_on_data_loss:
             begin, lost = cuts.clip_to_head(view, begin)

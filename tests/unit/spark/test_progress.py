@@ -316,3 +316,73 @@ def test_stream_of_a_later_life_fails_or_goes_on_at_its_head(root: str) -> None:
     end = progress(root, fail_on_data_loss=False).next(at, limited=True)
     assert (end["s/a"].life, sum(cut(end).values())) == (2, 2)
     assert at["s/a"].begin_of(end["s/a"]) == end["s/a"].origin
+
+
+def deleted(root: str, name: str = "s/a") -> None:
+    manager = StreamManager(root)
+    manager.seal_stream(name)
+    manager.delete_stream(name)
+
+
+NAMED = [
+    {"streams": ("s/a", "s/b")},
+    {"streams": (), "pattern": "s/.*"},
+]
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("named", NAMED)
+def test_a_stream_of_the_checkpoint_that_was_deleted_fails_the_query_or_is_dropped(
+    root: str, caplog: pytest.LogCaptureFixture, frozen: bool, named: dict[str, object]
+) -> None:
+    fill(created(root, "s/a"), 3)
+    fill(created(root, "s/b"), 2)
+    at = progress(root, **named).initial()
+    deleted(root)
+    strict = progress(root, **named)
+    lax = progress(root, fail_on_data_loss=False, **named)
+    if frozen and "pattern" not in named:
+        with pytest.raises(NoSuchStream, match="s/a"):
+            strict.freeze()
+    elif frozen:
+        strict.freeze()
+    if frozen:
+        lax.freeze()
+    with pytest.raises(NoSuchStream, match=r"s/a does not exist.*new checkpoint.*failOnDataLoss"):
+        strict.next(at, limited=True)
+    end = lax.next(at, limited=True)
+    assert {name: cut(end, name) for name in end} == {"s/b": {0: 2}}
+    assert lax.next(end, limited=True) == end
+    assert caplog.text.count("goes on without") == 1
+
+
+def test_a_stream_that_is_deleted_while_the_query_runs_fails_it_or_is_dropped(root: str) -> None:
+    fill(created(root, "s/a"), 3)
+    fill(created(root, "s/b"), 2)
+    strict = progress(root, pattern="s/.*")
+    lax = progress(root, pattern="s/.*", fail_on_data_loss=False)
+    at = strict.next(strict.initial(), limited=True)
+    assert lax.next(lax.initial(), limited=True) == at
+    deleted(root)
+    for run in (strict, lax):
+        assert isinstance(run.clock, Clock)
+        run.clock.now += 60
+    with pytest.raises(NoSuchStream, match="s/a does not exist"):
+        strict.next(at, limited=True)
+    end = lax.next(at, limited=True)
+    assert list(end) == ["s/b"]
+    fill(created(root), 4)
+    assert isinstance(lax.clock, Clock)
+    lax.clock.now += 60
+    assert sum(cut(lax.next(end, limited=True)).values()) == 4
+
+
+def test_a_query_whose_only_named_stream_was_deleted_fails_whatever_is_allowed(root: str) -> None:
+    fill(created(root), 3)
+    at = progress(root).initial()
+    deleted(root)
+    for run in (progress(root), progress(root, fail_on_data_loss=False)):
+        with pytest.raises(NoSuchStream, match="s/a does not exist"):
+            run.next(at, limited=True)
+        with pytest.raises(NoSuchStream, match="s/a does not exist"):
+            run.initial()

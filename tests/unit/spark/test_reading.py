@@ -21,7 +21,14 @@ from pyspark.sql.streaming.datasource import (
 from pravega_spark.engine.actions import Body, Remove
 from pravega_spark.engine.snapshot import Snapshot
 from pravega_spark.engine.stream import Stream
-from pravega_spark.errors import DataLoss, InvalidInput, InvalidOption, StaleIdentity, TruncatedData
+from pravega_spark.errors import (
+    DataLoss,
+    InvalidInput,
+    InvalidOption,
+    NoSuchStream,
+    StaleIdentity,
+    TruncatedData,
+)
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import SegmentRange, make_segment_id
 from pravega_spark.spark.batch import PravegaBatchReader
@@ -49,6 +56,11 @@ def streaming(root: str, **options: str) -> PravegaStreamReader:
     reader = source.streamReader(source.schema())
     assert isinstance(reader, PravegaStreamReader)
     return reader
+
+
+def first_batch(reader: PravegaStreamReader) -> dict[str, Any]:
+    """Return the end of a new query's first micro-batch."""
+    return reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
 
 
 def rows(reader: Any, partitions: Iterable[InputPartition]) -> list[dict[str, Any]]:
@@ -322,7 +334,7 @@ def test_end_time_before_the_start_time_is_refused_whatever_lies_between(
     with pytest.raises(InvalidOption, match=told):
         batch(root, **times).partitions()
     with pytest.raises(InvalidOption, match=told):
-        streaming(root, **times).initialOffset()
+        first_batch(streaming(root, **times))
     batch(root, startingtimestamp="1000", endingtimestamp="1000").partitions()
 
 
@@ -330,7 +342,52 @@ def test_end_before_start_is_refused_of_a_streaming_query_too(root: str) -> None
     fill(created(root), 0, 5)
     offsets = {"startingoffsets": '{"s/a": {"0#0": 3}}', "endingoffsets": '{"s/a": {"0#0": 2}}'}
     with pytest.raises(InvalidOption, match=r"end s/a@1:0#0=2 lies before the start s/a@1:0#0=3"):
-        streaming(root, **offsets).initialOffset()
+        first_batch(streaming(root, **offsets))
+
+
+@pytest.mark.parametrize("start", [{"startingoffsets": "latest"}, {"startingoffsets": ""}])
+@pytest.mark.parametrize(
+    "end",
+    [
+        {"endingoffsets": "earliest"},
+        {"endingoffsets": '{"s/a": {"0#0": 4}}'},
+        {"endingstreamcut": "s/a@1:0#0=4"},
+        {"endingtimestamp": "1000"},
+    ],
+)
+def test_end_before_the_tail_is_refused_of_a_query_that_begins_there(
+    root: str, start: dict[str, str], end: dict[str, str]
+) -> None:
+    fill(created(root), 0, 5)
+    options = {name: value for name, value in {**start, **end}.items() if value}
+    source = PravegaDataSource({"root": root, "path": "s/a", **options})
+    reader = source.streamReader(source.schema())
+    assert isinstance(reader, PravegaStreamReader)
+    told = r"end s/a@1:0#0=[04] lies before the start s/a@1:0#0=5; exchange startingOffsets and "
+    with pytest.raises(InvalidOption, match=told):
+        first_batch(reader)
+
+
+def test_end_at_the_start_is_allowed(root: str) -> None:
+    fill(created(root), 0, 5)
+    for end in ("latest", '{"s/a": {"0#0": 5}}'):
+        reader = streaming(root, startingoffsets="latest", endingoffsets=end)
+        assert first_batch(reader) == reader.initialOffset()
+
+
+def test_first_batch_is_read_again_though_the_tail_has_passed_the_end(root: str) -> None:
+    stream = created(root)
+    fill(stream, 0, 5)
+    before = streaming(root, startingoffsets="latest")
+    start = before.initialOffset()
+    fill(stream, 5, 8)
+    end = before.latestOffset(start, ReadAllAvailable())
+    fill(stream, 8, 9)
+    ending = '{"s/a": {"0#0": 8}}'
+    again = streaming(root, startingoffsets="latest", endingoffsets=ending)
+    first = again.initialOffset()
+    assert events(rows(again, again.partitions(first, end))) == [5, 6, 7]
+    assert again.latestOffset(end, ReadAllAvailable()) == end
 
 
 def test_cut_of_an_earlier_life_or_another_stream_is_refused(root: str) -> None:
@@ -371,3 +428,27 @@ def rewrite(stream: Stream) -> None:
     stream.view()
     commit(stream.log, decide)
     stream.store.delete(old)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_planned_batch_of_a_deleted_stream_fails_or_is_read_without_it(
+    root: str, caplog: pytest.LogCaptureFixture, again: bool
+) -> None:
+    fill(created(root, "s/a"), 0, 3)
+    fill(created(root, "s/b"), 3, 5)
+    options = {"path": "", "subscribe": "s/a,s/b"}
+    end = first_batch(streaming(root, **options))
+    manager = StreamManager(root)
+    manager.seal_stream("s/a")
+    manager.delete_stream("s/a")
+    if again:
+        fill(created(root, "s/a"), 5, 9)
+    strict = streaming(root, **options)
+    lax = streaming(root, failondataloss="false", **options)
+    with pytest.raises(StaleIdentity if again else NoSuchStream):
+        strict.partitions(strict.initialOffset(), end)
+    start = lax.initialOffset()
+    assert events(rows(lax, lax.partitions(start, end))) == [3, 4]
+    assert "a planned batch is read without" in caplog.text
+    following = lax.latestOffset(end, ReadAllAvailable())
+    assert events(rows(lax, lax.partitions(end, following))) == ([5, 6, 7, 8] if again else [])
