@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 AGAIN_SECONDS = 1.0
 """A job of Spark's that began just as it was told is cancelled so much later."""
 
@@ -34,12 +34,13 @@ class Ending:
         return self._told.wait(seconds)
 
     def listen(self, spark: SparkSession) -> None:
-        """Have SIGINT and SIGTERM end the job, and cancel what Spark does for it.
+        """Have SIGINT, SIGTERM and SIGHUP end the job, and cancel what Spark does for it.
 
         Under spark-submit the command that was started is the JVM, and this script is its child:
         cron, systemd, Kubernetes and ``kill`` signal the JVM alone, a terminal signals both. So
         the JVM is told to hand its signals on; it lives until this script has ended, and takes
-        its exit status. On a JVM that is not ours alone nothing is changed.
+        its exit status. On a JVM that is not ours alone nothing is changed. A SIGHUP that is
+        ignored, as under ``nohup``, stays so here and in the JVM.
         """
 
         def told(*_: object) -> None:
@@ -48,7 +49,8 @@ class Ending:
                 threading.Thread(target=self._end, args=(spark,), daemon=True).start()
 
         for number in SIGNALS:
-            signal.signal(number, told)
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, told)
         is_shared = "DATABRICKS_RUNTIME_VERSION" in os.environ
         if "PYSPARK_GATEWAY_PORT" in os.environ and not is_shared:
             _listen_to_the_jvm(told)

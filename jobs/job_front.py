@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -86,8 +86,11 @@ def duration(text: str) -> float:
     return found / 1_000
 
 
-def run(prog: str, arguments: argparse.Namespace, work: Work) -> int:
-    """Do the rounds; return the exit status. Without ``--interval`` there is one."""
+def run(prog: str, arguments: argparse.Namespace, work: Work, zeros: Mapping[str, int]) -> int:
+    """Do the rounds; return the exit status. Without ``--interval`` there is one.
+
+    ``zeros`` are the counts of no rounds, which the last line begins with.
+    """
     sys.stderr = user_stderr()
     try:
         find_streams(arguments.root, arguments.scope, arguments.stream)
@@ -97,7 +100,7 @@ def run(prog: str, arguments: argparse.Namespace, work: Work) -> int:
     ending = Ending()
     ending.listen(spark)
     try:
-        return rounds(prog, arguments, spark, work, ending)
+        return rounds(prog, arguments, spark, work, zeros, ending)
     finally:
         ending.over()
         with contextlib.suppress(Exception):
@@ -120,12 +123,13 @@ def rounds(
     arguments: argparse.Namespace,
     spark: SparkSession,
     work: Work,
+    zeros: Mapping[str, int],
     ending: Ending | None = None,
 ) -> int:
     """Do the rounds on a Spark that runs; return the exit status."""
     ending = ending or Ending()
     console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
-    begun, sums, number = time.monotonic(), Counter[str](), 0
+    begun, sums, number = time.monotonic(), Counter(zeros), 0
     try:
         while not ending.is_told:
             at = time.monotonic()

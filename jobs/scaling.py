@@ -36,7 +36,8 @@ Row = Mapping[str, Any]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job; return its exit status."""
     arguments = parse(argv)
-    return job_front.run(PROG, arguments, partial(scale_streams, arguments))
+    zeros = counts((), dry_run=arguments.dry_run)
+    return job_front.run(PROG, arguments, partial(scale_streams, arguments), zeros)
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:

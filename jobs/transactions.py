@@ -47,7 +47,7 @@ COLUMNS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job; return its exit status."""
     arguments = parse(argv)
-    return job_front.run(PROG, arguments, partial(tend_streams, arguments))
+    return job_front.run(PROG, arguments, partial(tend_streams, arguments), counts(()))
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -104,7 +104,11 @@ def run(
     """Run the job's rounds in the tests' own session; status, last line, all of the output."""
     parsed = retention.parse(["--root", str(root), *arguments])
     status = job_front.rounds(
-        "retention", parsed, spark, lambda *found: retention.retain_streams(parsed, *found)
+        "retention",
+        parsed,
+        spark,
+        lambda *found: retention.retain_streams(parsed, *found),
+        retention.counts((), dry_run=False),
     )
     out = capsys.readouterr()
     return status, json.loads(out.out.splitlines()[-1]), out.out + out.err

@@ -90,7 +90,11 @@ def run(
     """Run the job's rounds in the tests' own session; status, last line, all of the output."""
     parsed = scaling.parse(["--root", str(root), *arguments])
     status = job_front.rounds(
-        "scaling", parsed, spark, lambda *found: scaling.scale_streams(parsed, *found)
+        "scaling",
+        parsed,
+        spark,
+        lambda *found: scaling.scale_streams(parsed, *found),
+        scaling.counts((), dry_run=False),
     )
     out = capsys.readouterr()
     return status, json.loads(out.out.splitlines()[-1]), out.out + out.err

@@ -125,7 +125,11 @@ def run(
     """Run the job's rounds in the tests' own session; status, last line, all of the output."""
     parsed = transactions.parse(["--root", str(root), *arguments])
     status = job_front.rounds(
-        "transactions", parsed, spark, lambda *found: transactions.tend_streams(parsed, *found)
+        "transactions",
+        parsed,
+        spark,
+        lambda *found: transactions.tend_streams(parsed, *found),
+        transactions.counts(()),
     )
     out = capsys.readouterr()
     return status, json.loads(out.out.splitlines()[-1]), out.out + out.err
