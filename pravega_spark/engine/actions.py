@@ -47,6 +47,17 @@ DAMAGE = (
 )  # fmt: skip
 """What reading bytes may raise that this package has not written."""
 
+_SAID_LENGTH = 100
+"""What damaged bytes make an exception say is cut off there."""
+
+
+def kind_of(error: Exception) -> str:
+    """Return what is wrong with damaged bytes, in short and without the bytes themselves."""
+    said = str(error)
+    said = said if said.isprintable() and len(said) <= _SAID_LENGTH else ""
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
@@ -247,8 +258,8 @@ def parse_commit(version: int, data: bytes, where: str, *, light: bool = False) 
         return _parse(version, info, rest, light)
     except DAMAGE as error:
         raise CorruptLog(
-            f"{where}: version {version} of the log is torn or damaged ({error!r}); restore it "
-            "from a copy."
+            f"{where}: version {version} of the log is torn or damaged ({kind_of(error)}); restore "
+            "it from a copy."
         ) from error
 
 

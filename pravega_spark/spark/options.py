@@ -194,6 +194,8 @@ WRITE = (
 )
 
 _SPARK_KEYS = frozenset({"path", "paths", "queryname", "checkpointlocation", "__paths__"})
+_OF_TABLES = frozenset({"provider"})
+"""What Spark's catalog says to a source of which a table is created."""
 _LATER = frozenset(
     {
         "badrecords",
@@ -244,6 +246,11 @@ def _check_foreign(key: str, by_key: Mapping[str, Option]) -> None:
     low = key.lower()
     if low in _SPARK_KEYS:
         return
+    if low in _OF_TABLES:
+        raise InvalidOption(
+            "format 'pravega' has no tables of a catalog, as CREATE TABLE ... USING pravega makes "
+            "them: use CREATE TEMPORARY VIEW name USING pravega OPTIONS (...)."
+        )
     if low in _IGNORED:
         logger.warning("option %s is ignored: %s.", key, _IGNORED[low])
         return

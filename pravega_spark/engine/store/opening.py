@@ -44,7 +44,7 @@ def open_store(url: str | os.PathLike[str], **storage_options: Any) -> Store:
 
 
 def _open(address: str, options: dict[str, Any]) -> Store:
-    if not address or "\0" in address or not _has_utf8(address):
+    if not address.strip() or "\0" in address or not _has_utf8(address):
         raise InvalidInput(
             f"{address!r} is no root: give a path or a URL such as s3://bucket/root."
         )

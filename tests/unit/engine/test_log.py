@@ -326,6 +326,7 @@ DAMAGES = {
     "not JSON": lambda data: b"hello\n" + data,
     "JSON of another kind": lambda data: b"[1]\n",
     "not UTF-8": lambda data: b"\xff\xfe\n",
+    "much that is not UTF-8": lambda data: b'{"\xc3\x28' * 200,
 }
 
 
@@ -338,8 +339,12 @@ def test_damaged_commit_is_an_error_that_names_it_and_is_never_built_upon(damage
 
     opened = Log(store, log.path, FakeRuntime())
     for _ in range(2):
-        with pytest.raises(CorruptLog, match=r"s/t/events: version 1 .*restore it from a copy"):
+        with pytest.raises(CorruptLog, match=r"s/t/events: version 1 .*from a copy") as raised:
             opened.refresh()
+        told = str(raised.value)
+        assert told.isprintable()
+        assert "\\x" not in told
+        assert len(told) < 250
     with pytest.raises(CorruptLog):
         put(opened, "b")
     assert versions(log) == [0, 1]

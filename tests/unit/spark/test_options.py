@@ -45,6 +45,12 @@ def test_option_of_a_later_version_is_refused_as_such(key: str) -> None:
         read(**{key: "x"})
 
 
+def test_table_of_a_catalog_is_refused_and_a_view_is_named() -> None:
+    given = {**ROOT, "stream": "nyc/flights", "provider": "pravega"}
+    with pytest.raises(InvalidOption, match=r"no tables .*CREATE TEMPORARY VIEW name USING prav"):
+        read_settings(given)
+
+
 def test_option_of_the_other_side_is_refused_as_such() -> None:
     with pytest.raises(InvalidOption, match="numSegments is for writing only"):
         read(numSegments="3")

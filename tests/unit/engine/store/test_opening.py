@@ -110,7 +110,19 @@ def test_server_that_refuses_the_connection_is_a_store_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "s3://", "s3:///x", "s3:/b/x", "a\0b", "s3://b/../c", "file://", "file://host/x"]
+    "url",
+    [
+        "",
+        "  ",
+        "\t\n",
+        "s3://",
+        "s3:///x",
+        "s3:/b/x",
+        "a\0b",
+        "s3://b/../c",
+        "file://",
+        "file://host/x",
+    ],
 )
 def test_what_is_no_root_is_invalid(url: str) -> None:
     with pytest.raises(InvalidInput):
