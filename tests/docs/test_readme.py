@@ -41,7 +41,7 @@ def test_every_block_of_the_page_runs(page: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", [*PAGES, "docs/limits.md", "docs/spark.md"])
 def test_every_link_of_the_page_leads_somewhere(page: str) -> None:
     path = README.parent / page
-    links = re.findall(r"\]\((?!http)([^)#]+)\)", path.read_text())
+    links = re.findall(r"\]\((?!http)([^)#]+)(?:#[^)]*)?\)", path.read_text())
     missing = [link for link in links if not (path.parent / link).exists()]
     assert links
     assert not missing
