@@ -40,11 +40,10 @@ def submitted(root: Path) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize(
     ("send", "number"),
-    [(os.kill, signal.SIGTERM), (os.killpg, signal.SIGINT), (os.killpg, signal.SIGHUP)],
+    [(os.kill, signal.SIGTERM), (os.killpg, signal.SIGINT)],
     ids=[
         "SIGTERM to spark-submit alone",
         "SIGINT to its process group",
-        "SIGHUP to its process group",
     ],
 )
 def test_a_submitted_job_ends_with_its_sums_and_status_0(
