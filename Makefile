@@ -32,9 +32,9 @@ help: ## this list
 
 setup: $(INSTALLED) $(JAR) ## make .venv with everything pinned, and fetch the Delta jar
 
-demo: setup ## run the demo, jobs/demo.py (ARGS="--help" for its options)
+demo: setup ## run the demo, examples/demo.py (ARGS="--help" for its options)
 	$(BIN)/spark-submit --packages $(DELTA) --conf spark.log.level=ERROR \
-		--driver-java-options '$(SHORT_LIVED)' jobs/demo.py $(ARGS)
+		--driver-java-options '$(SHORT_LIVED)' examples/demo.py $(ARGS)
 
 test: lint ## lint, then every test (ARGS="-k name" to choose)
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)

@@ -129,7 +129,7 @@ def job_seconds(
     context: Context, root: str, names: list[str], work: Any, schema: Any
 ) -> tuple[float, float, float, list[dict[str, Any]]]:
     """Return how long a job takes without work, first and again, and the rows of the first."""
-    from pravega_spark.spark.fleet import map_streams
+    from pravega_spark.jobs.fan_out import map_streams
 
     found: list[list[dict[str, Any]]] = []
 

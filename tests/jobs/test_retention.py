@@ -17,8 +17,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-import job_front
-import retention
 from pravega_spark import (
     RetentionPolicy,
     ScalingPolicy,
@@ -27,6 +25,7 @@ from pravega_spark import (
     session,
 )
 from pravega_spark.engine.stream import open_stream
+from pravega_spark.jobs import retention, runner
 from pravega_spark.model import StreamCut
 from pravega_spark.retention.subscribers import publish, subscribe
 from tests.support import at_crash_point, tree
@@ -103,7 +102,7 @@ def run(
 ) -> tuple[int, dict[str, Any], str]:
     """Run the job's rounds in the tests' own session; status, last line, all of the output."""
     parsed = retention.parse(["--root", str(root), *arguments])
-    status = job_front.rounds(
+    status = runner.rounds(
         "retention",
         parsed,
         spark,

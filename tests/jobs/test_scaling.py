@@ -16,12 +16,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-import job_front
-import scaling
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager, session
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream import Stream
+from pravega_spark.jobs import runner, scaling
 from pravega_spark.scaling.ratefile import rates_key
 from tests.support import FakeRuntime, tree
 from tests.unit.scaling.loads import load
@@ -89,7 +88,7 @@ def run(
 ) -> tuple[int, dict[str, Any], str]:
     """Run the job's rounds in the tests' own session; status, last line, all of the output."""
     parsed = scaling.parse(["--root", str(root), *arguments])
-    status = job_front.rounds(
+    status = runner.rounds(
         "scaling",
         parsed,
         spark,

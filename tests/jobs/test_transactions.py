@@ -16,11 +16,10 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-import job_front
-import transactions
 from pravega_spark import StreamManager, session
 from pravega_spark.engine.crashpoints import CRASH_VARIABLE
 from pravega_spark.engine.stream import open_stream
+from pravega_spark.jobs import runner, transactions
 from pravega_spark.model import TransactionStatus
 from tests.support import tree
 
@@ -124,7 +123,7 @@ def run(
 ) -> tuple[int, dict[str, Any], str]:
     """Run the job's rounds in the tests' own session; status, last line, all of the output."""
     parsed = transactions.parse(["--root", str(root), *arguments])
-    status = job_front.rounds(
+    status = runner.rounds(
         "transactions",
         parsed,
         spark,
@@ -223,7 +222,7 @@ def test_two_rounds_at_once_end_each_transaction_once(
     parsed = transactions.parse(["--root", str(world.root)])
     root, streams = str(world.root), sorted([*world.ids, QUIET])
 
-    def round_() -> job_front.Report:
+    def round_() -> runner.Report:
         return transactions.tend_streams(parsed, spark, root, streams, False)
 
     with ThreadPoolExecutor(2) as pool:

@@ -15,22 +15,22 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
-import demo_ingest
 import pravega_spark
-from demo_checks import (
+from flights.checks import (
     every_event_once,
     every_key_in_order,
     exactly_unread_kept,
     same_table,
 )
-from demo_console import stderr_into
-from demo_delays import closing_event, expected_delays, start_delays
-from demo_input import Dataset, write_feed
-from demo_place import Place
-from demo_replay import Ingest, OnSample, Replay, ReplayFailed
-from demo_report import INGEST_LOG, SPARK_LOG, TABLE, Run
-from demo_retention import append_late, retain, wait_until_told
-from demo_scaling import Scaler
+from flights.console import stderr_into
+from flights.dataset import Dataset, write_feed
+from flights.delays import closing_event, expected_delays, start_delays
+from flights.ingest import PROGRAM, SHORT_LIVED, event_of
+from flights.replay import Ingest, OnSample, Replay, ReplayFailed
+from flights.report import INGEST_LOG, SPARK_LOG, TABLE, Run
+from flights.retention import append_late, retain, wait_until_told
+from flights.scaling import Scaler
+from flights.workspace import Place
 from pravega_spark import StreamManager
 
 CLOSING_EVENTS = 1
@@ -151,7 +151,7 @@ def make_ingest(place: Place, feed: str) -> Ingest:
         "--checkpoint": checkpoint,
         "--go": place.path(GO),
     }
-    command = [sys.executable, demo_ingest.__file__]
+    command = [sys.executable, PROGRAM]
     for name, text in options.items():
         command += [name, text]
     return Ingest(command, checkpoint=Path(checkpoint), log=Path(place.path(INGEST_LOG)))
@@ -163,7 +163,7 @@ def make_session() -> SparkSession:
         SparkSession.builder.appName("pravega-demo"),
         **{
             "spark.log.level": "ERROR",
-            "spark.driver.extraJavaOptions": demo_ingest.SHORT_LIVED,
+            "spark.driver.extraJavaOptions": SHORT_LIVED,
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.session.timeZone": "UTC",
@@ -178,7 +178,7 @@ def make_session() -> SparkSession:
 def read_source(spark: SparkSession, files: Sequence[str]) -> pa.Table:
     """Return what the stream must hold: row, key, and the digest of the event's bytes."""
     rows = spark.read.parquet(*files)
-    digest = F.xxhash64(demo_ingest.event_of(rows)).alias("digest")
+    digest = F.xxhash64(event_of(rows)).alias("digest")
     return rows.select(F.col("_row").alias("row"), F.col("_key").alias("key"), digest).toArrow()
 
 

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from demo_delays import LATENESS, closing_event, expected_delays
-from demo_flights import airlines, load_flights
-from demo_input import Dataset, InputError, load_file, sequence_numbers, write_feed
+from flights.dataset import Dataset, InputError, load_file, sequence_numbers, write_feed
+from flights.delays import LATENESS, closing_event, expected_delays
+from flights.nycflights import airlines, load_flights
 
 UTC = timezone.utc
 NEW_YORK = ZoneInfo("America/New_York")

@@ -1,6 +1,6 @@
 """A year of real flights through one stream, with one query killed on the way; then the proof.
 
-    spark-submit --packages io.delta:delta-spark_4.2_2.13:4.4.0 jobs/demo.py
+    spark-submit --packages io.delta:delta-spark_4.2_2.13:4.4.0 examples/demo.py
 
 One query replays the flights, in the order in which they left, into a stream with the carrier as
 routing key. A second one reads the stream meanwhile, joins the weather, and keeps the departure
@@ -23,16 +23,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from demo_console import out_console, progress_bars
-from demo_flights import airlines, load_flights
-from demo_input import Dataset, InputError, load_file
-from demo_picture import draw
-from demo_place import WORK, Place, prepare
-from demo_replay import ReplayFailed
-from demo_report import PICTURE, Run, print_report, summary
-from demo_run import run
-from job_stderr import user_stderr
+from flights.console import out_console, progress_bars
+from flights.dataset import Dataset, InputError, load_file
+from flights.nycflights import airlines, load_flights
+from flights.picture import draw
+from flights.replay import ReplayFailed
+from flights.report import PICTURE, Run, print_report, summary
+from flights.run import run
+from flights.workspace import WORK, Place, prepare
 from pravega_spark import PravegaSparkError
+from pravega_spark.jobs.launcher_stderr import user_stderr
 
 FLIGHTS_STREAM = "nyc/flights"
 OWN_STREAM = "demo/events"
@@ -41,6 +41,7 @@ OWN_STREAM = "demo/events"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo; return its exit status."""
     started = time.monotonic()
+    sys.stderr = user_stderr()
     arguments = parse(argv)
     try:
         dataset = load(arguments)
@@ -134,8 +135,3 @@ def picture(done: Run) -> None:
         retained=done.retained,
         names=airlines() if flights else {},
     )
-
-
-if __name__ == "__main__":
-    sys.stderr = user_stderr()
-    sys.exit(main())

@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from demo_checks import Finding
-from demo_input import Dataset
-from demo_place import Place
-from demo_replay import Story
-from demo_retention import Retained
+from flights.checks import Finding
+from flights.dataset import Dataset
+from flights.replay import Story
+from flights.retention import Retained
+from flights.workspace import Place
 
 PICTURE = "demo.png"
 TABLE = "delays"

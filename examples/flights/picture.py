@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from demo_replay import Story
-from demo_retention import Retained
+from flights.replay import Story
+from flights.retention import Retained
 
 WRITTEN, READ, LAG, KILLED = "#1f6f8b", "#e07a3f", "#8a5a9e", "#b3261e"
 DRY, RAIN = "#c9a227", "#2a5d9f"

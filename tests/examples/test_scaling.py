@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from demo_scaling import BY_HAND, COOLDOWN, Scaler
+from flights.scaling import BY_HAND, COOLDOWN, Scaler
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.config import ScalingPace
 

@@ -12,7 +12,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import IO
 
-from demo_scaling import Split
+from flights.scaling import Split
 
 KILL_FROM = 0.4
 """From this part of the events on, the ingest is killed at the worst moment that is seen."""

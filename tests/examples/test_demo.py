@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
-from demo_flights import load_flights
+from flights.nycflights import load_flights
 from pravega_spark import StreamManager
 from pravega_spark.config import DELTA_PACKAGE
 from tests.s3server import S3Server
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-DEMO = REPOSITORY / "jobs" / "demo.py"
+DEMO = REPOSITORY / "examples" / "demo.py"
 CHECKS = ("exactly_once", "in_order", "aggregate_matches", "retention_exact")
 PNG = b"\x89PNG\r\n\x1a\n"
 LIMIT, LATE = 4_000, 80

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from demo_replay import Ingest, Replay, ReplayFailed
+from flights.replay import Ingest, Replay, ReplayFailed
 
 BATCHES = 20
 ROWS = 100
@@ -137,7 +137,7 @@ def test_ingest_does_not_join_the_spark_that_runs_the_demo(
 
 
 def test_a_replay_that_stands_still_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("demo_replay.STALLED_SECONDS", 0.5)
+    monkeypatch.setattr("flights.replay.STALLED_SECONDS", 0.5)
     with pytest.raises(ReplayFailed, match="nothing was written or read"):
         Fake(tmp_path, "import time; time.sleep(600)").run()
 

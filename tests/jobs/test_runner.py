@@ -10,11 +10,8 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
-import job_front
-import retention
-import scaling
-import transactions
-from job_ending import SIGNALS, Ending
+from pravega_spark.jobs import retention, runner, scaling, transactions
+from pravega_spark.jobs.signals import SIGNALS, Ending
 
 NO_SPARK = cast(SparkSession, None)
 
@@ -36,9 +33,9 @@ def test_a_job_that_is_ended_in_its_first_round_tells_all_of_its_sums(
     told._end(NO_SPARK)
 
     def rounds(prog: str, arguments: Any, work: Any, zeros: dict[str, int]) -> int:
-        return job_front.rounds(prog, arguments, NO_SPARK, work, zeros, told)
+        return runner.rounds(prog, arguments, NO_SPARK, work, zeros, told)
 
-    monkeypatch.setattr(job_front, "run", rounds)
+    monkeypatch.setattr(runner, "run", rounds)
     assert job.main(["--root", "unread", "--interval", "1s"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found.pop("seconds") >= 0

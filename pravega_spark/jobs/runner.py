@@ -23,12 +23,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from rich.console import Console, RenderableType
 
-from job_ending import Ending
-from job_stderr import user_stderr
-from pravega_spark import PravegaSparkError
 from pravega_spark.config import parse_duration_ms
-from pravega_spark.errors import InvalidConfiguration, InvalidInput, NotFound
-from pravega_spark.spark.fleet import find_streams
+from pravega_spark.errors import InvalidConfiguration, InvalidInput, NotFound, PravegaSparkError
+from pravega_spark.jobs.fan_out import find_streams
+from pravega_spark.jobs.launcher_stderr import user_stderr
+from pravega_spark.jobs.signals import Ending
 
 WIDTH = 160
 """Columns of what is printed where no terminal says otherwise."""

@@ -15,9 +15,9 @@ from pravega_spark.errors import (
     NoSuchStream,
     StoreRefused,
 )
+from pravega_spark.jobs import fan_out
+from pravega_spark.jobs.fan_out import find_streams
 from pravega_spark.manager import StreamManager
-from pravega_spark.spark import fleet
-from pravega_spark.spark.fleet import find_streams
 
 
 @pytest.fixture
@@ -83,11 +83,11 @@ def work(root: str, name: str, *, number: int) -> list[dict[str, object]]:
 
 def test_a_stream_that_fails_has_a_row_with_its_error_and_one_that_is_gone_has_none() -> None:
     task = pickle.loads(pickle.dumps(partial(work, number=4)))
-    assert fleet._rows("root", "s/good", task) == [
+    assert fan_out._rows("root", "s/good", task) == [
         {"stream": "s/good", "number": 4},
         {"stream": "s/good", "number": 5},
     ]
-    assert fleet._rows("root", "s/bad", task) == [
+    assert fan_out._rows("root", "s/bad", task) == [
         {"stream": "s/bad", "error": "ValueError: no luck"}
     ]
-    assert fleet._rows("root", "s/gone", task) == []
+    assert fan_out._rows("root", "s/gone", task) == []

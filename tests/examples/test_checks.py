@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from demo_checks import (
+from flights.checks import (
     Finding,
     every_event_once,
     every_key_in_order,

@@ -13,14 +13,14 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from demo_checks import Finding
-from demo_delays import expected_delays
-from demo_flights import airlines, load_flights
-from demo_picture import draw
-from demo_place import Place
-from demo_replay import Story
-from demo_report import Run, print_report, summary
-from demo_retention import Retained
+from flights.checks import Finding
+from flights.delays import expected_delays
+from flights.nycflights import airlines, load_flights
+from flights.picture import draw
+from flights.replay import Story
+from flights.report import Run, print_report, summary
+from flights.retention import Retained
+from flights.workspace import Place
 from pravega_spark import RetentionPolicy, StreamConfiguration, StreamManager
 
 FINDINGS = (

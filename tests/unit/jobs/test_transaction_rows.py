@@ -10,8 +10,8 @@ import pytest
 
 from pravega_spark.engine.stream import open_stream
 from pravega_spark.errors import NoSuchStream
+from pravega_spark.jobs.transaction_rows import ROW_SCHEMA, Row, tend
 from pravega_spark.manager import StreamManager
-from pravega_spark.spark.tending import ROW_SCHEMA, Row, tend
 from pravega_spark.txn import controller
 from pravega_spark.txn.manifests import Kind, Manifest, Manifests
 

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from demo_input import TIME, Dataset
+from flights.dataset import TIME, Dataset
 
 LATENESS = timedelta(hours=24)
 """How long an hour waits for its flights: the latest of 2013 left 21 h 41 min late."""
