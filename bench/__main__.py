@@ -10,39 +10,42 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import report
-from bench.context import Context
-from bench.figures import Figure, save
-from bench.registry import benchmarks
+from bench import cases
+from bench.harness import report
+from bench.harness.context import Context
+from bench.harness.figures import Figure, save
+from bench.harness.registry import find
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run; return 1 if a benchmark failed. A missed target is a result, not a failure."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--only", action="append", metavar="NAME", help="part of a name; repeat it")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="NAME", help="part of a name; repeat it"
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes: does it run at all?")
     parser.add_argument("--out", type=Path, default=Path("bench/out"), help="folder for results")
     parser.add_argument("--list", action="store_true", help="print the names and stop")
     options = parser.parse_args(argv)
-    chosen = benchmarks(options.only)
+    chosen = find(cases, options.only)
     console = Console(stderr=True, soft_wrap=True)
     if options.list or not chosen:
-        print("\n".join(benchmarks()))
+        print("\n".join(benchmark.name for benchmark in find(cases)))
         return 0 if options.list else 2
     figures: list[Figure] = []
     failed: list[str] = []
     context = Context(options.quick, console)
     try:
-        for name, run in chosen.items():
-            console.rule(f"[bold]{name}")
+        for benchmark in chosen:
+            console.rule(f"[bold]{benchmark.name}")
             begun = time.perf_counter()
             try:
-                for figure in run(context):
+                for figure in benchmark.run(context):
                     figures.append(figure)
                     report.explain(console, figure)
             except Exception:
                 console.print_exception()
-                failed.append(name)
+                failed.append(benchmark.name)
             console.print(f"  {time.perf_counter() - begun:.0f} s", style="dim")
     finally:
         context.close()

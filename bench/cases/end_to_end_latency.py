@@ -9,11 +9,11 @@ import sys
 import time
 from collections.abc import Iterator
 
-from bench.context import Context
-from bench.figures import Figure
-from bench.floor import Floor, last_append
-from bench.measure import percentile, ratio, timed
-from bench.registry import benchmark
+from bench.harness.context import Context
+from bench.harness.figures import Figure
+from bench.harness.floor import Floor, last_append
+from bench.harness.measure import percentile, ratio, timed
+from bench.harness.registry import benchmark
 
 _PAUSE_SECONDS = 0.005
 _READER = """
@@ -32,7 +32,7 @@ print(json.dumps(found))
 """
 
 
-@benchmark
+@benchmark()
 def writer_to_reader(context: Context) -> Iterator[Figure]:
     """One event after the other; the time from ``write_event`` to the reader's loop.
 

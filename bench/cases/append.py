@@ -6,12 +6,12 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 
-from bench.context import Context
-from bench.figures import Figure
-from bench.floor import Floor, last_append
-from bench.long_stream import long_stream
-from bench.measure import interleave, percentile, ratio
-from bench.registry import benchmark
+from bench.harness.context import Context
+from bench.harness.figures import Figure
+from bench.harness.floor import Floor, last_append
+from bench.harness.long_stream import long_stream
+from bench.harness.measure import interleave, percentile, ratio
+from bench.harness.registry import benchmark
 from pravega_spark import EventStreamWriter
 
 EVENT = b"e" * 100
@@ -37,7 +37,7 @@ def append_one(writer: EventStreamWriter) -> Callable[[], object]:
     return lambda: writer.write_event(EVENT, "key").result()
 
 
-@benchmark
+@benchmark()
 def durable_append(context: Context) -> Iterator[Figure]:
     """One event, durable and visible, from a writer of a stream of 4 segments."""
     stream = context.create("append", 4)
@@ -69,7 +69,7 @@ def durable_append(context: Context) -> Iterator[Figure]:
     ).within(at_most=3.0, ratio_at_most=2.5)
 
 
-@benchmark
+@benchmark()
 def append_to_long_stream(context: Context) -> Iterator[Figure]:
     """The same in streams that hold 10 to 100,000 commits and chunks."""
     sizes = [10, 100, 600] if context.quick else [10, 10_000, 100_000]

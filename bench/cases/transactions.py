@@ -9,13 +9,13 @@ from contextlib import ExitStack
 from dataclasses import replace
 from itertools import count
 
-from bench.append import EVENT
-from bench.context import Context
-from bench.data import table
-from bench.figures import Figure
-from bench.floor import _put
-from bench.measure import interleave, percentile, ratio, timed
-from bench.registry import benchmark
+from bench.cases.append import EVENT
+from bench.harness.context import Context
+from bench.harness.dataset import table
+from bench.harness.figures import Figure
+from bench.harness.floor import _put
+from bench.harness.measure import interleave, percentile, ratio, timed
+from bench.harness.registry import benchmark
 from pravega_spark import KeyRange
 from pravega_spark.engine.chunk import StagedChunk, stage
 from pravega_spark.engine.routing import Router, split
@@ -73,7 +73,7 @@ class Floor:
         os.close(descriptor)
 
 
-@benchmark
+@benchmark()
 def small_transaction(context: Context) -> Iterator[Figure]:
     """Begin, 100 events in 4 segments, commit: until the events are visible."""
     name = context.create("transactions", SEGMENTS)
@@ -112,7 +112,7 @@ def small_transaction(context: Context) -> Iterator[Figure]:
     ).within(at_most=12.0)
 
 
-@benchmark
+@benchmark()
 def large_commit(context: Context) -> Iterator[Figure]:
     """The call of commit() alone, of a transaction whose events were all flushed before."""
     name = context.create("large", SEGMENTS)
@@ -182,7 +182,7 @@ def _linked(
     return linked
 
 
-@benchmark
+@benchmark()
 def waiting_transactions(context: Context) -> Iterator[Figure]:
     """commit() of the last one, which carries out all that were decided and wait."""
     name = context.create("waiting", SEGMENTS)
@@ -211,7 +211,7 @@ def waiting_transactions(context: Context) -> Iterator[Figure]:
     ).within(ratio_at_most=3.0)
 
 
-@benchmark
+@benchmark()
 def commit_among_many(context: Context) -> Iterator[Figure]:
     """commit() while many other transactions are open, of which nothing is decided."""
     many, few = context.size(400, 20), context.size(40, 2)
@@ -245,7 +245,7 @@ def _flushed(writer: TransactionalWriter) -> Transaction:
     return transaction
 
 
-@benchmark
+@benchmark()
 def rolling_commit(context: Context) -> Iterator[Figure]:
     """commit() of a transaction whose segments were split since it began."""
     name = context.create("rolling", SEGMENTS)

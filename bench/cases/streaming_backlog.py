@@ -8,13 +8,13 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from bench.context import Context
-from bench.cpu import Meter, compare
-from bench.data import backlog
-from bench.figures import Figure
-from bench.measure import interleave, ratio, timed
-from bench.registry import benchmark
-from bench.spark import SNAPSHOT_PARTITIONS, backlog_copy, conf
+from bench.harness.context import Context
+from bench.harness.cpu_time import Meter, compare
+from bench.harness.dataset import backlog
+from bench.harness.figures import Figure
+from bench.harness.measure import interleave, ratio, timed
+from bench.harness.registry import Phase, benchmark
+from bench.harness.spark_frames import SNAPSHOT_PARTITIONS, backlog_copy, conf
 
 _numbers = count()
 
@@ -28,7 +28,7 @@ def finish(context: Context, frame: Any, sink: Callable[[Any], Any]) -> Any:
     return query
 
 
-@benchmark
+@benchmark(Phase.SPARK)
 def streaming_backlog(context: Context) -> Iterator[Figure]:
     """readStream with AvailableNow to nowhere: from start() until the query has ended.
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
-from bench.backlog import finish
-from bench.context import Context
-from bench.data import table
-from bench.figures import Figure
-from bench.measure import interleave, ratio
-from bench.registry import benchmark
-from bench.spark import conf, stream_frame
+from bench.cases.streaming_backlog import finish
+from bench.harness.context import Context
+from bench.harness.dataset import table
+from bench.harness.figures import Figure
+from bench.harness.measure import interleave, ratio
+from bench.harness.registry import Phase, benchmark
+from bench.harness.spark_frames import conf, stream_frame
 from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration
 
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
@@ -24,7 +24,7 @@ _ROWS = 100
 _WARM_BATCHES = 3
 
 
-@benchmark
+@benchmark(Phase.SPARK)
 def stream_to_stream(context: Context) -> Iterator[Figure]:
     """Micro-batches of 100 rows, as Spark times them (``triggerExecution``).
 
@@ -72,7 +72,7 @@ def stream_to_stream(context: Context) -> Iterator[Figure]:
         ).within(at_most=250.0, ratio_at_most=0.25)
 
 
-@benchmark
+@benchmark(Phase.SPARK)
 def reader_group_overhead(context: Context) -> Iterator[Figure]:
     """The same micro-batches to nowhere, by a subscriber that tells every batch, and by nobody."""
     batches = context.size(30, 5)
@@ -129,4 +129,5 @@ def _median_ms(query: Any, batches: int) -> float:
     done = [p for p in query.recentProgress if p["numInputRows"] > 0]
     assert len(done) == batches, f"{len(done)} micro-batches, not {batches}"
     assert all(p["numInputRows"] == _ROWS for p in done)
-    return statistics.median(p["durationMs"]["triggerExecution"] for p in done[_WARM_BATCHES:])
+    times = [float(p["durationMs"]["triggerExecution"]) for p in done[_WARM_BATCHES:]]
+    return statistics.median(times)

@@ -57,7 +57,7 @@ class Context:
     @cached_property
     def spark(self) -> Any:
         """The one Spark session of the run: two cores, as the peers in docs have."""
-        from bench.spark import start
+        from bench.harness.spark_frames import start
 
         return start(self.folder)
 

@@ -7,10 +7,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from bench.context import Context
-from bench.data import backlog
-from bench.figures import Figure
-from bench.registry import benchmark
+from bench.harness.context import Context
+from bench.harness.dataset import backlog
+from bench.harness.figures import Figure
+from bench.harness.registry import benchmark
 
 _READ = """
 import json, sys
@@ -26,7 +26,7 @@ print(json.dumps([count, peak(), before]))
 """
 
 
-@benchmark
+@benchmark()
 def reader_memory(context: Context) -> Iterator[Figure]:
     """A fresh process that reads a backlog event by event, from the head to the tail."""
     stream, count = backlog(context)

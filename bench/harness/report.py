@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench.figures import Figure
+from bench.harness.figures import Figure
 
 _GOOD, _MISSED, _GRAY, _INK = "#2a7f62", "#d1603d", "#6b7280", "#111827"
 

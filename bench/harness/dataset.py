@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bench.context import Context
+from bench.harness.context import Context
 from pravega_spark.engine.append import append
 from pravega_spark.engine.chunk import EVENT_SCHEMA, stage
 from pravega_spark.engine.routing import Router, split

@@ -7,13 +7,13 @@ import statistics
 from collections.abc import Iterator
 from functools import partial
 
-from bench.context import Context
-from bench.data import EVENT_BYTES
-from bench.figures import Figure
-from bench.long_stream import UnsyncedStore, long_stream
-from bench.measure import interleave, percentile, timed
-from bench.registry import benchmark
-from bench.scaling import fleet, job_seconds
+from bench.cases.auto_scaling import fleet, job_seconds
+from bench.harness.context import Context
+from bench.harness.dataset import EVENT_BYTES
+from bench.harness.figures import Figure
+from bench.harness.long_stream import UnsyncedStore, long_stream
+from bench.harness.measure import interleave, percentile, timed
+from bench.harness.registry import Phase, benchmark
 from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration, StreamCut
 from pravega_spark.engine import hygiene, lifecycle
 from pravega_spark.engine.actions import Body
@@ -63,7 +63,7 @@ def sampled(context: Context, name: str, commits: int, count: int) -> None:
     hygiene.maintain(stream.log.reader, stream.view().version)
 
 
-@benchmark
+@benchmark(Phase.CHANGES_SHARED_INPUT)
 def retention_decision(context: Context) -> Iterator[Figure]:
     """What would go, what stays and who holds it: the stream is opened anew each time."""
     commits, samples = context.size(100_000, 600), context.size(1_000, 20)
@@ -90,7 +90,7 @@ def retention_decision(context: Context) -> Iterator[Figure]:
     yield from _large(context, name, commits)
 
 
-@benchmark
+@benchmark(Phase.SPARK)
 def retention_job(context: Context) -> Iterator[Figure]:
     """The job of retention over streams of 30 commits, as ``jobs/retention.py`` maps them.
 
@@ -144,7 +144,7 @@ def _large(context: Context, name: str, commits: int) -> Iterator[Figure]:
     ).within(at_most=2.0)
 
 
-@benchmark
+@benchmark()
 def truncation(context: Context) -> Iterator[Figure]:
     """Truncations by one chunk of a stream that has few."""
     rounds = context.size(200, 3)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from bench.context import Context
-from bench.data import table
+from bench.harness.context import Context
+from bench.harness.dataset import table
 from pravega_spark.engine import hygiene
 from pravega_spark.engine.append import append
 from pravega_spark.engine.chunk import stage

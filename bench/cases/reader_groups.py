@@ -11,11 +11,11 @@ from contextlib import ExitStack, contextmanager
 from itertools import count, islice
 from pathlib import Path
 
-from bench.context import SCOPE, Context
-from bench.data import backlog
-from bench.figures import Figure
-from bench.measure import Side, interleave, percentile, ratio, timed
-from bench.registry import benchmark
+from bench.harness.context import SCOPE, Context
+from bench.harness.dataset import backlog
+from bench.harness.figures import Figure
+from bench.harness.measure import Side, interleave, percentile, ratio, timed
+from bench.harness.registry import benchmark
 from pravega_spark import ReaderGroup
 
 _numbers = count()
@@ -85,7 +85,7 @@ def commits(group: ReaderGroup, times: int) -> Side:
     return lambda: 1e3 * timed(write)
 
 
-@benchmark
+@benchmark()
 def group_reading(context: Context) -> Iterator[Figure]:
     """One reader of a group, from its creation to the last event of a backlog."""
     stream, rows = backlog(context)
@@ -134,7 +134,7 @@ def group_reading(context: Context) -> Iterator[Figure]:
         ).within(at_least=target)
 
 
-@benchmark
+@benchmark()
 def group_join(context: Context) -> Iterator[Figure]:
     """A second reader, from its creation until it has half of the segments, released to it."""
     group, rounds = create(context), context.size(15, 1)
@@ -163,7 +163,7 @@ def group_join(context: Context) -> Iterator[Figure]:
     ).within(at_most=2_000.0)
 
 
-@benchmark
+@benchmark()
 def group_checkpoint(context: Context) -> Iterator[Figure]:
     """A checkpoint from its begin to its result, with readers that are reading."""
     group, rounds = create(context), context.size(30, 2)
@@ -186,7 +186,7 @@ def group_checkpoint(context: Context) -> Iterator[Figure]:
     ).within(at_most=250.0)
 
 
-@benchmark
+@benchmark()
 def group_takeover(context: Context) -> Iterator[Figure]:
     """A killed reader, from the end of its lease until another one has all of its segments."""
     seconds = []
@@ -266,7 +266,7 @@ class Many:
         return milliseconds
 
 
-@benchmark
+@benchmark()
 def group_many_segments(context: Context) -> Iterator[Figure]:
     """What a group does often, on streams of 10, 100 and 1,000 segments: linear in them."""
     sizes = [context.size(full, quick) for full, quick in ((10, 2), (100, 4), (1_000, 8))]

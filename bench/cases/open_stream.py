@@ -8,11 +8,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from bench.context import Context
-from bench.figures import Figure
-from bench.long_stream import long_stream
-from bench.measure import ratio
-from bench.registry import benchmark
+from bench.harness.context import Context
+from bench.harness.figures import Figure
+from bench.harness.long_stream import long_stream
+from bench.harness.measure import ratio
+from bench.harness.registry import benchmark
 
 _OPEN = """
 import json, sys, time
@@ -42,7 +42,7 @@ def fresh(root: str, stream: str, how: str) -> tuple[float, float]:
     return opened, imported
 
 
-@benchmark
+@benchmark()
 def open_long_stream(context: Context) -> Iterator[Figure]:
     """The first call of a fresh process: a writer made, or the last 100 events read."""
     commits = context.size(100_000, 600)

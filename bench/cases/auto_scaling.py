@@ -10,12 +10,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from bench.context import Context
-from bench.data import table
-from bench.figures import Figure
-from bench.long_stream import UnsyncedStore
-from bench.measure import percentile, timed
-from bench.registry import benchmark
+from bench.harness.context import Context
+from bench.harness.dataset import table
+from bench.harness.figures import Figure
+from bench.harness.long_stream import UnsyncedStore
+from bench.harness.measure import percentile, timed
+from bench.harness.registry import Phase, benchmark
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.engine.append import append
 from pravega_spark.engine.chunk import stage
@@ -79,7 +79,7 @@ def nothing(root: str, stream: str) -> list[Mapping[str, Any]]:
     return [{"reason": "none"}]
 
 
-@benchmark
+@benchmark(Phase.SPARK)
 def auto_scale_decision(context: Context) -> Iterator[Figure]:
     """Decisions on streams whose rates nobody has read yet, 30 commits each."""
     count = context.size(1_000, 20)

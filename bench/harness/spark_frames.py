@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.context import Context
-from bench.data import KEYS, backlog
+from bench.harness.context import Context
+from bench.harness.dataset import KEYS, backlog
 from pravega_spark import session
 
 SNAPSHOT_PARTITIONS = "spark.databricks.delta.snapshotPartitions"

@@ -6,16 +6,16 @@ import statistics
 from collections.abc import Callable, Iterator
 from itertools import count
 
-from bench.context import Context
-from bench.cpu import Meter, compare
-from bench.data import backlog
-from bench.figures import Figure
-from bench.measure import interleave, ratio, timed
-from bench.registry import benchmark
-from bench.spark import backlog_copy, drain, events, stream_frame
+from bench.harness.context import Context
+from bench.harness.cpu_time import Meter, compare
+from bench.harness.dataset import backlog
+from bench.harness.figures import Figure
+from bench.harness.measure import interleave, ratio, timed
+from bench.harness.registry import Phase, benchmark
+from bench.harness.spark_frames import backlog_copy, drain, events, stream_frame
 
 
-@benchmark
+@benchmark(Phase.SPARK)
 def frame_write(context: Context) -> Iterator[Figure]:
     """A cached frame into a new stream of 4 segments, in one commit; and into Parquet."""
     rows = context.size(4_000_000, 20_000)
@@ -44,7 +44,7 @@ def frame_write(context: Context) -> Iterator[Figure]:
     ).within(ratio_at_least=1.0)
 
 
-@benchmark
+@benchmark(Phase.SPARK)
 def frame_read(context: Context) -> Iterator[Figure]:
     """All columns of the backlog to nowhere, and a copy of it in Parquet."""
     stream, rows = backlog(context)

@@ -6,11 +6,11 @@ import statistics
 import time
 from collections.abc import Iterator
 
-from bench.context import Context
-from bench.data import KEYS, payloads
-from bench.figures import Figure
-from bench.measure import interleave, ratio, timed
-from bench.registry import benchmark
+from bench.harness.context import Context
+from bench.harness.dataset import KEYS, payloads
+from bench.harness.figures import Figure
+from bench.harness.measure import interleave, ratio, timed
+from bench.harness.registry import benchmark
 from pravega_spark import EventStreamWriter
 from pravega_spark.engine.chunk import encode_events, stage
 from pravega_spark.engine.routing import Router, split
@@ -20,7 +20,7 @@ _POOL = 10_000
 _FLOOR_BATCH = 131_072
 
 
-@benchmark
+@benchmark()
 def pipelined_writes(context: Context) -> Iterator[Figure]:
     """Events of 1,000 keys into 4 segments; the clock stops when the last future is done."""
     count = context.size(1_000_000, 5_000)

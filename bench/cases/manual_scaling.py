@@ -11,12 +11,12 @@ import time
 from collections.abc import Iterator
 from itertools import count, pairwise
 
-from bench.append import EVENT
-from bench.context import Context
-from bench.figures import Figure
-from bench.floor import _put
-from bench.measure import interleave, percentile, ratio, timed
-from bench.registry import benchmark
+from bench.cases.append import EVENT
+from bench.harness.context import Context
+from bench.harness.figures import Figure
+from bench.harness.floor import _put
+from bench.harness.measure import interleave, percentile, ratio, timed
+from bench.harness.registry import benchmark
 from pravega_spark import KeyRange
 from pravega_spark.engine import epochs
 from pravega_spark.engine.stream import open_stream
@@ -25,7 +25,7 @@ WHOLE = KeyRange(0.0, 1.0)
 PARTS = 16
 
 
-@benchmark
+@benchmark()
 def scale_1_to_16(context: Context) -> Iterator[Figure]:
     """One segment into sixteen, durable; the way back is not counted."""
     name = context.create("manual-scale")
@@ -89,7 +89,7 @@ _PAUSE_SECONDS = 0.25
 _AROUND_NS = 100_000_000
 
 
-@benchmark
+@benchmark()
 def pause_of_a_writer(context: Context) -> Iterator[Figure]:
     """A writer of many keys, an event about every millisecond; another process scales.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-from bench.context import Context
-from bench.data import table
-from bench.figures import Figure
-from bench.measure import interleave, ratio, timed
-from bench.registry import benchmark
+from bench.harness.context import Context
+from bench.harness.dataset import table
+from bench.harness.figures import Figure
+from bench.harness.measure import interleave, ratio, timed
+from bench.harness.registry import benchmark
 from pravega_spark import KeyRange
 from pravega_spark.engine.chunk import StagedChunk, stage
 from pravega_spark.engine.reroute import reroute
@@ -17,7 +17,7 @@ from pravega_spark.engine.routing import Router, split
 from pravega_spark.engine.stream import open_stream
 
 
-@benchmark
+@benchmark()
 def recut(context: Context) -> Iterator[Figure]:
     """Read, route, write and fsync again, as the commit does it; the commit itself is apart."""
     count = context.size(1_000_000, 5_000)
