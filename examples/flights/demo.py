@@ -32,7 +32,7 @@ from flights.report import PICTURE, Run, print_report, summary
 from flights.run import run
 from flights.workspace import WORK, Place, prepare
 from pravega_spark import PravegaSparkError
-from pravega_spark.jobs.launcher_stderr import user_stderr
+from pravega_spark.jobs.launcher_stderr import launcher_stderr
 
 FLIGHTS_STREAM = "nyc/flights"
 OWN_STREAM = "demo/events"
@@ -41,7 +41,7 @@ OWN_STREAM = "demo/events"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo; return its exit status."""
     started = time.monotonic()
-    sys.stderr = user_stderr()
+    sys.stderr = launcher_stderr()
     arguments = parse(argv)
     try:
         dataset = load(arguments)

@@ -1,7 +1,7 @@
-"""Work over many streams: their names as a DataFrame, mapped on the executors.
+"""Which streams a job works on, and how Spark's executors share that work.
 
-The names are spread over tasks by ``mapInArrow``, so that Spark Connect and serverless compute
-can run it too; what a task does with a stream is plain Python on the engine.
+``mapInArrow`` spreads the streams' names over tasks, so that Spark Connect and serverless compute
+work, too. A task's work on a stream is plain Python on the engine.
 """
 
 from __future__ import annotations
@@ -26,40 +26,40 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Work = Callable[[str, str], Iterable[Mapping[str, Any]]]
-"""Given root and stream, the rows of that stream. Picklable; Spark may run it twice, or at once."""
+"""Takes root and stream, returns rows. Must be picklable; Spark may run it twice, even at once."""
 
 
 def find_streams(
     root: str, scopes: Collection[str] = (), streams: Collection[str] = ()
 ) -> tuple[str, list[str]]:
-    """Return the root as executors need it, and the streams: the named ones, else all; sorted.
+    """Return the root as a URL for executors, and the named streams, or else all, sorted.
 
-    Raises InvalidInput for a root that only this process sees or that holds nothing of ours,
-    InvalidName, NoSuchScope, and NoSuchStream for a named one.
+    Raises InvalidInput for a root in memory or without a marker, InvalidName, NoSuchScope, and
+    NoSuchStream for a named stream.
     """
     store = open_store(root)
     if store.url.startswith("memory:"):
         raise InvalidInput(
-            f"root {root}: memory is one process's own, and Spark's tasks run in others; use a "
-            "folder or an object store."
+            f"root {root} is in the memory of this process, which Spark's tasks cannot reach; use "
+            "a folder or an object store."
         )
     for name in streams:
         split_stream(name)
     if not store.exists(MARKER_KEY):
         raise InvalidInput(
-            f"root {root} has no marker, so it holds no scope: create one first, bring the root "
-            "back if it was moved or unmounted, or name another one."
+            f"root {root} has no marker, so it holds no scope: create a scope first, restore or "
+            "mount the root if it was moved or unmounted, or use another root."
         )
     manager = StreamManager(root)
     for name in streams:
         if _is_missing(manager, name):
-            raise NoSuchStream(f"stream {name} does not exist under {root}; name another.")
+            raise NoSuchStream(f"stream {name} does not exist under {root}; use another name.")
     found = {*streams, *(name for scope in scopes for name in manager.list_streams(scope))}
     return store.url, sorted(found if scopes or streams else _all(manager))
 
 
 def _is_missing(manager: StreamManager, stream: str) -> bool:
-    """Tell whether there is no such stream; one that cannot be opened is there all the same."""
+    """Whether no such stream exists. A stream that cannot be opened exists."""
     with contextlib.suppress(PravegaSparkError):
         return not manager.stream_exists(stream)
     return False
@@ -67,7 +67,7 @@ def _is_missing(manager: StreamManager, stream: str) -> bool:
 
 def _all(manager: StreamManager) -> Iterator[str]:
     for scope in manager.list_scopes():
-        with contextlib.suppress(NoSuchScope):  # deleted meanwhile
+        with contextlib.suppress(NoSuchScope):  # deleted since it was listed
             yield from manager.list_streams(scope)
 
 
@@ -80,12 +80,12 @@ def map_streams(
     *,
     parallelism: int | None = None,
 ) -> DataFrame:
-    """Return what ``work`` gives for each stream, with the columns ``stream`` before and ``error``.
+    """Return the rows that ``work`` returns for each stream, with columns ``stream`` and ``error``.
 
-    A stream that fails has one row with its error instead of its rows, and does not stop the
-    others; one that was deleted meanwhile has none. ``parallelism`` is the number of tasks, by
-    default one for each STREAMS_OF_TASK streams. The work is done each time that the frame is
-    computed: collect it once.
+    If a stream fails, it has a single row with its error, and the other streams are not affected.
+    A stream that was deleted since it was listed has no row. ``parallelism`` is the number of
+    tasks, by default one for each STREAMS_OF_TASK streams. Each computation of the frame does the
+    work again: collect it once.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -102,7 +102,7 @@ def map_streams(
 
 
 def _rows(root: str, stream: str, work: Work) -> list[dict[str, Any]]:
-    """Return a stream's rows, or one that tells its error."""
+    """Return a stream's rows, or a single row with its error."""
     try:
         return [{"stream": stream, **row} for row in work(root, stream)]
     except NoSuchStream:

@@ -1,11 +1,11 @@
-"""Truncate streams by their retention policies and what their subscribers have consumed.
+"""Truncate streams by their retention policies and by what their subscribers have consumed.
 
-    spark-submit jobs/retention.py --root s3://bucket/streams --dry-run
-    spark-submit jobs/retention.py --root s3://bucket/streams --interval 30min
+    python -m pravega_spark.jobs.retention --root s3://bucket/streams --dry-run
+    python -m pravega_spark.jobs.retention --root s3://bucket/streams --interval 30min
 
-Looks at all streams, in all scopes or in the named ones, on Spark's executors. Prints for each
-stream what goes, what stays and who or what holds it; the last line is one JSON object. What the
-rules are: docs/retention.md.
+Works on all streams, or on those of the named scopes, on Spark's executors. Prints for each stream
+what goes, what stays and what holds it; the last line is one JSON object. docs/retention.md has the
+rules.
 """
 
 from __future__ import annotations
@@ -14,25 +14,28 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
-
-from pyspark.sql import DataFrame, SparkSession
-from rich import box
-from rich.markup import escape
-from rich.table import Table
+from typing import TYPE_CHECKING, Any
 
 from pravega_spark.config import SAMPLE_FREQUENCY, STREAM_LIMIT
 from pravega_spark.jobs import runner
+from pravega_spark.jobs.command_line import duration, make_parser
 from pravega_spark.jobs.fan_out import map_streams
-from pravega_spark.jobs.runner import Report, duration
+from pravega_spark.jobs.runner import Report
+from pravega_spark.jobs.text_table import FAILED, Cell, Side, TextTable, bold
 from pravega_spark.manager import StreamManager
 from pravega_spark.retention.auto import options, rows_of
 from pravega_spark.retention.decision import Rule
 from pravega_spark.retention.explain import size_text, time_text
 from pravega_spark.retention.run import ROW_SCHEMA
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 PROG = "retention"
 Row = Mapping[str, Any]
+COLUMNS: Mapping[str, Side] = dict.fromkeys(
+    ("stream", "policy", "goes", "why", "stays", "held by"), "left"
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,52 +46,52 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line; a fault in it exits with 2."""
-    parser = runner.options(__doc__ or "", PROG)
+    """Parse the command line; an error in it exits with 2."""
+    parser = make_parser(__doc__ or "", PROG)
     parser.add_argument(
         "--sample-every",
         type=duration,
         default=duration(SAMPLE_FREQUENCY),
         metavar="TIME",
-        help=f"a sample of the tail for the retention set when the newest is older (default: "
-        f"{SAMPLE_FREQUENCY})",
+        help="add a sample of the tail to the retention set when the newest one is older than "
+        f"this (default: {SAMPLE_FREQUENCY})",
     )
     parser.add_argument(
         "--expire",
         type=duration,
         metavar="TIME",
-        help="remove subscribers that have published nothing for so long (default: never)",
+        help="remove subscribers that have published nothing for this long (default: never)",
     )
     parser.add_argument(
         "--no-sweep",
         action="store_true",
-        help="truncate only, and leave the deletion of files to another job",
+        help="truncate only; another job deletes the files",
     )
     parser.add_argument(
         "--grace",
         type=duration,
         default=duration("1 day"),
         metavar="TIME",
-        help="longer than any job that writes to the streams (default: 1 day)",
+        help="more than the longest job that writes to the streams takes (default: 1 day)",
     )
     parser.add_argument(
         "--retain",
         type=duration,
         default=duration("30 days"),
         metavar="TIME",
-        help="how long old versions, with what was truncated since, can be read (default: 30 days)",
+        help="how long old versions, with events truncated since, stay readable (default: 30 days)",
     )
     parser.add_argument(
         "--confirm-clock",
         action="store_true",
-        help="the clock of a local disk is right now: after a warning that it jumped",
+        help="confirm that a local disk's clock is right, after a warning that it jumped",
     )
     parser.add_argument(
         "--limit",
         type=duration,
         default=duration(STREAM_LIMIT),
         metavar="TIME",
-        help=f"a stream that takes longer fails (default: {STREAM_LIMIT})",
+        help=f"fail a stream that takes longer than this (default: {STREAM_LIMIT})",
     )
     return parser.parse_args(argv)
 
@@ -96,7 +99,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def decisions(
     arguments: argparse.Namespace, spark: SparkSession, root: str, streams: Sequence[str]
 ) -> DataFrame:
-    """Return the decisions as a DataFrame, a row for each stream; what computes it carries out."""
+    """Return a DataFrame with a row for each stream; computing it carries the decisions out."""
     work = partial(
         rows_of,
         options=options(
@@ -117,36 +120,36 @@ def retain_streams(
     spark: SparkSession,
     root: str,
     streams: Sequence[str],
-    only_news: bool,
+    only_changes: bool,
 ) -> Report:
-    """Decide on the streams, and truncate and sweep them unless it is a dry run.
+    """Decide for each stream, and truncate and sweep the streams unless it is a dry run.
 
-    Reader groups that were left half made are finished first: what they hold is kept then.
+    Interrupted changes of reader groups are completed first, so that the groups' data is kept.
     """
     if arguments.confirm_clock and not arguments.dry_run:
         StreamManager(root).confirm_clock()
-        arguments.confirm_clock = False  # once, also with --interval
-    failures = {} if arguments.dry_run else _unfinished(root)
+        arguments.confirm_clock = False  # only once, even with --interval
+    failures = {} if arguments.dry_run else _complete_groups(root)
     found = decisions(arguments, spark, root, streams).toArrow().to_pylist()
     rows = sorted(found, key=lambda row: str(row["stream"]))
     failures |= {f"stream {row['stream']}": row["error"] for row in rows if row["error"]}
-    shown = [row for row in rows if not only_news or _is_news(row)]
-    table = _table(shown) if shown else None
+    shown = [row for row in rows if not only_changes or _is_change(row)]
+    table = TextTable(COLUMNS, [_cells(row) for row in shown]) if shown else None
     return Report(table, counts(rows, dry_run=arguments.dry_run), failures)
 
 
-def _unfinished(root: str) -> dict[str, str]:
-    """Return the reader groups that cannot be finished, with the error of each."""
+def _complete_groups(root: str) -> dict[str, str]:
+    """Complete interrupted changes of reader groups; return the error of each that failed."""
     errors = StreamManager(root).tend_reader_groups()
     return {f"reader group {group}": why for group, why in errors.items()}
 
 
-def _is_news(row: Row) -> bool:
+def _is_change(row: Row) -> bool:
     return row["error"] is not None or row["cut"] is not None or bool(row["expired"])
 
 
 def counts(rows: Sequence[Row], *, dry_run: bool) -> dict[str, int]:
-    """Return how many streams there were, and what was done, or would be."""
+    """Count the streams, and what the job did or would do."""
     sound = [row for row in rows if row["error"] is None]
     moved = [row for row in sound if row["cut"] is not None]
     truncated = [row for row in moved if dry_run or row["version"] is not None]
@@ -163,22 +166,14 @@ def counts(rows: Sequence[Row], *, dry_run: bool) -> dict[str, int]:
     }
 
 
-def _table(rows: Sequence[Row]) -> Table:
-    """Return the rows for people."""
-    table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("stream", "policy", "goes", "why", "stays", "held by"):
-        table.add_column(heading)
-    for row in rows:
-        if row["error"] is not None:
-            blank = [""] * 3
-            table.add_row(row["stream"], "[red]failed[/]", *blank, escape(row["error"]))
-            continue
-        goes = _amount(row["goes_events"], row["goes_bytes"])
-        stays = _amount(row["stays_events"], row["stays_bytes"], row["stays_seconds"])
-        bold = f"[bold]{goes}[/]" if row["cut"] is not None else goes
-        cells = row["policy"], bold, escape(row["decision"]), stays, escape(_held(row))
-        table.add_row(row["stream"], *cells)
-    return table
+def _cells(row: Row) -> list[Cell]:
+    if row["error"] is not None:
+        return [row["stream"], FAILED, *[""] * (len(COLUMNS) - 3), row["error"]]
+    goes = _amount(row["goes_events"], row["goes_bytes"])
+    stays = _amount(row["stays_events"], row["stays_bytes"], row["stays_seconds"])
+    moves = row["cut"] is not None
+    cells = row["policy"], bold(goes) if moves else goes, row["decision"], stays, _held(row)
+    return [row["stream"], *cells]
 
 
 def _amount(events: int, size_bytes: int, seconds: float | None = None) -> str:

@@ -1,38 +1,40 @@
-"""What the jobs over many streams share: their options, Spark, the rounds, and the last line.
+"""Rounds of a job over many streams: starting Spark, reports, the last line and the exit status.
 
-A job's work on one stream is safe to repeat, so it may be killed at any time and run twice at
-once. Its output ends with one JSON object, the sums of all rounds; its exit status is 0 if all
-streams were worked on, 1 if some failed, and 2 for input that cannot be used.
+A job's work on one stream is safe to repeat, so a job may be killed at any time, and two may run
+at once. The last line of the output is one JSON object with the sums of all rounds. The exit status
+is 0 if no stream failed, 1 if some did or Spark is not installed, and 2 for unusable input.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
+import importlib.util
 import json
 import os
 import sys
 import time
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-from rich.console import Console, RenderableType
-
-from pravega_spark.config import parse_duration_ms
-from pravega_spark.errors import InvalidConfiguration, InvalidInput, NotFound, PravegaSparkError
+from pravega_spark.errors import InvalidInput, NotFound, PravegaSparkError
 from pravega_spark.jobs.fan_out import find_streams
-from pravega_spark.jobs.launcher_stderr import user_stderr
-from pravega_spark.jobs.signals import Ending
+from pravega_spark.jobs.launcher_stderr import launcher_stderr
+from pravega_spark.jobs.signals import StopSignal
+from pravega_spark.jobs.text_table import TextTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from rich.console import Console
 
 WIDTH = 160
-"""Columns of what is printed where no terminal says otherwise."""
+"""Columns of the output where no terminal sets them."""
 INTERRUPTED = 130
-"""The exit status of a single round that was told to end before it was done."""
+"""The exit status of a single round that was stopped before its end."""
+REQUIRED = ("pyspark", "rich")
 QUIET = {
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
@@ -43,71 +45,47 @@ QUIET = {
 
 @dataclass(frozen=True)
 class Report:
-    """One round: what to show, how much was done, and what failed (``stream s/t``) with what."""
+    """The result of a round: its table, its counts, and an error for each thing that failed."""
 
-    table: RenderableType | None
+    table: TextTable | None
     counts: dict[str, int]
     failures: dict[str, str] = field(default_factory=dict)
 
 
-Work = Callable[[SparkSession, str, Sequence[str], bool], Report]
-"""Given Spark, root, streams, and whether only news are to be shown: what was done in a round."""
+Work = Callable[["SparkSession", str, Sequence[str], bool], Report]
+"""Does one round. Takes Spark, the root, the streams, and whether to show only changes."""
 
 
-def options(doc: str, prog: str) -> argparse.ArgumentParser:
-    """Return a parser that knows the options of all jobs."""
-    parser = argparse.ArgumentParser(prog=prog, description=doc.splitlines()[0])
-    parser.add_argument("--root", required=True, help="folder or URL, as s3://bucket/streams")
-    parser.add_argument("--scope", action="append", default=[], help="all streams of it; repeat it")
-    parser.add_argument(
-        "--stream", action="append", default=[], metavar="SCOPE/STREAM", help="this one; repeat it"
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="show what would be done, and change nothing"
-    )
-    parser.add_argument(
-        "--interval",
-        type=duration,
-        metavar="TIME",
-        help="keep running, one round every so often (60s)",
-    )
-    return parser
+def run(prog: str, arguments: Namespace, work: Work, zeros: Mapping[str, int]) -> int:
+    """Do one round, or with ``--interval`` rounds until a signal; return the exit status.
 
-
-def duration(text: str) -> float:
-    """Read a duration above 0 as seconds."""
-    try:
-        found = parse_duration_ms("the time", text)
-    except InvalidConfiguration as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if not found:
-        raise argparse.ArgumentTypeError("must be longer than 0 s")
-    return found / 1_000
-
-
-def run(prog: str, arguments: argparse.Namespace, work: Work, zeros: Mapping[str, int]) -> int:
-    """Do the rounds; return the exit status. Without ``--interval`` there is one.
-
-    ``zeros`` are the counts of no rounds, which the last line begins with.
+    ``zeros`` names all counts of a round; the sums start with them.
     """
-    sys.stderr = user_stderr()
+    missing = [name for name in REQUIRED if importlib.util.find_spec(name) is None]
+    if missing:
+        needs = f"{' and '.join(missing)}: pip install 'pravega-spark[jobs]'."
+        print(f"{prog}: the job needs {needs}", file=sys.stderr)
+        return 1
+    sys.stderr = launcher_stderr()
     try:
         find_streams(arguments.root, arguments.scope, arguments.stream)
     except PravegaSparkError as error:
         return _refused(prog, error)
-    spark = start(prog)
-    ending = Ending()
-    ending.listen(spark)
+    spark = start_spark(prog)
+    stop = StopSignal()
+    stop.listen(spark)
     try:
-        return rounds(prog, arguments, spark, work, zeros, ending)
+        return rounds(prog, arguments, spark, work, zeros, stop)
     finally:
-        ending.over()
+        stop.disarm()
         with contextlib.suppress(Exception):
             spark.stop()
 
 
-def start(prog: str) -> SparkSession:
-    """Return a Spark session; it needs no jar, and on somebody else's server sets nothing."""
+def start_spark(prog: str) -> SparkSession:
+    """Return a Spark session. It needs no jar, and leaves a shared server's settings alone."""
+    from pyspark.sql import SparkSession
+
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(f"pravega-{prog}")
     is_served = os.environ.get("SPARK_REMOTE", "").startswith("sc://")
@@ -119,20 +97,22 @@ def start(prog: str) -> SparkSession:
 
 def rounds(
     prog: str,
-    arguments: argparse.Namespace,
+    arguments: Namespace,
     spark: SparkSession,
     work: Work,
     zeros: Mapping[str, int],
-    ending: Ending | None = None,
+    stop: StopSignal | None = None,
 ) -> int:
-    """Do the rounds on a Spark that runs; return the exit status."""
-    ending = ending or Ending()
+    """Do the rounds in a running Spark session, and print the last line; return the exit status."""
+    from rich.console import Console
+
+    stop = stop or StopSignal()
     console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
-    begun, sums, number = time.monotonic(), Counter(zeros), 0
+    started, sums, number = time.monotonic(), Counter(zeros), 0
     try:
-        while not ending.is_told:
+        while not stop.is_set:
             at = time.monotonic()
-            counts = _round(prog, arguments, spark, work, console, ending)
+            counts = _round(prog, arguments, spark, work, console, stop)
             if counts is None:
                 break
             sums.update(counts)
@@ -140,12 +120,12 @@ def rounds(
             if arguments.interval is None:
                 break
             took = time.monotonic() - at
-            rest = max(0.0, arguments.interval - took)
-            _progress(console, number, counts, took, rest)
-            ending.wait(rest)
+            pause = max(0.0, arguments.interval - took)
+            _print_progress(console, number, counts, took, pause)
+            stop.wait(pause)
     except (InvalidInput, NotFound) as error:
         return _refused(prog, error)
-    seconds = round(time.monotonic() - begun, 3)
+    seconds = round(time.monotonic() - started, 3)
     record = {**sums, "failed": sums["failed"], "dry_run": arguments.dry_run}
     record |= {"rounds": number, "seconds": seconds}
     print(json.dumps(record), flush=True)
@@ -156,39 +136,46 @@ def rounds(
 
 def _round(
     prog: str,
-    arguments: argparse.Namespace,
+    arguments: Namespace,
     spark: SparkSession,
     work: Work,
     console: Console,
-    ending: Ending,
+    stop: StopSignal,
 ) -> dict[str, int] | None:
-    """Do one round; a storage or a Spark that fails is a failure of the round, not the end.
+    """Do one round; return its counts, or None if a signal cancelled it.
 
-    None if it was cancelled, since the job was told to end.
+    An error of the storage or of Spark fails the round, and the job continues.
     """
     try:
         root, streams = find_streams(arguments.root, arguments.scope, arguments.stream)
         report = work(spark, root, streams, arguments.interval is not None)
-    except (PravegaSparkError, PySparkException, Py4JError) as error:
-        if ending.is_told:
+    except _errors_of_a_round() as error:
+        if stop.is_set:
             return None
         if isinstance(error, (InvalidInput, NotFound)) and arguments.interval is None:
             raise
         print(f"{prog}: {error}", file=sys.stderr)
         return {"failed": 1}
     if report.table is not None:
-        console.print(report.table)
+        console.print(report.table.render())
     for what, why in report.failures.items():
         print(f"{prog}: {what}: {why}", file=sys.stderr)
     return {**report.counts, "failed": len(report.failures)}
 
 
-def _progress(
-    console: Console, number: int, counts: dict[str, int], took: float, rest: float
+def _errors_of_a_round() -> tuple[type[Exception], ...]:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return PravegaSparkError, PySparkException, Py4JError
+
+
+def _print_progress(
+    console: Console, number: int, counts: dict[str, int], took: float, pause: float
 ) -> None:
     done = ", ".join(f"{count:,} {name}" for name, count in counts.items())
-    line = f"{datetime.now():%H:%M:%S} round {number}: {done} in {took:.1f} s, next in {rest:.0f} s"
-    console.print(line, soft_wrap=True, markup=False)
+    line = f"{datetime.now():%H:%M:%S} round {number}: {done} in {took:.1f} s"
+    console.print(f"{line}, next in {pause:.0f} s", soft_wrap=True, markup=False)
 
 
 def _refused(prog: str, error: Exception) -> int:

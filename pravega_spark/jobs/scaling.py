@@ -1,11 +1,11 @@
-"""Split the streams' segments that are too fast and merge those that are cold, as Pravega does.
+"""Split segments that are too fast and merge cold ones, as Pravega's auto-scaling does.
 
-    spark-submit jobs/scaling.py --root s3://bucket/streams --dry-run
-    spark-submit jobs/scaling.py --root s3://bucket/streams --interval 60s
+    python -m pravega_spark.jobs.scaling --root s3://bucket/streams --dry-run
+    python -m pravega_spark.jobs.scaling --root s3://bucket/streams --interval 60s
 
-Looks at all streams whose policy follows the rate of events or bytes, in all scopes or in the
-named ones, on Spark's executors. Prints rates, decision and reason for each segment; the last line
-is one JSON object. What the rates are, and when a segment is split or merged: docs/scaling.md.
+Works on all streams, or on those of the named scopes, whose policy follows the rate of events or
+bytes, on Spark's executors. Prints rates, decision and reason for each segment; the last line is
+one JSON object. docs/scaling.md defines the rates and says when a segment is split or merged.
 """
 
 from __future__ import annotations
@@ -14,23 +14,31 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
-
-from pyspark.sql import SparkSession
-from rich import box
-from rich.markup import escape
-from rich.table import Table
+from typing import TYPE_CHECKING, Any
 
 from pravega_spark.config import ScalingPace
 from pravega_spark.errors import InvalidConfiguration
 from pravega_spark.jobs import runner
+from pravega_spark.jobs.command_line import make_parser
 from pravega_spark.jobs.fan_out import map_streams
 from pravega_spark.jobs.runner import Report
+from pravega_spark.jobs.text_table import FAILED, Cell, Side, TextTable, bold
 from pravega_spark.scaling.auto import ROW_SCHEMA, rows_of
 from pravega_spark.scaling.decision import NAMES, Action
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 PROG = "scaling"
 Row = Mapping[str, Any]
+COLUMNS: Mapping[str, Side] = {
+    "stream": "left",
+    "segment": "left",
+    "keys": "left",
+    **dict.fromkeys(NAMES, "right"),
+    "decision": "left",
+    "reason": "left",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,28 +49,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line; a fault in it exits with 2."""
-    parser = runner.options(__doc__ or "", PROG)
+    """Parse the command line; an error in it exits with 2."""
+    parser = make_parser(__doc__ or "", PROG)
     parser.add_argument(
         "--cooldown",
         type=pace,
         default=ScalingPace(),
         metavar="TIME",
         dest="pace",
-        help="a segment's least age before it is split (default: 600s); all other times of "
-        "scaling are in proportion to it",
+        help="minimum age of a segment that is split (default: 600s); all other times of scaling "
+        "are proportional to it",
     )
     parser.add_argument(
         "--by-keys",
         action="store_true",
-        help="where a policy follows events, split a segment where its newest keys fall, if that "
-        "evens the load better than equal ranges",
+        help="where a policy follows events, split a segment between its newest keys if that "
+        "balances the load better than equal ranges",
     )
     return parser.parse_args(argv)
 
 
 def pace(text: str) -> ScalingPace:
-    """Read a cool-down as the pace that has it."""
+    """Parse a cool-down into the pace that has it."""
     try:
         return ScalingPace.of_cooldown(text)
     except InvalidConfiguration as error:
@@ -74,9 +82,9 @@ def scale_streams(
     spark: SparkSession,
     root: str,
     streams: Sequence[str],
-    only_news: bool,
+    only_changes: bool,
 ) -> Report:
-    """Decide on the streams, and scale them unless it is a dry run."""
+    """Decide for each segment of the streams, and scale them unless it is a dry run."""
     work = partial(
         rows_of, pace=arguments.pace, dry_run=arguments.dry_run, use_keys=arguments.by_keys
     )
@@ -84,17 +92,17 @@ def scale_streams(
     found = frame.toArrow().to_pylist()
     rows = sorted(found, key=lambda row: (row["stream"], row["key_low"] or 0.0))
     failures = {f"stream {row['stream']}": row["error"] for row in rows if row["error"]}
-    shown = [row for row in rows if not only_news or _is_news(row)]
-    table = _table(shown) if shown else None
+    shown = [row for row in rows if not only_changes or _is_change(row)]
+    table = TextTable(COLUMNS, [_cells(row) for row in shown]) if shown else None
     return Report(table, counts(rows, dry_run=arguments.dry_run), failures)
 
 
-def _is_news(row: Row) -> bool:
+def _is_change(row: Row) -> bool:
     return row["request"] is not None or row["error"] is not None
 
 
 def counts(rows: Sequence[Row], *, dry_run: bool) -> dict[str, int]:
-    """Return how many streams and segments there were, and what was done, or would be."""
+    """Count the streams, the segments, and what the job did or would do."""
     sound = [row for row in rows if row["error"] is None]
 
     def scales(action: Action) -> int:
@@ -111,30 +119,18 @@ def counts(rows: Sequence[Row], *, dry_run: bool) -> dict[str, int]:
     }
 
 
-def _table(rows: Sequence[Row]) -> Table:
-    """Return the rows for people; rates are in the unit of the stream's policy."""
-    table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("stream", "segment", "keys", *NAMES, "decision", "reason"):
-        table.add_column(heading, justify="right" if heading in NAMES else "left")
-    for row in rows:
-        if row["error"] is not None:
-            blank = [""] * (2 + len(NAMES))
-            table.add_row(row["stream"], *blank, "[red]failed[/]", escape(row["error"]))
-            continue
-        rates = ("" if row[name] is None else f"{row[name]:,.1f}" for name in NAMES)
-        keys = f"[{row['key_low']:.4g}, {row['key_high']:.4g})"
-        table.add_row(
-            row["stream"], row["segment"], escape(keys), *rates, _decision(row), escape(_why(row))
-        )
-    return table
-
-
-def _decision(row: Row) -> str:
+def _cells(row: Row) -> list[Cell]:
+    """Return the cells of a row; rates are in the unit of the stream's policy."""
+    if row["error"] is not None:
+        return [row["stream"], *[""] * (len(COLUMNS) - 3), FAILED, row["error"]]
+    rates = ("" if row[name] is None else f"{row[name]:,.1f}" for name in NAMES)
+    keys = f"[{row['key_low']:.4g}, {row['key_high']:.4g})"
     action = str(row["action"])
-    return f"[bold]{action}[/]" if row["request"] is not None else action
+    decision = bold(action) if row["request"] is not None else action
+    return [row["stream"], row["segment"], keys, *rates, decision, _reason(row)]
 
 
-def _why(row: Row) -> str:
+def _reason(row: Row) -> str:
     if row["dropped"] is not None:
         return f"{row['reason']}; dropped: {row['dropped']}"
     return f"{row['reason']}; done, epoch {row['epoch']}" if row["epoch"] else str(row["reason"])

@@ -1,4 +1,4 @@
-"""Tending one stream's transactions, as rows: the work of a job over many streams."""
+"""A sweep of one stream's transactions as rows, which the transactions job maps over streams."""
 
 from __future__ import annotations
 
@@ -27,35 +27,36 @@ ROW_SCHEMA: Final = pa.schema(
         ("cleared", pa.int64()),
     ]
 )
-"""A row for each transaction, and one without, which tells how many ended ones were ``cleared``.
+"""A row for each transaction, and one without a transaction that counts ``cleared`` ones.
 
-``status`` is what it is now; ``decision`` is what the job does to it, or would: commit, abort,
-keep. A transaction's ``events`` are those that were flushed into it, or that it committed."""
+``status`` is the status after the sweep; ``decision`` is what the sweep does, or would do: commit,
+abort or keep. ``events`` counts flushed events, or committed ones. Finished transactions whose
+files the sweep deleted are ``cleared``."""
 
 COMMIT, ABORT, KEEP = "commit", "abort", "keep"
 
 Row = dict[str, Any]
 
 
-def tend(root: str, stream: str, *, prepared_limit: str, dry_run: bool) -> list[Row]:
-    """Tend a stream's transactions, or with ``dry_run`` only say what would be done."""
+def sweep(root: str, stream: str, *, prepared_limit: str, dry_run: bool) -> list[Row]:
+    """Sweep a stream's transactions, or with ``dry_run`` only return what a sweep would do."""
     opened = open_stream(root, stream)
-    return _planned(opened, prepared_limit) if dry_run else _tended(opened, prepared_limit)
+    return _planned(opened, prepared_limit) if dry_run else _swept(opened, prepared_limit)
 
 
-def _tended(stream: Stream, prepared_limit: str) -> list[Row]:
-    """Tend them; return those that it brought to their end, and those that are open still."""
+def _swept(stream: Stream, prepared_limit: str) -> list[Row]:
+    """Sweep; return the transactions that this ended, and those that are still open."""
     manager = StreamManager(stream.root_url)
-    tended = manager.tend_transactions(stream.name, prepared_limit=prepared_limit)
+    swept = manager.tend_transactions(stream.name, prepared_limit=prepared_limit)
     now_ms, view = stream.now_ms(), stream.view(refresh=False)
-    outcomes = [view.outcome(name) for name in (*tended.committed, *tended.aborted)]
+    outcomes = [view.outcome(name) for name in (*swept.committed, *swept.aborted)]
     rows = [_ended(outcome) for outcome in outcomes if outcome is not None]
     kept = listing.open_ones(stream, view)
-    return [*rows, *(_row(info, now_ms, KEEP) for info in kept), {"cleared": tended.cleared}]
+    return [*rows, *(_row(info, now_ms, KEEP) for info in kept), {"cleared": swept.cleared}]
 
 
 def _planned(stream: Stream, prepared_limit: str) -> list[Row]:
-    """Return what is without an outcome, and what tending would do about it; write nothing."""
+    """Return the transactions without an outcome and what a sweep would do; write nothing."""
     view = stream.view()
     limit_ms = parse_duration_ms("the limit of prepared transactions", prepared_limit)
     expired = leases.expired(stream, view, limit_ms, write=False)

@@ -1,11 +1,11 @@
-"""Finish what dead writers left: abort abandoned transactions, carry out decided ones, clear up.
+"""Abort expired transactions, commit decided ones, and delete what finished ones left behind.
 
-    spark-submit jobs/transactions.py --root s3://bucket/streams --dry-run
-    spark-submit jobs/transactions.py --root s3://bucket/streams --interval 60s
+    python -m pravega_spark.jobs.transactions --root s3://bucket/streams --dry-run
+    python -m pravega_spark.jobs.transactions --root s3://bucket/streams --interval 60s
 
-Looks at all streams, in all scopes or in the named ones, on Spark's executors. Prints what each
-transaction is and what was decided about it; the last line is one JSON object. A stream also is
-tended by its writers, now and then; the job is for streams to which nobody writes any more.
+Works on all streams, or on those of the named scopes, on Spark's executors. Prints each transaction
+with its decision; the last line is one JSON object. Transactional writers sweep their own stream
+from time to time; the job serves streams that have no writer any more.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
-
-from pyspark.sql import SparkSession
-from rich import box
-from rich.markup import escape
-from rich.table import Table
+from typing import TYPE_CHECKING, Any
 
 from pravega_spark.config import PREPARED_LIMIT, parse_duration_ms
 from pravega_spark.errors import InvalidConfiguration
 from pravega_spark.jobs import runner
+from pravega_spark.jobs.command_line import make_parser
 from pravega_spark.jobs.fan_out import map_streams
 from pravega_spark.jobs.runner import Report
-from pravega_spark.jobs.transaction_rows import ABORT, COMMIT, KEEP, ROW_SCHEMA, tend
+from pravega_spark.jobs.text_table import FAILED, Cell, Side, TextTable, bold
+from pravega_spark.jobs.transaction_rows import ABORT, COMMIT, KEEP, ROW_SCHEMA, sweep
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PROG = "transactions"
 Row = Mapping[str, Any]
-COLUMNS = {
+COLUMNS: Mapping[str, Side] = {
     "stream": "left",
     "transaction": "left",
     "status": "left",
@@ -47,25 +47,25 @@ COLUMNS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job; return its exit status."""
     arguments = parse(argv)
-    return runner.run(PROG, arguments, partial(tend_streams, arguments), counts(()))
+    return runner.run(PROG, arguments, partial(sweep_streams, arguments), counts(()))
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line; a fault in it exits with 2."""
-    parser = runner.options(__doc__ or "", PROG)
+    """Parse the command line; an error in it exits with 2."""
+    parser = make_parser(__doc__ or "", PROG)
     parser.add_argument(
         "--prepared-limit",
         type=limit,
         default=PREPARED_LIMIT,
         metavar="TIME",
-        help="abort a prepared transaction that nobody has decided for so long (default: "
+        help="abort a prepared transaction that has been undecided for this long (default: "
         f"{PREPARED_LIMIT})",
     )
     return parser.parse_args(argv)
 
 
 def limit(text: str) -> str:
-    """Check a duration and return it as it is."""
+    """Check a duration and return it unchanged."""
     try:
         parse_duration_ms("the time", text)
     except InvalidConfiguration as error:
@@ -73,26 +73,27 @@ def limit(text: str) -> str:
     return text
 
 
-def tend_streams(
+def sweep_streams(
     arguments: argparse.Namespace,
     spark: SparkSession,
     root: str,
     streams: Sequence[str],
-    only_news: bool,
+    only_changes: bool,
 ) -> Report:
-    """Tend the streams' transactions, or say what would be done in a dry run."""
-    work = partial(tend, prepared_limit=arguments.prepared_limit, dry_run=arguments.dry_run)
+    """Sweep the streams' transactions, or in a dry run report what a sweep would do."""
+    work = partial(sweep, prepared_limit=arguments.prepared_limit, dry_run=arguments.dry_run)
     frame = map_streams(spark, root, streams, work, ROW_SCHEMA)
     rows = sorted(frame.toArrow().to_pylist(), key=lambda row: row["stream"])
     failures = {f"stream {row['stream']}": row["error"] for row in rows if row["error"]}
     shown = [row for row in rows if row["transaction"] is not None or row["error"] is not None]
-    if only_news:
+    if only_changes:
         shown = [row for row in shown if row["decision"] != KEEP]
-    return Report(_table(shown) if shown else None, counts(rows), failures)
+    table = TextTable(COLUMNS, [_cells(row) for row in shown]) if shown else None
+    return Report(table, counts(rows), failures)
 
 
 def counts(rows: Sequence[Row]) -> dict[str, int]:
-    """Return how many streams there were, what is open, and what was done, or would be."""
+    """Count the streams, the open transactions, and what the sweep did or would do."""
     decisions = Counter(row["decision"] for row in rows if row["decision"] is not None)
     return {
         "streams": len({row["stream"] for row in rows}),
@@ -103,33 +104,25 @@ def counts(rows: Sequence[Row]) -> dict[str, int]:
     }
 
 
-def _table(rows: Sequence[Row]) -> Table:
-    """Return the rows for people."""
-    table = Table(box=box.SIMPLE_HEAD)
-    for heading, side in COLUMNS.items():
-        table.add_column(heading, justify="right" if side == "right" else "left")
-    for row in rows:
-        if row["error"] is not None:
-            blank = [""] * (len(COLUMNS) - 3)
-            table.add_row(row["stream"], *blank, "[red]failed[/]", escape(row["error"]))
-            continue
-        decision = str(row["decision"])
-        table.add_row(
-            row["stream"],
-            row["transaction"],
-            row["status"],
-            age(row["age_seconds"]),
-            escape(row["writer"] or ""),
-            f"{row['events']:,}",
-            f"{row['size_bytes']:,}",
-            decision if decision == KEEP else f"[bold]{decision}[/]",
-            escape(row["reason"] or ""),
-        )
-    return table
+def _cells(row: Row) -> list[Cell]:
+    if row["error"] is not None:
+        return [row["stream"], *[""] * (len(COLUMNS) - 3), FAILED, row["error"]]
+    decision = str(row["decision"])
+    return [
+        row["stream"],
+        row["transaction"],
+        row["status"],
+        age(row["age_seconds"]),
+        row["writer"] or "",
+        f"{row['events']:,}",
+        f"{row['size_bytes']:,}",
+        decision if decision == KEEP else bold(decision),
+        row["reason"] or "",
+    ]
 
 
 def age(seconds: float) -> str:
-    """Return a time as its largest unit tells it: 42 s, 3.5 h."""
+    """Format a time in its largest unit: 42 s, 3.5 h."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= size:
             return f"{seconds / size:.1f} {unit}"

@@ -31,7 +31,7 @@ from pravega_spark.retention.subscribers import publish, subscribe
 from tests.support import at_crash_point, tree
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-JOB = REPOSITORY / "jobs" / "retention.py"
+JOB = ("-m", "pravega_spark.jobs.retention")
 LIGHT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 SMALL, READ, UNREAD, FREE = "s/small", "s/read", "t/unread", "t/free"
 CLASSIC = {
@@ -222,7 +222,7 @@ def environment(**variables: str) -> dict[str, str]:
 
 def start(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, str(JOB), *arguments],
+        [sys.executable, *JOB, *arguments],
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -26,7 +26,7 @@ from tests.support import FakeRuntime, tree
 from tests.unit.scaling.loads import load
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-JOB = REPOSITORY / "jobs" / "scaling.py"
+JOB = ("-m", "pravega_spark.jobs.scaling")
 HOT, COLD, CALM, FIXED = "s/hot", "s/cold", "s/calm", "t/fixed"
 CLASSIC = {
     "PYSPARK_SUBMIT_ARGS": "--master local[2] "
@@ -213,7 +213,7 @@ def environment(**variables: str) -> dict[str, str]:
 
 def start(*arguments: str, **variables: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, str(JOB), *arguments],
+        [sys.executable, *JOB, *arguments],
         env=environment(**variables),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -273,7 +273,7 @@ def test_the_job_runs_over_spark_connect(root: Path) -> None:
         (("--root", "{root}", "--stream", "s/none"), "stream s/none does not exist"),
         (("--root", "{root}", "--scope", "none"), "scope none does not exist"),
         (("--root", "{root}/none"), "holds no scope"),
-        (("--root", "memory://x"), "one process's own"),
+        (("--root", "memory://x"), "in the memory of this process"),
         (("--root", "{root}", "--interval", "soon"), "is no duration"),
         (("--root", "{root}", "--interval", "0s"), "longer than 0 s"),
         (("--root", "{root}", "--cooldown", "10 ms"), "at least 1 s"),

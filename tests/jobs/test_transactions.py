@@ -127,7 +127,7 @@ def run(
         "transactions",
         parsed,
         spark,
-        lambda *found: transactions.tend_streams(parsed, *found),
+        lambda *found: transactions.sweep_streams(parsed, *found),
         transactions.counts(()),
     )
     out = capsys.readouterr()
@@ -223,7 +223,7 @@ def test_two_rounds_at_once_end_each_transaction_once(
     root, streams = str(world.root), sorted([*world.ids, QUIET])
 
     def round_() -> runner.Report:
-        return transactions.tend_streams(parsed, spark, root, streams, False)
+        return transactions.sweep_streams(parsed, spark, root, streams, False)
 
     with ThreadPoolExecutor(2) as pool:
         reports = [future.result() for future in [pool.submit(round_) for _ in range(2)]]
@@ -274,7 +274,7 @@ def test_a_job_that_is_killed_in_the_middle_is_finished_by_the_next_one(world: W
 def test_the_job_runs_over_spark_connect(world: World) -> None:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
     done = subprocess.run(
-        [sys.executable, str(JOB), "--root", str(world.root)],
+        [sys.executable, "-m", "pravega_spark.jobs.transactions", "--root", str(world.root)],
         env={**kept, "SPARK_REMOTE": "local[2]", "SPARK_LOCAL_IP": "127.0.0.1"},
         capture_output=True,
         text=True,

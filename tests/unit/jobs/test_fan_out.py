@@ -57,7 +57,7 @@ def test_what_does_not_exist_is_told_by_name(root: str, tmp_path: Path) -> None:
         find_streams(root, [], ["a"])
     with pytest.raises(InvalidInput, match="holds no scope"):
         find_streams(str(tmp_path / "other"))
-    with pytest.raises(InvalidInput, match="one process's own"):
+    with pytest.raises(InvalidInput, match="in the memory of this process"):
         find_streams("memory://here")
     with pytest.raises(StoreRefused):
         find_streams("nonsense://here")

@@ -10,7 +10,7 @@ import pytest
 
 from pravega_spark.engine.stream import open_stream
 from pravega_spark.errors import NoSuchStream
-from pravega_spark.jobs.transaction_rows import ROW_SCHEMA, Row, tend
+from pravega_spark.jobs.transaction_rows import ROW_SCHEMA, Row, sweep
 from pravega_spark.manager import StreamManager
 from pravega_spark.txn import controller
 from pravega_spark.txn.manifests import Kind, Manifest, Manifests
@@ -40,7 +40,7 @@ def ids(tmp_path: Path) -> dict[str, str]:
 
 
 def told(root: Path, *, dry_run: bool, limit: str = "7 days") -> tuple[dict[str, Row], int]:
-    *rows, last = tend(str(root), "s/a", prepared_limit=limit, dry_run=dry_run)
+    *rows, last = sweep(str(root), "s/a", prepared_limit=limit, dry_run=dry_run)
     assert set(last) <= set(ROW_SCHEMA.names) >= set(rows[0])
     return {row["transaction"]: row for row in rows}, last["cleared"]
 
@@ -96,8 +96,8 @@ def test_stream_without_transactions_and_stream_that_is_gone(tmp_path: Path) -> 
     manager.create_scope("s")
     manager.create_stream("s/a")
     for dry_run in (True, False):
-        assert tend(str(tmp_path), "s/a", prepared_limit="7 days", dry_run=dry_run) == [
+        assert sweep(str(tmp_path), "s/a", prepared_limit="7 days", dry_run=dry_run) == [
             {"cleared": 0}
         ]
         with pytest.raises(NoSuchStream):
-            tend(str(tmp_path), "s/b", prepared_limit="7 days", dry_run=dry_run)
+            sweep(str(tmp_path), "s/b", prepared_limit="7 days", dry_run=dry_run)
