@@ -155,7 +155,7 @@ def read_now(store: Store, runtime: Runtime, *, keep: bool = True) -> Now:
         logger.warning(
             "the clock of %s jumped ahead by %s, to %s, and nothing explains it: nothing is "
             "deleted by age that was not old enough before. If the clock is right now, call "
-            "StreamManager.confirm_clock() or run jobs/retention.py --confirm-clock.",
+            "StreamManager.confirm_clock() or run the retention job with --confirm-clock.",
             store.url,
             _length(storage_ms - record.believed_ms),
             time_text(storage_ms),

@@ -14,7 +14,6 @@ import pytest
 from pravega_spark import StreamManager
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-INSTALLED = "/opt/pravega_spark"
 CRON_PATH = "/usr/bin:/bin"
 LINE = re.compile(r"^(?:\S+ ){5} *(/.*)$", re.MULTILINE)
 
@@ -36,8 +35,7 @@ def test_the_line_runs_without_an_environment(tmp_path: Path) -> None:
     log = tmp_path / "retention.log"
     line = command("retention.md")
     for documented, here in (
-        (f"{INSTALLED}/.venv/bin/python", sys.executable),
-        (INSTALLED, str(REPOSITORY)),
+        ("/opt/pravega_spark/.venv/bin/python", sys.executable),
         ("/data/streams", str(tmp_path / "root")),
         ("/var/log/retention.log", str(log)),
     ):

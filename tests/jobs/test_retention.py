@@ -292,7 +292,7 @@ def test_every_command_of_the_page_is_understood() -> None:
     page = (REPOSITORY / "docs" / "retention.md").read_text()
     databricks = json.loads(re.findall(r"```json\n(.*?)```", page, re.DOTALL)[0])
     commands = [databricks["tasks"][0]["spark_python_task"]["parameters"]]
-    for line in re.findall(r"jobs/retention\.py,?( --root.*)", page):
+    for line in re.findall(r"jobs\.retention,?( --root.*)", page):
         commands.append(shlex.split(re.sub(r" >>.*|[\],]", "", line), comments=True))
     assert len(commands) == 7, "Databricks, by hand, cron, Kubernetes, and to confirm a clock"
     for command in commands:

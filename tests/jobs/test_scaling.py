@@ -25,7 +25,6 @@ from pravega_spark.scaling.ratefile import rates_key
 from tests.support import FakeRuntime, tree
 from tests.unit.scaling.loads import load
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 JOB = ("-m", "pravega_spark.jobs.scaling")
 HOT, COLD, CALM, FIXED = "s/hot", "s/cold", "s/calm", "t/fixed"
 CLASSIC = {
