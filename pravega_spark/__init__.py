@@ -7,20 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pravega_spark import errors
-    from pravega_spark.backup.copying import CopiedTable
-    from pravega_spark.backup.restore import RestoreResult
-    from pravega_spark.backup.restoring import RestoredTable
-    from pravega_spark.backup.root import BackupResult
-    from pravega_spark.config import (
-        RetentionPolicy,
-        ScalingPace,
-        ScalingPolicy,
-        StreamConfiguration,
-    )
-    from pravega_spark.engine.records import SegmentRecord
-    from pravega_spark.engine.sweeping import SweepResult
-    from pravega_spark.engine.truncation import Truncated
+    from pravega_spark.backup.root_backup import BackupResult
+    from pravega_spark.backup.root_restore import RestoreResult
+    from pravega_spark.backup.table_copy import CopiedTable
+    from pravega_spark.backup.table_restore import RestoredTable
+    from pravega_spark.engine.log.sweep import SweepResult
+    from pravega_spark.engine.stream.records import SegmentRecord
+    from pravega_spark.engine.stream.truncation import TruncationResult
     from pravega_spark.errors import PravegaSparkError
+    from pravega_spark.event_reader import EventReader, json_deserializer
+    from pravega_spark.event_writer import EventStreamWriter, json_serializer
     from pravega_spark.manager import StreamManager
     from pravega_spark.model import (
         Epoch,
@@ -35,19 +31,26 @@ if TYPE_CHECKING:
         TransactionInfo,
         TransactionStatus,
     )
-    from pravega_spark.reader import EventReader, json_deserializer
-    from pravega_spark.readers.configuration import GroupRetention, ReaderGroupConfiguration
-    from pravega_spark.readers.future import GroupCheckpoint
-    from pravega_spark.readers.group import ReaderGroup
-    from pravega_spark.readers.lag import GroupLag, SegmentLag
-    from pravega_spark.readers.notifications import EndOfDataNotification, SegmentNotification
-    from pravega_spark.readers.position import EventRead, EventsRead, Position
-    from pravega_spark.readers.reader import EventStreamReader
-    from pravega_spark.spark.lag import QueryLag, StreamLagListener, query_lag
-    from pravega_spark.txn.tending import Tended
-    from pravega_spark.txn.transaction import Transaction
-    from pravega_spark.txn.writer import TransactionalWriter
-    from pravega_spark.writer import EventStreamWriter, json_serializer
+    from pravega_spark.policies import (
+        RetentionPolicy,
+        ScalingPace,
+        ScalingPolicy,
+        StreamConfiguration,
+    )
+    from pravega_spark.reader_groups.checkpoint_future import GroupCheckpoint
+    from pravega_spark.reader_groups.group_configuration import (
+        GroupRetention,
+        ReaderGroupConfiguration,
+    )
+    from pravega_spark.reader_groups.group_lag import GroupLag, SegmentLag
+    from pravega_spark.reader_groups.group_reader import EventStreamReader
+    from pravega_spark.reader_groups.notifications import EndOfDataNotification, SegmentNotification
+    from pravega_spark.reader_groups.position import EventRead, EventsRead, Position
+    from pravega_spark.reader_groups.reader_group import ReaderGroup
+    from pravega_spark.spark.monitor.query_lag import QueryLag, StreamLagListener, query_lag
+    from pravega_spark.transactions.sweeper import TransactionSweepResult
+    from pravega_spark.transactions.transaction import Transaction
+    from pravega_spark.transactions.transactional_writer import TransactionalWriter
 
 __version__ = "0.1.0"
 
@@ -100,12 +103,12 @@ __all__ = [
     "StreamManager",
     "SubscriberInfo",
     "SweepResult",
-    "Tended",
     "Transaction",
     "TransactionInfo",
     "TransactionStatus",
+    "TransactionSweepResult",
     "TransactionalWriter",
-    "Truncated",
+    "TruncationResult",
     "errors",
     "json_deserializer",
     "json_serializer",
@@ -114,52 +117,52 @@ __all__ = [
 ]
 
 _HOMES = {
-    "BackupResult": "backup.root",
-    "CopiedTable": "backup.copying",
-    "EndOfDataNotification": "readers.notifications",
+    "BackupResult": "backup.root_backup",
+    "CopiedTable": "backup.table_copy",
+    "EndOfDataNotification": "reader_groups.notifications",
     "Epoch": "model",
     "Event": "model",
     "EventPointer": "model",
-    "EventRead": "readers.position",
-    "EventReader": "reader",
-    "EventStreamReader": "readers.reader",
-    "EventStreamWriter": "writer",
-    "EventsRead": "readers.position",
-    "GroupCheckpoint": "readers.future",
-    "GroupLag": "readers.lag",
-    "GroupRetention": "readers.configuration",
+    "EventRead": "reader_groups.position",
+    "EventReader": "event_reader",
+    "EventStreamReader": "reader_groups.group_reader",
+    "EventStreamWriter": "event_writer",
+    "EventsRead": "reader_groups.position",
+    "GroupCheckpoint": "reader_groups.checkpoint_future",
+    "GroupLag": "reader_groups.group_lag",
+    "GroupRetention": "reader_groups.group_configuration",
     "KeyRange": "model",
-    "Position": "readers.position",
+    "Position": "reader_groups.position",
     "PravegaSparkError": "errors",
-    "QueryLag": "spark.lag",
-    "ReaderGroup": "readers.group",
-    "ReaderGroupConfiguration": "readers.configuration",
-    "RestoreResult": "backup.restore",
-    "RestoredTable": "backup.restoring",
-    "RetentionPolicy": "config",
-    "ScalingPace": "config",
-    "ScalingPolicy": "config",
+    "QueryLag": "spark.monitor.query_lag",
+    "ReaderGroup": "reader_groups.reader_group",
+    "ReaderGroupConfiguration": "reader_groups.group_configuration",
+    "RestoreResult": "backup.root_restore",
+    "RestoredTable": "backup.table_restore",
+    "RetentionPolicy": "policies",
+    "ScalingPace": "policies",
+    "ScalingPolicy": "policies",
     "Segment": "model",
-    "SegmentLag": "readers.lag",
+    "SegmentLag": "reader_groups.group_lag",
+    "SegmentNotification": "reader_groups.notifications",
     "SegmentRange": "model",
-    "SegmentNotification": "readers.notifications",
-    "SegmentRecord": "engine.records",
-    "StreamConfiguration": "config",
+    "SegmentRecord": "engine.stream.records",
+    "StreamConfiguration": "policies",
     "StreamCut": "model",
     "StreamInfo": "model",
-    "StreamLagListener": "spark.lag",
+    "StreamLagListener": "spark.monitor.query_lag",
     "StreamManager": "manager",
     "SubscriberInfo": "model",
-    "SweepResult": "engine.sweeping",
-    "Tended": "txn.tending",
-    "Transaction": "txn.transaction",
+    "SweepResult": "engine.log.sweep",
+    "Transaction": "transactions.transaction",
     "TransactionInfo": "model",
     "TransactionStatus": "model",
-    "TransactionalWriter": "txn.writer",
-    "Truncated": "engine.truncation",
-    "json_deserializer": "reader",
-    "json_serializer": "writer",
-    "query_lag": "spark.lag",
+    "TransactionSweepResult": "transactions.sweeper",
+    "TransactionalWriter": "transactions.transactional_writer",
+    "TruncationResult": "engine.stream.truncation",
+    "json_deserializer": "event_reader",
+    "json_serializer": "event_writer",
+    "query_lag": "spark.monitor.query_lag",
 }
 """Where each name is: imported when it is asked for, as a worker of Spark needs few of them."""
 

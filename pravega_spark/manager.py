@@ -8,21 +8,22 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pravega_spark.config import (
-    KEEP_COMPLETED,
-    KEEP_PIN,
-    PREPARED_LIMIT,
-    StreamConfiguration,
-    parse_duration_ms,
-)
-from pravega_spark.engine import clock, cuts, epochs, lifecycle, sweeping, truncation
-from pravega_spark.engine.crashpoints import crash_point
-from pravega_spark.engine.encoding import Serializer
-from pravega_spark.engine.log import Log
-from pravega_spark.engine.records import SegmentRecord, StreamState
-from pravega_spark.engine.rowfiles import Row
+from pravega_spark.engine.failpoints import failpoint
+from pravega_spark.engine.layout import cuts, epochs
+from pravega_spark.engine.log import clock
+from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.sweep import SweepResult, add_results, sweep_table
 from pravega_spark.engine.runtime import SYSTEM, Runtime
-from pravega_spark.engine.scopes import (
+from pravega_spark.engine.store import open_store
+from pravega_spark.engine.store.probe import ensure_probed
+from pravega_spark.engine.store.root_marker import hold, token_of
+from pravega_spark.engine.stream import lifecycle, stream_sweep, subscribers, truncation
+from pravega_spark.engine.stream.records import SegmentRecord, StreamState
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
+from pravega_spark.engine.stream.truncation import TruncationResult
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.tables.row_files import Row
+from pravega_spark.engine.tables.scopes import (
     ACTIVE,
     DELETED,
     DELETING,
@@ -32,12 +33,7 @@ from pravega_spark.engine.scopes import (
     row_configuration,
     row_name,
 )
-from pravega_spark.engine.store import open_store
-from pravega_spark.engine.store.probe import ensure_probed
-from pravega_spark.engine.store.root import hold, token_of
-from pravega_spark.engine.stream import Stream, StreamView, open_stream
-from pravega_spark.engine.sweeping import SweepResult
-from pravega_spark.engine.truncation import Truncated
+from pravega_spark.engine.writing.event_encoder import Serializer
 from pravega_spark.errors import (
     InvalidConfiguration,
     InvalidInput,
@@ -46,6 +42,9 @@ from pravega_spark.errors import (
     PravegaSparkError,
     StaleIdentity,
 )
+from pravega_spark.event_reader import EventReader
+from pravega_spark.event_writer import EventStreamWriter
+from pravega_spark.limits import KEEP_COMPLETED, KEEP_PIN, PREPARED_LIMIT
 from pravega_spark.model import (
     Epoch,
     Event,
@@ -59,29 +58,28 @@ from pravega_spark.model import (
     TransactionInfo,
 )
 from pravega_spark.names import MAX_SCOPE_LENGTH, check_list, check_scope, is_name, split_stream
-from pravega_spark.reader import EventReader
-from pravega_spark.readers.changing import Changes
-from pravega_spark.readers.configuration import (
+from pravega_spark.policies import StreamConfiguration
+from pravega_spark.reader_groups.changing_groups import ChangingGroups
+from pravega_spark.reader_groups.group_configuration import (
     CHECKPOINT_INTERVAL,
     MAX_OUTSTANDING_CHECKPOINTS,
     REFRESH,
     GroupRetention,
     ReaderGroupConfiguration,
 )
-from pravega_spark.readers.group import ReaderGroup
-from pravega_spark.retention import subscribers
-from pravega_spark.scaling import manual
-from pravega_spark.txn import listing, tending
-from pravega_spark.txn.tending import Tended
-from pravega_spark.txn.transaction import Transaction
-from pravega_spark.txn.writer import TransactionalWriter
-from pravega_spark.writer import EventStreamWriter
+from pravega_spark.reader_groups.reader_group import ReaderGroup
+from pravega_spark.scaling import manual_scaling
+from pravega_spark.transactions import queries, sweeper
+from pravega_spark.transactions.sweeper import TransactionSweepResult
+from pravega_spark.transactions.transaction import Transaction
+from pravega_spark.transactions.transactional_writer import TransactionalWriter
+from pravega_spark.units import parse_duration_ms
 
 if TYPE_CHECKING:
-    from pravega_spark.backup.restore import RestoreResult
-    from pravega_spark.backup.restoring import RestoredTable
-    from pravega_spark.backup.root import BackupResult
-    from pravega_spark.retention.auto import StreamRetention
+    from pravega_spark.backup.root_backup import BackupResult
+    from pravega_spark.backup.root_restore import RestoreResult
+    from pravega_spark.backup.table_restore import RestoredTable
+    from pravega_spark.retention.stream_retention import StreamRetention
 
 logger = logging.getLogger(__name__)
 
@@ -183,7 +181,7 @@ class StreamManager:
             return
         with contextlib.suppress(NoSuchStream, NoSuchScope, StaleIdentity):  # it ended meanwhile
             self._view(name)
-            lifecycle.seal(self._stream(name), tending.settle_all, life=row["life"])
+            lifecycle.seal(self._stream(name), sweeper.end_all_transactions, life=row["life"])
         self._delete(name, row["life"])
 
     # Streams
@@ -202,14 +200,14 @@ class StreamManager:
                 raise NoSuchScope(f"scope {scope} does not exist; create it first.")
             return False
         claimed, configuration = self._scope(scope).claim(name, life, configuration)
-        crash_point("create.row")
+        failpoint("create.row")
         if lifecycle.create(opened, life, configuration) or self._is_in(opened, life):
             return claimed
         self._scope(scope).drop_row(name, life)  # it may have been noted after the life's end
         return False
 
     @staticmethod
-    def _is_in(stream: Stream, life: int) -> bool:
+    def _is_in(stream: StreamLog, life: int) -> bool:
         """Tell whether the stream exists in this life."""
         with contextlib.suppress(NoSuchStream, StaleIdentity):
             return stream.view(life=life) is not None
@@ -244,7 +242,7 @@ class StreamManager:
         _checked(configuration)
         life, opened = self._view(stream).life, self._stream(stream)
         changed = lifecycle.update(opened, configuration, life=life)
-        crash_point("update.row")
+        failpoint("update.row")
         view = lifecycle.current_view(opened)
         if view is not None and view.life == life:
             self._scope(scope).retag(name, life, view.version, view.record.configuration)
@@ -257,7 +255,7 @@ class StreamManager:
         IllegalState if one is prepared: the stream stays SEALING until it is decided.
         """
         life = self._view(stream).life
-        return lifecycle.seal(self._stream(stream), tending.settle_all, life=life)
+        return lifecycle.seal(self._stream(stream), sweeper.end_all_transactions, life=life)
 
     def delete_stream(self, stream: str) -> bool:
         """Delete a sealed stream with its data; False if there is none. Raises StreamNotSealed."""
@@ -270,7 +268,7 @@ class StreamManager:
         """Delete a life of a stream that is sealed; False if it has ended already."""
         scope, name = split_stream(stream)
         deleted = lifecycle.delete(self._stream(stream), life=life)
-        crash_point("delete.row")
+        failpoint("delete.row")
         if deleted:
             self._scope(scope).drop_row(name, life)
         return deleted
@@ -300,7 +298,7 @@ class StreamManager:
 
     def truncate_stream(
         self, stream: str, cut: StreamCut | str, *, past_subscribers: bool = False
-    ) -> Truncated:
+    ) -> TruncationResult:
         """Drop all events before a cut, for good: one commit; the same cut again does nothing.
 
         Files are deleted later, by ``sweep_stream``. Readers below the new head get TruncatedData
@@ -320,7 +318,7 @@ class StreamManager:
         A run first finishes the changes of reader groups that somebody left half made. Raises
         NoSuchStream.
         """
-        from pravega_spark.retention.auto import StreamRetention
+        from pravega_spark.retention.stream_retention import StreamRetention
 
         life = self._view(stream).life
         return StreamRetention(self._stream(stream), life, self._tend_changing)
@@ -362,8 +360,8 @@ class StreamManager:
                     "not tell the age of a record whose version is not retained."
                 )
         life = self._view(stream).life
-        tending.tend(self._stream(stream), life=life)
-        return sweeping.sweep(self._stream(stream), **ages_ms, life=life)
+        sweeper.sweep_transactions(self._stream(stream), life=life)
+        return stream_sweep.sweep_stream(self._stream(stream), **ages_ms, life=life)
 
     def sweep_scope(
         self, scope: str, *, grace: str | float = "1 day", retain: str | float = "30 days"
@@ -381,18 +379,18 @@ class StreamManager:
         now = clock.read_now(self._store, self._runtime)
 
         def sweep(log: Log) -> SweepResult:
-            return sweeping.sweep_table(log, grace_ms=grace_ms, retain_ms=retain_ms, now=now)
+            return sweep_table(log, grace_ms=grace_ms, retain_ms=retain_ms, now=now)
 
         result = sweep(found.table.log)
         self._store.discard_unfinished("", grace_ms, deep=False)  # of the root's own objects
         for name in self._store.folders(f"{scope}/{GROUPS_FOLDER}"):
-            result = sweeping.summed(result, sweep(self._group(f"{scope}/{name}").log))
+            result = add_results(result, sweep(self._group(f"{scope}/{name}").log))
         left = {name for name in self._store.folders(scope) if is_name(name)}
         for name in sorted(left.difference(found.rows())):
-            rest = sweeping.sweep_deleted(
+            rest = stream_sweep.sweep_deleted_stream(
                 self._stream(f"{scope}/{name}"), grace_ms=grace_ms, retain_ms=retain_ms, now=now
             )
-            result = sweeping.summed(result, rest)
+            result = add_results(result, rest)
         return result
 
     def tags(self, stream: str) -> frozenset[str]:
@@ -482,13 +480,13 @@ class StreamManager:
         """
         view = self._view(stream)
         names = check_list("the segments to seal", seal)
-        doomed = [manual.segment_named(view, name) for name in names]
-        ranges = [manual.key_range(given) for given in check_list("key ranges", key_ranges)]
-        return manual.scale_stream(self._stream(stream), doomed, ranges, life=view.life)
+        doomed = [manual_scaling.segment_named(view, name) for name in names]
+        ranges = [manual_scaling.key_range(given) for given in check_list("key ranges", key_ranges)]
+        return manual_scaling.scale_stream(self._stream(stream), doomed, ranges, life=view.life)
 
     def check_scale(self, stream: str, epoch: int) -> bool:
         """Tell whether a scale of that epoch has been done (Pravega's checkScale)."""
-        return manual.check_scale(self._view(stream), epoch)
+        return manual_scaling.check_scale(self._view(stream), epoch)
 
     # Transactions
 
@@ -517,22 +515,24 @@ class StreamManager:
 
     def list_transactions(self, stream: str) -> list[TransactionInfo]:
         """Return the transactions without an outcome, the oldest first, with their status."""
-        return listing.open_ones(self._stream(stream), self._view(stream))
+        return queries.open_transactions(self._stream(stream), self._view(stream))
 
     def list_completed_transactions(self, stream: str) -> list[TransactionInfo]:
         """Return the committed and aborted ones that are kept (24 hours), the newest first."""
-        return listing.completed(self._view(stream))
+        return queries.completed_transactions(self._view(stream))
 
-    def tend_transactions(
+    def sweep_transactions(
         self, stream: str, *, prepared_limit: str | float = PREPARED_LIMIT
-    ) -> Tended:
+    ) -> TransactionSweepResult:
         """Abort abandoned transactions, carry out decided ones, remove what ended ones left.
 
         For a scheduled job; writers do it now and then. Safe to repeat, and to run twice at once.
         """
         limit_ms = parse_duration_ms("the limit of prepared transactions", prepared_limit)
         life = self._view(stream).life
-        return tending.tend(self._stream(stream), prepared_limit_ms=limit_ms, life=life)
+        return sweeper.sweep_transactions(
+            self._stream(stream), prepared_limit_ms=limit_ms, life=life
+        )
 
     # Reader groups
 
@@ -579,7 +579,7 @@ class StreamManager:
         """Delete a reader group, which then holds no data; False if there is none."""
         return self._group(group).delete()
 
-    def tend_reader_groups(self) -> dict[str, str]:
+    def repair_reader_groups(self) -> dict[str, str]:
         """Finish what was left half made of reader groups, in all scopes, by who died on the way.
 
         So streams keep what a group is to read, and let go what a deleted one held. For the
@@ -593,7 +593,7 @@ class StreamManager:
         return {group: error for group, error in zip(groups, errors, strict=True) if error}
 
     def _tend_changing(self) -> None:
-        Changes(self._store, self._runtime).tend(self._tend_group)
+        ChangingGroups(self._store, self._runtime).tend(self._tend_group)
 
     def _tend_group(self, group: str) -> str | None:
         try:
@@ -627,7 +627,7 @@ class StreamManager:
         Raises NoSuchScope, NoSuchStream, InvalidInput,
         IllegalState if the target holds anything else, StoreRefused.
         """
-        from pravega_spark.backup.root import Backup  # only who makes a copy pays for it
+        from pravega_spark.backup.root_backup import Backup
 
         if not isinstance(name, str):
             raise InvalidInput(f"a backup is of a scope, 'scope/stream' or '' (all), got {name!r}.")
@@ -647,13 +647,13 @@ class StreamManager:
         Returns what was dropped, and the tables of which nothing is whole. Raises NoSuchScope if
         nothing is there to be restored.
         """
-        from pravega_spark.backup.restore import restore_root
+        from pravega_spark.backup.root_restore import restore_root
 
         return restore_root(self._store, self._runtime)
 
     def restore_stream(self, stream: str) -> RestoredTable:
         """Do what :meth:`restore` does, with one stream. Raises NoSuchStream, CorruptLog."""
-        from pravega_spark.backup.restore import restore_stream
+        from pravega_spark.backup.root_restore import restore_stream
 
         return restore_stream(self._store, stream, self._runtime)
 
@@ -733,10 +733,10 @@ class StreamManager:
             known = self._known_scopes[key] = Scope(self._store, scope, self._runtime)
         return known
 
-    def _stream(self, stream: str) -> Stream:
+    def _stream(self, stream: str) -> StreamLog:
         split_stream(stream)
         if self._runtime is not SYSTEM:
-            return Stream(self._store, stream, self._runtime)
+            return StreamLog(self._store, stream, self._runtime)
         return open_stream(self._store, stream)
 
     def _view(self, stream: str) -> StreamView:

@@ -10,9 +10,9 @@ from datetime import datetime, timedelta, timezone
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
-from pravega_spark.config import StreamConfiguration
 from pravega_spark.errors import InvalidInput, InvalidStreamCut
 from pravega_spark.names import split_stream
+from pravega_spark.policies import StreamConfiguration
 
 END: Final = -1
 """Mark of a cut: the segment is sealed and was read to its end."""

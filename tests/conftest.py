@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from tests.s3server import S3Server, start_s3
+from tests.harness.s3_server import S3Server, start_s3
 
 # Without it Spark's workers run whatever `python3` is first on the path.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -17,12 +17,12 @@ from bench.harness.long_stream import UnsyncedStore
 from bench.harness.measure import percentile, timed
 from bench.harness.registry import Phase, benchmark
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
-from pravega_spark.engine.append import append
-from pravega_spark.engine.chunk import stage
+from pravega_spark.engine.chunks.chunk import stage
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store.local import LocalStore
-from pravega_spark.engine.stream import Stream
-from pravega_spark.scaling.auto import PACE, ROW_SCHEMA, decide, rows_of
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.writing.append import append
+from pravega_spark.scaling.auto_scaling import PACE, ROW_SCHEMA, decide, rows_of
 
 COMMITS = 30
 """Commits of each stream, evenly over its last half hour."""
@@ -56,12 +56,12 @@ def fleet(context: Context, count: int, folder: str = "fleet") -> tuple[str, lis
         clock.back_ms = 30 * 60_000
         manager.create_stream(name, policy)
         rows = TARGET * 60 * (5 if number % 4 == 0 else 1) // 2
-        _write(Stream(store, name, clock), clock, rows)
+        _write(StreamLog(store, name, clock), clock, rows)
     os.sync()  # so that no measurement pays for this
     return root, sorted(names)
 
 
-def _write(stream: Stream, clock: Past, rows: int) -> None:
+def _write(stream: StreamLog, clock: Past, rows: int) -> None:
     stream.log.maintain = None
     view = stream.view()
     first = view.active.segments[0]
@@ -89,7 +89,7 @@ def auto_scale_decision(context: Context) -> Iterator[Figure]:
     floor: list[float] = []
     for name in names:
         floor.append(1e3 * timed(lambda: _read(store, name)))  # noqa: B023 (called at once)
-        ours.append(1e3 * timed(lambda: decide(Stream(store, name))))  # noqa: B023
+        ours.append(1e3 * timed(lambda: decide(StreamLog(store, name))))  # noqa: B023
     yield Figure(
         "auto-scale decision on a stream, plain Python",
         statistics.median(ours),

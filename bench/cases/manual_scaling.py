@@ -18,8 +18,8 @@ from bench.harness.floor import _put
 from bench.harness.measure import interleave, percentile, ratio, timed
 from bench.harness.registry import benchmark
 from pravega_spark import KeyRange
-from pravega_spark.engine import epochs
-from pravega_spark.engine.stream import open_stream
+from pravega_spark.engine.layout import epochs
+from pravega_spark.engine.stream.stream_log import open_stream
 
 WHOLE = KeyRange(0.0, 1.0)
 PARTS = 16

@@ -12,9 +12,9 @@ from bench.harness.figures import Figure
 from bench.harness.measure import interleave, ratio, timed
 from bench.harness.registry import benchmark
 from pravega_spark import EventStreamWriter
-from pravega_spark.engine.chunk import encode_events, stage
-from pravega_spark.engine.routing import Router, split
-from pravega_spark.engine.stream import Stream, open_stream
+from pravega_spark.engine.chunks.chunk import encode_events, stage
+from pravega_spark.engine.chunks.routing import Router, split
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 
 _POOL = 10_000
 _FLOOR_BATCH = 131_072
@@ -59,7 +59,7 @@ def _write(writer: EventStreamWriter, events: list[bytes], keys: list[str], coun
     assert futures[-1].exception() is None
 
 
-def _bare(stream: Stream, events: list[bytes], keys: list[str], count: int) -> None:
+def _bare(stream: StreamLog, events: list[bytes], keys: list[str], count: int) -> None:
     """Do the part of the work that nobody could spare, on one thread."""
     view = stream.view(refresh=False)
     router = Router(view.active.segments)

@@ -11,10 +11,10 @@ from bench.harness.figures import Figure
 from bench.harness.measure import interleave, ratio, timed
 from bench.harness.registry import benchmark
 from pravega_spark import KeyRange
-from pravega_spark.engine.chunk import StagedChunk, stage
-from pravega_spark.engine.reroute import reroute
-from pravega_spark.engine.routing import Router, split
-from pravega_spark.engine.stream import open_stream
+from pravega_spark.engine.chunks.chunk import StagedChunk, stage
+from pravega_spark.engine.chunks.routing import Router, split
+from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.engine.writing.reroute import reroute
 
 
 @benchmark()

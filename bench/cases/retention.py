@@ -15,15 +15,16 @@ from bench.harness.long_stream import UnsyncedStore, long_stream
 from bench.harness.measure import interleave, percentile, timed
 from bench.harness.registry import Phase, benchmark
 from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration, StreamCut
-from pravega_spark.engine import hygiene, lifecycle
-from pravega_spark.engine.actions import Body
-from pravega_spark.engine.records import SAMPLE_PREFIX, SampleRecord, SizedCut
+from pravega_spark.engine.log import checkpointing
+from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.store.local import LocalStore
-from pravega_spark.engine.stream import Stream
-from pravega_spark.engine.truncation import truncate
-from pravega_spark.retention.auto import options, rows_of
-from pravega_spark.retention.run import ROW_SCHEMA, decide
-from pravega_spark.retention.subscribers import publish, subscribe
+from pravega_spark.engine.stream import lifecycle
+from pravega_spark.engine.stream.records import SAMPLE_PREFIX, SampleRecord, SizedCut
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.subscribers import publish, subscribe
+from pravega_spark.engine.stream.truncation import truncate
+from pravega_spark.retention.retention_run import ROW_SCHEMA, decide
+from pravega_spark.retention.stream_retention import options, rows_of
 
 POLICIES = (
     RetentionPolicy.by_time("10 minutes"),
@@ -32,9 +33,9 @@ POLICIES = (
 )
 
 
-def opened(context: Context, name: str) -> Stream:
+def opened(context: Context, name: str) -> StreamLog:
     """Return the stream as a process that never saw it has it."""
-    stream = Stream(LocalStore(context.root), name)
+    stream = StreamLog(LocalStore(context.root), name)
     stream.log.maintain = None
     return stream
 
@@ -60,7 +61,7 @@ def sampled(context: Context, name: str, commits: int, count: int) -> None:
     for group, offset in (("bench/slow", commits // 4), ("bench/fast", commits // 2)):
         subscribe(stream, group, 0)
         publish(stream, group, 0, StreamCut(name, view.life, {segment: offset}))
-    hygiene.maintain(stream.log.reader, stream.view().version)
+    checkpointing.maintain(stream.log.reader, stream.view().version)
 
 
 @benchmark(Phase.CHANGES_SHARED_INPUT)
@@ -99,7 +100,7 @@ def retention_job(context: Context) -> Iterator[Figure]:
     root, names = fleet(context, context.size(1_000, 20), "retained")
     store = UnsyncedStore(root)
     for number, name in enumerate(names):
-        stream = Stream(store, name)
+        stream = StreamLog(store, name)
         stream.log.maintain = None
         view = stream.view()
         lifecycle.update(stream, StreamConfiguration(ScalingPolicy.fixed(2), POLICIES[number % 3]))

@@ -17,12 +17,12 @@ from bench.harness.floor import _put
 from bench.harness.measure import interleave, percentile, ratio, timed
 from bench.harness.registry import benchmark
 from pravega_spark import KeyRange
-from pravega_spark.engine.chunk import StagedChunk, stage
-from pravega_spark.engine.routing import Router, split
-from pravega_spark.engine.stream import Stream, open_stream
-from pravega_spark.txn.manifests import chunk_folder, folder
-from pravega_spark.txn.transaction import Transaction
-from pravega_spark.txn.writer import TransactionalWriter
+from pravega_spark.engine.chunks.chunk import StagedChunk, stage
+from pravega_spark.engine.chunks.routing import Router, split
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
+from pravega_spark.transactions.manifests import chunk_folder, folder
+from pravega_spark.transactions.transaction import Transaction
+from pravega_spark.transactions.transactional_writer import TransactionalWriter
 
 EVENTS = 100
 KEYS = [f"key-{number}" for number in range(EVENTS)]
@@ -41,7 +41,7 @@ def write(transaction: Transaction) -> Transaction:
 class Floor:
     """The files of one small transaction: the same writes, links, folders and fsyncs."""
 
-    def __init__(self, path: str, stream: Stream, transaction: Transaction) -> None:
+    def __init__(self, path: str, stream: StreamLog, transaction: Transaction) -> None:
         store, view = stream.store, stream.view()
         found = view.outcome(transaction.id)
         assert found is not None
@@ -150,7 +150,7 @@ def large_commit(context: Context) -> Iterator[Figure]:
     ).within(ratio_at_most=1.5)
 
 
-def _flush(stream: Stream, rows: int) -> list[StagedChunk]:
+def _flush(stream: StreamLog, rows: int) -> list[StagedChunk]:
     """Stage what one full flush of a handle holds, once."""
     view = stream.view()
     return [
@@ -164,7 +164,7 @@ def _flush(stream: Stream, rows: int) -> list[StagedChunk]:
 
 def _linked(
     context: Context,
-    stream: Stream,
+    stream: StreamLog,
     transaction: Transaction,
     originals: list[StagedChunk],
     number: int,

@@ -12,12 +12,12 @@ import time
 from dataclasses import dataclass
 
 from pravega_spark import PravegaSparkError, ScalingPolicy
-from pravega_spark.config import ScalingPace
-from pravega_spark.engine.stream import Stream, open_stream
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.model import KeyRange
-from pravega_spark.scaling.auto import act
-from pravega_spark.scaling.decision import Action
-from pravega_spark.scaling.manual import scale_stream
+from pravega_spark.policies import ScalingPace
+from pravega_spark.scaling.auto_scaling import act
+from pravega_spark.scaling.manual_scaling import scale_stream
+from pravega_spark.scaling.scale_decision import Action
 
 COOLDOWN = "2 s"
 """Pravega waits for ten minutes; all its times are shortened in this proportion."""
@@ -104,7 +104,7 @@ class Scaler:
         self.splits = [Split(time.monotonic(), str(fullest), BY_HAND)]
 
 
-def written(stream: Stream) -> int:
+def written(stream: StreamLog) -> int:
     """Return how many events are in the stream, in all."""
     view = stream.view()
     return sum(view.segment(segment_id).next_offset for segment_id in view.active.segment_ids)

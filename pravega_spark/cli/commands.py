@@ -11,7 +11,7 @@ import click
 
 from pravega_spark import __version__
 from pravega_spark.cli.output import wants_json
-from pravega_spark.cli.reader_group import reader_group
+from pravega_spark.cli.reader_group_commands import reader_group
 from pravega_spark.errors import InvalidInput, PravegaSparkError
 
 PROG = "pravega-spark"

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from pravega_spark.engine.store import open_store
-from pravega_spark.engine.store.root import MARKER_KEY
+from pravega_spark.engine.store.root_marker import MARKER_KEY
 from pravega_spark.errors import InvalidInput
 from pravega_spark.manager import StreamManager
 

@@ -8,9 +8,17 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from pathlib import Path
 
 from pravega_spark.names import is_number
+
+_ELAPSED: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def elapsed_seconds() -> float:
+    """Return seconds of a clock that never goes back, and goes on while the machine sleeps."""
+    return time.clock_gettime(_ELAPSED)
 
 
 def identity(pid: int | None = None) -> str:

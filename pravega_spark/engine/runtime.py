@@ -14,10 +14,9 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from pravega_spark.config import STORAGE_THREADS
-from pravega_spark.engine.processes import boot_id
-from pravega_spark.engine.store.base import elapsed_seconds
+from pravega_spark.engine.processes import boot_id, elapsed_seconds
 from pravega_spark.errors import ForkedProcess
+from pravega_spark.limits import STORAGE_THREADS
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pravega_spark.config import STREAMS_OF_TASK
 from pravega_spark.engine.store import open_store
-from pravega_spark.engine.store.root import MARKER_KEY
+from pravega_spark.engine.store.root_marker import MARKER_KEY
 from pravega_spark.errors import InvalidInput, NoSuchScope, NoSuchStream, PravegaSparkError
+from pravega_spark.limits import STREAMS_OF_TASK
 from pravega_spark.manager import StreamManager
 from pravega_spark.names import split_stream
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pravega_spark.errors import InvalidOption
-from pravega_spark.spark import values
+from pravega_spark.spark import option_values
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ class Option:
     """One option: how its text is read, what holds without it, and what it means."""
 
     name: str
-    parse: values.Parse
+    parse: option_values.Parse
     default: str
     meaning: str
     aliases: tuple[str, ...] = ()
@@ -31,113 +31,138 @@ class Option:
 
 _TARGET = (
     Option(
-        "root", values.any_text, "-", "Where the streams are: a folder or a URL.", ("location",)
+        "root",
+        option_values.any_text,
+        "-",
+        "Where the streams are: a folder or a URL.",
+        ("location",),
     ),
-    Option("scope", values.any_text, "-", "The scope, where `stream` is a bare name."),
-    Option("stream", values.any_text, "-", "The stream, `scope/stream`; also the path of load()."),
+    Option("scope", option_values.any_text, "-", "The scope, where `stream` is a bare name."),
+    Option(
+        "stream",
+        option_values.any_text,
+        "-",
+        "The stream, `scope/stream`; also the path of load().",
+    ),
 )
 
 READ = (
     *_TARGET,
-    Option("subscribe", values.names, "-", "Several streams, separated by commas."),
-    Option("subscribePattern", values.pattern, "-", "A regular expression of whole stream names."),
+    Option("subscribe", option_values.names, "-", "Several streams, separated by commas."),
+    Option(
+        "subscribePattern",
+        option_values.pattern,
+        "-",
+        "A regular expression of whole stream names.",
+    ),
     Option(
         "startingOffsets",
-        values.offsets,
+        option_values.offsets,
         "latest (streaming), earliest (batch)",
         "earliest, latest, or JSON by stream and segment with -2 (earliest) and -1 (latest).",
     ),
     Option(
         "endingOffsets",
-        values.offsets,
+        option_values.offsets,
         "latest",
         "As startingOffsets; a streaming query reads no further than this.",
     ),
     Option(
         "startingStreamCut",
-        values.cuts,
+        option_values.cuts,
         "-",
         "The text of a StreamCut (several: separated by ;), earliest or latest.",
         ("start_stream_cut",),
     ),
     Option(
-        "endingStreamCut", values.cuts, "-", "As startingStreamCut; the end.", ("end_stream_cut",)
+        "endingStreamCut",
+        option_values.cuts,
+        "-",
+        "As startingStreamCut; the end.",
+        ("end_stream_cut",),
     ),
     Option(
         "startingTimestamp",
-        values.instant,
+        option_values.instant,
         "-",
         "Milliseconds since 1970, ISO-8601, a date, or -1h; beats cuts, which beat offsets.",
     ),
-    Option("endingTimestamp", values.instant, "-", "As startingTimestamp; events before it."),
+    Option(
+        "endingTimestamp", option_values.instant, "-", "As startingTimestamp; events before it."
+    ),
     Option(
         "startingOffsetsByTimestampStrategy",
-        values.one_of("error", "latest"),
+        option_values.one_of("error", "latest"),
         "error",
         "What to do where a stream has no event at or after startingTimestamp.",
     ),
     Option(
         "maxOffsetsPerTrigger",
-        values.whole,
+        option_values.whole,
         "no limit",
         "Most events of a micro-batch, shared over the segments by backlog.",
         ("maxRowsPerTrigger",),
     ),
     Option(
         "maxBytesPerTrigger",
-        values.size,
+        option_values.size,
         "no limit",
         "Bytes of payload of a micro-batch, such as 256m; soft.",
         ("approx_bytes_per_trigger",),
     ),
     Option(
         "minOffsetsPerTrigger",
-        values.whole,
+        option_values.whole,
         "no wait",
         "Wait for so many events, at most for maxTriggerDelay; not with availableNow.",
     ),
-    Option("maxTriggerDelay", values.duration_ms, "15m", "Longest wait for minOffsetsPerTrigger."),
+    Option(
+        "maxTriggerDelay",
+        option_values.duration_ms,
+        "15m",
+        "Longest wait for minOffsetsPerTrigger.",
+    ),
     Option(
         "minPartitions",
-        values.whole,
+        option_values.whole,
         "one a segment; batch reads split large ones",
         "Wanted partitions: batch reads split by offset, micro-batches by routing key.",
     ),
     Option(
         "failOnDataLoss",
-        values.flag,
+        option_values.flag,
         "true",
         "Fail where events to be read are gone; false skips and logs them.",
     ),
     Option(
         "readerGroup",
-        values.any_text,
+        option_values.any_text,
         "-",
         "The group, `scope/group`, that keeps the query's position (streaming only); made if new.",
         ("consumerId",),
     ),
     Option(
         "readerGroupMode",
-        values.one_of("observer", "subscriber"),
+        option_values.one_of("observer", "subscriber"),
         "as the group is; a new one observes",
         "subscriber: streams with a retention policy keep what the query has not read.",
     ),
     Option(
         "readerGroupInterval",
-        values.duration_ms,
+        option_values.duration_ms,
         "5s",
         "The query tells its group of finished batches at most so often.",
     ),
-    Option("columns", values.names, "all", "The columns wanted: saves moving the others."),
+    Option("columns", option_values.names, "all", "The columns wanted: saves moving the others."),
     Option(
         "columnNames",
-        values.one_of("pravega", "kafka"),
+        option_values.one_of("pravega", "kafka"),
         "pravega",
         "Names of the columns: ours, or those of Spark's Kafka source.",
     ),
     Option(
         "metadata",
-        values.one_of(
+        option_values.one_of(
             "Streams",
             "StreamInfo",
             "Segments",
@@ -153,44 +178,51 @@ READ = (
 
 WRITE = (
     *_TARGET,
-    Option("routingKey", values.any_text, "routing_key", "The column with the routing keys."),
-    Option("eventTime", values.any_text, "now", "The column with the events' timestamps."),
-    Option("txnAppId", values.any_text, "-", "With txnVersion: a batch write happens once."),
-    Option("txnVersion", values.version, "-", "A rising number; at or below the last is skipped."),
+    Option(
+        "routingKey", option_values.any_text, "routing_key", "The column with the routing keys."
+    ),
+    Option("eventTime", option_values.any_text, "now", "The column with the events' timestamps."),
+    Option("txnAppId", option_values.any_text, "-", "With txnVersion: a batch write happens once."),
+    Option(
+        "txnVersion",
+        option_values.version,
+        "-",
+        "A rising number; at or below the last is skipped.",
+    ),
     Option(
         "transaction",
-        values.any_text,
+        option_values.any_text,
         "-",
         "Id of an open transaction: the frame becomes visible with its commit (batch only).",
     ),
     Option(
         "createIfMissing",
-        values.flag,
+        option_values.flag,
         "true",
         "Create scope and stream where there are none.",
         ("allow_create_stream", "allow_create_scope"),
     ),
     Option(
         "numSegments",
-        values.whole,
+        option_values.whole,
         "1",
         "Segments of a stream that is created.",
         ("default_num_segments",),
     ),
     Option(
         "compression",
-        values.one_of("zstd", "snappy", "gzip", "lz4", "none"),
+        option_values.one_of("zstd", "snappy", "gzip", "lz4", "none"),
         "zstd",
         "Codec of the files.",
     ),
-    Option("maxRecordsPerFile", values.whole, "1000000", "Most events in one file."),
+    Option("maxRecordsPerFile", option_values.whole, "1000000", "Most events in one file."),
     Option(
         "columnNames",
-        values.one_of("pravega", "kafka"),
+        option_values.one_of("pravega", "kafka"),
         "pravega",
         "kafka: take the columns key and value; topic, partition and headers are refused.",
     ),
-    Option("columns", values.any_text, "-", "Of a SQL view that is also read: ignored."),
+    Option("columns", option_values.any_text, "-", "Of a SQL view that is also read: ignored."),
 )
 
 _SPARK_KEYS = frozenset({"path", "paths", "queryname", "checkpointlocation", "__paths__"})

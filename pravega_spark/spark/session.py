@@ -12,12 +12,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pravega_spark.config import DELTA_PACKAGE
+from pravega_spark.limits import DELTA_PACKAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pravega_spark.spark.acknowledging import Acknowledger
+    from pravega_spark.spark.groups.group_listener import GroupListener
 
 logger = logging.getLogger(__name__)
 
@@ -81,17 +81,17 @@ def _listening(made: SparkSession) -> SparkSession:
 
     Not with Spark Connect, where listeners run in the client, far from the storage perhaps.
     """
-    from pravega_spark.spark.acknowledging import Acknowledger
+    from pravega_spark.spark.groups.group_listener import GroupListener
 
     if hasattr(made, "_jsparkSession") and not hasattr(made, _LISTENER):
-        listener = Acknowledger()
+        listener = GroupListener()
         setattr(made, _LISTENER, listener)
         made.streams.addListener(listener)
         atexit.register(_hear_out, made, listener)
     return made
 
 
-def _hear_out(made: Any, listener: Acknowledger) -> None:
+def _hear_out(made: Any, listener: GroupListener) -> None:
     """Take what Spark has still to report, and no more: it must not call a process that ended."""
     with contextlib.suppress(Exception):
         made._jsc.sc().listenerBus().waitUntilEmpty(_HEAR_OUT_MS)

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pravega_spark.config import CHUNK_EVENTS
 from pravega_spark.errors import InvalidName, InvalidOption
+from pravega_spark.limits import CHUNK_EVENTS
 from pravega_spark.model import StreamCut
 from pravega_spark.names import check_scope, split_group, split_stream
 from pravega_spark.spark import options
-from pravega_spark.spark.values import Instant, Offsets
+from pravega_spark.spark.option_values import Instant, Offsets
 
 _WAY = "give .load('scope/stream'), or the option stream, subscribe or subscribePattern"
 MAX_TRIGGER_DELAY_MS = 15 * 60_000

@@ -51,10 +51,10 @@ class PravegaDataSource(DataSource):
         """Return the columns that a read has."""
         settings = self._read_settings()
         if settings.metadata is not None:
-            from pravega_spark.spark.metadata import SCHEMAS
+            from pravega_spark.spark.monitor.metadata_frames import SCHEMAS
 
             return SCHEMAS[settings.metadata]
-        from pravega_spark.spark.rows import schema_of
+        from pravega_spark.spark.read.columns import schema_of
 
         return schema_of(settings.column_names, settings.columns)
 
@@ -68,11 +68,11 @@ class PravegaDataSource(DataSource):
                 "startingStreamCut=str(group.stream_cuts()[stream])."
             )
         if settings.metadata is not None:
-            from pravega_spark.spark.metadata import MetadataReader
+            from pravega_spark.spark.monitor.metadata_frames import MetadataReader
 
             return MetadataReader(settings, schema)
-        from pravega_spark.spark.batch import PravegaBatchReader
-        from pravega_spark.spark.rows import check_schema
+        from pravega_spark.spark.read.batch_reader import PravegaBatchReader
+        from pravega_spark.spark.read.columns import check_schema
 
         check_schema(settings.column_names, schema)
         return PravegaBatchReader(settings, schema)
@@ -84,22 +84,22 @@ class PravegaDataSource(DataSource):
             raise InvalidOption(
                 f"option metadata={settings.metadata} is for spark.read; readStream reads events."
             )
-        from pravega_spark.spark.rows import check_schema
-        from pravega_spark.spark.streaming import PravegaStreamReader
+        from pravega_spark.spark.read.columns import check_schema
+        from pravega_spark.spark.read.micro_batch_reader import PravegaStreamReader
 
         check_schema(settings.column_names, schema)
         return PravegaStreamReader(settings, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the batch writer."""
-        from pravega_spark.spark.sink import PravegaBatchWriter, check_mode
+        from pravega_spark.spark.write.sink import PravegaBatchWriter, check_mode
 
         check_mode(overwrite)
         return PravegaBatchWriter(write_settings(dict(self.options.items())), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the streaming writer."""
-        from pravega_spark.spark.sink import PravegaStreamWriter, check_mode
+        from pravega_spark.spark.write.sink import PravegaStreamWriter, check_mode
 
         check_mode(overwrite)
         return PravegaStreamWriter(write_settings(dict(self.options.items())), schema)

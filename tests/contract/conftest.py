@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pravega_spark.engine.store import Store
-from tests.contract import backends
-from tests.contract.backends import BackEnd
+from tests.harness import store_backends
+from tests.harness.store_backends import BackEnd
 
 
 @pytest.fixture(
@@ -16,12 +16,12 @@ from tests.contract.backends import BackEnd
 )
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> BackEnd:
     if request.param == "local":
-        return backends.make_local(tmp_path)
+        return store_backends.make_local(tmp_path)
     if request.param == "memory":
-        return backends.make_memory()
+        return store_backends.make_memory()
     if request.param == "generic":
-        return backends.make_generic()
-    return backends.make_s3(request.getfixturevalue("s3"))
+        return store_backends.make_generic()
+    return store_backends.make_s3(request.getfixturevalue("s3"))
 
 
 @pytest.fixture

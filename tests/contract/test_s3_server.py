@@ -15,8 +15,8 @@ import pytest
 from pravega_spark.engine.store import Put, Store, ensure_probed, open_store
 from pravega_spark.engine.store.s3 import S3Store
 from pravega_spark.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused
-from tests.contract.fault_proxy import LOSE_ANSWER, LOSE_REQUEST, FaultProxy, Reply, start_proxy
-from tests.s3server import S3Server
+from tests.harness.fault_proxy import LOSE_ANSWER, LOSE_REQUEST, FaultProxy, Reply, start_proxy
+from tests.harness.s3_server import S3Server
 
 pytestmark = pytest.mark.s3
 _roots = itertools.count()

@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from pravega_spark.engine.store import Put, Store, ensure_probed, open_store, probe
-from pravega_spark.engine.store.fault_plans import Rule, Rules
-from pravega_spark.engine.store.faults import Fault, FaultyStore
-from pravega_spark.engine.store.root import MARKER_KEY
+from pravega_spark.engine.store.root_marker import MARKER_KEY
 from pravega_spark.errors import InvalidInput, StoreRefused
-from tests.contract.backends import BackEnd
-from tests.contract.racers import CONTENT_BYTES, RACERS, content, keys
+from tests.harness.fault_plans import Rule, Rules
+from tests.harness.faulty_store import Fault, FaultyStore
+from tests.harness.racers import CONTENT_BYTES, RACERS, content, keys
+from tests.harness.store_backends import BackEnd
 
 CONTENTS = [b"", b"x", b"one\ntwo\n\0\xff", bytes(range(256)) * 12_000]
 BAD_KEYS = ["", "/a", "a/", "a//b", "a/../b", "./a", "..", "a/.", ".hidden", "a/.hidden"]

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.config import (
+from pravega_spark.limits import (
     MAX_ATOMIC_WRITE_BYTES,
     MAX_EVENT_BYTES,
     MAX_NOTE_LENGTH,
     MAX_SEGMENTS,
-    MIB,
     WRITER_BATCH_EVENTS,
 )
+from pravega_spark.units import MIB
 
 README = Path(__file__).parents[2] / "README.md"
 PAGES = (

@@ -16,8 +16,8 @@ from deltalake import DeltaTable
 
 from flights.nycflights import load_flights
 from pravega_spark import StreamManager
-from pravega_spark.config import DELTA_PACKAGE
-from tests.s3server import S3Server
+from pravega_spark.limits import DELTA_PACKAGE
+from tests.harness.s3_server import S3Server
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEMO = REPOSITORY / "examples" / "demo.py"

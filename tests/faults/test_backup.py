@@ -15,17 +15,18 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.config import RetentionPolicy, ScalingPolicy, StreamConfiguration
-from pravega_spark.engine import cleanup, crashpoints
+from pravega_spark.engine import failpoints
+from pravega_spark.engine.log import garbage
 from pravega_spark.errors import StoreRefused
 from pravega_spark.manager import StreamManager
-from tests.faults.retaining import write
-from tests.faults.writing import STREAM
+from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from tests.harness.retention_processes import write
+from tests.harness.writer_processes import STREAM
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.faults.retaining"])
+PROCESSES.set_forkserver_preload(["tests.harness.retention_processes"])
 BACKUP = ("backup.file:20", "backup.log:2", "backup.table:2")
 RESTORE = ("restore.closed", "restore.last:2")
 WRITERS = ("w0", "w1")
@@ -33,7 +34,7 @@ WRITERS = ("w0", "w1")
 
 def sweep(root: str, stop: str) -> None:
     """Truncate and sweep all the time; a file that is staged has two seconds to be committed."""
-    cleanup.CLEANUP_WAIT_SECONDS = 0.2
+    garbage.CLEANUP_WAIT_SECONDS = 0.2
     retention = StreamManager(root).retention(STREAM)
     while not Path(stop).exists():
         retention.run(sample_every=0.001, grace=2.0, retain=0.0)
@@ -41,12 +42,12 @@ def sweep(root: str, stop: str) -> None:
 
 
 def back_up(root: str, target: str, crash: str) -> None:
-    crashpoints.kill_at(crash)
+    failpoints.kill_at(crash)
     StreamManager(root).backup(target)
 
 
 def restore(root: str, crash: str) -> None:
-    crashpoints.kill_at(crash)
+    failpoints.kill_at(crash)
     StreamManager(root).restore()
 
 

@@ -21,16 +21,17 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from pravega_spark.config import ScalingPolicy, StreamConfiguration
-from pravega_spark.engine import hygiene
-from pravega_spark.engine.crashpoints import CRASH_VARIABLE
-from pravega_spark.engine.snapshot import Snapshot, first_snapshot
-from pravega_spark.engine.stream import Stream, StreamView, open_stream
+from pravega_spark.engine.failpoints import CRASH_VARIABLE
+from pravega_spark.engine.log import checkpointing
+from pravega_spark.engine.log.snapshot import Snapshot, first_snapshot
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
+from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
+from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.spark.session import session
-from tests.faults.bank import DECOY, FENCED, STREAM, event, fund
-from tests.faults.bank_audit import Books
+from tests.harness.bank import DECOY, FENCED, STREAM, event, fund
+from tests.harness.bank_audit import Books
 
 PROJECT = Path(__file__).parents[2]
 SEED = os.environ.get("BANK_SEED", "1")
@@ -81,7 +82,7 @@ class Actor:
         """Run the command; what it prints is appended to the acknowledgements."""
         with self.acks.open("ab") as acks:
             return subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.bank", *self.command],
+                [sys.executable, "-m", "tests.harness.bank", *self.command],
                 stdout=acks,
                 cwd=PROJECT,
                 env={**os.environ, CRASH_VARIABLE: crash},
@@ -203,11 +204,11 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Nemesis]:
     fund(manager)
     nemesis = Nemesis(root, SEED)
     nemesis.run()
-    manager.tend_transactions(STREAM)
+    manager.sweep_transactions(STREAM)
     return root, nemesis
 
 
-def snapshots(stream: Stream) -> Iterator[Snapshot]:
+def snapshots(stream: StreamLog) -> Iterator[Snapshot]:
     """Yield the snapshot of every version, in order."""
     snapshot: Snapshot | None = None
     for commit in stream.log.reader.span(-1, stream.view().version):
@@ -291,7 +292,9 @@ def test_sampled_versions_balance_for_delta_spark(bank: tuple[Path, Nemesis]) ->
     spark.conf.set("spark.sql.shuffle.partitions", "1")
     for version in sorted({last, *Random(SEED).sample(range(1, last), SPARK_VERSIONS)}):
         # It would read every commit again for each version; so our checkpoints are read, too.
-        hygiene.maintain(open_stream(manager.root, STREAM).log.reader, version, checkpoint=True)
+        checkpointing.maintain(
+            open_stream(manager.root, STREAM).log.reader, version, checkpoint=True
+        )
         frame = spark.read.format("delta").option("versionAsOf", version)
         rows = frame.load(f"{root}/{STREAM}/events").select("routing_key", "event").toArrow()
         books = Books()

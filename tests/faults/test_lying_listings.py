@@ -7,20 +7,20 @@ from uuid import uuid4
 import pytest
 
 from pravega_spark import StreamManager
-from pravega_spark.engine.cleanup import raise_horizon, sweep_files
-from pravega_spark.engine.log import Log
+from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.garbage import delete_dead_files, raise_horizon
 from pravega_spark.engine.store import Entry
-from pravega_spark.engine.store.fault_plans import Rule
-from pravega_spark.engine.store.faults import Fault
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.stream import Stream
-from pravega_spark.readers import members
-from pravega_spark.readers.configuration import ReaderGroupConfiguration
-from pravega_spark.readers.leases import Leases, Sign
-from pravega_spark.readers.state import GroupState, Phase
-from pravega_spark.txn import tending
-from pravega_spark.txn.transaction import Transaction
-from tests.support import FakeRuntime, Spy, clean, memory, put, table_log, versions
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.reader_groups import assignment
+from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
+from pravega_spark.reader_groups.group_state import GroupState, Phase
+from pravega_spark.reader_groups.reader_leases import Heartbeat, ReaderLeases
+from pravega_spark.transactions import sweeper
+from pravega_spark.transactions.transaction import Transaction
+from tests.harness.engine import FakeRuntime, Spy, clean, memory, put, table_log, versions
+from tests.harness.fault_plans import Rule
+from tests.harness.faulty_store import Fault
 
 
 class Far(Spy):
@@ -47,9 +47,9 @@ class World:
         self.manager = StreamManager(f"memory://{uuid4().hex}", runtime=FakeRuntime())
         self.manager.create_scope("s")
         self.manager.create_stream("s/t")
-        self.stream = Stream(self.manager._store, "s/t", FakeRuntime())
+        self.stream = StreamLog(self.manager._store, "s/t", FakeRuntime())
         self.store = Far(self.manager._store)
-        self.other = Stream(self.store, "s/t", FakeRuntime())
+        self.other = StreamLog(self.store, "s/t", FakeRuntime())
         self.other.view()
         self.store.shown = frozenset(entry.key for entry in self.store.list("s/t"))
 
@@ -82,13 +82,13 @@ def test_manifests_of_a_transaction_that_is_open_or_prepared_stay(
     transaction = world.begin()
     if prepared:
         world.manager.transaction("s/t", transaction.id).prepare()
-    assert tending.clear(world.other) == 0
+    assert sweeper.clear(world.other) == 0
     assert world.committed(transaction) == [*[b"before"] * 4, b"within"]
 
 
 def test_chunks_of_an_open_transaction_stay(world: World) -> None:
     transaction = world.begin()
-    assert sweep_files(world.other.log).files == 0
+    assert delete_dead_files(world.other.log).files == 0
     assert world.committed(transaction) == [*[b"before"] * 4, b"within"]
 
 
@@ -103,7 +103,7 @@ def test_files_of_a_root_that_took_the_place_of_another_stay() -> None:
     store.delete([entry.key for entry in store.list("")])
     put(table_log(store, runtime), "of another")
     store.put(f"{old.path}/data/v0/staged.parquet", b"x")
-    sweep_files(old)
+    delete_dead_files(old)
     assert store.exists(f"{old.path}/data/v0/staged.parquet")
 
 
@@ -126,14 +126,14 @@ def test_clean_up_leaves_no_version_behind_that_a_listing_left_out() -> None:
 
 def test_lease_that_a_listing_left_out_is_not_begun_anew_with_nothing_read() -> None:
     store = Spy(MemoryStore())
-    leases = Leases(store, "s/_reader_groups/g")
+    leases = ReaderLeases(store, "s/_reader_groups/g")
     store.rules.add(Rule(Fault.PARTIAL_LIST, "list", "*/_leases"))
     configuration = ReaderGroupConfiguration(("s/t",))
     state = GroupState("s/g", 1, Phase.ACTIVE, configuration, {"s/t": 1})
     for reader in ("a", "b"):
-        state = members.join(state, reader, 10_000)
+        state = assignment.join(state, reader, 10_000)
     for reader, member in state.readers.items():
-        leases.extend(reader, Sign(member.number, {}, "a process of its own"))
+        leases.extend(reader, Heartbeat(member.number, {}, "a process of its own"))
     before = {entry.key: store.inner.get(entry.key) for entry in store.inner.list("s")}
     assert leases.dead(state) == {}
     after = {entry.key: store.inner.get(entry.key) for entry in store.inner.list("s")}

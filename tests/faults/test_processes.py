@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.config import ScalingPolicy, StreamConfiguration
-from pravega_spark.engine.crashpoints import CRASH_VARIABLE
+from pravega_spark.engine.failpoints import CRASH_VARIABLE
 from pravega_spark.manager import StreamManager
-from tests.faults.writing import STREAM
+from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from tests.harness.writer_processes import STREAM
 
 PROJECT = Path(__file__).parents[2]
 COUNT = 24
@@ -23,7 +23,7 @@ COUNT = 24
 
 def start(*arguments: str, crash: str = "", **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.faults.writing", *arguments],
+        [sys.executable, "-m", "tests.harness.writer_processes", *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -18,14 +18,14 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.config import ScalingPolicy, StreamConfiguration
-from pravega_spark.engine import cuts
+from pravega_spark.engine.layout import cuts
 from pravega_spark.engine.store import open_store
-from pravega_spark.engine.stream import open_stream
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.manager import StreamManager
-from pravega_spark.readers.future import CheckpointFuture, GroupCheckpoint
-from pravega_spark.readers.state import Key
-from tests.faults.group_audit import (
+from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.reader_groups.checkpoint_future import CheckpointFuture, GroupCheckpoint
+from pravega_spark.reader_groups.group_state import Key
+from tests.harness.group_audit import (
     Ledger,
     Ownership,
     Read,
@@ -34,8 +34,8 @@ from tests.faults.group_audit import (
     history,
     ownerships,
 )
-from tests.faults.grouping import GROUP, read, write
-from tests.faults.writing import STREAM
+from tests.harness.group_processes import GROUP, read, write
+from tests.harness.writer_processes import STREAM
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL and SIGSTOP")
 
@@ -43,7 +43,7 @@ SEED = os.environ.get("GROUP_SEED", "1")
 ROUNDS = int(os.environ.get("GROUP_ROUNDS", "10"))
 READERS, WRITERS = 4, 2
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.faults.grouping"])
+PROCESSES.set_forkserver_preload(["tests.harness.group_processes"])
 
 
 class Theatre:

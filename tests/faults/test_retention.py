@@ -18,11 +18,12 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.config import RetentionPolicy, ScalingPolicy, StreamConfiguration
-from pravega_spark.engine.stream import open_stream
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import ScopeNotEmpty
 from pravega_spark.manager import StreamManager
-from tests.faults.retaining import (
+from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from tests.harness.retention_audit import History, check_events, check_files
+from tests.harness.retention_processes import (
     BATCH,
     EXPIRE_SECONDS,
     KEYS,
@@ -32,14 +33,13 @@ from tests.faults.retaining import (
     subscriber,
     write,
 )
-from tests.faults.retention_audit import History, check_events, check_files
-from tests.faults.writing import STREAM
+from tests.harness.writer_processes import STREAM
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 
 ROUNDS = int(os.environ.get("RETENTION_ROUNDS", "1"))
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.faults.retaining"])
+PROCESSES.set_forkserver_preload(["tests.harness.retention_processes"])
 LIMIT_SECONDS = 90.0 * ROUNDS
 DECIDING = (
     "retention.decided",

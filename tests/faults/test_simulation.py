@@ -5,15 +5,9 @@ import os
 
 import pytest
 
-from pravega_spark.engine.log import Log
-from pravega_spark.engine.store.faults import Fault
-from tests.faults.simulation import (
-    LOSSES,
-    LookAtNewest,
-    NewToken,
-    RetryAtNext,
-    Simulation,
-)
+from pravega_spark.engine.log.commit_log import Log
+from tests.harness.faulty_store import Fault
+from tests.harness.simulation import LOSSES, LookAtNewest, NewToken, RetryAtNext, Simulation
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "600"))
 """More of them find rarer things: SIMULATION_SEEDS=5000 takes a minute or two."""
@@ -33,7 +27,7 @@ def test_no_event_is_lost_or_doubled_whatever_answers_are_lost_or_late() -> None
 
 
 def test_writers_with_sessions_end_with_every_event_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pravega_spark.engine.resolve.COMMIT_DEADLINE_SECONDS", 0.01)
+    monkeypatch.setattr("pravega_spark.engine.log.create_once.COMMIT_DEADLINE_SECONDS", 0.01)
     unknown = 0
     for seed in range(SEEDS // 2):
         history = Simulation(seed, sessions=True).run()

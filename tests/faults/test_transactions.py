@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.config import ScalingPolicy, StreamConfiguration
-from pravega_spark.engine.crashpoints import CRASH_VARIABLE
-from pravega_spark.engine.store.faults import Fault
+from pravega_spark.engine.failpoints import CRASH_VARIABLE
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import TransactionStatus
-from pravega_spark.txn import controller
-from tests.faults.ledgers import LOSSES, POINTS, Ledgers, Met
+from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.transactions import transaction_lifecycle
 from tests.faults.test_processes import PROJECT, finish, ready
-from tests.faults.transacting import KEYS, LINES
-from tests.faults.writing import STREAM
+from tests.harness.faulty_store import Fault
+from tests.harness.ledgers import LOSSES, POINTS, Ledgers, Met
+from tests.harness.transaction_processes import KEYS, LINES
+from tests.harness.writer_processes import STREAM
 
 SEEDS = int(os.environ.get("TRANSACTION_SEEDS", "40"))
 """More of them find rarer things: TRANSACTION_SEEDS=1000 takes about ten minutes."""
@@ -34,7 +34,7 @@ SEEDS = int(os.environ.get("TRANSACTION_SEEDS", "40"))
 def test_every_line_is_copied_once_whatever_dies_stalls_or_gets_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pravega_spark.engine.resolve.COMMIT_DEADLINE_SECONDS", 0.01)
+    monkeypatch.setattr("pravega_spark.engine.log.create_once.COMMIT_DEADLINE_SECONDS", 0.01)
     met = Met()
     for seed in range(SEEDS):
         try:
@@ -60,7 +60,7 @@ def test_same_seed_gives_the_same_history() -> None:
 
 def start(*arguments: str, crash: str = "") -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.faults.transacting", *arguments],
+        [sys.executable, "-m", "tests.harness.transaction_processes", *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -118,7 +118,7 @@ COPYING = [
 def test_killed_copier_leaves_whole_lines_and_the_next_goes_on(root: str, point: str) -> None:
     assert run("go_on", root, str(LINES), crash=point) == -signal.SIGKILL
     manager = StreamManager(root)
-    manager.tend_transactions(STREAM)
+    manager.sweep_transactions(STREAM)
     left = check_lines(root)
 
     assert run("go_on", root, str(LINES)) == 0
@@ -142,7 +142,7 @@ def test_sealing_that_was_killed_is_finished_by_the_next(root: str, point: str) 
     manager.seal_stream(STREAM)
     assert by_key(root) == {key: ["1", "2", "3", "done"] for key in KEYS}
     assert manager.stream_info(STREAM).state == "SEALED"
-    manager.tend_transactions(STREAM)
+    manager.sweep_transactions(STREAM)
     assert list(Path(root, STREAM, "transactions").glob("*/*")) == []
 
 
@@ -213,10 +213,10 @@ def test_transactions_live_roll_and_expire_by_the_clock_of_the_storage(
 
         stream = manager._stream(STREAM)
         times = {"lease_ms": 1_000, "execution_ms": 10_000}
-        lost = controller.begin(stream, 1, **times).transaction_id
-        assert manager.tend_transactions(STREAM).aborted == {}
+        lost = transaction_lifecycle.begin(stream, 1, **times).transaction_id
+        assert manager.sweep_transactions(STREAM).aborted == {}
         time.sleep(2.2)
-        assert list(manager.tend_transactions(STREAM).aborted) == [lost]
+        assert list(manager.sweep_transactions(STREAM).aborted) == [lost]
         assert [info.transaction_id for info in manager.list_transactions(STREAM)] == [kept.id]
     assert len(list(manager.read(STREAM))) == 20
     assert manager.stream_info(STREAM).epoch == 3

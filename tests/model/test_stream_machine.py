@@ -24,19 +24,23 @@ from hypothesis.stateful import (
     rule,
 )
 
-from pravega_spark.config import CLEANUP_WAIT_SECONDS, ScalingPolicy, StreamConfiguration
-from pravega_spark.engine import lifecycle
-from pravega_spark.engine.ages import Ages
-from pravega_spark.engine.append import Identity, Monotone, Succession, append
-from pravega_spark.engine.cleanup import clean_log, mark_stands, raise_horizon, sweep_files
-from pravega_spark.engine.hygiene import maintain
-from pravega_spark.engine.records import StreamState, decode_writer
-from pravega_spark.engine.routing import position
-from pravega_spark.engine.snapshot import LOG_DOMAIN
-from pravega_spark.engine.store.faults import Fault, FaultyStore
+from pravega_spark.engine.chunks.routing import position
+from pravega_spark.engine.log.checkpointing import maintain
+from pravega_spark.engine.log.garbage import (
+    cleanup_mark_stands,
+    delete_dead_files,
+    delete_old_commits,
+    raise_horizon,
+)
+from pravega_spark.engine.log.snapshot import LOG_DOMAIN
+from pravega_spark.engine.log.version_ages import Ages
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.stream import Stream, StreamView
-from pravega_spark.engine.writers import open_session
+from pravega_spark.engine.stream import lifecycle
+from pravega_spark.engine.stream.records import StreamState, decode_writer
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.writing.append import Identity, Monotone, Succession, append
+from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import (
     CommitUnknown,
     NoSuchStream,
@@ -48,7 +52,10 @@ from pravega_spark.errors import (
     StreamSealed,
     WriterFenced,
 )
-from tests.support import FakeRuntime, all_events, events_of, scale, staged
+from pravega_spark.limits import CLEANUP_WAIT_SECONDS
+from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from tests.harness.engine import FakeRuntime, all_events, events_of, scale, staged
+from tests.harness.faulty_store import Fault, FaultyStore
 
 KEYS = [f"k{n}" for n in range(6)]
 FAULTS = st.lists(
@@ -68,7 +75,7 @@ BATCHES = st.lists(st.sampled_from(KEYS), min_size=1, max_size=4)
 class Process:
     """What one process holds: a stream it opened, a session, chunks it has staged."""
 
-    stream: Stream
+    stream: StreamLog
     life: int = 0
     session: int = 0
     planned: int = 0
@@ -100,8 +107,8 @@ class StreamMachine(RuleBasedStateMachine):
         self.faults = {nth - 1: fault for nth, fault in self.faults.items()}
         return self.faults.pop(-1, None)
 
-    def _open(self, store: Any = None) -> Stream:
-        stream = Stream(store or self.store, "s/t", self.runtime)
+    def _open(self, store: Any = None) -> StreamLog:
+        stream = StreamLog(store or self.store, "s/t", self.runtime)
         stream.log.maintain = None
         return stream
 
@@ -294,16 +301,16 @@ class StreamMachine(RuleBasedStateMachine):
         stream = self.processes[who].stream
         version = self._truth().version
         raise_horizon(stream.log, version - back, version - mark)
-        sweep_files(stream.log)
+        delete_dead_files(stream.log)
         snapshot = self._truth().snapshot
         self.horizon, self.cleanup = snapshot.horizon, snapshot.cleanup
 
     @rule(who=WHO)
     def clean(self, who: int) -> None:
         log = self._open(self.inner).log
-        mark_stands(log, Ages.read(log, now_ms=self.runtime.now_ms() + 10**12))
+        cleanup_mark_stands(log, Ages.read(log, now_ms=self.runtime.now_ms() + 10**12))
         self.runtime.sleep(CLEANUP_WAIT_SECONDS + 60)
-        clean_log(log)
+        delete_old_commits(log)
 
     @rule(seconds=st.sampled_from([-7_200, -1, 1, 3_000]))
     def clock(self, seconds: int) -> None:
@@ -376,7 +383,7 @@ class StreamMachine(RuleBasedStateMachine):
                     at = events.index(mine[0])
                     assert events[at : at + len(mine)] == mine, "a batch is not together"
 
-    def _check_segment(self, stream: Stream, view: StreamView, segment_id: int) -> None:
+    def _check_segment(self, stream: StreamLog, view: StreamView, segment_id: int) -> None:
         found = events_of(stream, segment_id)
         assert len(found) == view.segment(segment_id).next_offset
         for offset, (key, event) in enumerate(found):

@@ -29,14 +29,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from pravega_spark.config import ScalingPolicy, StreamConfiguration
-from pravega_spark.engine import epochs, lifecycle
-from pravega_spark.engine.append import append
-from pravega_spark.engine.chunk import StagedChunk
-from pravega_spark.engine.reroute import targets
-from pravega_spark.engine.store.faults import Fault, FaultyStore
+from pravega_spark.engine.chunks.chunk import StagedChunk
+from pravega_spark.engine.layout import epochs
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.stream import Stream, StreamView
+from pravega_spark.engine.stream import lifecycle
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.writing.append import append
+from pravega_spark.engine.writing.reroute import targets
 from pravega_spark.errors import (
     CommitUnknown,
     ScaleConflict,
@@ -45,13 +45,15 @@ from pravega_spark.errors import (
     WriterFenced,
 )
 from pravega_spark.model import KeyRange, TransactionStatus
-from pravega_spark.scaling import manual
-from pravega_spark.txn import carrying, controller, tending
-from pravega_spark.txn.placing import Placing
-from pravega_spark.txn.transaction import Transaction
-from pravega_spark.txn.writer import TransactionalWriter
-from tests.model.ledger import Ledger, Write, Written
-from tests.support import FakeRuntime, staged
+from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.scaling import manual_scaling
+from pravega_spark.transactions import committer, sweeper, transaction_lifecycle
+from pravega_spark.transactions.rolling import RollingCommit
+from pravega_spark.transactions.transaction import Transaction
+from pravega_spark.transactions.transactional_writer import TransactionalWriter
+from tests.harness.engine import FakeRuntime, staged
+from tests.harness.faulty_store import Fault, FaultyStore
+from tests.harness.stream_model import Ledger, Write, Written
 
 EXAMPLES = int(os.environ.get("TRANSACTION_EXAMPLES", "80"))
 """More of them find rarer things: TRANSACTION_EXAMPLES=5000 takes ten minutes."""
@@ -117,7 +119,7 @@ class Runtime(FakeRuntime):
 class Process:
     """What one process holds: its stream, handles by id, and what it wrote but did not flush."""
 
-    stream: Stream
+    stream: StreamLog
     writer: TransactionalWriter | None = None
     handles: dict[str, Transaction] = field(default_factory=dict)
     buffers: dict[str, list[Written]] = field(default_factory=dict)
@@ -133,8 +135,8 @@ class TransactionMachine(RuleBasedStateMachine):
         self.trouble, self.calls, self.writes, self.who = FINE, 0, 0, 0
         self.processes = [Process(self._open(self.store)) for _ in range(PROCESSES)]
 
-    def _open(self, store: Any) -> Stream:
-        stream = Stream(store, "s/t", self.runtime)
+    def _open(self, store: Any) -> StreamLog:
+        stream = StreamLog(store, "s/t", self.runtime)
         stream.log.maintain = None
         return stream
 
@@ -142,7 +144,7 @@ class TransactionMachine(RuleBasedStateMachine):
     def create(self, segments: int) -> None:
         stream = self._open(self.inner)
         lifecycle.create(stream, 1, StreamConfiguration(ScalingPolicy.fixed(1)))
-        manual.scale_stream(stream, [0], epochs.split(KeyRange(0.0, 1.0), segments))
+        manual_scaling.scale_stream(stream, [0], epochs.split(KeyRange(0.0, 1.0), segments))
         self.ledger = Ledger(stream)
         self.ledger.look()
 
@@ -199,7 +201,7 @@ class TransactionMachine(RuleBasedStateMachine):
                 process.handles[begun.id] = begun
             else:
                 times = {"lease_ms": LEASE_MS, "execution_ms": 100 * LEASE_MS}
-                name = controller.begin(process.stream, 1, **times).transaction_id
+                name = transaction_lifecycle.begin(process.stream, 1, **times).transaction_id
                 process.handles[name] = Transaction(process.stream, name)
 
     def _flush(self, who: int, which: int) -> None:
@@ -290,11 +292,11 @@ class TransactionMachine(RuleBasedStateMachine):
             ranges = [KeyRange(sealed[0].key_range.low, sealed[1].key_range.high)]
         with contextlib.suppress(*NO_ANSWER, ScaleConflict):
             doomed = [segment.segment_id for segment in sealed]
-            manual.scale_stream(self.processes[who].stream, doomed, ranges)
+            manual_scaling.scale_stream(self.processes[who].stream, doomed, ranges)
 
     def _tend(self, who: int, which: int) -> None:
         with contextlib.suppress(*NO_ANSWER):
-            tending.tend(self.processes[who].stream)
+            sweeper.sweep_transactions(self.processes[who].stream)
 
     def _open_writer(self, who: int, which: int) -> None:
         """The process opens the writer ``w``, which fences the others and ends what they left."""
@@ -362,11 +364,11 @@ class TransactionMachine(RuleBasedStateMachine):
             return
         self.store.deliver()
         stream = self._open(self.inner)
-        tending.tend(stream)
+        sweeper.sweep_transactions(stream)
         self.ledger.look()
         assert all(self.ledger.has_ended(n) for n, b in self.ledger.books.items() if b.closed)
         self.runtime.sleep(LEASE_MS / 1_000 + 1)
-        tending.tend(stream)
+        sweeper.sweep_transactions(stream)
         view = self.ledger.look()
         assert not view.transactions
         assert self.inner.folders("s/t/transactions") == []
@@ -383,27 +385,27 @@ test_transactions = TransactionMachine.TestCase
 # ------------------------------------------------------------- what others do, for comparison
 
 
-def all_at_once(stream: Stream, view: StreamView, transaction_id: str) -> int:
+def all_at_once(stream: StreamLog, view: StreamView, transaction_id: str) -> int:
     """Give every decision the same place."""
     return 1
 
 
-def into_the_first(placing: Placing, chunks: Iterable[StagedChunk]) -> list[StagedChunk]:
+def into_the_first(placing: RollingCommit, chunks: Iterable[StagedChunk]) -> list[StagedChunk]:
     """Put what was split into the first of the segments that took over."""
     found = {c.segment_id: targets(placing._draft, c.segment_id)[0].segment_id for c in chunks}
     return [replace(chunk, segment_id=found[chunk.segment_id]) for chunk in chunks]
 
 
-def stay_there(placing: Placing) -> None:
+def stay_there(placing: RollingCommit) -> None:
     """Go on in the epoch that was repeated."""
 
 
 @pytest.mark.parametrize(
     ("where", "name", "shortcut"),
     [
-        (carrying, "turn", all_at_once),
-        (Placing, "_moved", into_the_first),
-        (Placing, "finish", stay_there),
+        (committer, "turn", all_at_once),
+        (RollingCommit, "_moved", into_the_first),
+        (RollingCommit, "finish", stay_there),
     ],
 )
 def test_every_shortcut_is_caught(

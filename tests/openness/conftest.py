@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pravega_spark.spark.session import session
-from tests.openness.story import Story, tell
+from tests.harness.story import Story, tell
 
 _LAUNCH = {
     "spark.master": "local[2]",

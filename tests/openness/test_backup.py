@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pravega_spark import StreamManager
-from pravega_spark.engine.hygiene import maintain
-from pravega_spark.engine.stream import Stream
-from tests.openness import engines
-from tests.openness.story import Row
+from pravega_spark.engine.log.checkpointing import maintain
+from pravega_spark.engine.stream.stream_log import StreamLog
+from tests.harness import delta_engines
+from tests.harness.story import Row
 
 pytestmark = pytest.mark.spark
 
@@ -38,9 +38,9 @@ def ours(manager: StreamManager) -> Counter[Row]:
 def assert_all_agree(manager: StreamManager, root: Path, spark: SparkSession) -> Counter[Row]:
     table, version = f"{root}/s/t/events", manager.stream_info("s/t").version
     rows = ours(manager)
-    assert engines.deltalake_rows(table, version) == rows
-    assert engines.duckdb_rows(table, version) == rows
-    assert engines.spark_rows(spark, table, version) == rows
+    assert delta_engines.deltalake_rows(table, version) == rows
+    assert delta_engines.duckdb_rows(table, version) == rows
+    assert delta_engines.spark_rows(spark, table, version) == rows
     return rows
 
 
@@ -48,7 +48,7 @@ def test_a_backup_and_a_restored_copy_read_the_same_for_every_reader(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     manager = grown(tmp_path / "root", 30)
-    reader = Stream(manager._store, "s/t").log.reader
+    reader = StreamLog(manager._store, "s/t").log.reader
     for version in (10, 20):
         maintain(reader, version, checkpoint=True)
     manager.backup(tmp_path / "copy")

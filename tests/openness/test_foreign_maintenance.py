@@ -20,12 +20,12 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from pravega_spark import StreamCut, StreamManager
-from pravega_spark.config import CLEANUP_WAIT_SECONDS
-from pravega_spark.engine.ages import Ages
-from pravega_spark.engine.cleanup import clean_log, mark_stands, raise_horizon
-from tests.openness import engines
-from tests.openness.story import STREAM, Clock, Row, Story, digests, tell
-from tests.support import versions as stored
+from pravega_spark.engine.log.garbage import cleanup_mark_stands, delete_old_commits, raise_horizon
+from pravega_spark.engine.log.version_ages import Ages
+from pravega_spark.limits import CLEANUP_WAIT_SECONDS
+from tests.harness import delta_engines
+from tests.harness.engine import versions as stored
+from tests.harness.story import STREAM, Clock, Row, Story, digests, tell
 
 pytestmark = pytest.mark.spark
 
@@ -68,7 +68,7 @@ def delta_spark_housekeeping(story: Story, spark: SparkSession) -> None:
 
 
 def duckdb_checkpoint(story: Story, spark: SparkSession) -> None:
-    with engines.connect_duckdb() as connection:
+    with delta_engines.connect_duckdb() as connection:
         connection.execute(f"ATTACH '{story.table}' AS t (TYPE delta)")
         connection.execute("CHECKPOINT t")
 
@@ -120,10 +120,10 @@ def test_stream_survives(
     assert snapshot.version == version + 2
     now = read(reopened(story))
     assert now - rows == Counter(row for row in now if row[4] == b"afterwards")
-    assert engines.deltalake_rows(story.table, version + 2) == now
-    assert engines.duckdb_rows(story.table, version + 2) == now
-    assert engines.spark_rows(spark, story.table, version + 2) == now
-    assert engines.deltalake_rows(story.table, version) == rows
+    assert delta_engines.deltalake_rows(story.table, version + 2) == now
+    assert delta_engines.duckdb_rows(story.table, version + 2) == now
+    assert delta_engines.spark_rows(spark, story.table, version + 2) == now
+    assert delta_engines.deltalake_rows(story.table, version) == rows
     assert manager.list_streams("nyc") == ["nyc/flights", "nyc/other"]
 
 
@@ -155,7 +155,7 @@ def test_cleaned_log_is_read_by_all_from_the_mark_on(
 ) -> None:
     story, log = open_story, open_story.stream.log
     story.keep_house(checkpoint=True)
-    retained = list(engines.snapshots(story))
+    retained = list(delta_engines.snapshots(story))
     first, mark = story.checkpoints[-2:][0], 8
     assert 1 < first <= mark < story.version
     raise_horizon(log, story.version, mark)
@@ -165,19 +165,19 @@ def test_cleaned_log_is_read_by_all_from_the_mark_on(
         commit = log.reader.commit(version, light=True)
         named = Path(story.table, "_delta_log", f"{version:020d}.json")
         os.utime(named, (0, commit.timestamp_ms / 1_000))
-    assert not mark_stands(log, Ages.read(log, now_ms=now_ms))
+    assert not cleanup_mark_stands(log, Ages.read(log, now_ms=now_ms))
     for seen in Path(story.table, "_pravega", "mark").iterdir():
         os.utime(seen, (0, 0))
-    assert clean_log(log, Ages.read(log, now_ms=now_ms)) == first - 1
+    assert delete_old_commits(log, Ages.read(log, now_ms=now_ms)) == first - 1
     assert not Path(story.table, "_delta_log", f"{first - 1:020d}.json").exists()
 
     for snapshot in retained[mark:]:
-        rows = engines.ours(story, snapshot)
+        rows = delta_engines.ours(story, snapshot)
         assert rows.total() == story.rows[snapshot.version].total()
-        assert engines.deltalake_rows(story.table, snapshot.version) == rows
-        assert engines.duckdb_rows(story.table, snapshot.version) == rows
-        assert engines.spark_rows(spark, story.table, snapshot.version) == rows
-        assert engines.duckdb_domains(story.table, snapshot.version) == dict(snapshot.domains)
+        assert delta_engines.deltalake_rows(story.table, snapshot.version) == rows
+        assert delta_engines.duckdb_rows(story.table, snapshot.version) == rows
+        assert delta_engines.spark_rows(spark, story.table, snapshot.version) == rows
+        assert delta_engines.duckdb_domains(story.table, snapshot.version) == dict(snapshot.domains)
     history = spark.sql(f"DESCRIBE HISTORY delta.`{story.table}`").collect()
     versions = [row.version for row in history]
     assert versions == [*range(story.version, first - 1, -1), 0]

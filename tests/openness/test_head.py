@@ -11,8 +11,8 @@ from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamCut, StreamManager
-from tests.openness import engines
-from tests.openness.story import Row
+from tests.harness import delta_engines
+from tests.harness.story import Row
 
 pytestmark = pytest.mark.spark
 
@@ -47,7 +47,9 @@ def ours(manager: StreamManager) -> Counter[Row]:
 
 def rows_of(table: pa.Table) -> Counter[Row]:
     """The rows of a table without their times."""
-    return Counter((s, o, key, event) for s, o, key, _, event in engines.rows_of(table).elements())
+    return Counter(
+        (s, o, key, event) for s, o, key, _, event in delta_engines.rows_of(table).elements()
+    )
 
 
 def test_filtered_by_the_head_every_reader_gives_our_events(
@@ -55,12 +57,12 @@ def test_filtered_by_the_head_every_reader_gives_our_events(
 ) -> None:
     table = str(Path(manager.root.removeprefix("file://"), "s/a/events"))
     expected, where = ours(manager), manager.head_filter("s/a")
-    everything = engines.spark_frame(spark, table).select(engines.COLUMNS)
+    everything = delta_engines.spark_frame(spark, table).select(delta_engines.COLUMNS)
     assert rows_of(everything.toArrow()) > expected, "the rest of the chunks is there"
     assert rows_of(everything.where(where).toArrow()) == expected, "Spark"
 
-    columns = ", ".join(engines.COLUMNS)
-    with engines.connect_duckdb() as connection:
+    columns = ", ".join(delta_engines.COLUMNS)
+    with delta_engines.connect_duckdb() as connection:
         query = f"SELECT {columns} FROM delta_scan('{table}') WHERE {where}"
         assert rows_of(connection.execute(query).to_arrow_table()) == expected, "DuckDB"
     builder = QueryBuilder().register("events", DeltaTable(table))

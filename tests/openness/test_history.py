@@ -11,9 +11,9 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from pravega_spark.engine.actions import ENGINE, PROTOCOL
+from pravega_spark.engine.log.actions import ENGINE, PROTOCOL
 from pravega_spark.model import parse_segment
-from tests.openness.story import STREAM, Story
+from tests.harness.story import STREAM, Story
 
 pytestmark = pytest.mark.spark
 

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
-from tests.openness import engines
-from tests.openness.story import START_US, Clock, Story
+from tests.harness import delta_engines
+from tests.harness.story import START_US, Clock, Story
 
 pytestmark = pytest.mark.spark
 
@@ -25,7 +25,7 @@ def paths(frame: DataFrame) -> set[str]:
 
 
 def test_filter_on_the_segment_reads_its_files_only(story: Story, spark: SparkSession) -> None:
-    frame = engines.spark_frame(spark, story.table)
+    frame = delta_engines.spark_frame(spark, story.table)
     adds = pa.table(DeltaTable(story.table).get_add_actions(flatten=True)).to_pylist()
     total = 0
     for segment_id in {add["partition.segment_id"] for add in adds}:
@@ -78,7 +78,7 @@ def test_filter_on_the_timestamp_loses_no_event_at_any_border(
         if compare[operator](border, limit)
     )
     # One scan for each limit, each with a filter, and so a choice of files, of its own.
-    frame = engines.spark_frame(spark, borders)
+    frame = delta_engines.spark_frame(spark, borders)
     scans = [
         frame.where(f"timestamp {operator} timestamp_micros({START_US + limit})").select(
             F.lit(limit).alias("limit"), "event"
@@ -87,7 +87,7 @@ def test_filter_on_the_timestamp_loses_no_event_at_any_border(
     ]
     by_spark = reduce(DataFrame.unionAll, scans).toArrow().to_pylist()
     assert Counter((row["limit"], row["event"]) for row in by_spark) == expected
-    with engines.connect_duckdb() as connection:
+    with delta_engines.connect_duckdb() as connection:
         by_duckdb = Counter(
             (limit, event)
             for limit in asked
@@ -112,7 +112,7 @@ def test_filter_on_the_timestamp_loses_no_event_at_any_border(
 
 
 def test_filter_on_the_timestamp_leaves_files_out(borders: str, spark: SparkSession) -> None:
-    frame = engines.spark_frame(spark, borders)
+    frame = delta_engines.spark_frame(spark, borders)
     late = frame.where(f"timestamp >= timestamp_micros({START_US + 2_001})")
     assert len(paths(frame)) == len(BORDERS_US)
     assert len(paths(late)) == 4  # Delta Spark allows for statistics cut to the millisecond
@@ -129,7 +129,7 @@ def test_segment_of_a_key_is_plain_sql(story: Story, spark: SparkSession) -> Non
     spark.createDataFrame(
         list(ranges.values()), "segment_id long, low double, high double"
     ).createOrReplaceTempView("segments")
-    engines.spark_frame(spark, story.table).createOrReplaceTempView("events")
+    delta_engines.spark_frame(spark, story.table).createOrReplaceTempView("events")
     position = "shiftrightunsigned(xxhash64(routing_key), 11) / 9007199254740992D"
     counts = spark.sql(
         f"""SELECT count(*) AS keyed, count_if(position >= low AND position < high) AS inside

@@ -18,9 +18,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
-from pravega_spark.engine.cleanup import sweep_files
-from tests.openness import engines
-from tests.openness.story import Story, digests
+from pravega_spark.engine.log.garbage import delete_dead_files
+from tests.harness import delta_engines
+from tests.harness.story import Story, digests
 
 pytestmark = pytest.mark.spark
 
@@ -99,14 +99,14 @@ def test_a_sweep_deletes_what_a_refused_writer_left(story: Story, spark: SparkSe
             spark.sql(STATEMENTS[statement].format(table=f"delta.`{story.table}`"))
     assert {path.partition("=")[0].partition("-")[0] for path in left()} >= {"part", "a"}
     before = digests(story.root)
-    sweep_files(story.stream.log, grace_ms=0)
+    delete_dead_files(story.stream.log, grace_ms=0)
     assert left() == []
     assert [path for path in before.keys() - digests(story.root) if not STRAY.search(path)] == []
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 def test_delta_spark_refuses_a_frame(untouched: Story, spark: SparkSession, mode: str) -> None:
-    frame = engines.spark_frame(spark, untouched.table).limit(1)
+    frame = delta_engines.spark_frame(spark, untouched.table).limit(1)
     with pytest.raises(Py4JJavaError, match=UNSUPPORTED):
         frame.write.format("delta").mode(mode).save(untouched.table)
 
@@ -198,14 +198,14 @@ DUCKDB_WRITES = {
 
 @pytest.mark.parametrize(("statement", "error"), DUCKDB_WRITES.values(), ids=DUCKDB_WRITES.keys())
 def test_duckdb_refuses_to(untouched: Story, statement: str, error: str) -> None:
-    with engines.connect_duckdb() as connection:
+    with delta_engines.connect_duckdb() as connection:
         connection.execute(f"ATTACH '{untouched.table}' AS t (TYPE delta)")
         with pytest.raises(duckdb.Error, match=error):
             connection.execute(statement)
 
 
 def test_duckdb_refuses_to_insert_when_it_commits(untouched: Story) -> None:
-    with engines.connect_duckdb() as connection:
+    with delta_engines.connect_duckdb() as connection:
         connection.execute(f"ATTACH '{untouched.table}' AS t (TYPE delta)")
         with pytest.raises(duckdb.Error, match="Feature 'pravega-stream' is not supported"):
             connection.execute("INSERT INTO t SELECT * FROM t LIMIT 1")

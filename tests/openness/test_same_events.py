@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.openness import engines
-from tests.openness.story import SCOPE, START_US, STREAM, Row, Story, move, tell_again
+from tests.harness import delta_engines
+from tests.harness.story import SCOPE, START_US, STREAM, Row, Story, move, tell_again
 
 pytestmark = pytest.mark.spark
 
@@ -24,18 +24,18 @@ pytestmark = pytest.mark.spark
 def assert_all_agree(story: Story, spark: SparkSession, after: int = -1) -> None:
     """Compare all readers at each version above ``after``, and ours with what was written."""
     compared = 0
-    for snapshot in engines.snapshots(story):
+    for snapshot in delta_engines.snapshots(story):
         version = snapshot.version
         if version <= after:
             continue
-        rows = engines.ours(story, snapshot)
+        rows = delta_engines.ours(story, snapshot)
         if version in story.rows:
             written = Counter((s, o, key, event) for s, o, key, _, event in rows.elements())
             assert written == story.rows[version], f"our reader at version {version}"
-        assert engines.deltalake_rows(story.table, version) == rows, f"delta-rs at {version}"
-        assert engines.duckdb_rows(story.table, version) == rows, f"DuckDB at {version}"
-        assert engines.spark_rows(spark, story.table, version) == rows, f"Spark at {version}"
-        assert engines.duckdb_domains(story.table, version) == dict(snapshot.domains)
+        assert delta_engines.deltalake_rows(story.table, version) == rows, f"delta-rs at {version}"
+        assert delta_engines.duckdb_rows(story.table, version) == rows, f"DuckDB at {version}"
+        assert delta_engines.spark_rows(spark, story.table, version) == rows, f"Spark at {version}"
+        assert delta_engines.duckdb_domains(story.table, version) == dict(snapshot.domains)
         compared += 1
     assert compared == story.version - after
 
@@ -89,7 +89,7 @@ def test_time_travel_by_timestamp_goes_by_the_commits_own_times(
         table.load_as_version(utc(time_ms))
         assert table.version() == version, f"delta-rs at {time_ms}"
         text = utc(time_ms).strftime("%Y-%m-%d %H:%M:%S.%f")
-        frame = engines.spark_frame(spark, story.table, timestampAsOf=text)
+        frame = delta_engines.spark_frame(spark, story.table, timestampAsOf=text)
         assert frame.count() == table.to_pyarrow_table().num_rows, f"Spark at {text}"
 
 
@@ -113,7 +113,7 @@ class Query:
         return sum(self.batches, Counter())
 
     def _take(self, frame: DataFrame, batch_id: int) -> None:
-        self.batches.append(engines.rows_of(frame.select(engines.COLUMNS).toArrow()))
+        self.batches.append(delta_engines.rows_of(frame.select(delta_engines.COLUMNS).toArrow()))
 
 
 def test_native_stream_gets_every_event_once_over_restart_scale_and_new_life(
@@ -129,17 +129,17 @@ def test_native_stream_gets_every_event_once_over_restart_scale_and_new_life(
 
     first = query.run(maxFilesPerTrigger=5)
     assert len(query.batches) > 1
-    assert first == engines.deltalake_rows(story.table, 6)
+    assert first == delta_engines.deltalake_rows(story.table, 6)
     for name in later:
         shutil.move(hidden / name, Path(moved.table, "_delta_log", name))
     second = query.run()
-    assert first + second == engines.deltalake_rows(story.table, story.version)
+    assert first + second == delta_engines.deltalake_rows(story.table, story.version)
 
     # The next life begins with the removal of all files, which Delta's source reports.
     tell_again(moved)
     with pytest.raises(StreamingQueryException, match="DELTA_SOURCE_IGNORE_DELETE"):
         query.run()
-    assert query.run(ignoreDeletes=True) == engines.deltalake_rows(moved.table, moved.version)
+    assert query.run(ignoreDeletes=True) == delta_engines.deltalake_rows(moved.table, moved.version)
 
 
 def test_scope_table_has_the_same_rows_for_every_reader(story: Story, spark: SparkSession) -> None:
@@ -149,9 +149,9 @@ def test_scope_table_has_the_same_rows_for_every_reader(story: Story, spark: Spa
     last = table.version()
     assert last >= 3
     for version in range(last + 1):
-        by_spark = engines.spark_frame(spark, story.scope_table, versionAsOf=version)
+        by_spark = delta_engines.spark_frame(spark, story.scope_table, versionAsOf=version)
         by_delta_rs = DeltaTable(story.scope_table, version=version).to_pyarrow_table()
-        with engines.connect_duckdb() as connection:
+        with delta_engines.connect_duckdb() as connection:
             query = f"SELECT * FROM delta_scan('{story.scope_table}', version={version})"
             by_duckdb = connection.execute(query).to_arrow_table().to_pylist()
         rows = sorted(by_delta_rs.to_pylist(), key=lambda row: row["name"])

@@ -8,7 +8,7 @@ import pytest
 
 from pravega_spark import StreamManager
 from pravega_spark.errors import StaleIdentity
-from tests.s3server import S3Server
+from tests.harness.s3_server import S3Server
 
 pytestmark = pytest.mark.s3
 

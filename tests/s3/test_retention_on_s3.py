@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.errors import HeldBySubscriber
-from tests.s3server import S3Server
+from tests.harness.s3_server import S3Server
 
 pytestmark = pytest.mark.s3
 

@@ -21,14 +21,14 @@ from pravega_spark import (
     StreamCut,
     StreamManager,
 )
-from pravega_spark.engine import hygiene
+from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.runtime import Runtime
-from pravega_spark.engine.store.fault_plans import Rule, Rules
-from pravega_spark.engine.store.faults import Fault, FaultyStore
-from pravega_spark.engine.store.root import MARKER_KEY
-from pravega_spark.engine.stream import Stream
+from pravega_spark.engine.store.root_marker import MARKER_KEY
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import CommitUnknown, NoSuchStream, WriterFenced
-from tests.s3server import S3Server
+from tests.harness.fault_plans import Rule, Rules
+from tests.harness.faulty_store import Fault, FaultyStore
+from tests.harness.s3_server import S3Server
 
 pytestmark = pytest.mark.s3
 
@@ -122,10 +122,10 @@ def test_state_files_and_checkpoint_serve_who_comes_next(
                 log = manager._stream(stream).log
                 snapshot = log.refresh()
                 assert snapshot is not None
-                hygiene.maintain(log.reader, snapshot.version, checkpoint=True)
+                checkpointing.maintain(log.reader, snapshot.version, checkpoint=True)
     calls: list[str] = []
     store = FaultyStore(manager._store, lambda operation, key: calls.append(key))
-    reader = EventReader(Stream(store, stream))
+    reader = EventReader(StreamLog(store, stream))
     assert sorted(int(event.data) for event in reader.events()) == list(range(12))
     asked = {int(key[-25:-5]) for key in calls if "_delta_log/" in key and key.endswith(".json")}
     assert asked
@@ -142,7 +142,7 @@ def test_idle_follower_asks_the_store_at_most_once_a_second(
     store = FaultyStore(
         manager._store, lambda operation, key: calls.append((runtime.elapsed, operation, key))
     )
-    reader = EventReader(Stream(store, stream, runtime))
+    reader = EventReader(StreamLog(store, stream, runtime))
     events = list(reader.follow(StreamCut.EARLIEST, timeout=60.0))
     assert [event.data for event in events] == [b"only"]
     assert runtime.elapsed >= 60.0
@@ -222,7 +222,7 @@ def test_delta_rs_reads_every_version_and_may_not_write(
         for number in range(5):
             writer.write_event(b"%d" % number).result()
     log = manager._stream(stream).log
-    hygiene.maintain(log.reader, 3, checkpoint=True)
+    checkpointing.maintain(log.reader, 3, checkpoint=True)
     assert_delta_rs_agrees(manager, stream, s3, list(manager.read(stream)))
     url, options = f"{manager.root}/{stream}/events", s3.delta_rs_options
     counts = [
@@ -248,7 +248,7 @@ def writer_on(
     manager: StreamManager, stream: str, rules: Rules
 ) -> tuple[EventStreamWriter, FaultyStore]:
     store = FaultyStore(manager._store, rules)
-    return EventStreamWriter(Stream(store, stream, Patient()), "ingest"), store
+    return EventStreamWriter(StreamLog(store, stream, Patient()), "ingest"), store
 
 
 def test_lost_answer_to_a_commit_is_not_a_second_commit(

@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from pravega_spark.engine.stream import Stream
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.session import session
-from tests.support import created
+from tests.harness.engine import created
 
 _LAUNCH = {
     "spark.master": "local[2]",
@@ -51,8 +51,8 @@ def root(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def make(root: str) -> Callable[..., Stream]:
-    def make(name: str = "s/a", segments: int = 1) -> Stream:
+def make(root: str) -> Callable[..., StreamLog]:
+    def make(name: str = "s/a", segments: int = 1) -> StreamLog:
         return created(root, name, segments)
 
     return make

@@ -8,14 +8,14 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from pravega_spark.engine.stream import Stream, open_stream
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut, make_segment_id
 from pravega_spark.spark.session import session
+from tests.harness.engine import scale, write
 from tests.spark.conftest import Load
-from tests.support import scale, write
 
-Make = Callable[..., Stream]
+Make = Callable[..., StreamLog]
 
 
 def numbers(spark: SparkSession, count: int, partitions: int = 2) -> DataFrame:

@@ -16,10 +16,10 @@ from typing import Any
 import pyspark
 import pytest
 
-from pravega_spark.config import ScalingPolicy, StreamConfiguration
-from pravega_spark.engine.crashpoints import CRASH_VARIABLE
+from pravega_spark.engine.failpoints import CRASH_VARIABLE
 from pravega_spark.manager import StreamManager
-from tests.s3server import S3Server
+from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from tests.harness.s3_server import S3Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -12,17 +12,17 @@ from pyspark.sql import SparkSession
 
 from pravega_spark import QueryLag, StreamLagListener, query_lag
 from pravega_spark.cli import main
-from pravega_spark.engine.stream import Stream
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
-from pravega_spark.spark.checkpoint_folder import last_finished
+from pravega_spark.spark.monitor.checkpoint_folder import last_finished
+from tests.harness.engine import write
 from tests.spark.conftest import Load, finish
-from tests.support import write
 
 
 def test_lag_of_a_query_is_told_by_its_handle_by_a_listener_and_after_a_sync_by_its_group(
     spark: SparkSession,
     root: str,
-    make: Callable[..., Stream],
+    make: Callable[..., StreamLog],
     follow: Load,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

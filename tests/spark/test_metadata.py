@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
-from pravega_spark.engine.stream import Stream
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
-from pravega_spark.spark.metadata import SCHEMAS
-from tests.support import write
+from pravega_spark.spark.monitor.metadata_frames import SCHEMAS
+from tests.harness.engine import write
 
 
 def test_every_table_is_a_frame_and_sql_joins_them(
-    spark: SparkSession, root: str, make: Callable[..., Stream]
+    spark: SparkSession, root: str, make: Callable[..., StreamLog]
 ) -> None:
     stream = make("s/a", segments=2)
     write(stream, [(f"k{i}", b"12345") for i in range(10)])

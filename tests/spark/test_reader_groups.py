@@ -13,23 +13,23 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from pravega_spark.config import RetentionPolicy, ScalingPolicy, StreamConfiguration
-from pravega_spark.engine.stream import Stream
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
-from pravega_spark.readers.group import ReaderGroup
-from pravega_spark.spark.acknowledging import Acknowledger
+from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.reader_groups.reader_group import ReaderGroup
+from pravega_spark.spark.groups.group_listener import GroupListener
+from tests.harness.engine import scale, write
 from tests.spark.conftest import Load, finish
-from tests.support import scale, write
 
-Make = Callable[..., Stream]
+Make = Callable[..., StreamLog]
 GROUP = "s/g"
 
 
 @pytest.fixture
 def listening(spark: SparkSession) -> Iterator[None]:
     """What ``session()`` adds to the sessions that it makes; those of these tests are copies."""
-    listener = Acknowledger()
+    listener = GroupListener()
     spark.streams.addListener(listener)
     yield
     spark.streams.removeListener(listener)
@@ -57,7 +57,7 @@ class Into:
         return sorted(self.rows)
 
 
-def fill(stream: Stream, first: int, last: int) -> None:
+def fill(stream: StreamLog, first: int, last: int) -> None:
     write(stream, [(f"k{i % 7}", b"%d" % i) for i in range(first, last)])
 
 

@@ -15,13 +15,13 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from pravega_spark.config import ScalingPolicy, StreamConfiguration
-from pravega_spark.engine.stream import Stream
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
+from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from tests.harness.engine import write
 from tests.spark.conftest import Load, finish
-from tests.support import write
 
-Make = Callable[..., Stream]
+Make = Callable[..., StreamLog]
 Ranges = list[tuple[float, float]]
 SCALES: dict[str, Ranges] = {
     "split": [(0.0, 0.1), (0.1, 0.5), (0.5, 0.8), (0.8, 1.0)],
@@ -54,7 +54,7 @@ def rescale(root: str, stream: str, ranges: Ranges) -> None:
     manager.scale_stream(stream, [str(s) for s in manager.segments(stream)], ranges)
 
 
-def fill(stream: Stream, first: int, last: int) -> None:
+def fill(stream: StreamLog, first: int, last: int) -> None:
     """Write numbers; every eighth has no key."""
     write(stream, [(None if i % 8 == 7 else f"k{i % KEYS}", b"%d" % i) for i in range(first, last)])
 

@@ -10,17 +10,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
-from pravega_spark.engine.stream import Stream, open_stream
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
+from tests.harness.engine import scale, write
+from tests.harness.truncating import truncate
 from tests.spark.conftest import Load, finish
-from tests.spark.truncating import truncate
-from tests.support import scale, write
 
-Make = Callable[..., Stream]
+Make = Callable[..., StreamLog]
 
 
-def fill(stream: Stream, first: int, last: int, keys: int = 7) -> None:
+def fill(stream: StreamLog, first: int, last: int, keys: int = 7) -> None:
     write(stream, [(f"k{i % keys}", b"%d" % i) for i in range(first, last)])
 
 

@@ -15,24 +15,24 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from pravega_spark.engine.stream import Stream
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
-from pravega_spark.txn.manifests import Manifests
-from pravega_spark.txn.transaction import Transaction
-from pravega_spark.txn.writer import TransactionalWriter
+from pravega_spark.transactions.manifests import Manifests
+from pravega_spark.transactions.transaction import Transaction
+from pravega_spark.transactions.transactional_writer import TransactionalWriter
+from tests.harness.engine import write
 from tests.spark.conftest import Load, finish
-from tests.support import write
 
-Make = Callable[..., Stream]
+Make = Callable[..., StreamLog]
 
 
 @pytest.fixture
-def stream(make: Make) -> Stream:
+def stream(make: Make) -> StreamLog:
     return make(segments=2)
 
 
 @pytest.fixture
-def writer(root: str, stream: Stream) -> Iterator[TransactionalWriter]:
+def writer(root: str, stream: StreamLog) -> Iterator[TransactionalWriter]:
     with StreamManager(root).create_transactional_writer(stream.name) as writer:
         yield writer
 
@@ -63,7 +63,7 @@ def by_key(found: Iterable[int]) -> dict[int, list[int]]:
 
 
 def test_jobs_at_once_and_a_plain_writer_become_visible_together(
-    spark: SparkSession, root: str, stream: Stream, writer: TransactionalWriter, load: Load
+    spark: SparkSession, root: str, stream: StreamLog, writer: TransactionalWriter, load: Load
 ) -> None:
     transaction = writer.begin_transaction()
     version = stream.view().version
@@ -106,7 +106,7 @@ class Failing:
 
 
 def test_job_that_failed_is_not_in_it_and_its_repetition_once(
-    spark: SparkSession, root: str, stream: Stream, writer: TransactionalWriter
+    spark: SparkSession, root: str, stream: StreamLog, writer: TransactionalWriter
 ) -> None:
     transaction = writer.begin_transaction()
     numbered = {"txnAppId": "etl", "txnVersion": "1"}
@@ -140,7 +140,7 @@ class Scaling:
 def test_scale_in_the_middle_of_a_job_and_the_rolling_commit_keep_every_keys_order(
     spark: SparkSession,
     root: str,
-    stream: Stream,
+    stream: StreamLog,
     writer: TransactionalWriter,
     follow: Load,
     tmp_path: Path,
@@ -226,7 +226,7 @@ def test_batches_of_a_query_are_transactions_and_each_is_committed_once(
 
 
 def test_streaming_query_is_refused_and_sent_to_foreach_batch(
-    root: str, stream: Stream, writer: TransactionalWriter, follow: Load, tmp_path: Path
+    root: str, stream: StreamLog, writer: TransactionalWriter, follow: Load, tmp_path: Path
 ) -> None:
     options = {"root": root, "checkpointLocation": str(tmp_path / "c")}
     query = follow().select("routing_key", "event").writeStream.format("pravega").options(**options)

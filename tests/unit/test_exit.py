@@ -14,10 +14,10 @@ import pytest
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.engine.runtime import SYSTEM
-from pravega_spark.engine.store.fault_plans import Rule
 from pravega_spark.errors import StoreFull
-from pravega_spark.writer import EventStreamWriter
-from tests.support import Spy, make_stream
+from pravega_spark.event_writer import EventStreamWriter
+from tests.harness.engine import Spy, make_stream
+from tests.harness.fault_plans import Rule
 
 SHORT = """
 import sys
@@ -117,8 +117,8 @@ STUCK = """
 import sys, threading
 from pravega_spark.engine import outbox
 from pravega_spark.engine.runtime import SYSTEM
-from pravega_spark.writer import EventStreamWriter
-from tests.support import Spy, make_stream
+from pravega_spark.event_writer import EventStreamWriter
+from tests.harness.engine import Spy, make_stream
 outbox.WRITER_EXIT_SECONDS = {bound}
 store = Spy()
 stream = make_stream(store, SYSTEM)

@@ -12,10 +12,10 @@ from pravega_spark import (
     StreamConfiguration,
     StreamManager,
 )
-from pravega_spark.config import parse_duration_ms, parse_size_bytes
 from pravega_spark.errors import InvalidInput
 from pravega_spark.model import EventPointer, StreamCut, parse_segment
-from pravega_spark.spark import values
+from pravega_spark.spark import option_values
+from pravega_spark.units import parse_duration_ms, parse_size_bytes
 
 
 @pytest.fixture
@@ -83,10 +83,10 @@ PARSED: list[Callable[[str], object]] = [
     lambda digit: parse_segment(f"{digit}#0"),
     lambda digit: parse_duration_ms("the time", f"{digit} s"),
     lambda digit: parse_size_bytes("the size", f"{digit} kb"),
-    lambda digit: values.whole("rows", digit),
-    lambda digit: values.version("version", digit),
-    lambda digit: values.duration_ms("time", digit),
-    lambda digit: values.instant("time", digit),
+    lambda digit: option_values.whole("rows", digit),
+    lambda digit: option_values.version("version", digit),
+    lambda digit: option_values.duration_ms("time", digit),
+    lambda digit: option_values.instant("time", digit),
 ]
 
 

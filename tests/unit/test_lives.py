@@ -19,22 +19,22 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.config import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.errors import (
     NotFound,
     PravegaSparkError,
     ReinitializationRequired,
     StaleIdentity,
 )
+from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import EventPointer, StreamCut
-from pravega_spark.readers.configuration import ReaderGroupConfiguration
-from pravega_spark.readers.reader import EventStreamReader
-from pravega_spark.retention.auto import StreamRetention
-from pravega_spark.txn.transaction import Transaction
-from pravega_spark.txn.writer import TransactionalWriter
-from pravega_spark.writer import EventStreamWriter
-from tests.support import NOW_MS, FakeRuntime, Spy, at_crash_point, memory
+from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
+from pravega_spark.reader_groups.group_reader import EventStreamReader
+from pravega_spark.retention.stream_retention import StreamRetention
+from pravega_spark.transactions.transaction import Transaction
+from pravega_spark.transactions.transactional_writer import TransactionalWriter
+from tests.harness.engine import NOW_MS, FakeRuntime, Spy, at_failpoint, memory
 
 S, G, H = "s/t", "s/g", "s/h"
 STREAM, SCOPE = f"{S}/events", "s/_scope"
@@ -147,7 +147,7 @@ def half_made(world: World) -> None:
     def die() -> None:
         raise KeyboardInterrupt
 
-    with at_crash_point("group.change.noted", die), pytest.raises(KeyboardInterrupt):
+    with at_failpoint("group.change.noted", die), pytest.raises(KeyboardInterrupt):
         world.other.create_reader_group(H, [S], retention="automatic")
 
 
@@ -220,7 +220,7 @@ WRITES: dict[str, list[Verb]] = {
         Verb(lambda w: w.manager.transaction(S, w.transaction).prepare()),
         Verb(lambda w: w.manager.transaction(S, w.transaction).ping()),
     ],
-    "tend_transactions": [Verb(lambda w: w.manager.tend_transactions(S))],
+    "sweep_transactions": [Verb(lambda w: w.manager.sweep_transactions(S))],
     "create_reader_group": [
         Verb(lambda w: w.manager.create_reader_group(H, [S], retention="automatic")),
         Verb(
@@ -237,8 +237,8 @@ WRITES: dict[str, list[Verb]] = {
         Verb(lambda w: w.manager._group(G).reset(), GROUP),
     ],
     "delete_reader_group": [Verb(lambda w: w.manager.delete_reader_group(G), GROUP)],
-    "tend_reader_groups": [
-        Verb(lambda w: w.manager.tend_reader_groups(), HALF_MADE, half_made),
+    "repair_reader_groups": [
+        Verb(lambda w: w.manager.repair_reader_groups(), HALF_MADE, half_made),
     ],
     "create_writer": [
         Verb(lambda w: w.manager.create_writer(S, "w").close()),
@@ -397,13 +397,13 @@ def test_a_group_releases_a_former_stream_only_in_the_life_that_it_held(first: W
         raise KeyboardInterrupt
 
     world.other.create_stream("s/u")
-    with at_crash_point("group.change.noted", die), pytest.raises(KeyboardInterrupt):
+    with at_failpoint("group.change.noted", die), pytest.raises(KeyboardInterrupt):
         world.other.reader_group(G).reset(ReaderGroupConfiguration(["s/u"], retention="manual"))
     world.other.seal_stream(S)
     world.other.delete_stream(S)
     world.other.create_stream(S, SECOND)
     head = world.head(STREAM)
-    assert world.manager.tend_reader_groups() == {}
+    assert world.manager.repair_reader_groups() == {}
     assert world.head(STREAM) == head
     assert world.other.list_subscribers("s/u")[0].group == G
 

@@ -13,15 +13,12 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from pravega_spark.config import ScalingPolicy, StreamConfiguration
-from pravega_spark.engine import lifecycle
 from pravega_spark.engine.runtime import SYSTEM
-from pravega_spark.engine.scopes import Scope
 from pravega_spark.engine.store import Store
-from pravega_spark.engine.store.fault_plans import Rule
-from pravega_spark.engine.store.faults import Fault
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.table import Change
+from pravega_spark.engine.stream import lifecycle
+from pravega_spark.engine.tables.scopes import Scope
+from pravega_spark.engine.tables.state_table import TableChange
 from pravega_spark.errors import (
     ConfigMismatch,
     CorruptChunk,
@@ -47,7 +44,10 @@ from pravega_spark.errors import (
 )
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import EventPointer, StreamCut
-from tests.support import FakeRuntime, Spy, at_crash_point, created, hygiene_rests
+from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from tests.harness.engine import FakeRuntime, Spy, at_failpoint, checkpointing_rests, created
+from tests.harness.fault_plans import Rule
+from tests.harness.faulty_store import Fault
 
 TWO = StreamConfiguration(ScalingPolicy.fixed(2), tags=frozenset({"two"}))
 
@@ -134,7 +134,7 @@ def test_recursive_deletion_that_died_is_finished_by_the_next(store: Spy, point:
     manager = manager_of(store)
     for name in ("s/a", "s/b"):
         filled(manager, name)
-    with at_crash_point(point, die), pytest.raises(Died):
+    with at_failpoint(point, die), pytest.raises(Died):
         manager.delete_scope("s", recursive=True)
     with pytest.raises(NoSuchScope, match="is being deleted"):
         manager_of(store).create_stream("s/new")
@@ -147,13 +147,13 @@ def test_recursive_deletion_that_died_is_finished_by_the_next(store: Spy, point:
 def test_two_recursive_deletions_at_once_both_end_well(store: Spy) -> None:
     filled(manager_of(store), "s/a")
     other = manager_of(store)
-    with at_crash_point("delete.row", lambda: other.delete_scope("s", recursive=True)):
+    with at_failpoint("delete.row", lambda: other.delete_scope("s", recursive=True)):
         manager_of(store).delete_scope("s", recursive=True)
     assert not manager_of(store).scope_exists("s")
 
 
 def test_recursive_deletion_takes_along_what_a_dead_creator_left(store: Spy) -> None:
-    with at_crash_point("create.row", die), pytest.raises(Died):
+    with at_failpoint("create.row", die), pytest.raises(Died):
         manager_of(store).create_stream("s/t")
     assert manager_of(store).delete_scope("s", recursive=True)
     assert not manager_of(store).scope_exists("s")
@@ -199,7 +199,7 @@ def test_concurrent_creators_converge_on_one_stream_of_one_of_them(store: Spy) -
 def test_creation_that_died_after_its_row_is_finished_by_whoever_comes_next(
     store: Spy, next_one: str
 ) -> None:
-    with at_crash_point("create.row", die), pytest.raises(Died):
+    with at_failpoint("create.row", die), pytest.raises(Died):
         manager_of(store).create_stream("s/t", TWO)
     manager = manager_of(store)
     if next_one == "create":
@@ -221,7 +221,7 @@ def test_creation_that_died_after_its_row_is_finished_by_whoever_comes_next(
 
 def test_creator_that_was_overtaken_by_its_finisher_is_told_that_it_created(store: Spy) -> None:
     other = manager_of(store)
-    with at_crash_point("create.row", lambda: other.stream_exists("s/t")):
+    with at_failpoint("create.row", lambda: other.stream_exists("s/t")):
         assert manager_of(store).create_stream("s/t", TWO)
     assert len(manager_of(store).stream_info("s/t").segments) == 2
 
@@ -234,7 +234,7 @@ def test_creator_that_slept_through_a_whole_life_creates_nothing(store: Spy) -> 
         other.seal_stream("s/t")
         other.delete_stream("s/t")
 
-    with at_crash_point("create.row", live):
+    with at_failpoint("create.row", live):
         manager_of(store).create_stream("s/t")
     assert not manager_of(store).stream_exists("s/t")
     assert manager_of(store).list_streams("s") == []
@@ -279,7 +279,7 @@ def test_deletion_that_died_before_its_row_went_is_finished_by_whoever_comes_nex
     manager = manager_of(store)
     filled(manager)
     manager.seal_stream("s/t")
-    with at_crash_point(point, die), pytest.raises(Died):
+    with at_failpoint(point, die), pytest.raises(Died):
         manager.delete_stream("s/t")
     manager = manager_of(store)
     if next_one == "delete":
@@ -302,7 +302,7 @@ def test_deletion_that_slept_while_the_name_was_created_again_leaves_the_new_lif
     filled(manager)
     manager.seal_stream("s/t")
     other = manager_of(store)
-    with at_crash_point("delete.row", lambda: other.create_stream("s/t")):
+    with at_failpoint("delete.row", lambda: other.create_stream("s/t")):
         assert manager.delete_stream("s/t")
     assert manager_of(store).list_streams("s") == ["s/t"]
     assert manager_of(store).stream_info("s/t").life == 2
@@ -351,7 +351,7 @@ def test_streams_are_listed_by_their_newest_tags(manager: StreamManager) -> None
 def test_update_that_died_before_its_row_is_shown_by_the_next(store: Spy) -> None:
     manager = manager_of(store)
     manager.create_stream("s/t")
-    with at_crash_point("update.row", die), pytest.raises(Died):
+    with at_failpoint("update.row", die), pytest.raises(Died):
         manager.update_stream("s/t", TWO)
     assert not manager_of(store).update_stream("s/t", TWO)
     assert manager_of(store).list_streams("s", tag="two") == ["s/t"]
@@ -361,7 +361,7 @@ def test_slow_update_does_not_hide_the_tags_of_a_newer_one(store: Spy) -> None:
     manager_of(store).create_stream("s/t")
     other = manager_of(store)
     tagged = [StreamConfiguration(tags=frozenset({name})) for name in ("old", "new")]
-    with at_crash_point("update.row", lambda: other.update_stream("s/t", tagged[1])):
+    with at_failpoint("update.row", lambda: other.update_stream("s/t", tagged[1])):
         manager_of(store).update_stream("s/t", tagged[0])
     assert manager_of(store).tags("s/t") == {"new"}
     assert manager_of(store).list_streams("s", tag="new") == ["s/t"]
@@ -376,7 +376,7 @@ def test_update_during_a_deletion_leaves_no_row(store: Spy) -> None:
         other.seal_stream("s/t")
         other.delete_stream("s/t")
 
-    with at_crash_point("update.row", end):
+    with at_failpoint("update.row", end):
         assert manager.update_stream("s/t", TWO)
     assert manager_of(store).list_streams("s") == []
 
@@ -433,7 +433,7 @@ def test_scope_is_swept_apart_from_its_streams(manager: StreamManager, store: Sp
     for n in range(4):
         manager.create_stream(f"s/t{n}")
         manager.update_stream(f"s/t{n}", TWO)
-    hygiene_rests()
+    checkpointing_rests()
     before = len(store.list("s/_scope/data"))
     commits = [store.list(f"s/t{n}/events") for n in range(4)]
 
@@ -464,8 +464,8 @@ def test_creating_a_stream_costs_the_same_in_a_scope_ten_times_as_large() -> Non
         table = manager._scope("s").table
         row = {"kind": "stream", "life": 1, "version": -1, "tags": [], "configuration": "{}"}
         rows = {name: {"name": name, **row} for name in (f"n{i:05d}" for i in range(count))}
-        table.change(lambda state, rows=rows: (Change("FILL", rows), None))
-        hygiene_rests()
+        table.change(lambda state, rows=rows: (TableChange("FILL", rows), None))
+        checkpointing_rests()
         spy.calls.clear()
         assert manager.create_stream("s/new")
         assert spy.count("get", "_scope/data/") == 0
@@ -755,7 +755,7 @@ def test_group_of_a_creator_that_died_after_its_row_is_finished_by_whoever_comes
     store: Spy, next_one: str
 ) -> None:
     filled(manager_of(store))
-    with at_crash_point("group.create.row", die), pytest.raises(Died):
+    with at_failpoint("group.create.row", die), pytest.raises(Died):
         manager_of(store).create_reader_group("s/g", ["s/t"], retention="manual")
     manager = manager_of(store)
     assert manager.list_reader_groups("s") == ["s/g"]
@@ -784,7 +784,7 @@ def test_scope_is_not_deleted_around_a_group_that_is_being_created(store: Spy) -
             other.delete_scope("groups")
         assert other.delete_scope("groups", recursive=True)
 
-    with at_crash_point("group.create.row", deletes):
+    with at_failpoint("group.create.row", deletes):
         created = manager.create_reader_group("groups/g", ["s/t"], retention="manual")
     assert not created.exists(), "it slept through a whole life"
     assert not manager.scope_exists("groups")
@@ -808,13 +808,13 @@ def test_group_whose_stream_went_before_it_began_is_taken_back(store: Spy) -> No
         assert other.list_reader_groups("s") == []
         filled(other)
 
-    with at_crash_point("group.create.row", vanishes):
+    with at_failpoint("group.create.row", vanishes):
         created = manager.create_reader_group("s/g", ["s/t"])
     assert not created.exists(), "its number was used up"
     assert manager.create_reader_group("s/g", ["s/t"]).generation == 1
 
     manager.delete_reader_group("s/g")
-    with at_crash_point("group.create.row", die), pytest.raises(Died):
+    with at_failpoint("group.create.row", die), pytest.raises(Died):
         manager_of(store).create_reader_group("s/g", ["s/t"])
     manager.seal_stream("s/t")
     manager.delete_stream("s/t")
@@ -827,7 +827,7 @@ def test_group_of_a_deleter_that_died_before_its_row_went_is_forgotten(store: Sp
     manager = manager_of(store)
     filled(manager)
     manager.create_reader_group("s/g", ["s/t"])
-    with at_crash_point("group.change.done", die), pytest.raises(Died):
+    with at_failpoint("group.change.done", die), pytest.raises(Died):
         manager_of(store).delete_reader_group("s/g")
     with pytest.raises(NoSuchReaderGroup):
         manager_of(store).reader_group("s/g")

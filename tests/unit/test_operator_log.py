@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.config import RetentionPolicy, ScalingPolicy, StreamConfiguration
-from pravega_spark.engine import journal
-from pravega_spark.engine.actions import Body
-from pravega_spark.engine.stream import open_stream
+from pravega_spark.engine.log import operator_log
+from pravega_spark.engine.log.actions import Body
+from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.engine.stream.subscribers import publish, subscribe
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import KeyRange, StreamCut
-from pravega_spark.readers.configuration import ReaderGroupConfiguration
-from pravega_spark.retention.subscribers import publish, subscribe
-from pravega_spark.scaling.manual import scale_stream
-from tests.support import hygiene_rests
+from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
+from pravega_spark.scaling.manual_scaling import scale_stream
+from tests.harness.engine import checkpointing_rests
 
 CONSUMED = StreamConfiguration(ScalingPolicy.fixed(1), RetentionPolicy.by_consumption())
 
@@ -32,7 +32,7 @@ class Told:
         self._caplog = caplog
 
     def lines(self) -> list[str]:
-        hygiene_rests()
+        checkpointing_rests()
         records = [r for r in self._caplog.records if r.name.startswith("pravega_spark")]
         self._caplog.clear()
         assert {record.levelname for record in records} <= {"INFO"}
@@ -140,7 +140,7 @@ def test_writers_and_transactions_of_others_are_told_and_ordinary_ones_not(
         folder = Path(stream.root.removeprefix("file://"), "s/a/transactions", left.id)
         for file in folder.iterdir():
             os.utime(file, (time.time() - 10_000,) * 2)
-        stream.tend_transactions("s/a", prepared_limit=0)
+        stream.sweep_transactions("s/a", prepared_limit=0)
         told.expect(
             f"transaction {left.id} of stream s/a is aborted: prepared .* nobody has decided it",
             f"ABORT TRANSACTION of .*: .*{left.id}",
@@ -196,7 +196,7 @@ def test_a_groups_readers_and_checkpoints_are_told(stream: StreamManager, told: 
 
 def test_a_long_parameter_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, logger="pravega_spark"):
-        journal.tell("root/s/a", 7, Body("APPEND", {"cut": "x" * 1_000, "none": []}))
+        operator_log.log_commit("root/s/a", 7, Body("APPEND", {"cut": "x" * 1_000, "none": []}))
     (record,) = caplog.records
     assert record.levelname == "DEBUG"
     assert record.getMessage() == f"APPEND of root/s/a, version 7: cut={'x' * 200}..."

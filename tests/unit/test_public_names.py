@@ -50,7 +50,7 @@ def test_what_few_use_is_imported_when_it_is_used() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = done.stdout.split()
     assert "pravega_spark.manager" in loaded
-    later = ("pravega_spark.backup", "pravega_spark.retention.auto")
+    later = ("pravega_spark.backup", "pravega_spark.retention.stream_retention")
     assert not [name for name in loaded if name.startswith(later)]
 
 

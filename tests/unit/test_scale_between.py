@@ -18,18 +18,18 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pravega_spark.config import StreamConfiguration
-from pravega_spark.engine import lifecycle
-from pravega_spark.engine.append import append
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.stream import Stream
+from pravega_spark.engine.stream import lifecycle
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.writing.append import append
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import KeyRange, StreamCut
-from pravega_spark.scaling import manual
+from pravega_spark.policies import StreamConfiguration
+from pravega_spark.scaling import manual_scaling
 from pravega_spark.spark import settings
-from pravega_spark.spark.rows import schema_of
+from pravega_spark.spark.read.columns import schema_of
 from pravega_spark.spark.source import PravegaDataSource
-from tests.support import staged
+from tests.harness.engine import staged
 
 NAME = "s/a"
 KEYS = [f"k{number}" for number in range(9)]
@@ -101,9 +101,9 @@ class World:
         apply(self.other(), [[0.0, 1 / 3, 2 / 3, 1.0]])
         self.write()
 
-    def other(self) -> Stream:
+    def other(self) -> StreamLog:
         """The stream as another process opens it."""
-        stream = Stream(self.store, NAME)
+        stream = StreamLog(self.store, NAME)
         stream.log.maintain = None
         return stream
 
@@ -153,13 +153,13 @@ def memory_is_a_root_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "_root", lambda found: str(found["root"]))
 
 
-def apply(stream: Stream, scale: Edges) -> None:
+def apply(stream: StreamLog, scale: Edges) -> None:
     """Make the scales, one after the other."""
     for edges in scale:
         segments = stream.view().active.segments
         inside = [s for s in segments if edges[0] <= s.key_range.low < edges[-1]]
         ranges = [KeyRange(low, high) for low, high in itertools.pairwise(edges)]
-        manual.scale_stream(stream, [segment.segment_id for segment in inside], ranges)
+        manual_scaling.scale_stream(stream, [segment.segment_id for segment in inside], ranges)
 
 
 def compare(found: dict[str | None, list[int]], written: dict[str | None, list[int]]) -> None:
@@ -239,7 +239,7 @@ def transaction_decided(world: World) -> None:
         opened = writer.begin_transaction()
         put(world, opened)
         opened.commit(wait=False)
-    world.manager.tend_transactions(NAME)
+    world.manager.sweep_transactions(NAME)
 
 
 def rolling_transaction(world: World) -> None:

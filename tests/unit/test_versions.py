@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pravega_spark
-from pravega_spark.config import DELTA_PACKAGE
-from pravega_spark.engine.actions import ENGINE
+from pravega_spark.engine.log.actions import ENGINE
+from pravega_spark.limits import DELTA_PACKAGE
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,9 +16,9 @@ import pytest
 
 import pravega_spark
 from pravega_spark.engine.runtime import SYSTEM
-from pravega_spark.engine.stream import Stream
-from pravega_spark.writer import EventStreamWriter
-from tests.support import all_events, make_stream
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.event_writer import EventStreamWriter
+from tests.harness.engine import all_events, make_stream
 
 WAIT = 30.0
 OURS = str(Path(pravega_spark.__file__).parent)
@@ -75,7 +75,7 @@ def lines_of(call: Callable[[EventStreamWriter], Any]) -> int:
     return (1 << 30) - counter.left
 
 
-def stored(stream: Stream) -> list[bytes]:
+def stored(stream: StreamLog) -> list[bytes]:
     return [event for _, event in all_events(stream)]
 
 

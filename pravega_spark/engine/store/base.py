@@ -6,7 +6,6 @@ Keys are relative to the store's root, ``/``-separated, never empty, without ``.
 from __future__ import annotations
 
 import enum
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -32,14 +31,6 @@ class Entry:
     key: str
     size: int
     modified_ms: int
-
-
-_ELAPSED: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-def elapsed_seconds() -> float:
-    """Return seconds of a clock that never goes back, and goes on while the machine sleeps."""
-    return time.clock_gettime(_ELAPSED)
 
 
 @dataclass(frozen=True, slots=True)

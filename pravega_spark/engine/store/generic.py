@@ -12,9 +12,9 @@ import fsspec
 import pyarrow as pa
 
 from pravega_spark.engine.store.base import Entry, Put
-from pravega_spark.engine.store.keys import check_key, check_prefix, is_visible
+from pravega_spark.engine.store.object_keys import check_key, check_prefix, is_visible
 from pravega_spark.engine.store.refused import refused_unless_there
-from pravega_spark.engine.store.shared import shared
+from pravega_spark.engine.store.store_cache import shared
 from pravega_spark.errors import InvalidInput, StoreError, StoreReadOnly, StoreRefused
 
 _UNABLE = (NotImplementedError, TypeError, ValueError)

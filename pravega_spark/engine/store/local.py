@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 
 from pravega_spark.engine.store.base import Entry, Put
-from pravega_spark.engine.store.keys import check_key, check_prefix, is_visible
 from pravega_spark.engine.store.local_files import (
     StagedFile,
     UnclearOutcome,
@@ -22,7 +21,8 @@ from pravega_spark.engine.store.local_files import (
     supports_nameless,
     sync_folder,
 )
-from pravega_spark.engine.store.shared import shared
+from pravega_spark.engine.store.object_keys import check_key, check_prefix, is_visible
+from pravega_spark.engine.store.store_cache import shared
 from pravega_spark.errors import RootChanged, StoreError, StoreRefused
 
 _PUBLISH_ATTEMPTS = 10

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pravega_spark.engine.store.base import Store
-from pravega_spark.engine.store.shared import shared
+from pravega_spark.engine.store.store_cache import shared
 from pravega_spark.errors import InvalidInput, StoreRefused
 
 _SCHEME = re.compile(r"([^/]*?):/")

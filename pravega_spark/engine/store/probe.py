@@ -9,7 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from pravega_spark.engine.store.base import Put, Store
-from pravega_spark.engine.store.root import (
+from pravega_spark.engine.store.root_marker import (
     MARKER_FORMAT,
     MARKER_KEY,
     PROBE_FOLDER,

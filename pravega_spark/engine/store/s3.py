@@ -15,8 +15,9 @@ import pyarrow as pa
 import s3fs
 from fsspec.asyn import sync
 
-from pravega_spark.engine.store.base import Dated, Entry, Put, elapsed_seconds
-from pravega_spark.engine.store.keys import check_key, check_prefix, is_visible
+from pravega_spark.engine.processes import elapsed_seconds
+from pravega_spark.engine.store.base import Dated, Entry, Put
+from pravega_spark.engine.store.object_keys import check_key, check_prefix, is_visible
 from pravega_spark.engine.store.refused import refused_unless_there
 from pravega_spark.engine.store.s3_errors import (
     Meaning,
@@ -26,7 +27,7 @@ from pravega_spark.engine.store.s3_errors import (
     refusal,
 )
 from pravega_spark.engine.store.s3_file import open_object
-from pravega_spark.engine.store.shared import shared
+from pravega_spark.engine.store.store_cache import shared
 from pravega_spark.errors import InvalidInput, StoreRefused
 
 _CLIENT_CONFIG: dict[str, Any] = {

@@ -13,12 +13,12 @@ import pytest
 
 from pravega_spark.cli import main
 from pravega_spark.cli.commands import FAILED, MISUSED
-from pravega_spark.engine.stream import Stream
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
-from pravega_spark.spark.checkpoint_folder import last_finished
-from pravega_spark.spark.offsets import Reading, StreamOffset, encode
-from tests.support import created, files_below, write
+from pravega_spark.spark.monitor.checkpoint_folder import last_finished
+from pravega_spark.spark.source_offsets import RecordedOffsets, StreamOffset, encode
+from tests.harness.engine import created, files_below, write
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def run(
     return run
 
 
-def fill(stream: Stream, count: int) -> None:
+def fill(stream: StreamLog, count: int) -> None:
     write(stream, [(f"k{i}", b"12345") for i in range(count)])
 
 
@@ -158,7 +158,7 @@ def finished(
 ) -> dict[str, Any]:
     """The offset of a query of a group on s/a."""
     cut = StreamCut("s/a", 1, cells)
-    reading = Reading(manager.root, group, generation)
+    reading = RecordedOffsets(manager.root, group, generation)
     return encode({"s/a": StreamOffset("id", StreamCut("s/a", 1, {0: 0}), cut)}, reading)
 
 

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from pravega_spark.config import STORAGE_THREADS
 from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.limits import STORAGE_THREADS
 
 
 def test_each_waits_at_once_and_keeps_the_order() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.engine import stream
+from pravega_spark.engine.stream import stream_log
 from pravega_spark.errors import (
     CorruptLog,
     InvalidInput,
@@ -66,7 +66,7 @@ def test_what_does_not_exist_is_told_by_name(root: str, tmp_path: Path) -> None:
 def test_a_broken_stream_is_found_all_the_same(root: str) -> None:
     for commit in Path(root, "a/x/events/_delta_log").glob("*.json"):
         commit.write_bytes(commit.read_bytes()[:-30])
-    stream._open.renew()  # as another process sees it
+    stream_log._open.renew()  # as another process sees it
     with pytest.raises(CorruptLog):
         StreamManager(root).stream_exists("a/x")
     assert find_streams(root, [], ["a/x"])[1] == ["a/x"]

@@ -13,16 +13,19 @@ from random import Random
 
 import pytest
 
-from pravega_spark.config import LimitUnit, RetentionPolicy, ScalingPolicy, StreamConfiguration
-from pravega_spark.engine import crashpoints, cuts, lifecycle
-from pravega_spark.engine.stream import Stream, StreamView
-from pravega_spark.engine.truncation import truncate
+from pravega_spark.engine import failpoints
+from pravega_spark.engine.layout import cuts
+from pravega_spark.engine.stream import lifecycle
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.subscribers import publish, subscribe, unsubscribe
+from pravega_spark.engine.stream.truncation import truncate
+from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import HeldBySubscriber, InvalidStreamCut
 from pravega_spark.model import StreamCut
-from pravega_spark.retention.bound import lowest, raised
-from pravega_spark.retention.run import Options, act, decide
-from pravega_spark.retention.subscribers import publish, subscribe, unsubscribe
-from tests.support import FakeRuntime, again, memory, scale, write
+from pravega_spark.policies import LimitUnit, RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.retention.lower_bound import lowest, raised
+from pravega_spark.retention.retention_run import RetentionOptions, act, decide
+from tests.harness.engine import FakeRuntime, again, memory, scale, write
 
 POLICIES = [
     None,
@@ -47,7 +50,7 @@ class Life:
         self.dice = Random(seed)
         runtime = FakeRuntime(seed)
         self.runtime = runtime
-        first = Stream(memory(runtime), "s/t", runtime)
+        first = StreamLog(memory(runtime), "s/t", runtime)
         first.log.maintain = None
         lifecycle.create(first, 1, StreamConfiguration(ScalingPolicy.fixed(2), POLICIES[1]))
         self.processes = [first, *(again(first) for _ in range(3))]
@@ -55,7 +58,7 @@ class Life:
         self.depth = 0
 
     @property
-    def any(self) -> Stream:
+    def any(self) -> StreamLog:
         return self.dice.choice(self.processes)
 
     def step(self) -> None:
@@ -115,20 +118,20 @@ class Life:
         stream = self.processes[0] if self.depth == 0 else self.processes[1]
         if self.depth == 0:
             point = self.dice.choice(POINTS)
-            crashpoints.register(point, self._meanwhile)
+            failpoints.register(point, self._meanwhile)
         try:
             self.depth += 1
-            options = Options(sample_every_ms=10_000, expire_ms=expire_ms, sweep=False)
+            options = RetentionOptions(sample_every_ms=10_000, expire_ms=expire_ms, sweep=False)
             act(stream, options)
         finally:
             self.depth -= 1
             if self.depth == 0:
                 for point in POINTS:
-                    crashpoints.register(point, None)
+                    failpoints.register(point, None)
 
     def _meanwhile(self) -> None:
         for point in POINTS:
-            crashpoints.register(point, None)
+            failpoints.register(point, None)
         stream, self.processes[0] = self.processes[0], self.processes[2]
         try:
             for _ in range(self.dice.randint(1, 3)):
@@ -137,7 +140,7 @@ class Life:
             self.processes[0] = stream
 
 
-def views(stream: Stream) -> list[tuple[StreamView, str, dict[str, str]]]:
+def views(stream: StreamLog) -> list[tuple[StreamView, str, dict[str, str]]]:
     """Each version as a view, with the operation and parameters of its commit."""
     reader = stream.log.reader
     opened = reader.open(below=1)

@@ -6,22 +6,22 @@ import json
 
 import pytest
 
-from pravega_spark.config import RetentionPolicy, ScalingPolicy, StreamConfiguration
-from pravega_spark.engine import lifecycle
-from pravega_spark.engine.actions import Body
-from pravega_spark.engine.clock import confirm_clock
-from pravega_spark.engine.records import SampleRecord, SubscriberRecord, decode_subscriber
+from pravega_spark.engine.log.actions import Body
+from pravega_spark.engine.log.clock import confirm_clock
 from pravega_spark.engine.store import Store
-from pravega_spark.engine.stream import Stream
-from pravega_spark.retention.run import Options, act, decide
-from pravega_spark.retention.subscribers import publish, subscribe
-from tests.support import FakeRuntime, events_of, memory, write
+from pravega_spark.engine.stream import lifecycle
+from pravega_spark.engine.stream.records import SampleRecord, SubscriberRecord, decode_subscriber
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.subscribers import publish, subscribe
+from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.retention.retention_run import RetentionOptions, act, decide
+from tests.harness.engine import FakeRuntime, events_of, memory, write
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 YEARS = 3_650 * DAY
 WRONG = [sign * by for by in (SECOND, HOUR, DAY, YEARS) for sign in (1, -1)]
 KEPT_MS = HOUR
-OPTIONS = Options(grace_ms=MINUTE, retain_ms=MINUTE, completed_ms=MINUTE)
+OPTIONS = RetentionOptions(grace_ms=MINUTE, retain_ms=MINUTE, completed_ms=MINUTE)
 
 
 class World:
@@ -37,8 +37,8 @@ class World:
         rule = policy or RetentionPolicy.by_time("1 hour")
         lifecycle.create(first, 1, StreamConfiguration(ScalingPolicy.fixed(1), rule))
 
-    def host(self, runtime: FakeRuntime, store: Store | None = None) -> Stream:
-        stream = Stream(store or self.store, "s/t", runtime)
+    def host(self, runtime: FakeRuntime, store: Store | None = None) -> StreamLog:
+        stream = StreamLog(store or self.store, "s/t", runtime)
         stream.log.maintain = None
         return stream
 
@@ -54,7 +54,7 @@ class World:
         events = events_of(self.host(self.right), 0)
         return [self.time.now_ms() - int(event) for _, event in events]
 
-    def run(self, runtime: FakeRuntime, options: Options = OPTIONS) -> None:
+    def run(self, runtime: FakeRuntime, options: RetentionOptions = OPTIONS) -> None:
         """Run retention, and check that nothing young went."""
         before = [age for age in self.left() if age < KEPT_MS]
         act(self.host(runtime), options)
@@ -105,7 +105,7 @@ def test_a_subscriber_whose_publishers_clock_is_wrong_expires_late_never_early(
 ) -> None:
     world = World(policy=RetentionPolicy.by_consumption())
     world.wrong.wall_ms += wrong_ms
-    options = Options(sweep=False, expire_ms=2 * HOUR)
+    options = RetentionOptions(sweep=False, expire_ms=2 * HOUR)
     subscribe(world.host(world.wrong), "s/g", 0, protect=True)
     busy(world, world.right)
     publish(world.host(world.wrong), "s/g", 0, world.host(world.right).view().tail)
@@ -217,7 +217,7 @@ def test_samples_of_the_future_are_asked_of_the_log_instead() -> None:
     world = World()
     for _ in range(4):
         busy(world, world.right, 40)
-        act(world.host(world.right), Options(sweep=False))
+        act(world.host(world.right), RetentionOptions(sweep=False))
     stream = world.host(world.right)
     view = stream.view()
     pinned = {

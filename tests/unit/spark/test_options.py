@@ -8,7 +8,7 @@ import pytest
 
 from pravega_spark.errors import InvalidOption
 from pravega_spark.model import StreamCut, make_segment_id
-from pravega_spark.spark import options, values
+from pravega_spark.spark import option_values, options
 from pravega_spark.spark.settings import Bound, read_settings, write_settings
 
 ROOT = {"root": "/data/streams"}
@@ -160,19 +160,19 @@ def test_time_beats_cut_beats_offsets() -> None:
     given = {"startingOffsets": "earliest", "startingStreamCut": "latest"}
     assert read(**given).starting.option == "startingStreamCut"  # type: ignore[attr-defined]
     found = read(**given, startingTimestamp="0").starting  # type: ignore[attr-defined]
-    assert found == Bound("startingTimestamp", values.Instant(0))
+    assert found == Bound("startingTimestamp", option_values.Instant(0))
 
 
 def test_json_offsets_name_segments_as_people_or_as_the_column_does() -> None:
     text = json.dumps({"a/b": {"0#0": 5, "1#2": -1, str(make_segment_id(2, 2)): -2}})
-    assert values.offsets("startingOffsets", text) == {
+    assert option_values.offsets("startingOffsets", text) == {
         "a/b": {0: 5, make_segment_id(1, 2): -1, make_segment_id(2, 2): -2}
     }
 
 
 def test_several_cuts_are_separated_by_semicolons() -> None:
     one, two = StreamCut("a/b", 1, {0: 5}), StreamCut("a/c", 2, {0: -1, 1: 3})
-    assert values.cuts("startingStreamCut", f"{one}; {two}") == {"a/b": one, "a/c": two}
+    assert option_values.cuts("startingStreamCut", f"{one}; {two}") == {"a/b": one, "a/c": two}
 
 
 @pytest.mark.parametrize(
@@ -185,12 +185,12 @@ def test_several_cuts_are_separated_by_semicolons() -> None:
     ],
 )
 def test_times_are_read_in_every_form(text: str, us: int) -> None:
-    assert values.instant("startingTimestamp", text).resolve() == us
+    assert option_values.instant("startingTimestamp", text).resolve() == us
 
 
 def test_relative_time_is_before_the_moment_it_is_asked_for() -> None:
-    now = values.Instant(back_ms=0).resolve()
-    assert abs(now - values.instant("t", "-1h").resolve() - 3_600_000_000) < 60_000_000
+    now = option_values.Instant(back_ms=0).resolve()
+    assert abs(now - option_values.instant("t", "-1h").resolve() - 3_600_000_000) < 60_000_000
 
 
 def test_write_options_and_their_defaults() -> None:

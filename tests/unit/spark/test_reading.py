@@ -18,9 +18,9 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
 )
 
-from pravega_spark.engine.actions import Body, Remove
-from pravega_spark.engine.snapshot import Snapshot
-from pravega_spark.engine.stream import Stream
+from pravega_spark.engine.log.actions import Body, Remove
+from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import (
     DataLoss,
     InvalidInput,
@@ -31,15 +31,15 @@ from pravega_spark.errors import (
 )
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import SegmentRange, make_segment_id
-from pravega_spark.spark.batch import PravegaBatchReader
-from pravega_spark.spark.partitions import EventPartition, by_offset, counts
+from pravega_spark.spark.read.batch_reader import PravegaBatchReader
+from pravega_spark.spark.read.input_partitions import EventPartition, by_offset, counts
+from pravega_spark.spark.read.micro_batch_reader import PravegaStreamReader
 from pravega_spark.spark.source import PravegaDataSource
-from pravega_spark.spark.streaming import PravegaStreamReader
-from tests.spark.truncating import truncate
-from tests.support import commit, created, scale, write
+from tests.harness.engine import commit, created, scale, write
+from tests.harness.truncating import truncate
 
 
-def fill(stream: Stream, first: int, last: int, keys: int = 5) -> None:
+def fill(stream: StreamLog, first: int, last: int, keys: int = 5) -> None:
     write(stream, [(f"k{i % keys}", b"%d" % i) for i in range(first, last)])
 
 
@@ -409,7 +409,7 @@ def test_batch_read_goes_over_scale_events(root: str) -> None:
     assert {row["segment_id"] for row in found} >= {make_segment_id(2, 1), make_segment_id(3, 1)}
 
 
-def rewrite(stream: Stream) -> None:
+def rewrite(stream: StreamLog) -> None:
     """Give every chunk a new file, in one commit, and delete the old ones."""
     old: list[str] = []
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.config import DELTA_PACKAGE
+from pravega_spark.limits import DELTA_PACKAGE
 from pravega_spark.spark import session as module
 from pravega_spark.spark.session import (
     CATALOG,

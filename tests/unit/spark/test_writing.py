@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pravega_spark.engine.stream import open_stream
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import (
     IllegalState,
     InvalidInput,
@@ -21,10 +21,10 @@ from pravega_spark.errors import (
     StreamSealed,
 )
 from pravega_spark.manager import StreamManager
-from pravega_spark.spark import staging as staging_module
-from pravega_spark.spark.sink import PravegaStreamWriter, Staged
-from tests.support import scale
-from tests.unit.spark.writing import TEXT, batch_writer, read, rows, schema, source
+from pravega_spark.spark.write import task_staging as staging_module
+from pravega_spark.spark.write.sink import PravegaStreamWriter, Staged
+from tests.harness.engine import scale
+from tests.harness.spark_writing import TEXT, batch_writer, read, rows, schema, source
 
 KAFKA = {"key": "binary", "value": "binary"}
 

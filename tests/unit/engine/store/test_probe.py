@@ -9,12 +9,12 @@ import fsspec
 import pytest
 
 from pravega_spark.engine.store import Put, ensure_probed, probe
-from pravega_spark.engine.store.fault_plans import Rule, Rules
-from pravega_spark.engine.store.faults import Fault, FaultyStore
 from pravega_spark.engine.store.generic import GenericStore
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import StoreError, StoreReadOnly, StoreRefused
+from tests.harness.fault_plans import Rule, Rules
+from tests.harness.faulty_store import Fault, FaultyStore
 
 
 class ExistsThenRename(LocalStore):

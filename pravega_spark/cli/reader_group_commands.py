@@ -1,0 +1,178 @@
+"""``pravega-spark reader-group``: list and describe groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import click
+
+from pravega_spark.cli.output import (
+    open_root,
+    output_option,
+    root_option,
+    show_block,
+    show_json,
+    show_table,
+)
+from pravega_spark.cli.reader_group_sync import sync
+from pravega_spark.engine.store import Store, open_store
+from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.model import segment_text
+from pravega_spark.reader_groups.group_description import (
+    GroupVersion,
+    SegmentPosition,
+    find,
+    look_up,
+    said,
+    segment_positions,
+)
+from pravega_spark.retention.explanation import size_text, time_text
+
+
+@click.group("reader-group")
+def reader_group() -> None:
+    """Reader groups: who has read what of which streams."""
+
+
+reader_group.add_command(sync)
+
+# -------------------------------------------------------------------------------------------- ls
+
+
+@reader_group.command("ls")
+@click.argument("scope", required=False)
+@click.option("-q", "--quiet", is_flag=True, help="Names only.")
+@root_option
+@output_option
+def list_groups(scope: str | None, quiet: bool, root: str | None, output: str) -> None:
+    """List the groups of SCOPE, or of all scopes."""
+    manager = open_root(root)
+    scopes = manager.list_scopes() if scope is None else [scope]
+    names = [name for found in scopes for name in manager.list_reader_groups(found)]
+    if quiet:
+        _show_names(names, output)
+        return
+    store = open_store(manager.root)
+    found = [group for name in names if (group := find(store, name)) is not None]
+    if output == "json":
+        show_json([_summary(group) for group in found])
+        return
+    headings = ("GROUP", "STATE", "GENERATION", "RETENTION", "MEMBERS", "STREAMS")
+    show_table(headings, [list(_told(group).values()) for group in found])
+
+
+def _show_names(names: Sequence[str], output: str) -> None:
+    if output == "json":
+        show_json(names)
+    else:
+        for name in names:
+            click.echo(name)
+
+
+def _summary(found: GroupVersion) -> dict[str, Any]:
+    """Return a group as JSON, by the names of the frame ReaderGroups."""
+    state = found.state
+    return {
+        "group": state.group,
+        "state": state.phase.value,
+        "generation": state.generation,
+        "retention": state.configuration.retention.value,
+        "readers": sorted(state.readers),
+        "streams": sorted(state.lives),
+        "last_checkpoint": None if state.last is None else state.last.name,
+    }
+
+
+def _told(found: GroupVersion) -> dict[str, object]:
+    """Return a group for people, but for its checkpoint."""
+    summary = _summary(found)
+    del summary["last_checkpoint"]
+    return {**summary, "readers": len(summary["readers"]), "streams": ",".join(summary["streams"])}
+
+
+# -------------------------------------------------------------------------------------- describe
+
+_SEGMENT_HEADINGS = (
+    *("STREAM", "SEGMENT", "CURRENT-OFFSET", "HEAD", "TAIL"),
+    *("LAG", "LAG-BYTES", "LAG-TIME", "OWNER"),
+)
+
+
+@reader_group.command()
+@click.argument("groups", nargs=-1, required=True, metavar="GROUP...")
+@click.option("-s", "--summary", is_flag=True, help="Leave out the segments.")
+@root_option
+@output_option
+def describe(groups: Sequence[str], summary: bool, root: str | None, output: str) -> None:
+    """Tell the state of each GROUP (scope/group), and its lag by segment."""
+    manager = open_root(root)
+    store = open_store(manager.root)
+    found = [_described(store, group) for group in groups]
+    if output == "json":
+        show_json([_as_json(group, segments, summary) for group, segments in found])
+        return
+    for place, (group, segments) in enumerate(found):
+        if place:
+            click.echo()
+        _show(group, segments, summary)
+
+
+def _described(store: Store, name: str) -> tuple[GroupVersion, list[SegmentPosition]]:
+    found = look_up(store, name)
+    opened = partial(open_stream, store)
+    state = said(store, found.state)
+    return found, [
+        s for name in sorted(state.lives) for s in segment_positions(state, name, opened)
+    ]
+
+
+def _total(segments: Iterable[SegmentPosition]) -> tuple[int, int, float]:
+    """Return events, bytes and seconds behind, of what can be told."""
+    known = [s for s in segments if s.events is not None]
+    return (
+        sum(s.events or 0 for s in known),
+        sum(s.size_bytes or 0 for s in known),
+        max((s.seconds or 0.0 for s in known), default=0.0),
+    )
+
+
+def _as_json(
+    found: GroupVersion, segments: Sequence[SegmentPosition], summary: bool
+) -> dict[str, Any]:
+    names = ("lag", "lag_bytes", "lag_seconds")
+    record = {**_summary(found), **dict(zip(names, _total(segments), strict=True))}
+    if not summary:
+        record["segments"] = [{"stream": s.stream, **s.named()} for s in segments]
+    return record
+
+
+def _show(found: GroupVersion, segments: Sequence[SegmentPosition], summary: bool) -> None:
+    events, size_bytes, seconds = _total(segments)
+    headings = ("GROUP", "STATE", "GENERATION", "RETENTION", "MEMBERS", "STREAMS")
+    last = found.state.last
+    show_block(
+        [
+            *zip(headings, _told(found).values(), strict=True),
+            ("CHECKPOINT", None if last is None else last.name),
+            ("TOTAL-LAG", f"{events:,} events, {size_text(size_bytes)}, {time_text(seconds)}"),
+        ]
+    )
+    if not summary:
+        click.echo()
+        show_table(_SEGMENT_HEADINGS, [_segment_cells(segment) for segment in segments])
+
+
+def _segment_cells(segment: SegmentPosition) -> list[object]:
+    return [
+        segment.stream,
+        segment_text(segment.segment_id),
+        segment.offset,
+        segment.head,
+        segment.tail,
+        segment.events,
+        None if segment.size_bytes is None else size_text(segment.size_bytes),
+        None if segment.seconds is None else time_text(segment.seconds),
+        segment.reader,
+    ]

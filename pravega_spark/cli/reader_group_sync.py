@@ -1,0 +1,133 @@
+"""``pravega-spark reader-group sync``: tell a group what Spark's checkpoint says is done.
+
+Spark tells a source of a batch's end when it builds the next one, so nobody tells the last batch
+of a query that was killed, or that ran without the listener of ``session()``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import click
+
+from pravega_spark.cli.output import (
+    open_root,
+    output_option,
+    root_option,
+    show_json,
+    show_table,
+)
+from pravega_spark.engine.store import open_store
+from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.errors import InvalidInput
+from pravega_spark.model import StreamCut
+from pravega_spark.reader_groups.group_description import look_up
+from pravega_spark.reader_groups.query_member import moved
+from pravega_spark.spark.monitor.checkpoint_folder import FinishedBatch, last_finished
+from pravega_spark.spark.source_offsets import decode, reading_of
+
+
+@dataclass(frozen=True, slots=True)
+class _SyncStep:
+    """What a batch says of a group: that all before these cuts is done."""
+
+    root: str | None
+    group: str
+    generation: int | None
+    query: int | None
+    cuts: Mapping[str, StreamCut]
+
+
+@click.command()
+@click.option(
+    "--checkpoint",
+    required=True,
+    metavar="FOLDER|URL",
+    help="The checkpointLocation of the query.",
+)
+@click.option("--group", help="The group, where the query's offsets name none.")
+@click.option("--dry-run", is_flag=True, help="Tell what would be done, and change nothing.")
+@root_option
+@output_option
+def sync(checkpoint: str, group: str | None, dry_run: bool, root: str | None, output: str) -> None:
+    """Tell a query's group that its last finished batch is done.
+
+    For queries with the option readerGroup that ended long ago, or were killed: while one runs it
+    does this itself, but for its last batch. Root and group are those that the query was given,
+    unless told. Safe to repeat.
+    """
+    batch = last_finished(checkpoint)
+    steps = [] if batch is None else _steps(batch, checkpoint, group)
+    number = None if batch is None else batch.number
+    rows = [_synced(step, root or step.root, dry_run) for step in steps]
+    if output == "json":
+        show_json({"batch": number, "dry_run": dry_run, "groups": rows})
+    elif batch is None:
+        click.echo(f"no batch of {checkpoint} is finished: nothing to say.")
+    else:
+        headings = ("GROUP", "GENERATION", "BATCH", "STREAM", "CUT", "OUTCOME")
+        cells = [
+            (row["group"], row["generation"], number, stream, cut, row["outcome"])
+            for row in rows
+            for stream, cut in row["cuts"].items()
+        ]
+        show_table(headings, cells)
+
+
+def _steps(batch: FinishedBatch, checkpoint: str, group: str | None) -> list[_SyncStep]:
+    steps: list[_SyncStep] = []
+    for record in batch.offsets:
+        reading = reading_of(record)
+        cuts = {name: offset.cut for name, offset in decode(record).items()}
+        if reading is not None and reading.group is not None:
+            told = reading.generation, reading.query
+            steps.append(_SyncStep(reading.root, reading.group, *told, cuts))
+        elif group is not None:
+            root = None if reading is None else reading.root
+            steps.append(_SyncStep(root, group, None, None, cuts))
+    if not steps:
+        raise InvalidInput(
+            f"batch {batch.number} of {checkpoint} names no reader group: the query was not given "
+            "the option readerGroup. Name its group by --group, if it stands for one."
+            if batch.offsets
+            else f"batch {batch.number} of {checkpoint} has no source of pravega_spark."
+        )
+    _check(steps, group)
+    return steps
+
+
+def _check(steps: Sequence[_SyncStep], group: str | None) -> None:
+    """Refuse what is of another group than told, and sources that are at two places of a stream."""
+    if group is not None and any(step.group != group for step in steps):
+        named = ", ".join(sorted({step.group for step in steps}))
+        raise InvalidInput(f"the query's offsets name {named}, not {group}: leave out --group.")
+    places = [(step.group, stream) for step in steps for stream in step.cuts]
+    for name, stream in places:
+        if places.count((name, stream)) > 1:
+            raise InvalidInput(
+                f"the query reads {stream} by several sources, which may be at different places; "
+                f"group {name} can stand for one of them only."
+            )
+
+
+def _synced(step: _SyncStep, root: str | None, dry_run: bool) -> dict[str, Any]:
+    """Do one step, or look what it would do; return the row that tells it."""
+    manager = open_root(root)
+    state = look_up(open_store(manager.root), step.group).state
+    generation = state.generation if step.generation is None else step.generation
+    if generation != state.generation:
+        outcome = f"ignored: the group is in generation {state.generation}"
+    elif step.query is not None and step.query != state.query:
+        outcome = "ignored: another run of a query has joined the group since then"
+    elif dry_run:
+        would = moved(state, step.cuts, partial(open_stream, manager.root)) != state
+        outcome = "would be acknowledged" if would else "known"
+    else:
+        found = manager.reader_group(step.group)
+        changed = found.acknowledge(generation, step.cuts, step.query)
+        outcome = "acknowledged" if changed else "known"
+    cuts = {stream: str(cut) for stream, cut in sorted(step.cuts.items())}
+    return {"group": step.group, "generation": generation, "cuts": cuts, "outcome": outcome}

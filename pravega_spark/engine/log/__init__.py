@@ -1,0 +1,1 @@
+"""One table's Delta log: commits, snapshots, live files, checkpoints, garbage collection."""

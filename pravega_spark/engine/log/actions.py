@@ -1,0 +1,341 @@
+"""Delta log actions: what one commit says, to bytes and back.
+
+In a commit's file the small lines come first and the file actions last, so who needs state only
+stops at the first file action. The first line is ``commitInfo``; its last field is a digest of
+all bytes before and after it, so that a torn or changed commit is never taken for a sound one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, TypeVar
+
+import xxhash
+
+from pravega_spark.errors import CorruptLog, ForeignTable
+from pravega_spark.limits import CLOCK_FAR_MS
+
+ENGINE = "pravega_spark/0.1.0"
+STREAM_FEATURE = "pravega-stream"
+ROWS_FEATURE = "pravega-rows"
+"""Of a state table that has its rows in several files, which older versions know nothing of."""
+_FEATURES = frozenset({"domainMetadata", "inCommitTimestamp", STREAM_FEATURE})
+KNOWN_FEATURES = _FEATURES | {ROWS_FEATURE}
+RESTORE = "RESTORE"
+"""Operation of the commits by which a restore replaces those that it drops."""
+PROTOCOL: dict[str, Any] = {
+    "minReaderVersion": 1,
+    "minWriterVersion": 7,
+    "writerFeatures": sorted(_FEATURES),
+}
+TABLE_PROPERTIES = {
+    "delta.enableInCommitTimestamps": "true",
+    # We clean our logs ourselves: a foreign maintenance job must find nothing to do.
+    "delta.logRetentionDuration": "interval 36500 days",
+    # And we keep the files of every retained version: Delta Spark does not travel back further.
+    "delta.deletedFileRetentionDuration": "interval 36500 days",
+    "delta.enableExpiredLogCleanup": "false",
+    "delta.checkpointInterval": "1000000000",
+}
+
+DAMAGE = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError,
+    ValueError,
+)  # fmt: skip
+"""What reading bytes may raise that this package has not written."""
+
+_SAID_LENGTH = 100
+"""What damaged bytes make an exception say is cut off there."""
+
+
+def kind_of(error: Exception) -> str:
+    """Return what is wrong with damaged bytes, in short and without the bytes themselves."""
+    said = str(error)
+    said = said if said.isprintable() and len(said) <= _SAID_LENGTH else ""
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+_Kind = TypeVar("_Kind")
+
+
+def to_json(value: Any) -> str:
+    """Encode compactly; one encoder for every persisted JSON text."""
+    return _encode(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """A live data file: path relative to the table, partition values, statistics, tags."""
+
+    path: str
+    partition: Mapping[str, str]
+    size: int
+    modified_ms: int
+    stats: str | None = None
+    tags: Mapping[str, str] | None = None
+    data_change: bool = True
+
+    def to_action(self) -> dict[str, Any]:
+        """Return the Delta ``add`` action."""
+        for name, value in self.partition.items():
+            assert value != "", f"partition value {name} is empty, which Delta reads as null"
+        add: dict[str, Any] = {
+            "path": self.path,
+            "partitionValues": dict(self.partition),
+            "size": self.size,
+            "modificationTime": self.modified_ms,
+            "dataChange": self.data_change,
+        }
+        if self.stats is not None:
+            add["stats"] = self.stats
+        if self.tags:
+            add["tags"] = dict(self.tags)
+        return {"add": add}
+
+    @classmethod
+    def from_action(cls, add: Mapping[str, Any]) -> Add:
+        """Read a Delta ``add`` action."""
+        return cls(
+            typed(add["path"], str),
+            typed(add["partitionValues"], dict),
+            typed(add["size"], int),
+            add["modificationTime"],
+            add.get("stats"),
+            add.get("tags"),
+            add["dataChange"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """A data file that is live no more from this version on."""
+
+    path: str
+    deleted_ms: int
+    partition: Mapping[str, str] = field(default_factory=dict)
+    size: int = 0
+    data_change: bool = True
+
+    def to_action(self) -> dict[str, Any]:
+        """Return the Delta ``remove`` action, with what readers of changes need."""
+        remove = {
+            "path": self.path,
+            "deletionTimestamp": self.deleted_ms,
+            "dataChange": self.data_change,
+            "extendedFileMetadata": True,
+            "partitionValues": dict(self.partition),
+            "size": self.size,
+        }
+        return {"remove": remove}
+
+    @classmethod
+    def of(cls, add: Add, deleted_ms: int, *, data_change: bool = True) -> Remove:
+        """Remove what ``add`` added."""
+        return cls(add.path, deleted_ms, add.partition, add.size, data_change)
+
+
+@dataclass(slots=True)
+class Body:
+    """What one commit is to say; version, token and time are given when it is sent."""
+
+    operation: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    domains: Mapping[str, str | None] = field(default_factory=dict)
+    adds: Sequence[Add] = ()
+    removes: Sequence[Remove] = ()
+    protocol: Mapping[str, Any] | None = None
+    metadata: Mapping[str, Any] | None = None
+
+    def encode(self, token: str, timestamp_ms: int, clock_ms: int | None = None) -> bytes:
+        """Return the bytes of the commit file.
+
+        ``timestamp_ms`` is later than that of every earlier commit, as Delta wants it. Where that
+        puts it far ahead of ``clock_ms``, the committer's own time, the commit holds both.
+        """
+        info: dict[str, Any] = {
+            "inCommitTimestamp": timestamp_ms,
+            "timestamp": timestamp_ms,
+            "operation": self.operation,
+            # Delta's history shows both as maps of text to text.
+            "operationParameters": {k: to_json(v) for k, v in self.parameters.items()},
+            "operationMetrics": {k: str(v) for k, v in self.metrics.items()},
+            "isBlindAppend": False,
+            "engineInfo": ENGINE,
+            "txnId": token,
+            **_own_clock(timestamp_ms, clock_ms),
+        }
+        lines: list[dict[str, Any]] = []
+        if self.protocol is not None:
+            lines.append({"protocol": dict(self.protocol)})
+        if self.metadata is not None:
+            lines.append({"metaData": dict(self.metadata)})
+        for name, value in self.domains.items():
+            removed = value is None
+            record = {"domain": name, "configuration": value or "", "removed": removed}
+            lines.append({"domainMetadata": record})
+        adds = (add.to_action() for add in self.adds)
+        removes = (remove.to_action() for remove in self.removes)
+        rest = "".join(f"{_encode(line)}\n" for line in chain(lines, adds, removes)).encode()
+        head = _encode({"commitInfo": info}).removesuffix("}}").encode()
+        return b'%b,"digest":"%b"}}\n%b' % (head, _digest(head, rest), rest)
+
+    def committed(
+        self, version: int, token: str, timestamp_ms: int, clock_ms: int | None = None
+    ) -> Commit:
+        """Return what reading the commit back would give, without reading it."""
+        return Commit(
+            version,
+            token,
+            timestamp_ms,
+            self.operation,
+            _own_clock(timestamp_ms, clock_ms),
+            self.domains,
+            self.protocol,
+            self.metadata,
+            tuple(self.adds),
+            tuple(remove.path for remove in self.removes),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit as read back from the log. ``adds`` and ``removes`` are empty in the light form."""
+
+    version: int
+    token: str
+    timestamp_ms: int
+    operation: str
+    info: Mapping[str, Any]
+    domains: Mapping[str, str | None]
+    protocol: Mapping[str, Any] | None = None
+    metadata: Mapping[str, Any] | None = None
+    adds: tuple[Add, ...] = ()
+    removes: tuple[str, ...] = ()
+
+    @property
+    def clock_ms(self) -> int:
+        """The committer's own time, which may be earlier than an earlier commit's."""
+        return int(self.info.get("clock", self.timestamp_ms))
+
+    @property
+    def restored_to(self) -> int | None:
+        """The version that a restore went back to, if this is a commit of one."""
+        if self.operation != RESTORE:
+            return None
+        return int(self.info["operationParameters"]["to"])
+
+
+def _own_clock(timestamp_ms: int, clock_ms: int | None) -> dict[str, int]:
+    far = clock_ms is not None and timestamp_ms - clock_ms > CLOCK_FAR_MS
+    return {"clock": clock_ms} if far and clock_ms is not None else {}
+
+
+def _digest(head: bytes, rest: bytes) -> bytes:
+    whole = xxhash.xxh3_64(head)
+    whole.update(rest)
+    return whole.hexdigest().encode()
+
+
+def parse_commit(version: int, data: bytes, where: str, *, light: bool = False) -> Commit:
+    """Read a commit file of ours.
+
+    Raises CorruptLog for what is torn, damaged or somebody else's; ForeignTable if a stranger's
+    commit is the first one.
+    """
+    first, _, rest = data.partition(b"\n")
+    try:
+        info = _info(version, first, where)
+        head, mark, digest = first.rpartition(b',"digest":"')
+        if not mark or digest != _digest(head, rest) + b'"}}':
+            raise ValueError("its digest does not fit")
+        return _parse(version, info, rest, light)
+    except DAMAGE as error:
+        raise CorruptLog(
+            f"{where}: version {version} of the log is torn or damaged ({kind_of(error)}); restore "
+            "it from a copy."
+        ) from error
+
+
+def _info(version: int, line: bytes, where: str) -> Mapping[str, Any]:
+    """Return our commitInfo; refuse a well-formed commit of somebody else."""
+    action = json.loads(line)
+    info = action.get("commitInfo")
+    engine = str((info or {}).get("engineInfo"))
+    if engine.startswith("pravega_spark/"):
+        return dict(info)
+    if version == 0:
+        raise ForeignTable(
+            f"{where} is a Delta table that pravega_spark did not make; it is left alone. "
+            "Name another root, scope or stream."
+        )
+    raise CorruptLog(
+        f"{where}: version {version} was written by {engine!r}, not by pravega_spark; other "
+        "writers must not change its tables: restore the log from a copy."
+    )
+
+
+def typed(value: Any, kind: type[_Kind]) -> _Kind:
+    """Return a value of that type; raise TypeError for any other."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value
+
+
+def _parse(version: int, info: Mapping[str, Any], rest: bytes, light: bool) -> Commit:
+    domains: dict[str, str | None] = {}
+    protocol = metadata = None
+    adds: list[Add] = []
+    removes: list[str] = []
+    for line in rest.splitlines():
+        if light and line.startswith((b'{"add"', b'{"remove"')):
+            break
+        ((kind, value),) = json.loads(line).items()
+        if kind == "add":
+            adds.append(Add.from_action(value))
+        elif kind == "remove":
+            removes.append(typed(value["path"], str))
+        elif kind == "domainMetadata":
+            text = None if value["removed"] else typed(value["configuration"], str)
+            domains[typed(value["domain"], str)] = text
+        elif kind == "protocol":
+            protocol = typed(value, dict)
+        elif kind == "metaData":
+            metadata = typed(value, dict)
+    return Commit(
+        version,
+        typed(info["txnId"], str),
+        typed(info["inCommitTimestamp"], int),
+        info["operation"],
+        info,
+        domains,
+        protocol,
+        metadata,
+        tuple(adds),
+        tuple(removes),
+    )
+
+
+def new_table(
+    schema: Mapping[str, Any], partitions: Iterable[str], table_id: str, name: str, created_ms: int
+) -> dict[str, Any]:
+    """Return the ``metaData`` action of a new table with columns {name: Delta type}."""
+    fields = [
+        {"name": column, "type": kind, "nullable": True, "metadata": {}}
+        for column, kind in schema.items()
+    ]
+    return {
+        "id": table_id,
+        "name": name,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": to_json({"type": "struct", "fields": fields}),
+        "partitionColumns": list(partitions),
+        "configuration": TABLE_PROPERTIES,
+        "createdTime": created_ms,
+    }

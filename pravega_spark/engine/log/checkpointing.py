@@ -1,0 +1,134 @@
+"""Log hygiene, off the append path: light state files, checkpoints and the pointer to both."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pyarrow as pa
+
+from pravega_spark.engine.failpoints import failpoint
+from pravega_spark.engine.log.actions import Add, to_json
+from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.delta_checkpoint import (
+    CheckpointLayer,
+    add_rows,
+    checkpoint_key,
+    digest_key,
+    encode_checkpoint,
+    encode_digest,
+)
+from pravega_spark.engine.log.file_index import Layer, RecentLayer
+from pravega_spark.engine.log.log_reader import LogReader
+from pravega_spark.engine.log.snapshot import Snapshot, first_snapshot
+from pravega_spark.engine.log.state_file import encode_state, state_key
+from pravega_spark.errors import CorruptLog
+from pravega_spark.limits import CHECKPOINT_COMMITS, CHECKPOINT_GROWTH
+
+logger = logging.getLogger(__name__)
+
+_workers: dict[int, ThreadPoolExecutor] = {}
+
+
+def maintain_in_background(log: Log, version: int) -> Future[None] | None:
+    """Run :func:`maintain` on this process's one background thread; never raises."""
+    worker = _workers.get(os.getpid())
+    if worker is None:
+        worker = ThreadPoolExecutor(1, thread_name_prefix="pravega-log-hygiene")
+        _workers[os.getpid()] = worker
+    try:
+        return worker.submit(_maintain_quietly, log, version)
+    except RuntimeError:
+        # The interpreter is shutting down, or has no thread left: the commit stands all the same.
+        logger.warning("hygiene of %s at version %d was left out", log.reader.where, version)
+        return None
+
+
+def _maintain_quietly(log: Log, version: int) -> None:
+    reader = log.reader
+    try:
+        maintain(reader, version)
+    except Exception as error:
+        if isinstance(error, CorruptLog):
+            log.forget()  # an object store emptied under an open writer is found here
+        # Hygiene costs time when it is missing, never data: the next one catches up.
+        logger.warning("hygiene of %s at version %d failed", reader.where, version, exc_info=True)
+
+
+def maintain(reader: LogReader, version: int, *, checkpoint: bool | None = None) -> None:
+    """Write the light state file of a committed version, and a checkpoint when one is due.
+
+    Racing with others is harmless: the contents of a version's files are the same for all.
+    ``checkpoint`` forces or forbids the checkpoint.
+    """
+    hint_state, hint_checkpoint = reader.hint()
+    if hint_state >= version and not checkpoint:
+        return
+    if checkpoint and reader.checkpoint(version) is not None:
+        return
+    snapshot, layer = _gather(reader, version)
+    if version - layer.older < len(snapshot.domains) // 8 and not checkpoint:
+        return
+    # No fsync: a state file that a power cut tears fails its digest and is not used.
+    reader.store.put(state_key(reader.path, version), encode_state(snapshot, layer), durable=False)
+    failpoint("hygiene.state")
+    due = _checkpoint_due(reader, version, hint_checkpoint) if checkpoint is None else checkpoint
+    if due:
+        _write_checkpoint(reader, snapshot, layer)
+        hint_checkpoint = version
+    pointer = {"state": version, "checkpoint": hint_checkpoint}
+    reader.store.put(reader.hint_key, to_json(pointer).encode(), durable=False)
+
+
+def _gather(reader: LogReader, version: int) -> tuple[Snapshot, RecentLayer]:
+    """Return the snapshot of a version and the files since the newest base below it."""
+    opened = reader.open(below=version)
+    assert opened is not None, f"{reader.where} has a version {version} but no log"
+    since = opened[1]
+    snapshot = opened[0] if since >= 0 else None
+    layer = RecentLayer(since)
+    for commit in reader.span(since, version):
+        snapshot = (
+            first_snapshot(commit, reader.where) if snapshot is None else snapshot.apply(commit)
+        )
+        layer.apply(commit)
+    assert snapshot is not None
+    return snapshot, layer
+
+
+def _checkpoint_due(reader: LogReader, version: int, last: int) -> bool:
+    distance = CHECKPOINT_COMMITS
+    if last >= 0:
+        try:
+            record = json.loads(reader.store.get(digest_key(reader.path, last)))
+            distance = max(distance, int(record.get("files", 0)) // CHECKPOINT_GROWTH)
+        except (FileNotFoundError, ValueError):
+            last = -1
+    return version - max(last, 0) >= distance
+
+
+def _write_checkpoint(reader: LogReader, snapshot: Snapshot, newest: RecentLayer) -> None:
+    recent: list[Add] = []
+    columns: list[pa.StructArray] = []
+    removed: set[str] = set()
+    layer: Layer = newest
+    while True:
+        if isinstance(layer, CheckpointLayer):
+            columns.append(layer.without(removed))
+        else:
+            recent.extend(add for add in layer.all() if add.path not in removed)
+            removed |= layer.removed
+        if layer.older < 0:
+            break
+        layer = reader.layer(layer.older)
+    columns.append(add_rows(reversed(recent)))
+    data, actions = encode_checkpoint(snapshot, columns)
+    reader.store.put(checkpoint_key(reader.path, snapshot.version), data)
+    failpoint("hygiene.checkpoint")
+    reader.store.put(
+        digest_key(reader.path, snapshot.version), encode_digest(snapshot, data, actions)
+    )
+    hint = {"version": snapshot.version, "size": actions}
+    reader.store.put(f"{reader.folder}/_last_checkpoint", to_json(hint).encode())

@@ -1,0 +1,251 @@
+"""Delta V1 checkpoints of our tables: for file lists far back, and for every foreign reader.
+
+State rows (protocol, metadata, domains) are the first row group, files follow, so that either
+can be read without the other. Beside each checkpoint of ours lies a small JSON object with its
+digest and the token of its version's commit; a checkpoint without one, or that does not match
+it, is somebody else's or torn, and is not used by us.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import xxhash
+
+from pravega_spark.engine.log.actions import DAMAGE, Add, to_json
+from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN, place_of, rows_of
+from pravega_spark.engine.log.snapshot import Snapshot
+
+_TEXT_MAP = pa.map_(pa.string(), pa.string())
+_ADD = pa.struct(
+    [
+        ("path", pa.string()),
+        ("partitionValues", _TEXT_MAP),
+        ("size", pa.int64()),
+        ("modificationTime", pa.int64()),
+        ("dataChange", pa.bool_()),
+        ("stats", pa.string()),
+        ("tags", _TEXT_MAP),
+    ]
+)
+_SCHEMA = pa.schema(
+    [
+        ("txn", pa.struct([("appId", pa.string()), ("version", pa.int64()),
+                           ("lastUpdated", pa.int64())])),
+        ("add", _ADD),
+        ("remove", pa.struct([("path", pa.string()), ("deletionTimestamp", pa.int64()),
+                              ("dataChange", pa.bool_())])),
+        ("metaData", pa.struct([
+            ("id", pa.string()), ("name", pa.string()), ("description", pa.string()),
+            ("format", pa.struct([("provider", pa.string()), ("options", _TEXT_MAP)])),
+            ("schemaString", pa.string()), ("partitionColumns", pa.list_(pa.string())),
+            ("configuration", _TEXT_MAP), ("createdTime", pa.int64())])),
+        ("protocol", pa.struct([
+            ("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32()),
+            ("readerFeatures", pa.list_(pa.string())),
+            ("writerFeatures", pa.list_(pa.string()))])),
+        ("domainMetadata", pa.struct([("domain", pa.string()), ("configuration", pa.string()),
+                                      ("removed", pa.bool_())])),
+    ]
+)  # fmt: skip
+_ROW_GROUP_ROWS = 50_000
+
+
+def checkpoint_key(path: str, version: int) -> str:
+    """Return the key of the checkpoint of a version, as Delta names it."""
+    return f"{path}/_delta_log/{version:020d}.checkpoint.parquet"
+
+
+def digest_key(path: str, version: int) -> str:
+    """Return the key of the digest that makes a checkpoint ours."""
+    return f"{path}/_pravega/checkpoint/{version:020d}.json"
+
+
+class CheckpointLayer:
+    """The files of a checkpoint as Arrow columns, sorted by segment and offset."""
+
+    older = -1
+
+    def __init__(self, adds: pa.StructArray) -> None:
+        """Index the ``add`` rows; no Python object is made of them until one is found."""
+        self.removed: set[str] = set()
+        segments, bases = _places(adds)
+        order = np.lexsort((bases, segments))
+        self._adds = adds.take(pa.array(order))
+        self._segments, self._bases = segments[order], bases[order]
+
+    def find(self, segment_id: int, start: int, end: int) -> list[Add]:
+        """Return the files of the segment that overlap [start, end)."""
+        low, high = np.searchsorted(self._segments, [segment_id, segment_id + 1])
+        bases = self._bases[low:high]
+        first = low + max(0, int(np.searchsorted(bases, start, side="right")) - 1)
+        last = low + int(np.searchsorted(bases, end, side="left"))
+        found = list(_decode(self._adds.slice(first, max(0, last - first))))
+        if found and place_of(found[0])[1] + rows_of(found[0]) <= start:
+            del found[0]  # the others begin after ``start``
+        return found
+
+    def all(self) -> Iterator[Add]:
+        """Yield the files by segment and offset."""
+        return _decode(self._adds)
+
+    def __len__(self) -> int:
+        """Return the number of files."""
+        return len(self._adds)
+
+    def without(self, removed: set[str]) -> pa.StructArray:
+        """Return the ``add`` rows whose paths are not in the set."""
+        if not removed:
+            return self._adds
+        gone = pa.array(sorted(removed), pa.string())
+        return self._adds.filter(pc.invert(pc.is_in(self._adds.field("path"), gone)))
+
+
+def _places(adds: pa.StructArray) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    values = adds.field("partitionValues")
+    if len(adds) == 0:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    keys, cells = values.keys, values.items
+    names = keys.slice(0, 2).to_pylist()
+    if names != [SEGMENT_COLUMN, OFFSET_COLUMN]:
+        return np.zeros(len(adds), np.int64), np.arange(len(adds))
+    numbers = np.asarray(cells.cast(pa.int64())).reshape(-1, 2)
+    return numbers[:, 0], numbers[:, 1]
+
+
+def _decode(adds: pa.StructArray) -> Iterator[Add]:
+    names = ("path", "size", "modificationTime", "stats", "dataChange")
+    paths, sizes, times, stats, changes = (adds.field(name).to_pylist() for name in names)
+    partitions, tags = (_maps(adds.field(name)) for name in ("partitionValues", "tags"))
+    return map(Add, paths, partitions, sizes, times, stats, tags, changes)
+
+
+def _maps(column: pa.MapArray) -> Iterator[dict[str, str]]:
+    """Yield a column of maps as dictionaries; columns are far quicker to convert than rows."""
+    offsets = column.offsets.to_pylist()
+    first, last = offsets[0], offsets[-1]
+    keys, items = (c.slice(first, last - first).to_pylist() for c in (column.keys, column.items))
+    for start, end in pairwise(offset - first for offset in offsets):
+        yield dict(zip(keys[start:end], items[start:end], strict=True))
+
+
+def add_rows(adds: Iterable[Add]) -> pa.StructArray:
+    """Return the adds as rows of a checkpoint."""
+    rows = [
+        {
+            "path": add.path,
+            "partitionValues": list(add.partition.items()),
+            "size": add.size,
+            "modificationTime": add.modified_ms,
+            "dataChange": False,
+            "stats": add.stats,
+            "tags": list((add.tags or {}).items()),
+        }
+        for add in adds
+    ]
+    return pa.array(rows, _ADD)
+
+
+def encode_checkpoint(snapshot: Snapshot, adds: list[pa.StructArray]) -> tuple[bytes, int]:
+    """Return the bytes of the checkpoint of a snapshot and its number of actions."""
+    metadata = dict(snapshot.metadata)
+    metadata["format"] = {
+        "provider": metadata["format"]["provider"],
+        "options": list(metadata["format"].get("options", {}).items()),
+    }
+    metadata["configuration"] = list(metadata["configuration"].items())
+    state: list[dict[str, Any]] = [{"protocol": snapshot.protocol}, {"metaData": metadata}]
+    state += [
+        {"domainMetadata": {"domain": name, "configuration": value, "removed": False}}
+        for name, value in sorted(snapshot.domains.items())
+    ]
+    sink = pa.BufferOutputStream()
+    actions = len(state)
+    with pq.ParquetWriter(sink, _SCHEMA, compression="zstd", write_statistics=False) as writer:
+        writer.write_table(pa.Table.from_pylist(state, _SCHEMA))
+        for rows in adds:
+            actions += len(rows)
+            columns = [rows if f.name == "add" else pa.nulls(len(rows), f.type) for f in _SCHEMA]
+            writer.write_table(pa.table(columns, schema=_SCHEMA), row_group_size=_ROW_GROUP_ROWS)
+    return sink.getvalue().to_pybytes(), actions
+
+
+def encode_digest(snapshot: Snapshot, data: bytes, actions: int) -> bytes:
+    """Return the object that makes a checkpoint ours."""
+    record = {
+        "version": snapshot.version,
+        "token": snapshot.token,
+        "timestamp": snapshot.timestamp_ms,
+        "files": actions - 2 - len(snapshot.domains),
+        "size": len(data),
+    }
+    return to_json({**record, "digest": _digest(record, data)}).encode() + b"\n"
+
+
+def _digest(record: Mapping[str, Any], data: bytes) -> str:
+    """Return the digest of a checkpoint and of what is said about it."""
+    whole = xxhash.xxh3_128(to_json(record).encode())
+    whole.update(data)
+    return whole.hexdigest()
+
+
+class DeltaCheckpoint:
+    """A checkpoint of ours whose digest holds."""
+
+    def __init__(self, data: bytes, record: dict[str, Any]) -> None:
+        """Open the verified bytes."""
+        self._file = pq.ParquetFile(pa.BufferReader(data))
+        self._record = record
+
+    @property
+    def token(self) -> str:
+        """The token of the commit that made the version."""
+        return str(self._record["token"])
+
+    def snapshot(self) -> Snapshot:
+        """Return the state rows as a snapshot."""
+        columns = ["protocol", "metaData", "domainMetadata"]
+        rows = self._file.read_row_group(0, columns, use_threads=False).to_pylist()
+        protocol = next(row["protocol"] for row in rows if row["protocol"])
+        metadata = next(row["metaData"] for row in rows if row["metaData"])
+        metadata["format"]["options"] = dict(metadata["format"]["options"] or ())
+        metadata["configuration"] = dict(metadata["configuration"] or ())
+        domains = {
+            row["domainMetadata"]["domain"]: row["domainMetadata"]["configuration"]
+            for row in rows
+            if row["domainMetadata"]
+        }
+        record = self._record
+        known = {name: value for name, value in protocol.items() if value is not None}
+        return Snapshot.of(
+            record["version"], record["timestamp"], record["token"], known, metadata, domains
+        )
+
+    def layer(self) -> CheckpointLayer:
+        """Return the file rows as a layer."""
+        groups = list(range(1, self._file.num_row_groups))
+        table = self._file.read_row_groups(groups, ["add"], use_threads=False) if groups else None
+        rows = table.column("add").combine_chunks() if table is not None else pa.array([], _ADD)
+        return CheckpointLayer(rows)
+
+
+def decode_checkpoint(version: int, data: bytes, digest: bytes) -> DeltaCheckpoint | None:
+    """Return the checkpoint if its digest holds, else None."""
+    try:
+        record = json.loads(digest)
+        written = record.pop("digest")
+        sound = (
+            record["version"] == version
+            and record["size"] == len(data)
+            and written == _digest(record, data)
+        )
+        return DeltaCheckpoint(data, record) if sound else None
+    except (*DAMAGE, pa.ArrowException):
+        return None

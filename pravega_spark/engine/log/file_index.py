@@ -1,0 +1,226 @@
+"""The live files of a table, found by segment and offset, in layers read newest first.
+
+The newest layer holds what commits did since the last light state file, each state file holds
+what commits did since the one before, and a checkpoint holds everything older. Who reads the tail
+never loads more than the first layer or two, however long the stream is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, TypeVar
+
+from pravega_spark.engine.log.actions import DAMAGE, Add, Commit
+from pravega_spark.errors import CorruptLog
+
+SEGMENT_COLUMN = "segment_id"
+OFFSET_COLUMN = "base_offset"
+
+_T = TypeVar("_T")
+
+
+def place_of(add: Add) -> tuple[int, int]:
+    """Return (segment id, base offset) of an event file; (0, 0) for files of other tables."""
+    partition = add.partition
+    try:
+        return int(partition.get(SEGMENT_COLUMN, 0)), int(partition.get(OFFSET_COLUMN, 0))
+    except DAMAGE as error:
+        raise CorruptLog(f"the log's file {add.path} has no place: {error!r}.") from error
+
+
+def rows_of(add: Add) -> int:
+    """Return how many events the file holds."""
+    try:
+        return int((add.tags or {}).get("rows", 0))
+    except DAMAGE as error:
+        raise CorruptLog(f"the log's file {add.path} has no rows: {error!r}.") from error
+
+
+class Layer(Protocol):
+    """Net file actions of a span of versions."""
+
+    @property
+    def older(self) -> int:
+        """The version at which the next older layer ends; -1 if there is none."""
+        ...
+
+    @property
+    def removed(self) -> set[str]:
+        """Paths that older layers may still hold but that are live no more."""
+        ...
+
+    def find(self, segment_id: int, start: int, end: int) -> list[Add]:
+        """Return this layer's files of the segment that overlap [start, end), in offset order."""
+        ...
+
+    def all(self) -> Iterable[Add]:
+        """Return this layer's files."""
+        ...
+
+    def __len__(self) -> int:
+        """Return the number of files."""
+        ...
+
+
+class RecentLayer:
+    """A layer of Python objects: commits applied one by one, or the lines of a state file."""
+
+    def __init__(self, older: int) -> None:
+        """Begin an empty layer above the one that ends at version ``older``."""
+        self.older = older
+        self.removed: set[str] = set()
+        self._adds: dict[str, Add] = {}
+        self._segments: dict[int, list[tuple[int, Add]]] = {}
+
+    def apply(self, commit: Commit) -> None:
+        """Add what the next commit did."""
+        for add in commit.adds:
+            self.add(add)
+        for path in commit.removes:
+            self.remove(path)
+
+    def add(self, add: Add) -> None:
+        """Note a live file; its name is its own, so it is not live already."""
+        assert add.path not in self._adds, f"{add.path} is added while it is live"
+        self._adds[add.path] = add
+        segment_id, base = place_of(add)
+        cells = self._segments.setdefault(segment_id, [])
+        if not cells or cells[-1][0] <= base:
+            cells.append((base, add))
+        else:
+            cells.insert(bisect_right(cells, base, key=_base), (base, add))
+
+    def remove(self, path: str) -> None:
+        """Note a file that is live no more."""
+        add = self._adds.pop(path, None)
+        if add is None:
+            self.removed.add(path)
+            return
+        segment_id, base = place_of(add)
+        cells = self._segments[segment_id]
+        at = bisect_left(cells, base, key=_base)
+        while cells[at][1].path != path:
+            at += 1
+        del cells[at]
+
+    def find(self, segment_id: int, start: int, end: int) -> list[Add]:
+        """Return the files that overlap [start, end)."""
+        cells = self._segments.get(segment_id, [])
+        first = max(0, bisect_right(cells, start, key=_base) - 1)
+        found = []
+        for base, add in cells[first:]:
+            if base >= end:
+                break
+            if base + rows_of(add) > start:
+                found.append(add)
+        return found
+
+    def all(self) -> Iterable[Add]:
+        """Return the files in the order they came."""
+        return self._adds.values()
+
+    def __len__(self) -> int:
+        """Return the number of files."""
+        return len(self._adds)
+
+
+class FileIndex:
+    """The live files of one table as of one version. Not thread-safe: its log locks it."""
+
+    def __init__(
+        self,
+        recent: RecentLayer,
+        load: Callable[[int], Layer],
+        renew: Callable[[], RecentLayer] | None = None,
+    ) -> None:
+        """Begin with the newest layer; ``load(version)`` gives the one that ends there.
+
+        ``renew()`` gives the newest layer anew, above a layer that can be loaded, when clean-up
+        took away what this one stands on.
+        """
+        self._layers: list[Layer] = [recent]
+        self._newest = recent
+        self._load = load
+        self._renew = renew
+
+    @property
+    def recent(self) -> int:
+        """How many files the newest layer holds."""
+        return len(self._newest)
+
+    def apply(self, commit: Commit) -> None:
+        """Advance by the next commit."""
+        self._newest.apply(commit)
+
+    def find(self, segment_id: int, start: int, end: int) -> list[Add]:
+        """Return the live files that overlap [start, end) of the segment, in offset order.
+
+        They may not cover it all: what is missing was truncated or never written.
+        """
+        return self._standing(lambda: self._find(segment_id, start, end))
+
+    def _find(self, segment_id: int, start: int, end: int) -> list[Add]:
+        found: list[Add] = []
+        gone: list[set[str]] = []
+        for layer in self._walk():
+            adds = layer.find(segment_id, start, end)
+            if gone:
+                adds = [add for add in adds if not any(add.path in paths for paths in gone)]
+            if adds:
+                found = sorted(found + adds, key=_offset) if found else adds
+                if layer.older >= 0 and _covers(found, start, end):
+                    break
+            if layer.removed:
+                gone.append(layer.removed)
+        return found
+
+    def all(self) -> Iterator[Add]:
+        """Yield every live file, newest layer first."""
+        gone: list[set[str]] = []
+        for layer in self._standing(lambda: list(self._walk())):
+            for add in layer.all():
+                if not any(add.path in paths for paths in gone):
+                    yield add
+            if layer.removed:
+                gone.append(layer.removed)
+
+    def _standing(self, work: Callable[[], _T]) -> _T:
+        try:
+            return work()
+        except CorruptLog:
+            if self._renew is None:
+                raise
+            self._newest = self._renew()
+            self._layers = [self._newest]
+            return work()
+
+    def _walk(self) -> Iterator[Layer]:
+        at = 0
+        while True:
+            layer = self._layers[at]
+            yield layer
+            at += 1
+            if at == len(self._layers):
+                if layer.older < 0:
+                    return
+                self._layers.append(self._load(layer.older))
+
+
+def _base(cell: tuple[int, Add]) -> int:
+    return cell[0]
+
+
+def _offset(add: Add) -> int:
+    return place_of(add)[1]
+
+
+def _covers(found: list[Add], start: int, end: int) -> bool:
+    """Tell whether files in the order of their offsets cover a range."""
+    at = start
+    for add in found:
+        base = _offset(add)
+        if base > at:
+            return False
+        at = max(at, base + rows_of(add))
+    return at >= end

@@ -1,0 +1,213 @@
+"""Reading a table's log: from the newest light state file forward, and layers of files back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from pravega_spark.engine.log.actions import DAMAGE, Commit, parse_commit
+from pravega_spark.engine.log.delta_checkpoint import (
+    DeltaCheckpoint,
+    checkpoint_key,
+    decode_checkpoint,
+    digest_key,
+)
+from pravega_spark.engine.log.file_index import Layer, RecentLayer
+from pravega_spark.engine.log.snapshot import Snapshot, first_snapshot, guard
+from pravega_spark.engine.log.state_file import StateFile, decode_state, state_key, state_version
+from pravega_spark.engine.store import Store
+from pravega_spark.errors import CorruptLog
+
+_PAGE = 256
+
+
+class LogReader:
+    """What is stored of one table's log, read and verified; it keeps no state but the place."""
+
+    def __init__(self, store: Store, path: str) -> None:
+        """Read the log of the table at ``path`` (a key of the store)."""
+        self.store = store
+        self.path = path
+        self.folder = f"{path}/_delta_log"
+        self.where = f"{store.url.rstrip('/')}/{path}"
+
+    def key(self, version: int) -> str:
+        """Return the key of a version's commit."""
+        return f"{self.folder}/{version:020d}.json"
+
+    @property
+    def hint_key(self) -> str:
+        """The key of the pointer to the newest state file and checkpoint: a hint."""
+        return f"{self.path}/_pravega/latest.json"
+
+    def commit(self, version: int, *, light: bool) -> Commit | None:
+        """Return the commit of a version, or None if there is none."""
+        try:
+            data = self.store.get(self.key(version))
+        except FileNotFoundError:
+            return None
+        return parse_commit(version, data, self.where, light=light)
+
+    def forward(self, after: int, *, light: bool) -> Iterator[Commit]:
+        """Yield the commits that follow a version: one call when there is none.
+
+        All that were there when this was called; of later ones perhaps some, so that it ends
+        however fast others commit.
+        """
+        version = after + 1
+        while (found := self.commit(version, light=light)) is not None:
+            yield found
+            if not self.store.is_local:
+                yield from self.span(version, self.last_listed(version), light=light)
+                return
+            version += 1
+
+    def span(self, after: int, last: int, *, light: bool = False) -> Iterator[Commit]:
+        """Yield the commits of (after, last]; raise CorruptLog if one is missing."""
+        for first in range(after + 1, last + 1, _PAGE):
+            versions = range(first, min(first + _PAGE, last + 1))
+            found = self.store.get_many([self.key(version) for version in versions])
+            for version, data in zip(versions, found, strict=True):
+                if data is None:
+                    raise self.missing(version, last)
+                yield parse_commit(version, data, self.where, light=light)
+
+    def has(self, version: int) -> bool:
+        """Tell whether the commit of a version is stored."""
+        return self.store.exists(self.key(version))
+
+    def has_gap(self, version: int) -> bool:
+        """Tell whether the log goes on behind a gap after the version that looks last.
+
+        On an object store a gap of any length is seen, for clean-up has no order there.
+        """
+        if self.store.is_local:
+            return self.has(version + 2) and not self.has(version + 1)
+        entries = self.store.list(self.folder, after=self.key(version))
+        listed = sorted(v for v in (state_version(e.key) for e in entries) if v > version)
+        absent = (v for v, found in enumerate(listed, version + 1) if v != found)
+        first = next(absent, None)
+        return first is not None and not self.has(first)
+
+    def missing(self, version: int, last: int) -> CorruptLog:
+        """Return the error of a log with a gap."""
+        return CorruptLog(
+            f"{self.where}: version {version} of the log is missing although version {last} "
+            "exists; restore it from a copy."
+        )
+
+    def last_listed(self, after: int) -> int:
+        """Return the newest version above ``after`` that a listing shows, ``after`` if none."""
+        entries = self.store.list(self.folder, after=self.key(after))
+        versions = [v for v in (state_version(entry.key) for entry in entries) if v > after]
+        return max(versions, default=after)
+
+    def hint(self) -> tuple[int, int]:
+        """Return (version of the newest state file, of the newest checkpoint); -1 unknown."""
+        try:
+            record = json.loads(self.store.get(self.hint_key))
+            return int(record["state"]), int(record["checkpoint"])
+        except (FileNotFoundError, *DAMAGE):
+            return -1, -1
+
+    def state(self, version: int) -> StateFile | None:
+        """Return the state file of a version if it is sound and its commit is the log's."""
+        if version < 0:
+            return None
+        found, commit = self.store.get_many([state_key(self.path, version), self.key(version)])
+        if found is None or commit is None:
+            return None
+        state = decode_state(version, found)
+        if state is None:
+            return None
+        token = parse_commit(version, commit, self.where, light=True).token
+        return state if token == state.snapshot.token else None
+
+    def checkpoint(self, version: int) -> DeltaCheckpoint | None:
+        """Return the checkpoint of a version if it is ours, whole and of this log."""
+        if version < 0:
+            return None
+        keys = [checkpoint_key(self.path, version), digest_key(self.path, version)]
+        data, digest, commit = self.store.get_many([*keys, self.key(version)])
+        if data is None or digest is None or commit is None:
+            return None
+        checkpoint = decode_checkpoint(version, data, digest)
+        if checkpoint is None:
+            return None
+        token = parse_commit(version, commit, self.where, light=True).token
+        return checkpoint if token == checkpoint.token else None
+
+    def open(self, below: int | None = None) -> tuple[Snapshot, int] | None:
+        """Return (a snapshot, the version below which a layer of files stands), or None: no log.
+
+        The snapshot may be behind the head: go on with :meth:`forward`. With ``below`` it is of
+        an older version than that, or of version 0.
+        """
+        hinted = self.hint()[0]
+        state = None if below is not None and hinted >= below else self.state(hinted)
+        if state is not None:
+            return guard(state.snapshot, self.where), state.snapshot.version
+        first = self.commit(0, light=True)
+        if first is None:
+            self._check_empty()
+            return None
+        return self._open_slowly(first, below)
+
+    def _check_empty(self) -> None:
+        """Raise CorruptLog if there are commits although version 0 is missing."""
+        versions = [state_version(entry.key) for entry in self.store.list(self.folder)]
+        if max(versions, default=-1) >= 0 and not self.has(0):
+            raise CorruptLog(
+                f"{self.where}: the log has no beginning: version 0 is missing although version "
+                f"{max(versions)} exists. The storage was emptied under an open writer, or copied "
+                "in part; restore it from a copy."
+            )
+
+    def _open_slowly(self, first: Commit, below: int | None) -> tuple[Snapshot, int]:
+        """Open without the hint: the newest sound state file, else a checkpoint, else all."""
+        for version in self.listed("state", below):
+            state = self.state(version)
+            if state is not None:
+                return guard(state.snapshot, self.where), version
+        for version in self.listed("checkpoint", below):
+            checkpoint = self.checkpoint(version)
+            if checkpoint is not None:
+                return guard(checkpoint.snapshot(), self.where), version
+        snapshot = first_snapshot(first, self.where)
+        # Looked at again after the listing: meanwhile it may have been written.
+        if not self.has(1) and self.last_listed(0) > 0 and not self.has(1):
+            raise CorruptLog(
+                f"{self.where}: the log was cleaned and none of its state files or checkpoints "
+                "is sound; restore one from a copy."
+            )
+        return snapshot, -1
+
+    def listed(self, kind: str, below: int | None = None) -> list[int]:
+        """Return the versions of which there is a ``state`` or ``checkpoint``, newest first."""
+        entries = self.store.list(f"{self.path}/_pravega/{kind}")
+        versions = sorted((state_version(entry.key) for entry in entries), reverse=True)
+        return [v for v in versions if v >= 0 and (below is None or v < below)]
+
+    def layer(self, version: int) -> Layer:
+        """Return the layer of files that ends at a version: of a state file or a checkpoint.
+
+        A state file that stands on something older than a checkpoint between is not used: what
+        it stands on may be cleaned away. Then the commits since that checkpoint tell the same.
+        """
+        checkpoint = self.checkpoint(version)
+        if checkpoint is not None:
+            return checkpoint.layer()
+        state = self.state(version)
+        between = self.listed("checkpoint", version)
+        if state is not None and not any(v > state.since for v in between):
+            return state.layer()
+        return self._replay(version)
+
+    def _replay(self, version: int) -> RecentLayer:
+        """Build the layer that ends at ``version`` from commits, from the next older base on."""
+        checkpoints = self.listed("checkpoint", version)
+        base = next((v for v in checkpoints if self.checkpoint(v) is not None), -1)
+        layer = RecentLayer(base)
+        for commit in self.span(base, version):
+            layer.apply(commit)
+        return layer

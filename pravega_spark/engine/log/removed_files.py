@@ -1,0 +1,64 @@
+"""Which files were removed since the clean-up mark: retained versions of the table still hold them.
+
+A sweep keeps what it found in a small object beside the log, so that every commit is read once and
+not by each sweep. An object whose digest or token does not match is not used: it costs time only.
+"""
+
+from __future__ import annotations
+
+import json
+
+import xxhash
+
+from pravega_spark.engine.log.actions import to_json
+from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.snapshot import Snapshot
+
+_FORMAT = 1
+
+
+def removed_since_mark(log: Log, snapshot: Snapshot) -> set[str]:
+    """Return the paths that the commits after the snapshot's clean-up mark removed."""
+    version, found = _kept(log, snapshot)
+    if version < snapshot.version:
+        for commit in log.reader.span(version, snapshot.version):
+            found |= dict.fromkeys(commit.removes, commit.version)
+        log.store.put(_key(log), _encode(snapshot, found), durable=False)
+    return set(found)
+
+
+def _kept(log: Log, snapshot: Snapshot) -> tuple[int, dict[str, int]]:
+    """Return what an earlier sweep found, and up to which version; else nothing, up to the mark."""
+    nothing: tuple[int, dict[str, int]] = snapshot.cleanup, {}
+    try:
+        line, _, digest = log.store.get(_key(log)).partition(b"\n")
+        if xxhash.xxh3_128_hexdigest(line).encode() != digest.strip():
+            return nothing
+        record = json.loads(line)
+        version = int(record["version"])
+        if record["format"] != _FORMAT or not record["since"] <= snapshot.cleanup <= version:
+            return nothing
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return nothing
+    if version > snapshot.version:
+        return nothing
+    commit = log.reader.commit(version, light=True)
+    if commit is None or commit.token != record["token"]:
+        return nothing
+    return version, {path: at for path, at in record["removed"].items() if at > snapshot.cleanup}
+
+
+def _encode(snapshot: Snapshot, removed: dict[str, int]) -> bytes:
+    record = {
+        "format": _FORMAT,
+        "since": snapshot.cleanup,
+        "version": snapshot.version,
+        "token": snapshot.token,
+        "removed": removed,
+    }
+    line = to_json(record).encode()
+    return b"%b\n%b\n" % (line, xxhash.xxh3_128_hexdigest(line).encode())
+
+
+def _key(log: Log) -> str:
+    return f"{log.path}/_pravega/removed.json"

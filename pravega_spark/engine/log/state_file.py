@@ -1,0 +1,122 @@
+"""Light state files: a table's state in one small object, and the files added since the last.
+
+| line | holds |
+| --- | --- |
+| 1 | format, version, token and time of that version's commit, ``since``, digest of it all, |
+|   | and the length of the rest, which is compressed (not so in files of format 1) |
+| 2 | protocol, metadata, all domains |
+| 3.. | ``{"add": ...}`` and ``{"remove": path}``: the net of the versions in (since, version] |
+
+Who appends reads lines 1 and 2 and the commits since. Who reads the tail takes the file lines
+too, and walks back by ``since`` as far as needed; the oldest in the chain stands on a checkpoint
+of its ``since`` version, or begins at version 0 (``since`` -1). A file whose digest or token does
+not match is not used: it costs time, never data.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import xxhash
+
+from pravega_spark.engine.log.actions import DAMAGE, Add, to_json
+from pravega_spark.engine.log.file_index import RecentLayer
+from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.names import is_number
+
+FORMAT = 2
+_PLAIN_FORMAT = 1
+_CODEC = "zstd"
+
+
+def state_key(path: str, version: int) -> str:
+    """Return the key of the state file of a version."""
+    return f"{path}/_pravega/state/{version:020d}.json"
+
+
+def state_version(key: str) -> int:
+    """Return the version that a state file's key names; -1 for another key."""
+    stem = key.rsplit("/", 1)[-1].removesuffix(".json")
+    return int(stem) if len(stem) == 20 and is_number(stem) else -1
+
+
+@dataclass(frozen=True, slots=True)
+class StateFile:
+    """A verified state file; the file lines are parsed when they are asked for."""
+
+    snapshot: Snapshot
+    since: int
+    lines: tuple[bytes, ...]
+
+    def layer(self) -> RecentLayer:
+        """Return the files of (since, version] as a layer."""
+        layer = RecentLayer(self.since)
+        for line in self.lines:
+            ((kind, value),) = json.loads(line).items()
+            if kind == "add":
+                layer.add(Add.from_action(value))
+            else:
+                layer.removed.add(value)
+        return layer
+
+
+def encode_state(snapshot: Snapshot, layer: RecentLayer) -> bytes:
+    """Return the bytes of the state file of a snapshot."""
+    state = {
+        "protocol": dict(snapshot.protocol),
+        "metaData": dict(snapshot.metadata),
+        "domains": dict(sorted(snapshot.domains.items())),
+    }
+    lines = [to_json(state)]
+    lines.extend(to_json(add.to_action()) for add in layer.all())
+    lines.extend(to_json({"remove": path}) for path in sorted(layer.removed))
+    plain = ("\n".join(lines) + "\n").encode()
+    rest: bytes = pa.compress(plain, codec=_CODEC, asbytes=True)
+    header = {
+        "format": FORMAT,
+        "version": snapshot.version,
+        "token": snapshot.token,
+        "timestamp": snapshot.timestamp_ms,
+        "since": layer.older,
+        "size": len(plain),
+    }
+    return to_json({**header, "digest": _digest(header, rest)}).encode() + b"\n" + rest
+
+
+def _digest(header: dict[str, Any], rest: bytes) -> str:
+    whole = xxhash.xxh3_128(to_json(header).encode())
+    whole.update(rest)
+    return whole.hexdigest()
+
+
+def decode_state(version: int, data: bytes) -> StateFile | None:
+    """Return the state file if its digest holds, else None."""
+    first, _, rest = data.partition(b"\n")
+    try:
+        header = json.loads(first)
+        written = header.pop("digest")
+        sound = (
+            header["format"] in (FORMAT, _PLAIN_FORMAT)
+            and header["version"] == version
+            and written == _digest(header, rest)
+        )
+        if not sound:
+            return None
+        if header["format"] == FORMAT:
+            rest = pa.decompress(rest, header["size"], codec=_CODEC, asbytes=True)
+        lines = rest.splitlines()
+        state = json.loads(lines[0])
+        snapshot = Snapshot.of(
+            version,
+            header["timestamp"],
+            header["token"],
+            state["protocol"],
+            state["metaData"],
+            state["domains"],
+        )
+        return StateFile(snapshot, header["since"], tuple(lines[1:]))
+    except (*DAMAGE, OSError):
+        return None

@@ -1,0 +1,46 @@
+"""One store for each root and process, also for those that arrive pickled."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from pravega_spark.engine.store.base import Store
+from pravega_spark.engine.store.root_marker import is_same
+from pravega_spark.errors import StoreError
+
+_Store = TypeVar("_Store", bound=Store)
+_STORES: dict[Any, Any] = {}
+
+
+def shared(make: Callable[..., _Store], *arguments: Any) -> _Store:
+    """Return this process's ``make(*arguments)``, made by the first call.
+
+    A connection does not survive a fork, so a child's first call makes a store of its own. So does
+    a change of the ``AWS_*`` variables, from which S3 takes what the options leave open. A store is
+    bound to the root that was opened by it: where another one is now, another store is made.
+    """
+    environment = sorted(item for item in os.environ.items() if item[0].startswith("AWS_"))
+    identity = (os.getpid(), make, _frozen(arguments), tuple(environment))
+    store: _Store | None = _STORES.get(identity)
+    if store is not None and not _is_same(store):
+        store = _STORES[identity] = make(*arguments)
+    # Of two threads that make one at once the first wins; making a store costs next to nothing.
+    return _STORES.setdefault(identity, make(*arguments)) if store is None else store
+
+
+def _is_same(store: Store) -> bool:
+    with contextlib.suppress(StoreError):  # what it is will be told by its first use
+        return is_same(store)
+    return True
+
+
+def _frozen(value: Any) -> Any:
+    """Return ``value`` with its dicts and lists as tuples, to be part of a dict's key."""
+    if isinstance(value, Mapping):
+        return tuple(sorted((str(key), _frozen(item)) for key, item in value.items()))
+    if isinstance(value, (list, tuple)):
+        return tuple(_frozen(item) for item in value)
+    return f"{type(value).__name__} {value!r}"

@@ -1,0 +1,1 @@
+"""A stream over its log: state, lifecycle, truncation, reading by offset and time, sweeps."""

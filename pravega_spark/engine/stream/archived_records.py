@@ -1,0 +1,109 @@
+"""Records that nobody asked for in a long time: beside the log, and still found by their names.
+
+A sweep puts each into an object of its own before its commit removes the domain, and leaves the
+domain ``pravega.moved``, without which nobody looks here. Who finds no record of a writer with an
+id of its own, or of a subscriber, reads it from here and goes on from it.
+"""
+
+from __future__ import annotations
+
+import json
+
+import xxhash
+
+from pravega_spark.engine.log.actions import to_json
+from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.log.state_file import state_version
+from pravega_spark.engine.store import Store
+from pravega_spark.engine.stream.records import (
+    NOTE_PREFIX,
+    SUBSCRIBER_PREFIX,
+    WRITER_PREFIX,
+    SubscriberRecord,
+    WriterRecord,
+    decode_subscriber,
+    decode_writer,
+)
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.errors import CorruptLog
+
+MOVED_DOMAIN = "pravega.moved"
+
+
+def move(stream: StreamLog, life: int, version: int, name: str, values: dict[str, str]) -> None:
+    """Keep the domains of one record, ``name`` first, that was changed last in a version.
+
+    An older state that comes late has a lower version, and so does no harm.
+    """
+    line = to_json({"name": name, "domains": values}).encode()
+    data = b"%b\n%b\n" % (line, xxhash.xxh3_128_hexdigest(line).encode())
+    stream.store.put(f"{_folder(stream, life, name)}/{version:020d}.json", data)
+
+
+def writer(stream: StreamLog, view: StreamView, writer_id: str) -> WriterRecord | None:
+    """Return what is known of a writer, in the log or beside it; None if it never was there."""
+    known = view.writer(writer_id)
+    if known is not None:
+        return known
+    name = f"{WRITER_PREFIX}{writer_id}"
+    values = _found(stream, view, name)
+    if name not in values:
+        return None
+    return decode_writer(writer_id, values[name], values.get(f"{NOTE_PREFIX}{writer_id}"))
+
+
+def subscriber(stream: StreamLog, view: StreamView, group: str) -> SubscriberRecord | None:
+    """Return what is known of a subscriber, in the log or beside it."""
+    known = view.subscriber(group)
+    if known is not None:
+        return known
+    name = f"{SUBSCRIBER_PREFIX}{group}"
+    values = _found(stream, view, name)
+    return decode_subscriber(group, values[name]) if name in values else None
+
+
+def returned(store: Store, path: str, snapshot: Snapshot, life: int) -> dict[str, str]:
+    """Return the domains of writers that had moved as of a snapshot, for the state of a restore."""
+    domains: dict[str, str] = {}
+    if MOVED_DOMAIN in snapshot.domains:
+        for entry in store.list(f"{folder(path)}/{life}"):
+            if state_version(entry.key) <= snapshot.version:
+                name, values = _read(store, entry.key)
+                if name.startswith(WRITER_PREFIX) and name not in snapshot.domains:
+                    domains |= values
+    return domains
+
+
+def is_of_writer(data: bytes) -> bool:
+    """Tell whether an object is the record of a writer, and not of a removed subscriber."""
+    return data.startswith(b'{"name":"%b' % WRITER_PREFIX.encode())
+
+
+def _found(stream: StreamLog, view: StreamView, name: str) -> dict[str, str]:
+    if MOVED_DOMAIN not in view.snapshot.domains:
+        return {}
+    entries = stream.store.list(_folder(stream, view.life, name))
+    if not entries:
+        return {}
+    found, domains = _read(stream.store, entries[-1].key)
+    assert found == name, f"{entries[-1].key} holds {found}"
+    return domains
+
+
+def _read(store: Store, key: str) -> tuple[str, dict[str, str]]:
+    line, _, digest = store.get(key).partition(b"\n")
+    if xxhash.xxh3_128_hexdigest(line).encode() != digest.strip():
+        raise CorruptLog(f"{store.url}/{key} is torn or was changed; restore it from a copy.")
+    record = json.loads(line)
+    return record["name"], record["domains"]
+
+
+def folder(path: str) -> str:
+    """Return the folder of what moved in all lives of the stream whose events are at a path."""
+    return f"{path}/_pravega/moved"
+
+
+def _folder(stream: StreamLog, life: int, name: str) -> str:
+    """Return the folder of a record; names of applications may be no keys, so it is a digest."""
+    return f"{folder(stream.path)}/{life}/{xxhash.xxh3_128_hexdigest(name.encode())}"

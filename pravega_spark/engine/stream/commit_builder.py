@@ -1,0 +1,161 @@
+"""A commit in the making: what it places, and how it lays the stream out, on top of one version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from pravega_spark.engine.chunks.chunk import StagedChunk
+from pravega_spark.engine.layout.epochs import Lineage
+from pravega_spark.engine.log.actions import Add, Body
+from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN
+from pravega_spark.engine.stream.records import (
+    EPOCH_PREFIX,
+    SEGMENT_PREFIX,
+    STREAM_DOMAIN,
+    SegmentRecord,
+    StreamRecord,
+    encode_epoch,
+)
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.model import Epoch, StreamCut, segment_text
+
+
+class CommitBuilder:
+    """A view with the changes of the next commit in it; an ``epochs.Layout`` as the view is.
+
+    What is placed stands in the order of the calls; a switch of the epoch seals what the new one
+    does not have, so that nothing placed later goes before it.
+    """
+
+    def __init__(self, view: StreamView, now_ms: int) -> None:
+        """Begin with no change."""
+        self._view = view
+        self._now_ms = now_ms
+        self._segments: dict[int, SegmentRecord] = {}
+        self._epochs: dict[int, Epoch] = {}
+        self.active = view.active
+        self.record: StreamRecord = view.record
+        self.adds: list[Add] = []
+        self.rows: dict[int, int] = {}
+        """Events placed in each segment."""
+        self.size_bytes: dict[int, int] = {}
+        """Bytes of events placed in each segment."""
+
+    @property
+    def stream(self) -> str:
+        """The stream's name."""
+        return self.record.stream
+
+    @property
+    def life(self) -> int:
+        """The stream's life."""
+        return self.record.life
+
+    @property
+    def oldest_epoch(self) -> int:
+        """The oldest epoch that is kept."""
+        return self.record.oldest_epoch
+
+    @property
+    def head(self) -> StreamCut:
+        """The cut below which everything is truncated."""
+        return self._view.head
+
+    @property
+    def truncated_by(self) -> str:
+        """Who moved the head last and when."""
+        return self._view.truncated_by
+
+    @property
+    def lineage(self) -> Lineage:
+        """Which segment follows which, as of the changes so far."""
+        return Lineage(self)
+
+    def epoch(self, number: int) -> Epoch:
+        """Return a kept epoch, or one of this commit."""
+        return self._epochs.get(number) or self._view.epoch(number)
+
+    def has_segment(self, segment_id: int) -> bool:
+        """Tell whether the segment's record is kept, or made by this commit."""
+        return segment_id in self._segments or self._view.has_segment(segment_id)
+
+    def segment(self, segment_id: int) -> SegmentRecord:
+        """Return a segment's record as of this commit; raise NoSuchSegment if there is none."""
+        return self._segments.get(segment_id) or self._view.segment(segment_id)
+
+    def place(self, chunks: Iterable[StagedChunk]) -> None:
+        """Put the chunks at the ends of their open segments, in order."""
+        for chunk in chunks:
+            record = self.segment(chunk.segment_id)
+            assert not record.is_sealed, f"chunk {chunk.path} is placed in a sealed segment"
+            assert chunk.rows > 0, f"chunk {chunk.path} is empty"
+            self.adds.append(_add(chunk, record, self._now_ms))
+            self._segments[chunk.segment_id] = replace(
+                record,
+                next_offset=record.next_offset + chunk.rows,
+                size_bytes=record.size_bytes + chunk.event_bytes,
+            )
+            self.rows[chunk.segment_id] = self.rows.get(chunk.segment_id, 0) + chunk.rows
+            self.size_bytes[chunk.segment_id] = (
+                self.size_bytes.get(chunk.segment_id, 0) + chunk.event_bytes
+            )
+
+    def switch(self, epoch: Epoch) -> None:
+        """Make ``epoch`` the active one: seal the segments it does not have, open the new ones."""
+        assert epoch.number == self.active.number + 1, (epoch.number, self.active.number)
+        after, before = set(epoch.segment_ids), set(self.active.segment_ids)
+        for segment_id in before - after:
+            sealed = replace(self.segment(segment_id), sealed_epoch=epoch.number)
+            self._segments[segment_id] = sealed
+        for segment_id in after - before:
+            self._segments[segment_id] = SegmentRecord(segment_id)
+        self._epochs[epoch.number] = self.active = epoch
+        highest = max(segment.number for segment in epoch.segments)
+        self.record = replace(
+            self.record,
+            active_epoch=epoch.number,
+            next_segment_number=max(self.record.next_segment_number, highest + 1),
+        )
+
+    def body(self, operation: str, parameters: Mapping[str, object] | None = None) -> Body:
+        """Return the commit."""
+        domains: dict[str, str | None] = {}
+        if self.record is not self._view.record:
+            domains[STREAM_DOMAIN] = self.record.encode()
+        for number, epoch in self._epochs.items():
+            domains[f"{EPOCH_PREFIX}{number}"] = encode_epoch(epoch)
+        for segment_id, record in self._segments.items():
+            domains[f"{SEGMENT_PREFIX}{segment_id}"] = record.encode()
+        metrics: dict[str, object] = {}
+        if self.adds:
+            metrics = {
+                "numOutputRows": sum(self.rows.values()),
+                "numOutputBytes": sum(self.size_bytes.values()),
+                "numFiles": len(self.adds),
+                "rowsBySegment": _by_segment(self.rows),
+                "bytesBySegment": _by_segment(self.size_bytes),
+            }
+        return Body(operation, {**(parameters or {})}, metrics, domains, self.adds)
+
+
+def _by_segment(numbers: Mapping[int, int]) -> str:
+    """Return numbers by segment as history shows them: ``0#0=12,1#0=3``."""
+    return ",".join(f"{segment_text(s)}={n}" for s, n in sorted(numbers.items()))
+
+
+def _add(chunk: StagedChunk, record: SegmentRecord, now_ms: int) -> Add:
+    return Add(
+        chunk.path,
+        {SEGMENT_COLUMN: str(chunk.segment_id), OFFSET_COLUMN: str(record.next_offset)},
+        chunk.size,
+        now_ms,
+        chunk.stats(),
+        {
+            "rows": str(chunk.rows),
+            "bytes": str(chunk.event_bytes),
+            "baseBytes": str(record.size_bytes),
+            "minTimestamp": str(chunk.min_timestamp_us),
+            "maxTimestamp": str(chunk.max_timestamp_us),
+        },
+    )

@@ -1,0 +1,74 @@
+"""What has left a stream's log state, as rows of the Delta table ``metadata/``: for SQL and people.
+
+Append-only, partitioned by the kind of record, and never asked when a commit is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pravega_spark.engine.log import checkpointing
+from pravega_spark.engine.log.actions import PROTOCOL, Add, Body, new_table, to_json
+from pravega_spark.engine.log.commit_log import Log, Proposal
+from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.stream.stream_log import StreamLog
+
+COLUMNS = {"record": "string", "version": "long", "name": "string", "value": "string"}
+_FILE_SCHEMA = pa.schema([("version", pa.int64()), ("name", pa.string()), ("value", pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """One record: its kind, the version of the stream's log it was last part of, name, JSON."""
+
+    record: str
+    version: int
+    name: str
+    value: str
+
+
+def history_log(stream: StreamLog) -> Log:
+    """Return the log of the stream's ``metadata/`` table, which need not exist."""
+    log = Log(stream.store, f"{stream.name}/metadata", stream.runtime)
+    log.maintain = checkpointing.maintain_in_background
+    return log
+
+
+def append_history(stream: StreamLog, rows: Sequence[HistoryRow]) -> None:
+    """Append rows to the stream's ``metadata/`` table, in one commit; made if missing."""
+    if not rows:
+        return
+    log = history_log(stream)
+
+    def decide(snapshot: Snapshot | None) -> Proposal[None]:
+        now_ms = stream.now_ms()
+        staged_at = 0 if snapshot is None else snapshot.version
+        body = Body("APPEND HISTORY", metrics={"numOutputRows": len(rows)})
+        kinds = sorted({row.record for row in rows})
+        body.adds = [
+            _stage(log, kind, [row for row in rows if row.record == kind], staged_at, now_ms)
+            for kind in kinds
+        ]
+        if snapshot is None:
+            table_id = stream.runtime.token()
+            body.protocol = PROTOCOL
+            body.metadata = new_table(COLUMNS, ["record"], table_id, log.path, now_ms)
+        return body, None
+
+    log.commit(decide)
+
+
+def _stage(log: Log, kind: str, rows: Sequence[HistoryRow], version: int, now_ms: int) -> Add:
+    columns = [[row.version for row in rows], [row.name for row in rows], [r.value for r in rows]]
+    table = pa.table([pa.array(c) for c in columns], schema=_FILE_SCHEMA)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    data = sink.getvalue()
+    path = f"data/v{version}/{kind}-{log.runtime.token()}.parquet"
+    log.store.put(f"{log.path}/{path}", data)
+    stats = to_json({"numRecords": len(rows)})
+    return Add(path, {"record": kind}, data.size, now_ms, stats, {"rows": str(len(rows))})

@@ -1,0 +1,251 @@
+"""A stream's life as commits of its log: create, update, seal, delete, and create again.
+
+A log is never deleted. DELETED is a commit that removes all files and all domains but the
+stream's own; creating the name again is the next commit of the same log, with the next life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from pravega_spark.engine.failpoints import failpoint
+from pravega_spark.engine.layout.epochs import first_epoch, scale, split
+from pravega_spark.engine.log.actions import PROTOCOL, Body, Remove, new_table
+from pravega_spark.engine.log.commit_log import Proposal
+from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN
+from pravega_spark.engine.log.garbage import delete_dead_files, log_record
+from pravega_spark.engine.log.snapshot import LOG_DOMAIN, Snapshot
+from pravega_spark.engine.stream.commit_builder import CommitBuilder
+from pravega_spark.engine.stream.records import (
+    EPOCH_PREFIX,
+    SEGMENT_PREFIX,
+    STREAM_DOMAIN,
+    SegmentRecord,
+    StreamRecord,
+    StreamState,
+    encode_epoch,
+)
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import EVENT_COLUMNS, StreamView
+from pravega_spark.errors import IllegalState, StreamNotSealed, StreamSealed
+from pravega_spark.model import KeyRange
+from pravega_spark.policies import ScalingPolicy, ScalingType, StreamConfiguration
+
+DELETION = "DELETE STREAM"
+"""The operation of the commit that ends a life."""
+
+
+def current_view(stream: StreamLog) -> StreamView | None:
+    """Return the newest view whatever the state, DELETED too, or None if there is no log."""
+    snapshot = stream.log.refresh(settle=True)
+    return None if snapshot is None else StreamView(snapshot)
+
+
+def next_life(stream: StreamLog) -> int | None:
+    """Return the life that a creation would begin now, or None if the stream exists."""
+    view = current_view(stream)
+    if view is None:
+        return 1
+    return view.life + 1 if view.record.state is StreamState.DELETED else None
+
+
+def create(stream: StreamLog, life: int, configuration: StreamConfiguration) -> bool:
+    """Begin a life of the stream; False if that life, or a later one, has begun already."""
+
+    def decide(snapshot: Snapshot | None) -> Proposal[bool]:
+        before = None if snapshot is None else StreamView(snapshot).record
+        begun = 0 if before is None else before.life
+        if begun >= life:
+            return None, False
+        return _creation(stream, snapshot, before, configuration), True
+
+    return stream.log.commit(decide).value
+
+
+def _creation(
+    stream: StreamLog,
+    snapshot: Snapshot | None,
+    before: StreamRecord | None,
+    configuration: StreamConfiguration,
+) -> Body:
+    now_ms = stream.now_ms()
+    number = 0 if before is None else before.active_epoch + 1
+    first = 0 if before is None else before.next_segment_number
+    count = configuration.scaling.minimum
+    epoch = first_epoch(count, first, number, now_ms)
+    record = StreamRecord(
+        stream.name,
+        stream.runtime.token() if before is None else before.stream_id,
+        1 if before is None else before.life + 1,
+        StreamState.ACTIVE,
+        configuration,
+        active_epoch=number,
+        oldest_epoch=number,
+        next_segment_number=first + count,
+        head=dict.fromkeys(epoch.segment_ids, 0),
+        created_ms=now_ms,
+    )
+    domains: dict[str, str | None] = {
+        STREAM_DOMAIN: record.encode(),
+        f"{EPOCH_PREFIX}{number}": encode_epoch(epoch),
+    }
+    for segment_id in epoch.segment_ids:
+        domains[f"{SEGMENT_PREFIX}{segment_id}"] = SegmentRecord(segment_id).encode()
+    body = Body(
+        "CREATE STREAM",
+        parameters={
+            "stream": stream.name,
+            "life": record.life,
+            "segments": count,
+            "configuration": configuration.to_json(),
+        },
+        domains=domains,
+    )
+    if snapshot is None:
+        partitions = [SEGMENT_COLUMN, OFFSET_COLUMN]
+        body.protocol = PROTOCOL
+        body.metadata = new_table(EVENT_COLUMNS, partitions, record.stream_id, stream.name, now_ms)
+    return body
+
+
+def update(
+    stream: StreamLog, configuration: StreamConfiguration, *, life: int | None = None
+) -> bool:
+    """Replace the configuration; False if it is already so.
+
+    A fixed number of segments other than the present one, or a minimum above it, lays the stream
+    out again in the same commit, with equal ranges; a lower minimum merges nothing (as Pravega).
+    On a sealed stream retention and tags can change; raises StreamSealed if the scaling would,
+    and IllegalState while the stream is being sealed. ``life`` is the one that the call was made
+    for, by default the present one.
+    """
+
+    def decide(view: StreamView) -> Proposal[bool]:
+        view.check_not_sealing("updated")
+        old, is_sealed = view.record.configuration, view.record.state is StreamState.SEALED
+        if is_sealed and configuration.scaling != old.scaling:
+            raise StreamSealed(
+                f"stream {stream.name} is sealed: its scaling policy cannot be updated any more; "
+                f"give the present one, {old.scaling}, to update its retention policy and tags."
+            )
+        same = old == configuration and old.tags == configuration.tags
+        if same:
+            return None, False
+        now_ms = stream.now_ms()
+        draft = CommitBuilder(view, now_ms)
+        draft.record = replace(view.record, configuration=configuration)
+        segments = len(view.active.segments)
+        if not is_sealed and _wants_layout(configuration.scaling, segments):
+            whole = split(KeyRange(0.0, 1.0), configuration.scaling.minimum)
+            number = view.record.next_segment_number
+            draft.switch(scale(draft, view.active.segment_ids, whole, now_ms, number))
+        return draft.body("UPDATE STREAM", {"configuration": configuration.to_json()}), True
+
+    return stream.commit(decide, life=stream.life_of(life)).value
+
+
+def _wants_layout(policy: ScalingPolicy, segments: int) -> bool:
+    if policy.type is ScalingType.FIXED:
+        return segments != policy.minimum
+    return segments < policy.minimum
+
+
+Settle = Callable[[StreamLog, int], object]
+"""Ends the open transactions of one life of a stream."""
+
+
+def _refuse_open(stream: StreamLog, life: int) -> None:
+    raise IllegalState(
+        f"stream {stream.name} has open transactions: seal it by StreamManager.seal_stream, which "
+        "settles them."
+    )
+
+
+def seal(stream: StreamLog, settle: Settle = _refuse_open, *, life: int | None = None) -> bool:
+    """Stop all writes for ever, in one commit; False if the stream was sealed already.
+
+    If transactions are open it is SEALING first, in which none begins and no event is written;
+    ``settle`` carries out those that are decided and aborts the others. ``life`` is the one that
+    the call was made for, by default the present one.
+    """
+    life = stream.life_of(life)
+    state, changed = _seal(stream, life)
+    while state is not StreamState.SEALED:
+        failpoint("seal.sealing")
+        settle(stream, life)
+        state, again = _seal(stream, life)
+        changed = changed or again
+    return changed
+
+
+def _seal(stream: StreamLog, life: int) -> tuple[StreamState, bool]:
+    """Go as far as one commit can; return the state, and whether this call brought it about."""
+
+    def decide(view: StreamView) -> Proposal[tuple[StreamState, bool]]:
+        state = view.record.state
+        if state is StreamState.SEALED or (state is StreamState.SEALING and view.transactions):
+            return None, (state, False)
+        now_ms = stream.now_ms()
+        if view.transactions:
+            record = replace(view.record, state=StreamState.SEALING, sealed_ms=now_ms)
+            body = Body(
+                "BEGIN SEAL STREAM",
+                parameters={"stream": stream.name, "openTransactions": len(view.transactions)},
+                domains={STREAM_DOMAIN: record.encode()},
+            )
+            return body, (StreamState.SEALING, True)
+        record = replace(view.record, state=StreamState.SEALED, sealed_ms=now_ms)
+        domains: dict[str, str | None] = {STREAM_DOMAIN: record.encode()}
+        for segment_id in view.active.segment_ids:
+            sealed = replace(view.segment(segment_id), sealed_epoch=view.active.number)
+            domains[f"{SEGMENT_PREFIX}{segment_id}"] = sealed.encode()
+        body = Body("SEAL STREAM", parameters={"stream": stream.name}, domains=domains)
+        return body, (StreamState.SEALED, True)
+
+    return stream.commit(decide, life=life).value
+
+
+def delete(stream: StreamLog, *, life: int | None = None) -> bool:
+    """End the life of a sealed stream and delete its data; False if that life has ended already.
+
+    ``life`` is the one that the call was made for, by default the present one.
+    """
+    known = current_view(stream)
+    if known is None:
+        return False
+    doomed = known.life if life is None else life
+
+    def decide(snapshot: Snapshot | None) -> Proposal[bool]:
+        assert snapshot is not None
+        view = StreamView(snapshot)
+        if view.life != doomed or view.record.state is StreamState.DELETED:
+            return None, False
+        if view.record.state is not StreamState.SEALED:
+            raise StreamNotSealed(
+                f"stream {stream.name} is {view.record.state.value}: only a sealed stream can be "
+                "deleted; seal it first."
+            )
+        return _deletion(stream, view), True
+
+    deleted = stream.log.commit(decide).value
+    failpoint("delete.committed")
+    delete_dead_files(stream.log)
+    return deleted
+
+
+def _deletion(stream: StreamLog, view: StreamView) -> Body:
+    now_ms = stream.now_ms()
+    version = view.version + 1
+    record = replace(view.record, state=StreamState.DELETED, head={})
+    domains: dict[str, str | None] = dict.fromkeys(view.snapshot.domains)
+    domains[STREAM_DOMAIN] = record.encode()
+    domains[LOG_DOMAIN] = log_record(version, version, version)
+    with stream.log.files() as files:
+        removes = [Remove.of(add, now_ms) for add in files.all()]
+    return Body(
+        DELETION,
+        parameters={"stream": stream.name, "life": view.life},
+        domains=domains,
+        removes=removes,
+    )

@@ -1,0 +1,421 @@
+"""The stream's state as typed records: JSON values of the log's domain metadata.
+
+| domain | record |
+| --- | --- |
+| ``pravega.stream`` | StreamRecord: identity with life, state, configuration, epochs, head |
+| ``pravega.epoch.<n>`` | model.Epoch: segments with key ranges |
+| ``pravega.segment.<id>`` | SegmentRecord: next offset, bytes, sealed or not |
+| ``pravega.writer.<id>`` | WriterRecord: session, last number, version |
+| ``pravega.note.<id>`` | the writer's last note, and the number of its event: set when it changes |
+| ``pravega.open.<id>`` | OpenTransaction: epoch, lease, writer |
+| ``pravega.transaction.<id>`` | Outcome of a transaction: committed or aborted, when, how much |
+| ``pravega.subscriber.<group>`` | SubscriberRecord: generation, published cut, since when |
+| ``pravega.sample.<version>`` | SampleRecord, an entry of the retention set: time, size, tail |
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import reprlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, wraps
+from types import MappingProxyType
+from typing import Any, ParamSpec, TypeVar
+
+from pravega_spark.engine.log.actions import DAMAGE, to_json, typed
+from pravega_spark.engine.text_cache import cached_by_text
+from pravega_spark.errors import CorruptLog
+from pravega_spark.limits import DECODED_TEXT
+from pravega_spark.model import Epoch, KeyRange, Segment, StreamCut
+from pravega_spark.policies import StreamConfiguration
+
+STREAM_DOMAIN = "pravega.stream"
+EPOCH_PREFIX = "pravega.epoch."
+SEGMENT_PREFIX = "pravega.segment."
+WRITER_PREFIX = "pravega.writer."
+NOTE_PREFIX = "pravega.note."
+OUTCOME_PREFIX = "pravega.transaction."
+SUBSCRIBER_PREFIX = "pravega.subscriber."
+SAMPLE_PREFIX = "pravega.sample."
+FORMAT = 1
+RESTORED_SESSION = -1
+"""Session of a query's or an application's record, which is 0 else, since the stream's restore."""
+
+
+_Call = ParamSpec("_Call")
+_Record = TypeVar("_Record")
+
+
+def _sound(decode: Callable[_Call, _Record]) -> Callable[_Call, _Record]:
+    """Make a decoder raise CorruptLog for what no encoder here has written."""
+
+    @wraps(decode)
+    def checked(*args: _Call.args, **kwargs: _Call.kwargs) -> _Record:
+        try:
+            return decode(*args, **kwargs)
+        except DAMAGE as error:
+            kind = decode.__name__.removeprefix("decode_")
+            said = ", ".join(map(reprlib.repr, args))
+            raise CorruptLog(
+                f"the log holds a damaged record of a {kind} ({said}): {error!r}; restore it from "
+                "a copy."
+            ) from error
+
+    return checked
+
+
+class StreamState(enum.Enum):
+    """Where a stream is in its life."""
+
+    ACTIVE = "ACTIVE"
+    SEALING = "SEALING"
+    SEALED = "SEALED"
+    DELETED = "DELETED"
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """The last truncation: its version, when it was (ms since 1970), and who did it."""
+
+    version: int
+    time_ms: int
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRecord:
+    """What a commit must know of the stream as a whole.
+
+    ``life`` counts the creations of the name, from 1; ``stream_id`` is one for all lives.
+    ``head`` holds the offsets of the head cut. ``next_segment_number`` never goes back.
+    ``oldest_epoch`` is the oldest that is kept: no segment of the head is of an earlier one.
+    ``head_sizes`` holds the bytes of the head's segments before the head, where they are known,
+    ``gone_bytes`` those of the segments that have no record any more.
+    """
+
+    stream: str
+    stream_id: str
+    life: int
+    state: StreamState
+    configuration: StreamConfiguration
+    active_epoch: int
+    oldest_epoch: int
+    next_segment_number: int
+    head: Mapping[int, int]
+    created_ms: int
+    sealed_ms: int | None = None
+    truncation: Truncation | None = None
+    head_sizes: Mapping[int, int] = field(default_factory=dict)
+    gone_bytes: int = 0
+
+    def encode(self) -> str:
+        """Return the JSON text."""
+        last = self.truncation
+        return to_json(
+            {
+                "format": FORMAT,
+                "stream": self.stream,
+                "id": self.stream_id,
+                "life": self.life,
+                "state": self.state.value,
+                "configuration": self.configuration.to_json(),
+                "activeEpoch": self.active_epoch,
+                "oldestEpoch": self.oldest_epoch,
+                "nextSegmentNumber": self.next_segment_number,
+                "head": {str(s): o for s, o in sorted(self.head.items())},
+                "created": self.created_ms,
+                "sealed": self.sealed_ms,
+                "truncation": [last.version, last.time_ms, last.by] if last else None,
+                "headBytes": {str(s): b for s, b in sorted(self.head_sizes.items())},
+                "goneBytes": self.gone_bytes,
+            }
+        )
+
+
+@cached_by_text(DECODED_TEXT)
+@_sound
+def decode_stream(text: str) -> StreamRecord:
+    """Read what ``StreamRecord.encode`` wrote."""
+    record = _load("pravega.stream", text)
+    return StreamRecord(
+        record["stream"],
+        record["id"],
+        record["life"],
+        StreamState(record["state"]),
+        StreamConfiguration.from_json(record["configuration"]),
+        record["activeEpoch"],
+        record["oldestEpoch"],
+        record["nextSegmentNumber"],
+        MappingProxyType({int(s): o for s, o in record["head"].items()}),
+        record["created"],
+        record["sealed"],
+        Truncation(*record["truncation"]) if record.get("truncation") else None,
+        MappingProxyType({int(s): b for s, b in record.get("headBytes", {}).items()}),
+        record.get("goneBytes", 0),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRecord:
+    """Length of a segment in events, cumulative bytes, and the epoch that sealed it (or None).
+
+    A segment sealed by a scale names the epoch its successors live in; one sealed with its
+    stream names the epoch it is itself a part of, so it has none.
+    """
+
+    segment_id: int
+    next_offset: int = 0
+    size_bytes: int = 0
+    sealed_epoch: int | None = None
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the segment can take no more events."""
+        return self.sealed_epoch is not None
+
+    def encode(self) -> str:
+        """Return the JSON text."""
+        return to_json([self.next_offset, self.size_bytes, self.sealed_epoch])
+
+
+@lru_cache(maxsize=8192)
+@_sound
+def decode_segment(segment_id: int, text: str) -> SegmentRecord:
+    """Read what ``SegmentRecord.encode`` wrote."""
+    next_offset, size_bytes, sealed_epoch = json.loads(text)
+    sizes = typed(next_offset, int), typed(size_bytes, int)
+    return SegmentRecord(segment_id, *sizes, sealed_epoch)
+
+
+def encode_epoch(epoch: Epoch) -> str:
+    """Return the JSON text of an epoch."""
+    cells = [[s.segment_id, s.key_range.low, s.key_range.high] for s in epoch.segments]
+    record = {"reference": epoch.reference, "created": epoch.created_ms, "segments": cells}
+    return to_json({**record, "splits": epoch.splits, "merges": epoch.merges})
+
+
+@cached_by_text(DECODED_TEXT)
+@_sound
+def decode_epoch(number: int, text: str) -> Epoch:
+    """Read what :func:`encode_epoch` wrote; its tiling is asserted."""
+    record = json.loads(text)
+    segments = tuple(Segment(s, KeyRange(low, high)) for s, low, high in record["segments"])
+    return Epoch(
+        number,
+        record["reference"],
+        record["created"],
+        segments,
+        record["splits"],
+        record["merges"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WriterRecord:
+    """How far the log has a writer: session, last event number, and the user's last note.
+
+    ``note_number`` is the writer's last event number when the note was given.
+    """
+
+    writer_id: str
+    session: int
+    last: int
+    version: int
+    note: str | None = None
+    note_number: int = 0
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether a restore of the stream may have dropped later batches of this query."""
+        return self.session == RESTORED_SESSION
+
+    def encode(self) -> str:
+        """Return the JSON text without the note, which has a domain of its own."""
+        return to_json([self.session, self.last, self.version])
+
+    def encode_note(self) -> str | None:
+        """Return the JSON text of the note, None if there is none."""
+        return None if self.note is None else to_json([self.note, self.note_number])
+
+
+@_sound
+def decode_writer(writer_id: str, text: str, note: str | None = None) -> WriterRecord:
+    """Read what ``WriterRecord.encode`` and ``encode_note`` wrote.
+
+    Older versions of this package kept the note in the record; such a one is the newer.
+    """
+    record = WriterRecord(writer_id, *json.loads(text))
+    typed(record.session, int)
+    typed(record.last, int)
+    if record.note is not None or note is None:
+        return record
+    given, number = json.loads(note)
+    return replace(record, note=given, note_number=number)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction that was begun and has no outcome yet; ``epoch`` routes its events.
+
+    ``lease_ms`` is how long it lives without a ping, ``limit_ms`` when it ends in any case.
+    ``writer_id`` is None for one that belongs to no writer; ``session`` is the writer's.
+    ``version`` is that of its beginning, 0 where an older version of this package began it.
+    """
+
+    transaction_id: str
+    epoch: int
+    created_ms: int
+    lease_ms: int
+    limit_ms: int
+    writer_id: str | None = None
+    session: int = 0
+    version: int = 0
+
+    def encode(self) -> str:
+        """Return the JSON text."""
+        times = [self.created_ms, self.lease_ms, self.limit_ms]
+        return to_json([self.epoch, *times, self.writer_id, self.session, self.version])
+
+
+@lru_cache(maxsize=4096)
+@_sound
+def decode_open(transaction_id: str, text: str) -> OpenTransaction:
+    """Read what ``OpenTransaction.encode`` wrote."""
+    return OpenTransaction(transaction_id, *json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionOutcome:
+    """How a transaction ended, in which version, and with how much; ``reason`` if aborted.
+
+    ``decision`` is the token of the closing mark that was carried out.
+    """
+
+    transaction_id: str
+    committed: bool
+    created_ms: int
+    ended_ms: int
+    version: int
+    decision: str
+    events: int = 0
+    size_bytes: int = 0
+    writer_id: str | None = None
+    reason: str | None = None
+
+    def encode(self) -> str:
+        """Return the JSON text."""
+        when = [self.created_ms, self.ended_ms, self.version, self.decision]
+        much = [self.events, self.size_bytes]
+        return to_json([self.committed, *when, *much, self.writer_id, self.reason])
+
+
+@_sound
+def decode_outcome(transaction_id: str, text: str) -> TransactionOutcome:
+    """Read what ``Outcome.encode`` wrote."""
+    return TransactionOutcome(transaction_id, *json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class SizedCut:
+    """A cut of one life of the stream, with the bytes of its segments before it where known."""
+
+    positions: Mapping[int, int]
+    sizes: Mapping[int, int]
+
+    def cut(self, stream: str, life: int) -> StreamCut:
+        """Return it as a cut of that stream."""
+        return StreamCut(stream, life, self.positions)
+
+    def cells(self) -> list[list[int | None]]:
+        """Return the JSON value."""
+        return [[s, o, self.sizes.get(s)] for s, o in sorted(self.positions.items())]
+
+    @classmethod
+    def of_cells(cls, cells: list[Any] | None) -> SizedCut | None:
+        """Read what :meth:`cells` gave."""
+        if cells is None:
+            return None
+        positions = MappingProxyType({s: o for s, o, _ in cells})
+        return cls(positions, MappingProxyType({s: b for s, _, b in cells if b is not None}))
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberRecord:
+    """A reader group whose consumption the stream's retention waits for.
+
+    ``published`` is the cut up to which it needs nothing any more, and ``published_ms`` when it
+    said so. ``hold`` protects what lies behind it until then; without one, a subscriber that has
+    not published holds nothing. ``removed`` says why a removed one is gone: its generation stays,
+    so that what comes late of it does nothing.
+    """
+
+    group: str
+    generation: int
+    since_ms: int
+    since_version: int
+    hold: SizedCut | None = None
+    published: SizedCut | None = None
+    published_ms: int | None = None
+    removed: str = ""
+    published_version: int | None = None
+    """The version that published; None also where an older version of this package did."""
+
+    @property
+    def bound(self) -> SizedCut | None:
+        """What retention may not pass, if anything."""
+        return None if self.removed else self.published or self.hold
+
+    def encode(self) -> str:
+        """Return the JSON text."""
+        cuts = [cut and cut.cells() for cut in (self.hold, self.published)]
+        since = [self.since_ms, self.since_version]
+        published = [self.published_ms, self.removed, self.published_version]
+        return to_json([self.generation, *since, *cuts, *published])
+
+
+@cached_by_text(DECODED_TEXT)
+@_sound
+def decode_subscriber(group: str, text: str) -> SubscriberRecord:
+    """Read what ``SubscriberRecord.encode`` wrote."""
+    generation, since_ms, since_version, hold, published, *rest = json.loads(text)
+    cuts = SizedCut.of_cells(hold), SizedCut.of_cells(published)
+    return SubscriberRecord(group, generation, since_ms, since_version, *cuts, *rest)
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRecord:
+    """Where the tail was at a version: one entry of the retention set.
+
+    ``size_bytes`` are those of all events before it, from the creation of the stream's life on.
+    """
+
+    version: int
+    time_ms: int
+    size_bytes: int
+    tail: SizedCut
+
+    def encode(self) -> str:
+        """Return the JSON text."""
+        return to_json([self.time_ms, self.size_bytes, self.tail.cells()])
+
+
+@cached_by_text(DECODED_TEXT)
+@_sound
+def decode_sample(version: int, text: str) -> SampleRecord:
+    """Read what ``SampleRecord.encode`` wrote."""
+    time_ms, size_bytes, cells = json.loads(text)
+    tail = SizedCut.of_cells(cells)
+    assert tail is not None, f"sample {version} holds no cut"
+    return SampleRecord(version, time_ms, size_bytes, tail)
+
+
+def _load(domain: str, text: str) -> Any:
+    record = json.loads(text)
+    if record["format"] != FORMAT:
+        raise CorruptLog(
+            f"domain {domain} has format {record['format']}, which this version of pravega_spark "
+            f"does not know (it knows {FORMAT}); upgrade the package."
+        )
+    return record

@@ -1,0 +1,46 @@
+"""From a time to a place: the cut of the first events whose timestamps are late enough."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pravega_spark.engine.chunks import chunk_reader
+from pravega_spark.engine.layout import read_plan
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.model import SegmentRange, StreamCut
+
+
+@dataclass(slots=True)
+class TimeSearch:
+    """Looks for the first events at or after a time; asked again, it looks at what is new only.
+
+    ``timestamp_us`` is in us since 1970 (UTC). Timestamps are the writers': they need not rise,
+    and the first event in log order that is late enough counts, as in Kafka.
+    """
+
+    stream: StreamLog
+    timestamp_us: int
+    found: dict[int, int] = field(default_factory=dict)
+    """By segment, the offset of the first event that is late enough."""
+    _searched: dict[int, int] = field(default_factory=dict)
+
+    def cut(self, view: StreamView) -> StreamCut:
+        """Return the cut before the events at or after the time; the tail where there are none."""
+        return read_plan.cut_at(view, lambda segment_id: self._offset(segment_id, view))
+
+    def _offset(self, segment_id: int, view: StreamView) -> int:
+        known = self.found.get(segment_id)
+        if known is not None:
+            return known
+        end = view.segment(segment_id).next_offset
+        start = max(view.head_offset(segment_id), self._searched.get(segment_id, 0))
+        rng = SegmentRange(view.stream, view.life, segment_id, start, end)
+        for ref in self.stream.chunks(rng):
+            offset = chunk_reader.first_at_or_after(
+                self.stream.store, self.stream.path, ref, self.timestamp_us
+            )
+            if offset is not None:
+                return self.found.setdefault(segment_id, max(start, offset))
+        self._searched[segment_id] = end
+        return end

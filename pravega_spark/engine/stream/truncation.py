@@ -1,0 +1,265 @@
+"""Truncation: one commit moves the head and lets go what is below it; files are deleted later.
+
+The head never moves back. With the chunks leave the log's state the epochs before every segment
+of the head, and the segments that no kept epoch names; each is a row of the stream's history
+first. An epoch that routes an open transaction stays, and all after it. The samples of the
+retention set that the head has passed go as well.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from pravega_spark.engine.failpoints import failpoint
+from pravega_spark.engine.layout import cuts
+from pravega_spark.engine.layout.cuts import Order
+from pravega_spark.engine.log.actions import Add, Body, Remove
+from pravega_spark.engine.log.commit_log import Proposal
+from pravega_spark.engine.log.file_index import place_of, rows_of
+from pravega_spark.engine.stream.history import HistoryRow, append_history
+from pravega_spark.engine.stream.records import (
+    EPOCH_PREFIX,
+    SAMPLE_PREFIX,
+    SEGMENT_PREFIX,
+    STREAM_DOMAIN,
+    SampleRecord,
+    SubscriberRecord,
+    Truncation,
+)
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.errors import HeldBySubscriber, InvalidStreamCut, PravegaSparkError
+from pravega_spark.model import StreamCut, segment_epoch
+
+BytesAt = Callable[[int, int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class TruncationResult:
+    """What a truncation did: the head it set and what it let go; zeros if the head was there."""
+
+    version: int
+    head: StreamCut
+    events: int = 0
+    size_bytes: int = 0
+    """Of the events in chunks that went as a whole."""
+    chunks: int = 0
+
+
+def truncate(
+    stream: StreamLog,
+    cut: StreamCut | str,
+    *,
+    by: str = "user",
+    past_subscribers: bool = False,
+    life: int | None = None,
+) -> TruncationResult:
+    """Move the head to a cut and remove the chunks wholly below it, in one commit; idempotent.
+
+    A sealed stream can be truncated up to its end. ``by`` tells history and readers who did it;
+    ``life`` is the one that the call was made for, by default the present one.
+    Raises InvalidStreamCut for a cut that is none of this stream or behind the head anywhere,
+    HeldBySubscriber for one that a subscriber still needs unless ``past_subscribers``,
+    IllegalState while the stream is being sealed, StaleIdentity, NoSuchStream.
+    """
+    known = stream.view(life=life)
+    allowed = None if past_subscribers else frozenset[str]()
+    done = move_head(stream, known, cut, by=by, allowed=allowed)
+    if done is None:
+        view = stream.view(refresh=False)
+        return TruncationResult(view.version, view.head)
+    return done[0]
+
+
+Beside = Callable[[StreamView], "Mapping[str, str | None] | None"]
+"""Given the view that a commit decides on, domains to set besides; None to give the commit up."""
+
+
+def move_head(
+    stream: StreamLog,
+    known: StreamView,
+    cut: StreamCut | str,
+    *,
+    by: str,
+    allowed: Collection[str] | None,
+    leaving: Collection[str] = (),
+    bytes_at: BytesAt | None = None,
+    beside: Beside = lambda view: {},
+    reason: str = "",
+) -> tuple[TruncationResult, Mapping[str, str | None]] | None:
+    """Do what :func:`truncate` does, on top of ``known`` or later; with more in the same commit.
+
+    Return what that did, and the domains that it set besides.
+
+    ``allowed`` names the subscribers that may be passed, None all; ``leaving`` those that the same
+    commit removes, which hold nothing. ``bytes_at`` gives the bytes of a segment before an offset,
+    by default from the chunks. None if nothing was committed: the head is there already, or
+    ``beside`` gave it up.
+    """
+    goal = _goal(known, cut)
+    if goal == known.head:
+        return None
+    _refuse_held(known, goal, allowed, leaving)
+    oldest = _oldest_epoch(known, goal)
+    sizes = _sizes(known, goal, bytes_at or partial(stream.bytes_at, view=known))
+    append_history(stream, list(_leaving(known, oldest)))
+    failpoint("truncate.history")
+
+    def decide(
+        view: StreamView,
+    ) -> Proposal[tuple[TruncationResult, Mapping[str, str | None]] | None]:
+        domains = beside(view)
+        if domains is None:
+            return None, None
+        head = _goal(view, cut)
+        if head == view.head:
+            return None, None
+        passed = _refuse_held(view, head, allowed, leaving)
+        remembered = max(view.oldest_epoch, min(oldest, _oldest_epoch(view, head)))
+        body, result = _body(stream, view, head, remembered, by, sizes)
+        body.domains = {**body.domains, **domains}
+        told = {"pastSubscribers": passed, "expired": sorted(leaving), "reason": reason}
+        body.parameters = {**body.parameters, **{k: v for k, v in told.items() if v}}
+        return body, (result, domains)
+
+    return stream.commit(decide, life=known.life).value
+
+
+def passed_subscribers(view: StreamView, cut: StreamCut) -> list[SubscriberRecord]:
+    """Return the subscribers that still need something before a cut, by name."""
+    found = []
+    for record in view.subscribers:
+        if record.bound is not None:
+            bound = record.bound.cut(view.stream, view.life)
+            clipped, _ = cuts.clip_to_head(view, bound)
+            if not cuts.equal_or_after(view, cuts.canonical(view, clipped), cut):
+                found.append(record)
+    return found
+
+
+def _refuse_held(
+    view: StreamView,
+    goal: StreamCut,
+    allowed: Collection[str] | None,
+    leaving: Collection[str],
+) -> list[str]:
+    """Return the names of the subscribers that are passed; raise if one may not be."""
+    passed = [record for record in passed_subscribers(view, goal) if record.group not in leaving]
+    for record in passed:
+        if allowed is not None and record.group not in allowed:
+            bound = record.bound
+            assert bound is not None
+            says = "published" if record.published else "is protected from"
+            raise HeldBySubscriber(
+                f"stream {view.stream} cannot be truncated at {goal}: subscriber {record.group} "
+                f"{says} {bound.cut(view.stream, view.life)} and still needs what lies "
+                "between; wait for it, remove it, or truncate with past_subscribers=True."
+            )
+    return [record.group for record in passed]
+
+
+def _sizes(view: StreamView, head: StreamCut, bytes_at: BytesAt) -> Mapping[int, int]:
+    """Return the bytes before a head in its segments; none if a chunk there cannot be read.
+
+    Also damaged data must be possible to truncate.
+    """
+    try:
+        return view.sized(head, bytes_at).sizes
+    except (PravegaSparkError, OSError):
+        return {}
+
+
+def _goal(view: StreamView, cut: StreamCut | str) -> StreamCut:
+    """Return the head that is asked for; raise unless it may be one."""
+    given = cuts.resolve(view, cut)
+    goal = cuts.canonical(view, given)
+    if goal == view.head:
+        return goal
+    view.check_not_sealing("truncated")
+    is_after = cuts.compare(view, goal, view.head) is Order.EQUAL_OR_AFTER
+    if not is_after or cuts.has_lost(view, given):
+        raise InvalidStreamCut(
+            f"stream {view.stream} cannot be truncated at {given}: that is behind the head, "
+            f"{view.head}, at least in part, and the head never moves back."
+        )
+    return goal
+
+
+def _oldest_epoch(view: StreamView, head: StreamCut) -> int:
+    """Return the oldest epoch that a stream with this head still needs."""
+    epochs = [segment_epoch(segment_id) for segment_id, _ in head]
+    return min([*epochs, *(opened.epoch for opened in view.transactions.values())])
+
+
+def _leaving(view: StreamView, oldest: int) -> Iterator[HistoryRow]:
+    """Yield the epochs before the oldest one to be kept, and the segments that only they name."""
+    kept = set(view.epoch(oldest).segment_ids)
+    domains, gone = view.snapshot.domains, set()
+    for number in range(view.oldest_epoch, oldest):
+        name = f"{EPOCH_PREFIX}{number}"
+        yield HistoryRow("epoch", view.version, name, domains[name])
+        gone.update(set(view.epoch(number).segment_ids) - kept)
+    for segment_id in sorted(gone):
+        name = f"{SEGMENT_PREFIX}{segment_id}"
+        yield HistoryRow("segment", view.version, name, domains[name])
+
+
+def _body(
+    stream: StreamLog,
+    view: StreamView,
+    head: StreamCut,
+    oldest: int,
+    by: str,
+    sizes: Mapping[int, int],
+) -> tuple[Body, TruncationResult]:
+    now_ms, version = stream.now_ms(), view.version + 1
+    leaving = [row.name for row in _leaving(view, oldest)]
+    ids = [int(n.removeprefix(SEGMENT_PREFIX)) for n in leaving if n.startswith(SEGMENT_PREFIX)]
+    record = replace(
+        view.record,
+        head=head.positions,
+        oldest_epoch=oldest,
+        truncation=Truncation(version, now_ms, by),
+        head_sizes={s: sizes[s] for s, offset in head if offset > 0 and s in sizes},
+        gone_bytes=view.record.gone_bytes + sum(view.segment(s).size_bytes for s in ids),
+    )
+    gone = _chunks(stream, view, head)
+    events = cuts.distance_events(view, view.head, head)
+    size_bytes = sum(int((add.tags or {})["bytes"]) for add in gone)
+    body = Body(
+        "TRUNCATE STREAM",
+        {"head": str(head), "by": by},
+        {"numTruncatedEvents": events, "numRemovedFiles": len(gone)},
+        {
+            STREAM_DOMAIN: record.encode(),
+            **dict.fromkeys([*leaving, *_passed_samples(view, head)]),
+        },
+        removes=[Remove.of(add, now_ms) for add in gone],
+    )
+    return body, TruncationResult(version, head, events, size_bytes, len(gone))
+
+
+def _passed_samples(view: StreamView, head: StreamCut) -> list[str]:
+    """Return the domains of the samples that lie at or before a head; they are in order."""
+    samples = view.samples
+
+    def is_after(sample: SampleRecord) -> bool:
+        return not cuts.equal_or_after(view, head, sample.tail.cut(view.stream, view.life))
+
+    count = bisect_left(samples, True, key=is_after)
+    return [f"{SAMPLE_PREFIX}{sample.version}" for sample in samples[:count]]
+
+
+def _chunks(stream: StreamLog, view: StreamView, head: StreamCut) -> list[Add]:
+    """Return the chunks that lie below the new head as a whole."""
+    gone: list[Add] = []
+    with stream.log.files() as files:
+        for rng in cuts.ranges_between(view, view.head, head):
+            found = files.find(rng.segment_id, rng.start, rng.end)
+            if found and place_of(found[-1])[1] + rows_of(found[-1]) > rng.end:
+                del found[-1]  # the others end before its base
+            gone += found
+    return gone

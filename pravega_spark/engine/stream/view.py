@@ -1,0 +1,295 @@
+"""A stream at one version: its state as typed records, decoded on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timezone
+from functools import cached_property
+
+from pravega_spark.engine.layout import cuts
+from pravega_spark.engine.layout.epochs import Lineage
+from pravega_spark.engine.layout.located_cut import LocatedCut, locate
+from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN
+from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.stream.records import (
+    EPOCH_PREFIX,
+    NOTE_PREFIX,
+    OUTCOME_PREFIX,
+    SAMPLE_PREFIX,
+    SEGMENT_PREFIX,
+    STREAM_DOMAIN,
+    SUBSCRIBER_PREFIX,
+    WRITER_PREFIX,
+    OpenTransaction,
+    SampleRecord,
+    SegmentRecord,
+    SizedCut,
+    StreamRecord,
+    StreamState,
+    SubscriberRecord,
+    TransactionOutcome,
+    WriterRecord,
+    decode_epoch,
+    decode_open,
+    decode_outcome,
+    decode_sample,
+    decode_segment,
+    decode_stream,
+    decode_subscriber,
+    decode_writer,
+)
+from pravega_spark.errors import (
+    CorruptLog,
+    IllegalState,
+    InvalidInput,
+    NoSuchSegment,
+    NoSuchStream,
+    StaleIdentity,
+)
+from pravega_spark.model import (
+    END,
+    Epoch,
+    StreamCut,
+    segment_epoch,
+    segment_text,
+)
+
+EVENT_COLUMNS: Mapping[str, str] = {
+    SEGMENT_COLUMN: "long",
+    OFFSET_COLUMN: "long",
+    "offset_delta": "integer",
+    "routing_key": "string",
+    "timestamp": "timestamp",
+    "event": "binary",
+}
+
+
+NO_SUCH_STREAM_ADVICE = "create it first, or name another."
+
+
+class StreamView:
+    """A stream at one version: immutable, and cheap to make from a snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        """Read the stream's record; the rest is read when it is asked for."""
+        text = snapshot.domains.get(STREAM_DOMAIN)
+        if text is None:
+            raise CorruptLog(f"version {snapshot.version} of the log holds no {STREAM_DOMAIN}.")
+        self.snapshot = snapshot
+        self.record: StreamRecord = decode_stream(text)
+        self._segments = dict[int, SegmentRecord]()
+
+    @property
+    def stream(self) -> str:
+        """The stream's name, ``scope/stream``."""
+        return self.record.stream
+
+    @property
+    def life(self) -> int:
+        """Which creation of the name this is, from 1."""
+        return self.record.life
+
+    @property
+    def version(self) -> int:
+        """The log version."""
+        return self.snapshot.version
+
+    @property
+    def timestamp_ms(self) -> int:
+        """The time of the version's commit."""
+        return self.snapshot.timestamp_ms
+
+    @property
+    def oldest_epoch(self) -> int:
+        """The oldest epoch whose record is kept in the log's state."""
+        return self.record.oldest_epoch
+
+    @cached_property
+    def active(self) -> Epoch:
+        """The active epoch."""
+        return self.epoch(self.record.active_epoch)
+
+    def epoch(self, number: int) -> Epoch:
+        """Return an epoch that is kept; raise InvalidInput for any other number."""
+        text = self.snapshot.domains.get(f"{EPOCH_PREFIX}{number}")
+        if text is None:
+            raise InvalidInput(
+                f"stream {self.stream} keeps the epochs {self.oldest_epoch} to "
+                f"{self.record.active_epoch}; epoch {number} is not one of them."
+            )
+        return decode_epoch(number, text)
+
+    def has_segment(self, segment_id: int) -> bool:
+        """Tell whether the segment's record is kept."""
+        return f"{SEGMENT_PREFIX}{segment_id}" in self.snapshot.domains
+
+    def segment(self, segment_id: int) -> SegmentRecord:
+        """Return a segment's record; raise NoSuchSegment if there is none."""
+        known = self._segments.get(segment_id)
+        if known is None:
+            known = self._segments[segment_id] = self._decoded(segment_id)
+        return known
+
+    def _decoded(self, segment_id: int) -> SegmentRecord:
+        text = self.snapshot.domains.get(f"{SEGMENT_PREFIX}{segment_id}")
+        if text is None:
+            raise NoSuchSegment(
+                f"stream {self.stream} has no segment {segment_text(segment_id)}; its active ones "
+                f"are {', '.join(map(str, self.active.segments))}."
+            )
+        return decode_segment(segment_id, text)
+
+    def writer(self, writer_id: str) -> WriterRecord | None:
+        """Return how far the log has a writer, or None if it does not know it."""
+        text = self.snapshot.domains.get(f"{WRITER_PREFIX}{writer_id}")
+        note = self.snapshot.domains.get(f"{NOTE_PREFIX}{writer_id}")
+        return None if text is None else decode_writer(writer_id, text, note)
+
+    def writer_changes(self, record: WriterRecord) -> dict[str, str]:
+        """Return the domains that a writer's next record changes: its note only if it is new."""
+        changes = {f"{WRITER_PREFIX}{record.writer_id}": record.encode()}
+        name, note = f"{NOTE_PREFIX}{record.writer_id}", record.encode_note()
+        if note is not None and note != self.snapshot.domains.get(name):
+            changes[name] = note
+        return changes
+
+    @cached_property
+    def transactions(self) -> dict[str, OpenTransaction]:
+        """The transactions without an outcome, by id."""
+        return {name: decode_open(name, text) for name, text in self.snapshot.open.items()}
+
+    def transaction(self, transaction_id: str) -> OpenTransaction | None:
+        """Return a transaction without an outcome, or None if it is not such a one."""
+        text = self.snapshot.open.get(transaction_id)
+        return None if text is None else decode_open(transaction_id, text)
+
+    def outcome(self, transaction_id: str) -> TransactionOutcome | None:
+        """Return how a transaction ended, or None if it did not, or too long ago to be kept."""
+        text = self.snapshot.domains.get(f"{OUTCOME_PREFIX}{transaction_id}")
+        return None if text is None else decode_outcome(transaction_id, text)
+
+    def subscriber(self, group: str) -> SubscriberRecord | None:
+        """Return a subscriber's record, also a removed one's, or None if there never was one."""
+        text = self.snapshot.domains.get(f"{SUBSCRIBER_PREFIX}{group}")
+        return None if text is None else decode_subscriber(group, text)
+
+    @cached_property
+    def subscribers(self) -> list[SubscriberRecord]:
+        """The subscribers that are not removed, by name."""
+        names = self.snapshot.names(SUBSCRIBER_PREFIX)
+        found = (self.subscriber(name.removeprefix(SUBSCRIBER_PREFIX)) for name in sorted(names))
+        return [record for record in found if record is not None and not record.removed]
+
+    @cached_property
+    def samples(self) -> list[SampleRecord]:
+        """The retention set, oldest first."""
+        domains = self.snapshot.domains
+        found = (
+            (int(name.removeprefix(SAMPLE_PREFIX)), domains[name])
+            for name in self.snapshot.names(SAMPLE_PREFIX)
+        )
+        return [decode_sample(version, text) for version, text in sorted(found)]
+
+    @cached_property
+    def total_bytes(self) -> int:
+        """Bytes of all events since the creation of this life, also of those truncated."""
+        ids = (int(n.removeprefix(SEGMENT_PREFIX)) for n in self.snapshot.names(SEGMENT_PREFIX))
+        return self.record.gone_bytes + sum(self.segment(s).size_bytes for s in ids)
+
+    def sized(self, cut: StreamCut, bytes_at: Callable[[int, int], int | None]) -> SizedCut:
+        """Return a cut of this version with its bytes, except those below the head.
+
+        ``bytes_at`` is as for :func:`cuts.distance_bytes`; None leaves a segment out.
+        """
+        sizes = dict[int, int]()
+        for segment_id, offset in cut:
+            if offset > 0 and self.has_segment(segment_id):
+                record = self.segment(segment_id)
+                if offset == record.next_offset:
+                    sizes[segment_id] = record.size_bytes
+                elif not self.is_truncated(segment_id, offset):
+                    size = bytes_at(segment_id, offset)
+                    if size is not None:
+                        sizes[segment_id] = size
+        return SizedCut(cut.positions, sizes)
+
+    @cached_property
+    def lineage(self) -> Lineage:
+        """Which segment follows which."""
+        return Lineage(self)
+
+    @cached_property
+    def head(self) -> StreamCut:
+        """The first place that can be read."""
+        return StreamCut(self.stream, self.life, self.record.head)
+
+    @cached_property
+    def head_place(self) -> LocatedCut:
+        """The head, laid over the key space."""
+        return locate(self.lineage, self.head)
+
+    def head_offsets(self, segment_ids: Iterable[int]) -> dict[int, int]:
+        """Return the first offset of each segment that can be read; its end where none can."""
+        marks = {s: self.head_place.of(self.lineage.find(s)) for s in segment_ids}
+        return {
+            s: self.segment(s).next_offset if mark == END else max(0, mark)
+            for s, mark in marks.items()
+        }
+
+    def head_offset(self, segment_id: int) -> int:
+        """Return the first offset that can be read of a segment that the head names, or follows it.
+
+        That is its end where it was truncated as a whole.
+        """
+        mark = self.record.head.get(segment_id, 0)
+        return self.segment(segment_id).next_offset if mark == END else max(0, mark)
+
+    def is_truncated(self, segment_id: int, offset: int) -> bool:
+        """Tell whether an offset of a segment lies below the head.
+
+        A segment that is forgotten does; one that this version does not know yet does not.
+        """
+        if not self.has_segment(segment_id):
+            return segment_epoch(segment_id) < self.oldest_epoch
+        mark = self.head_place.of(self.lineage.find(segment_id))
+        return mark == END or offset < mark
+
+    @property
+    def truncated_by(self) -> str:
+        """Who moved the head last and when, as a part of a sentence; empty if nobody did."""
+        last = self.record.truncation
+        if last is None:
+            return ""
+        time = datetime.fromtimestamp(last.time_ms / 1_000, timezone.utc)
+        return f" by {last.by} at version {last.version} ({time:%Y-%m-%d %H:%M:%S} UTC)"
+
+    @cached_property
+    def tail(self) -> StreamCut:
+        """The place after the last event: the active segments at their next offsets."""
+        return cuts.tail(self)
+
+    def check_life(self, life: int) -> None:
+        """Raise StaleIdentity or NoSuchStream unless this is that life of the stream."""
+        self.check_exists()
+        if life != self.life:
+            raise StaleIdentity(
+                f"stream {self.stream} was deleted and created again, or restored from a copy: it "
+                f"is in life {self.life}, and what is used here belongs to life {life}. Open it "
+                "anew."
+            )
+
+    def check_not_sealing(self, change: str) -> None:
+        """Raise IllegalState while the stream is being sealed; ``change`` says what has to wait."""
+        if self.record.state is StreamState.SEALING:
+            raise IllegalState(
+                f"stream {self.stream} is being sealed (seen at version {self.version}): it can be "
+                f"{change} again when that is done; finish it by StreamManager.seal_stream."
+            )
+
+    def check_exists(self) -> None:
+        """Raise NoSuchStream if the stream was deleted."""
+        if self.record.state is StreamState.DELETED:
+            raise NoSuchStream(
+                f"stream {self.stream} does not exist: it was deleted (seen at version "
+                f"{self.version} of its log); {NO_SUCH_STREAM_ADVICE}"
+            )

@@ -1,0 +1,267 @@
+"""Scopes: an index of the streams and reader groups in each; their own logs decide.
+
+A row names the stream's life, or the generation in which the group began. It is written before
+CREATE, with the configuration that this life begins with whoever creates it, and goes after
+DELETED: so what a dead process left half made is finished by whoever comes next, and a scope with
+a row is not deleted. ``version`` is the stream's version that the row's tags are of.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from pravega_spark.engine.log.actions import to_json
+from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.store import Store
+from pravega_spark.engine.tables.row_files import Row
+from pravega_spark.engine.tables.state_table import StateTable, TableChange, TableState
+from pravega_spark.errors import NoSuchScope, ScopeNotEmpty, StaleIdentity
+from pravega_spark.names import check_scope
+from pravega_spark.policies import StreamConfiguration
+
+SCOPE_DOMAIN = "pravega.scope"
+SCOPE_SCHEMA = pa.schema(
+    [
+        ("name", pa.string()),
+        ("kind", pa.string()),
+        ("life", pa.int64()),
+        ("version", pa.int64()),
+        ("tags", pa.list_(pa.string())),
+        ("configuration", pa.string()),
+    ]
+)
+ACTIVE, DELETING, DELETED = "ACTIVE", "DELETING", "DELETED"
+STREAM, GROUP = "stream", "group"
+GROUPS_FOLDER = "_reader_groups"
+_FOLDERS = {STREAM: "", GROUP: f"{GROUPS_FOLDER}/"}
+"""Where a scope has its streams and groups; the column ``name`` of their rows is the path."""
+
+
+class Scope:
+    """One scope: whether it exists, and the rows of its streams and reader groups."""
+
+    def __init__(self, store: Store, name: str, runtime: Runtime = SYSTEM) -> None:
+        """Name the scope; it need not exist."""
+        self.name = check_scope(name)
+        self.table = StateTable(store, f"{name}/_scope", SCOPE_SCHEMA, "name", runtime)
+
+    @staticmethod
+    def _record(state: TableState) -> dict[str, Any]:
+        record = state.snapshot.get(SCOPE_DOMAIN) if state.snapshot else None
+        return record or {"state": DELETED, "life": 0}
+
+    def state(self) -> str:
+        """Return ACTIVE, DELETING or DELETED (also for a scope that never was)."""
+        return str(self._record(self.table.read())["state"])
+
+    def life(self) -> int | None:
+        """Return which creation of the scope this is, from 1; None if there is no scope."""
+        record = self._record(self.table.read())
+        return None if record["state"] == DELETED else int(record["life"])
+
+    def check_exists(self) -> int:
+        """Return the scope's life; raise NoSuchScope if the scope does not exist."""
+        life = self.life()
+        if life is None:
+            raise self._absent()
+        return life
+
+    def _absent(self) -> NoSuchScope:
+        return NoSuchScope(f"scope {self.name} does not exist; create it first.")
+
+    def create(self) -> bool:
+        """Create the scope; False if it exists."""
+
+        def decide(state: TableState) -> tuple[TableChange | None, bool]:
+            record = self._record(state)
+            if record["state"] != DELETED:
+                return None, False
+            value = to_json({"state": ACTIVE, "life": record["life"] + 1})
+            return TableChange(
+                "CREATE SCOPE", {}, {SCOPE_DOMAIN: value}, {"scope": self.name}
+            ), True
+
+        return self.table.change(decide)[1]
+
+    def fence(self, life: int) -> list[Row]:
+        """Refuse new objects from now on: the first step of a recursive deletion.
+
+        Return the rows, to which none is added any more; none if this life of the scope has ended.
+        """
+
+        def decide(state: TableState) -> tuple[TableChange | None, list[Row]]:
+            record = self._record(state)
+            if record["life"] != life or record["state"] == DELETED:
+                return None, []
+            rows = list(state.rows.values())
+            if record["state"] == DELETING:
+                return None, rows
+            value = {SCOPE_DOMAIN: to_json({**record, "state": DELETING})}
+            return TableChange("FENCE SCOPE", state.rows, value, {"scope": self.name}), rows
+
+        return self.table.change(decide)[1]
+
+    def delete(self, life: int) -> bool:
+        """Delete the scope if it has no row; False if this life of the scope has ended."""
+
+        def decide(state: TableState) -> tuple[TableChange | None, bool]:
+            record = self._record(state)
+            if record["life"] != life or record["state"] == DELETED:
+                return None, False
+            if state.rows:
+                raise ScopeNotEmpty(
+                    f"scope {self.name} still holds {_told(state.rows)}; delete them first, or "
+                    "delete the scope with recursive=True."
+                )
+            value = to_json({**record, "state": DELETED})
+            return TableChange(
+                "DELETE SCOPE", {}, {SCOPE_DOMAIN: value}, {"scope": self.name}
+            ), True
+
+        return self.table.change(decide)[1]
+
+    def rows(self, kind: str = STREAM) -> dict[str, dict[str, Any]]:
+        """Return the rows of streams or groups by name; raise NoSuchScope if there is no scope."""
+        state = self.table.read()
+        if self._record(state)["state"] == DELETED:
+            raise self._absent()
+        return {row_name(row): dict(row) for row in state.rows.values() if row["kind"] == kind}
+
+    def group_row(self, name: str) -> Row | None:
+        """Return the row of a reader group; None if there is none, or no scope."""
+        return self.table.read().rows.get(_key(GROUP, name))
+
+    def claim(
+        self, name: str, life: int, configuration: StreamConfiguration
+    ) -> tuple[bool, StreamConfiguration]:
+        """Note a stream's life before it is created: the first one's row decides.
+
+        Return whether this call wrote it, and the configuration that the life begins with.
+        Raises NoSuchScope, also for a new stream of a scope that is being deleted.
+        """
+        claimed, row = self._claim(_stream_row(name, life, -1, configuration))
+        return claimed, row_configuration(row)
+
+    def claim_group(
+        self,
+        name: str,
+        generation: int,
+        configuration: Mapping[str, Any],
+        *,
+        scope_life: int | None = None,
+    ) -> tuple[bool, dict[str, Any]]:
+        """Note a reader group, as :meth:`claim` does a stream, and the generation it begins in.
+
+        Raises StaleIdentity if the scope is not in ``scope_life``.
+        """
+        told = to_json(configuration)
+        wanted = _row(GROUP, name, generation, configuration=told)
+        claimed, row = self._claim(wanted, scope_life)
+        return claimed, json.loads(row["configuration"])
+
+    def _claim(self, row: Row, scope_life: int | None = None) -> tuple[bool, Row]:
+        key, kind = row["name"], row["kind"]
+
+        def decide(state: TableState) -> tuple[TableChange | None, tuple[bool, Row]]:
+            record = self._record(state)
+            if record["state"] == DELETED:
+                raise self._absent()
+            if scope_life is not None and record["life"] != scope_life:
+                raise StaleIdentity(
+                    f"scope {self.name} was deleted and created again before the {kind} "
+                    f"{row_name(row)} was noted in it; create it again."
+                )
+            known = state.rows.get(key)
+            if known is not None and known["life"] >= row["life"]:
+                return None, (False, known)
+            if record["state"] == DELETING:
+                raise NoSuchScope(f"scope {self.name} is being deleted; it takes no new {kind}.")
+            return _change("PUT", row, {**state.rows, key: row}), (True, row)
+
+        return self.table.change(decide)[1]
+
+    def retag(self, name: str, life: int, version: int, configuration: StreamConfiguration) -> None:
+        """Show a stream's configuration as of a version; a row of a newer one stays."""
+
+        def decide(state: TableState) -> tuple[TableChange | None, None]:
+            known = state.rows.get(name)
+            if known is None or known["life"] != life or known["version"] >= version:
+                return None, None
+            row = _stream_row(name, life, version, configuration)
+            return _change("PUT", row, {**state.rows, name: row}), None
+
+        self.table.change(decide)
+
+    def drop_row(self, name: str, life: int, kind: str = STREAM) -> None:
+        """Forget what was deleted, if the row still names that life or an earlier one."""
+        gone = _key(kind, name)
+
+        def decide(state: TableState) -> tuple[TableChange | None, None]:
+            known = state.rows.get(gone)
+            if known is None or known["life"] > life:
+                return None, None
+            rows = {key: row for key, row in state.rows.items() if key != gone}
+            return _change("DROP", known, rows), None
+
+        self.table.change(decide)
+
+
+def _key(kind: str, name: str) -> str:
+    return f"{_FOLDERS[kind]}{name}"
+
+
+def row_name(row: Row) -> str:
+    """Return the name of a row's stream or group, without its scope."""
+    return str(row["name"]).removeprefix(_FOLDERS[row["kind"]])
+
+
+def _change(verb: str, row: Row, rows: Mapping[str, Row]) -> TableChange:
+    kind = str(row["kind"])
+    return TableChange(f"{verb} {kind.upper()}", rows, parameters={kind: row_name(row)})
+
+
+def _told(rows: Mapping[str, Row]) -> str:
+    """Return what a scope holds as people read it: ``2 streams (a, b), 1 group (c)``."""
+    parts = []
+    for kind in (STREAM, GROUP):
+        names = sorted(row_name(row) for row in rows.values() if row["kind"] == kind)
+        if names:
+            several = "s" if len(names) > 1 else ""
+            parts.append(f"{len(names)} {kind}{several} ({', '.join(names[:5])})")
+    return ", ".join(parts)
+
+
+def _row(
+    kind: str,
+    name: str,
+    life: int,
+    *,
+    version: int = -1,
+    tags: Iterable[str] = (),
+    configuration: str,
+) -> dict[str, Any]:
+    return {
+        "name": _key(kind, name),
+        "kind": kind,
+        "life": life,
+        "version": version,
+        "tags": sorted(tags),
+        "configuration": configuration,
+    }
+
+
+def _stream_row(
+    name: str, life: int, version: int, configuration: StreamConfiguration
+) -> dict[str, Any]:
+    told = to_json(configuration.to_json())
+    tags = configuration.tags
+    return _row(STREAM, name, life, version=version, tags=tags, configuration=told)
+
+
+def row_configuration(row: Row) -> StreamConfiguration:
+    """Return the configuration that a stream's row was written with."""
+    return StreamConfiguration.from_json(json.loads(row["configuration"]))

@@ -1,0 +1,217 @@
+"""State tables: small sets of rows in a Delta table, changed by compare-and-set on its version.
+
+The live rows are in Parquet files of at most 512 rows, mostly one, and a commit replaces those
+whose rows it changes: any Delta reader sees exactly one version of the state, and ours reads no
+file list. The domain ``pravega.rows`` names the first file, ``pravega.rows.1`` the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pravega_spark.engine.chunks.arrow_arrays import ready
+from pravega_spark.engine.log import checkpointing
+from pravega_spark.engine.log.actions import (
+    PROTOCOL,
+    ROWS_FEATURE,
+    Add,
+    Body,
+    Remove,
+    new_table,
+    to_json,
+)
+from pravega_spark.engine.log.commit_log import Log, Proposal
+from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.store import Store
+from pravega_spark.engine.tables.row_files import Rows, rearrange
+from pravega_spark.errors import CorruptChunk, StoreError
+
+ROWS_DOMAIN = "pravega.rows"
+
+_DELTA_TYPES = {
+    pa.string(): "string",
+    pa.int64(): "long",
+    pa.timestamp("us", "UTC"): "timestamp",
+    pa.list_(pa.string()): {"type": "array", "elementType": "string", "containsNull": True},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """The rows by key at one version, and the domains that say what the table is."""
+
+    version: int
+    rows: Rows = field(default_factory=dict)
+    snapshot: Snapshot | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """What to commit: an operation's name, all rows, and domains to set."""
+
+    operation: str
+    rows: Rows
+    domains: Mapping[str, str | None] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+_Value = TypeVar("_Value")
+
+Decide = Callable[[TableState], tuple[TableChange | None, _Value]]
+"""Given the newest state, the change to commit (None: it stays), and a value for the caller."""
+
+
+class StateTable:
+    """One state table: rows of ``schema`` keyed by the column ``key``."""
+
+    def __init__(
+        self, store: Store, path: str, schema: pa.Schema, key: str, runtime: Runtime = SYSTEM
+    ) -> None:
+        """Name the table; nothing is read yet, and it need not exist."""
+        self.log = Log(store, path, runtime)
+        self.log.maintain = checkpointing.maintain_in_background
+        self._schema = schema
+        self._key = key
+        self._cached = TableState(-1)
+        self._files: dict[str, Rows] = {}
+        """The rows of files by their paths: those of the cached state, and the last written."""
+
+    def read(self, *, refresh: bool = True) -> TableState:
+        """Return the newest state, or the last one known; version -1 if there is no table.
+
+        Raises CorruptChunk if the rows of the newest version cannot be read.
+        """
+        snapshot = self.log.refresh(settle=True) if refresh else self.log.snapshot
+        while True:
+            try:
+                return self._state(snapshot)
+            except CorruptChunk:  # of an old version: a sweep may have been there first
+                known, snapshot = snapshot, self.log.refresh(settle=True)
+                if snapshot is known:
+                    raise
+
+    def _state(self, snapshot: Snapshot | None) -> TableState:
+        if snapshot is None:
+            return TableState(-1)
+        cached = self._cached
+        if cached.version == snapshot.version:
+            return cached
+        pointers = _pointers(snapshot)
+        rows = cached.rows
+        if pointers != _pointers(cached.snapshot):
+            files = self._of(pointers)
+            rows = {key: row for part in files.values() for key, row in part.items()}
+            self._files = {pointers[number]["path"]: part for number, part in files.items()}
+        state = TableState(snapshot.version, rows, snapshot)
+        self._cached = state
+        return state
+
+    def _of(self, pointers: _Pointers) -> dict[int, Rows]:
+        """Return the rows of files, those that are not known here from the store."""
+        paths = [pointer["path"] for pointer in pointers.values()]
+        unknown = [path for path in paths if path not in self._files]
+        loaded = dict(zip(unknown, self.log.runtime.each(self._load, unknown), strict=True))
+        found = {**self._files, **loaded}
+        return {number: found[path] for number, path in zip(pointers, paths, strict=True)}
+
+    def _load(self, path: str) -> Rows:
+        try:
+            data = self.log.store.get(f"{self.log.path}/{path}")
+            # Not read_table: a process that ends while its threads start up aborts.
+            table = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
+        except StoreError:
+            raise
+        except (pa.ArrowException, OSError) as error:
+            raise CorruptChunk(
+                f"{self.log.reader.where}: the rows in {path} cannot be read; restore the file "
+                "from a copy."
+            ) from error
+        return self._rows(table)
+
+    def _rows(self, table: pa.Table) -> Rows:
+        return {row[self._key]: row for row in table.to_pylist()}
+
+    def change(self, decide: Decide[_Value]) -> tuple[TableState, _Value]:
+        """Commit the change that ``decide`` makes of the newest state; return the state after it.
+
+        The value is that of the decision that counted.
+        """
+
+        def propose(snapshot: Snapshot | None) -> Proposal[_Value]:
+            change, value = decide(self._state(snapshot))
+            return None if change is None else self._body(snapshot, change), value
+
+        done = self.log.commit(propose)
+        return self._state(done.snapshot), done.value
+
+    def _body(self, snapshot: Snapshot | None, change: TableChange) -> Body:
+        now_ms = self.log.clock.now_ms()
+        version = 0 if snapshot is None else snapshot.version
+        body = Body(change.operation, parameters=change.parameters, domains=dict(change.domains))
+        pointers = _pointers(snapshot)
+        domains: dict[str, str | None] = dict(change.domains)
+        before = self._state(snapshot).rows
+        if change.rows != before:
+            for number, rows in rearrange(self._of(pointers), before, change.rows).items():
+                told = None
+                if rows:
+                    add = self._stage(rows, version, now_ms)
+                    body.adds = [*body.adds, add]
+                    told = to_json({"path": add.path, "size": add.size})
+                if number in pointers:
+                    path, size = pointers[number]["path"], pointers[number]["size"]
+                    old = Remove.of(Add(path, {}, size, now_ms), now_ms)
+                    body.removes = [*body.removes, old]
+                domains[_domain(number)] = told
+        if snapshot is None:
+            schema = {f.name: _DELTA_TYPES[f.type] for f in self._schema}
+            table_id = self.log.runtime.token()
+            body.protocol = PROTOCOL
+            body.metadata = new_table(schema, [], table_id, self.log.path, now_ms)
+        features = (PROTOCOL if snapshot is None else snapshot.protocol)["writerFeatures"]
+        if ROWS_FEATURE not in features and any(d.startswith(f"{ROWS_DOMAIN}.") for d in domains):
+            body.protocol = {**PROTOCOL, "writerFeatures": sorted([*features, ROWS_FEATURE])}
+        body.domains = domains
+        return body
+
+    def _stage(self, rows: Rows, version: int, now_ms: int) -> Add:
+        """Write the rows into the folder of the version on which the change was decided.
+
+        Done anew after every lost race, so no horizon passes the file before it is committed.
+        """
+        ordered = [rows[key] for key in sorted(rows)]
+        sink = pa.BufferOutputStream()
+        ready()
+        table = pa.Table.from_pylist(ordered, self._schema)
+        pq.write_table(table, sink, compression="zstd")
+        data = sink.getvalue()
+        path = f"data/v{version}/{self.log.runtime.token()}.parquet"
+        self.log.store.put(f"{self.log.path}/{path}", data)
+        self._files[path] = self._rows(table)
+        stats = to_json({"numRecords": len(ordered)})
+        return Add(path, {}, data.size, now_ms, stats, {"rows": str(len(ordered))})
+
+
+_Pointers = Mapping[int, Mapping[str, Any]]
+
+
+def _domain(number: int) -> str:
+    return ROWS_DOMAIN if number == 0 else f"{ROWS_DOMAIN}.{number}"
+
+
+def _pointers(snapshot: Snapshot | None) -> _Pointers:
+    """Return path and size of each file of rows, by its number."""
+    if snapshot is None:
+        return {}
+    found = {}
+    for name in snapshot.names(ROWS_DOMAIN):
+        value = snapshot.get(name)
+        assert value is not None
+        found[int(name.removeprefix(ROWS_DOMAIN).removeprefix(".") or 0)] = value
+    return dict(sorted(found.items()))

@@ -1,0 +1,198 @@
+"""A writer's batches into the log: route, stage, commit, and say where each event is."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events, stage
+from pravega_spark.engine.chunks.routing import Router, group
+from pravega_spark.engine.stream.records import StreamState
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.stream.writer_ids import anonymous_id, is_anonymous
+from pravega_spark.engine.writing.append import Appended, Succession, append, sealed_error
+from pravega_spark.engine.writing.write_batch import WriteBatch, ranks
+from pravega_spark.engine.writing.writer_sessions import open_session
+from pravega_spark.errors import CommitUnknown, SegmentSealed, StagedTooLate, WriterForgotten
+from pravega_spark.model import EventPointer
+from pravega_spark.names import check_name
+
+_RESTAGE_VERSIONS = 1_024
+"""A folder of staged chunks is left for a newer one after so many versions of the log."""
+
+
+class RoutedEvents(NamedTuple):
+    """Which of the segments each event of a batch goes to."""
+
+    segment_ids: tuple[int, ...]
+    places: np.ndarray[Any, Any]
+
+
+class PlacedEvents:
+    """Where the events of a batch are: worked out when somebody asks, from a byte or two each."""
+
+    __slots__ = ("_bases", "_life", "_ranks", "_routed", "_stream")
+
+    def __init__(self, stream: str, life: int, routed: RoutedEvents, appended: Appended) -> None:
+        """Take the batch's segments, and where the first event of it is in each."""
+        self._stream = stream
+        self._life = life
+        self._bases: dict[int, int] = {}
+        for segment_id, base, _ in appended.places:
+            self._bases.setdefault(segment_id, base)
+        if len(self._bases) == 1:  # all in one segment: a row is its rank
+            routed = RoutedEvents((*self._bases,), np.empty(0, np.uint8))
+        self._routed = routed
+        self._ranks: np.ndarray[Any, Any] | None = None
+
+    def pointer(self, row: int, *, alone: bool = False) -> EventPointer:
+        """Return the place of an event of the batch; ``alone``: nobody may ask for others."""
+        segment_ids, places = self._routed
+        segment_id, rank = segment_ids[0], row
+        if len(places):
+            place = places[row]
+            segment_id = segment_ids[place]
+            if alone:
+                rank = int(np.count_nonzero(places[:row] == place))
+            else:
+                if self._ranks is None:
+                    self._ranks = ranks(places).astype(np.int32)
+                rank = int(self._ranks[row])
+        return EventPointer(self._stream, self._life, segment_id, self._bases[segment_id] + rank)
+
+
+class BatchCommitter:
+    """One writer's identity in the log; used by one thread at a time."""
+
+    def __init__(
+        self, stream: StreamLog, writer_id: str | None, *, life: int | None = None
+    ) -> None:
+        """Open the writer: OPEN is a commit for an id of the user's own.
+
+        ``life`` is the one of the stream that it is made for, by default the present one.
+        """
+        self._stream = stream
+        view = stream.view(life=life)
+        if view.record.state is not StreamState.ACTIVE:
+            raise sealed_error(view)
+        self._life = view.life
+        self._session = self.last = self._previous = self.note_number = 0
+        self.note: str | None = None
+        if writer_id is None:
+            self.writer_id = anonymous_id(view.version, stream.runtime.token())
+        else:
+            self.writer_id = check_name("writer", writer_id)
+            record = open_session(stream, view.life, writer_id)
+            self._session, self.last = record.session, record.last
+            self._previous = record.last
+            self.note, self.note_number = record.note, record.note_number
+        self._staging_version = stream.view(refresh=False).version
+        self._router: tuple[int, Router] | None = None
+        self._keyless = 0
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether the id is not the user's own."""
+        return is_anonymous(self.writer_id)
+
+    def commit(self, batch: WriteBatch) -> PlacedEvents:
+        """Commit a batch, which is durable and visible then; return where its events are."""
+        count = len(batch.events)
+        events = encode_events(batch.keys, batch.times_us, batch.events) if count else None
+        while True:
+            view = self._stream.view(refresh=False)
+            view.check_life(self._life)
+            routed = self._route(view, events, batch)
+            staged = stage_routed(self._stream, self._staging_version, events, routed)
+            identity = Succession(
+                self.writer_id, self._session, self._previous, self._previous + count, batch.note
+            )
+            try:
+                appended = append(
+                    self._stream,
+                    self._life,
+                    self._staging_version,
+                    staged,
+                    identity,
+                    follow_scale=False,
+                )
+                break
+            except SegmentSealed:
+                self._router = None
+            except WriterForgotten:
+                if not self.is_anonymous:
+                    raise
+                self._renew()
+            except StagedTooLate:
+                self._staging_version = self._stream.view().version
+        self.last += count
+        self._previous += count
+        if batch.note is not None:
+            self.note, self.note_number = batch.note, self.last
+        placed = self._placed(routed, appended)
+        if appended.version - self._staging_version > _RESTAGE_VERSIONS:
+            self._staging_version = appended.version
+        return placed
+
+    def _renew(self) -> None:
+        """Go on under a new id after a long pause, in which the log forgot the old one.
+
+        Every earlier batch is settled and this one was never sent, so nothing is in doubt.
+        """
+        self.writer_id = anonymous_id(self._stream.view().version, self._stream.runtime.token())
+        self._previous = 0
+
+    def _route(self, view: StreamView, events: pa.Table | None, batch: WriteBatch) -> RoutedEvents:
+        if self._router is None or self._router[0] != view.record.active_epoch:
+            self._router = (view.record.active_epoch, Router(view.active.segments))
+        router = self._router[1]
+        if events is None:
+            return RoutedEvents(router.segment_ids, np.empty(0, np.uint8))
+        if len(batch.keys) == 1 and batch.keys[0] is not None:
+            return RoutedEvents((router.segment_of(batch.keys[0]),), np.zeros(1, np.uint8))
+        places = router.places(events.column("routing_key"), start=self._keyless)
+        self._keyless += events.column("routing_key").null_count
+        for first, size in batch.groups:
+            places[first : first + size] = places[first]
+        return RoutedEvents(router.segment_ids, places)
+
+    def _placed(self, routed: RoutedEvents, appended: Appended) -> PlacedEvents:
+        """Return where the events are, from where their segments' first ones are."""
+        if appended.duplicate and len(routed.places):
+            raise CommitUnknown(
+                f"writer {self.writer_id!r} of stream {self._stream.name}: the log has this batch "
+                "already, so where its events are cannot be told; open a new writer."
+            )
+        return PlacedEvents(self._stream.name, self._life, routed, appended)
+
+
+def stage_routed(
+    stream: StreamLog,
+    staging_version: int,
+    events: pa.Table | None,
+    routed: RoutedEvents,
+    *,
+    folder: str | None = None,
+) -> list[StagedChunk]:
+    """Stage events as chunks of the segments they were routed to; none for no events."""
+    if events is None:
+        return []
+    name = stream.runtime.token()
+
+    def staged(part: tuple[int, pa.Table]) -> list[StagedChunk]:
+        segment_id, rows = part
+        return stage(
+            stream.store,
+            stream.path,
+            staging_version,
+            segment_id,
+            rows,
+            name=f"{name}-{segment_id}",
+            folder=folder,
+        )
+
+    parts = group(events, routed.places, routed.segment_ids)
+    return [chunk for chunks in stream.runtime.each(staged, parts) for chunk in chunks]

@@ -1,0 +1,106 @@
+"""What a user may write as an event, a routing key or a note, and how long a call may wait."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable, Iterable, Mapping
+from math import isnan
+from numbers import Real
+from typing import Any, cast
+
+from pravega_spark.errors import EventTooLarge, InvalidInput
+from pravega_spark.limits import MAX_EVENT_BYTES, MAX_NOTE_LENGTH
+
+Serializer = Callable[[Any], bytes]
+
+
+def check_timeout(call: str, timeout: object) -> None:
+    """Raise InvalidInput for what is no number of seconds."""
+    is_number = isinstance(timeout, Real) and not isinstance(timeout, bool)
+    if not is_number or isnan(cast("float", timeout)):
+        raise InvalidInput(
+            f"the timeout of {call} is a number of seconds or None, got {reprlib.repr(timeout)}."
+        )
+
+
+class EventEncoder:
+    """The checks of one writer to one stream."""
+
+    __slots__ = ("_name", "serializer")
+
+    def __init__(self, name: str, serializer: Serializer | None) -> None:
+        """Name the stream; without a serializer events are bytes or str (UTF-8)."""
+        self._name = name
+        self.serializer = serializer
+
+    def event(self, event: Any) -> bytes:
+        """Return an event as bytes; raise InvalidInput, or EventTooLarge above 8 MiB."""
+        data = self._bytes(event)
+        if len(data) > MAX_EVENT_BYTES:
+            raise self.too_large(len(data))
+        return data
+
+    def events(self, events: object) -> list[bytes]:
+        """Return a list of events as bytes; raise InvalidInput for what is no list of them."""
+        single = isinstance(events, (str, bytes, bytearray, memoryview, Mapping))
+        if single or not isinstance(events, Iterable):
+            raise InvalidInput(
+                f"write_events on stream {self._name} takes a list of events, not "
+                f"{type(events).__name__}: {reprlib.repr(events)}; give a list, or one event to "
+                "write_event."
+            )
+        return [self.event(event) for event in events]
+
+    def too_large(self, size: int) -> EventTooLarge:
+        """Return the error for an event of ``size`` bytes."""
+        return EventTooLarge(
+            f"an event of {size} bytes for stream {self._name} is larger than {MAX_EVENT_BYTES} "
+            "bytes (8 MiB); split it, or store it elsewhere and write a reference."
+        )
+
+    def _bytes(self, event: Any) -> bytes:
+        if self.serializer is not None:
+            data = self.serializer(event)
+            if not isinstance(data, bytes):
+                raise InvalidInput(
+                    f"the serializer of the writer of {self._name} gave "
+                    f"{type(data).__name__}, not bytes."
+                )
+            return data
+        if isinstance(event, str):
+            return self._utf8("an event", event)
+        if isinstance(event, (bytes, bytearray, memoryview)):
+            return bytes(event)
+        raise InvalidInput(
+            f"an event for stream {self._name} is bytes or str, not {type(event).__name__}; give "
+            "the writer a serializer, such as pravega_spark.json_serializer."
+        )
+
+    def check_key(self, routing_key: object) -> None:
+        """Raise InvalidInput for a routing key that is neither None nor a Unicode text."""
+        if routing_key is None or (type(routing_key) is str and routing_key.isascii()):
+            return
+        if type(routing_key) is not str:
+            raise InvalidInput(
+                f"a routing key is a str or None, not {type(routing_key).__name__}: "
+                f"{routing_key!r}."
+            )
+        self._utf8("a routing key", routing_key)
+
+    def check_note(self, note: object) -> None:
+        """Raise InvalidInput for a note that is no text of at most MAX_NOTE_LENGTH characters."""
+        if not isinstance(note, str) or len(note) > MAX_NOTE_LENGTH:
+            raise InvalidInput(
+                f"a note is a text of at most {MAX_NOTE_LENGTH} characters, got "
+                f"{reprlib.repr(note)}."
+            )
+        self._utf8("a note", note)
+
+    def _utf8(self, what: str, text: str) -> bytes:
+        try:
+            return text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidInput(
+                f"{what} for stream {self._name} has no UTF-8 form: {error}; replace the lone "
+                "surrogates in it."
+            ) from None

@@ -1,0 +1,84 @@
+"""Staged chunks whose segments were sealed before their commit go on to the successors.
+
+A merge, or a segment made anew, takes them by metadata alone; a split re-cuts only the chunks
+concerned, by the keys in them. So does a segment that nobody remembers: it was truncated away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk, stage
+from pravega_spark.engine.chunks.chunk_reader import read
+from pravega_spark.engine.chunks.routing import Router, split
+from pravega_spark.engine.layout.epochs import Layout, overlapping
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.model import Segment
+
+Recuts = dict[tuple[str, int], list[StagedChunk]]
+"""What re-cutting a chunk for an epoch gave, so that a lost race does not do it again."""
+
+
+def targets(layout: Layout, segment_id: int) -> tuple[Segment, ...]:
+    """Return the active segments that the keys of a segment lie in now; empty if it is forgotten.
+
+    Whatever scales came in between: one segment means that its chunks go there as they are.
+    """
+    if not layout.has_segment(segment_id):
+        return ()
+    return overlapping(layout.active, layout.lineage.find(segment_id).key_range)
+
+
+def reroute(
+    stream: StreamLog,
+    view: StreamView,
+    staging_version: int,
+    staged: Sequence[StagedChunk],
+    recuts: Recuts,
+) -> list[StagedChunk]:
+    """Return the chunks with open segments only, in an order that keeps every key's order."""
+    result: list[StagedChunk] = []
+    for chunk in staged:
+        if view.has_segment(chunk.segment_id) and not view.segment(chunk.segment_id).is_sealed:
+            result.append(chunk)
+            continue
+        found = targets(view, chunk.segment_id)
+        if len(found) == 1:
+            result.append(replace(chunk, segment_id=found[0].segment_id))
+            continue
+        key = (chunk.path, view.active.number)
+        if key not in recuts:
+            recuts[key] = _recut(stream, view, staging_version, chunk)
+        result.extend(recuts[key])
+    return result
+
+
+def _recut(
+    stream: StreamLog, view: StreamView, staging_version: int, chunk: StagedChunk
+) -> list[StagedChunk]:
+    ref = ChunkRef(
+        chunk.path,
+        chunk.segment_id,
+        0,
+        chunk.rows,
+        chunk.size,
+        chunk.event_bytes,
+        0,
+        chunk.min_timestamp_us,
+        chunk.max_timestamp_us,
+    )
+    batches = read(stream.store, stream.path, ref, 0, chunk.rows)
+    events = pa.Table.from_batches(batches)
+    token = stream.runtime.token()
+
+    def staged(part: tuple[int, pa.Table]) -> list[StagedChunk]:
+        segment_id, rows = part
+        name = f"recut-{token}-{segment_id}"
+        return stage(stream.store, stream.path, staging_version, segment_id, rows, name=name)
+
+    parts = split(events, Router(view.active.segments))
+    return [new for chunks in stream.runtime.each(staged, parts) for new in chunks]

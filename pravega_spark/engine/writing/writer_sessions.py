@@ -1,0 +1,37 @@
+"""Writer ids and sessions: opening an id of the user's own is a commit that fences older ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pravega_spark.engine.log.actions import Body
+from pravega_spark.engine.log.commit_log import Proposal
+from pravega_spark.engine.stream import archived_records
+from pravega_spark.engine.stream.records import StreamState, WriterRecord
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.errors import StreamSealed
+
+
+def open_session(stream: StreamLog, life: int, writer_id: str) -> WriterRecord:
+    """Commit OPEN: raise the session of a writer id and return what the log holds of it.
+
+    From then on batches of older sessions raise WriterFenced. Also settles any commit of an
+    older session whose answer was lost.
+    """
+
+    def decide(view: StreamView) -> Proposal[WriterRecord]:
+        if view.record.state is not StreamState.ACTIVE:
+            raise StreamSealed(f"stream {stream.name} is sealed; no writer can be opened on it.")
+        known = archived_records.writer(stream, view, writer_id) or WriterRecord(
+            writer_id, 0, 0, view.version
+        )
+        record = replace(known, session=known.session + 1, version=view.version + 1)
+        body = Body(
+            "OPEN WRITER",
+            parameters={"writer": writer_id, "session": record.session},
+            domains={**view.writer_changes(record)},
+        )
+        return body, record
+
+    return stream.commit(decide, life=life).value

@@ -1,0 +1,249 @@
+"""Reading a stream without a group: between cuts, by range, by pointer, or following its tail."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from pravega_spark.engine.chunks.chunk_reader import events_of
+from pravega_spark.engine.layout import cuts, read_plan
+from pravega_spark.engine.runtime import ProcessGuard
+from pravega_spark.engine.stream.range_reader import read_range
+from pravega_spark.engine.stream.records import StreamState
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.time_search import TimeSearch
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.errors import InvalidInput, InvalidStreamCut, NoSuchEvent
+from pravega_spark.limits import POLL_IDLE_SHARE, POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS
+from pravega_spark.model import Event, EventPointer, SegmentRange, StreamCut
+
+Deserializer = Callable[[bytes], Any]
+
+
+def json_deserializer(data: bytes) -> Any:
+    """Decode an event that is JSON in UTF-8."""
+    return json.loads(data)
+
+
+@dataclass(slots=True)
+class _FollowState:
+    """Where one reading is: the cut at which a round began, and what it has handed out since."""
+
+    view: StreamView
+    cut: StreamCut
+    target: StreamCut
+    read: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def position(self) -> StreamCut:
+        if not self.read:
+            return self.cut
+        return read_plan.within(self.view, self.cut, self.target, self.read)
+
+
+class EventReader:
+    """Reads one stream without a group; one thread at a time. ``StreamManager.create_reader``."""
+
+    def __init__(self, stream: StreamLog, *, deserializer: Deserializer | None = None) -> None:
+        """Name the stream; ``deserializer`` makes ``Event.data`` of its bytes."""
+        self._stream = stream
+        self._deserializer = deserializer
+        self._guard = ProcessGuard(f"the reader of {stream.name}")
+        self._place: _FollowState | None = None
+
+    def __reduce__(self) -> Any:
+        """Refuse pickling: a reader belongs to the process that made it."""
+        raise TypeError("an EventReader cannot be pickled; create it where it is used.")
+
+    @property
+    def position(self) -> StreamCut | None:
+        """The cut after the last event or batch handed out, to go on from; None before one."""
+        return None if self._place is None else self._place.position
+
+    def events(
+        self, start: StreamCut | str = StreamCut.EARLIEST, end: StreamCut | str = StreamCut.LATEST
+    ) -> Iterator[Event]:
+        """Yield the events between two cuts: each segment in order, predecessors first.
+
+        LATEST is the tail at the time of the call. Raises InvalidStreamCut, and TruncatedData if
+        ``start`` lies below the head.
+        """
+        return self._events(self._between(start, end))
+
+    def _between(self, start: StreamCut | str, end: StreamCut | str) -> _FollowState:
+        self._guard.check()
+        view = self._stream.view()
+        start, end = cuts.resolve(view, start), cuts.resolve(view, end)
+        if cuts.compare(view, end, start) is not cuts.Order.EQUAL_OR_AFTER:
+            raise InvalidStreamCut(f"the start {start} lies after the end {end}.")
+        return _FollowState(view, start, end)
+
+    def _events(self, place: _FollowState) -> Iterator[Event]:
+        for rng, batch in self._rounds(place):
+            for event in self._decode(rng, batch):
+                place.read[rng.segment_id] = event.offset + 1
+                self._place = place
+                yield event
+
+    def batches(
+        self, start: StreamCut | str = StreamCut.EARLIEST, end: StreamCut | str = StreamCut.LATEST
+    ) -> Iterator[tuple[SegmentRange, pa.RecordBatch]]:
+        """Yield what :meth:`events` yields as Arrow batches of one segment each, with their range.
+
+        Columns: offset int64, routing_key string, timestamp timestamp[us, UTC], event binary.
+        """
+        return self._batches(self._between(start, end))
+
+    def _batches(self, place: _FollowState) -> Iterator[tuple[SegmentRange, pa.RecordBatch]]:
+        for rng, batch in self._rounds(place):
+            place.read[rng.segment_id] = batch.column("offset")[-1].as_py() + 1
+            self._place = place
+            yield rng, batch
+
+    def _rounds(self, place: _FollowState) -> Iterator[tuple[SegmentRange, pa.RecordBatch]]:
+        self._place = place
+        while True:
+            step = read_plan.next_step(place.view, place.cut, place.target)
+            for rng in step.ranges:
+                for batch in read_range(self._stream, rng):
+                    yield rng, batch
+            place.cut, place.read = step.end, {}
+            if step.done or not step.ranges:
+                return
+
+    def follow(
+        self, start: StreamCut | str = StreamCut.LATEST, *, timeout: float | None = None
+    ) -> Iterator[Event]:
+        """Yield events from a cut on, waiting for new ones at the tail.
+
+        Ends when the stream was sealed and read to its end, or when nothing came for ``timeout``
+        seconds. Pauses between looks are a part of the time since the last news: on an object
+        store up to two seconds, on a local disk up to 50 ms; a look that finds nothing is one
+        storage call.
+        """
+        self._guard.check()
+        view = self._stream.view()
+        return self._follow(_FollowState(view, cuts.resolve(view, start), view.tail), timeout)
+
+    def _follow(self, place: _FollowState, timeout: float | None) -> Iterator[Event]:
+        runtime = self._stream.runtime
+        news_at = runtime.monotonic()
+        while True:
+            before = place.cut
+            yield from self._events(place)
+            if place.cut != before:
+                news_at = runtime.monotonic()
+            if place.view.record.state is StreamState.SEALED:
+                if place.cut == before:
+                    return
+                continue
+            newer = self._await_news(place.view, news_at, timeout)
+            if newer is None:
+                return
+            place.view, place.target = newer, newer.tail
+
+    def _await_news(
+        self, known: StreamView, news_at: float, timeout: float | None
+    ) -> StreamView | None:
+        """Return the next version's view; None if there is none before the timeout."""
+        runtime = self._stream.runtime
+        local = self._stream.store.is_local
+        shortest, longest = POLL_LOCAL_SECONDS if local else POLL_REMOTE_SECONDS
+        while True:
+            view = self._stream.view()
+            view.check_life(known.life)
+            if view.version != known.version:
+                return view
+            idle = runtime.monotonic() - news_at
+            if timeout is not None and idle >= timeout:
+                return None
+            pause = min(longest, max(shortest, idle * POLL_IDLE_SHARE))
+            runtime.sleep(pause if timeout is None else min(pause, timeout - idle))
+
+    def ranges(
+        self, start: StreamCut | str = StreamCut.EARLIEST, end: StreamCut | str = StreamCut.LATEST
+    ) -> list[SegmentRange]:
+        """Return the ranges of each segment between two cuts: work for outside processes.
+
+        Raises InvalidStreamCut, and TruncatedData if ``start`` lies below the head.
+        """
+        view = self._stream.view()
+        first, last = cuts.resolve(view, start), cuts.resolve(view, end)
+        cuts.from_head(view.lineage, first)
+        return cuts.ranges_between(view, first, last)
+
+    def read_range(self, rng: SegmentRange) -> Iterator[Event]:
+        """Yield the events of one segment's range, in order. Raises TruncatedData, DataLoss."""
+        self._guard.check()
+        self._check_stream("a range", rng.stream)
+        self._stream.view().check_life(rng.life)
+        return self._range(rng)
+
+    def _range(self, rng: SegmentRange) -> Iterator[Event]:
+        for batch in read_range(self._stream, rng):
+            yield from self._decode(rng, batch)
+
+    def next_cut(self, cut: StreamCut | str, approx_events: int) -> StreamCut:
+        """Return a cut about so many events after ``cut``; it never jumps over a scale."""
+        view = self._stream.view()
+        return cuts.next_cut(view, cuts.resolve(view, cut), approx_events)
+
+    def distance(self, start: StreamCut | str, end: StreamCut | str) -> tuple[int, int]:
+        """Return (events, bytes) between two cuts, exactly.
+
+        Raises InvalidStreamCut, and TruncatedData if ``start`` lies below the head.
+        """
+        view = self._stream.view()
+        first, last = cuts.resolve(view, start), cuts.resolve(view, end)
+        cuts.from_head(view.lineage, first)
+
+        def bytes_at(segment_id: int, offset: int) -> int:
+            return self._stream.bytes_at(segment_id, offset, view)
+
+        return (
+            cuts.distance_events(view, first, last),
+            cuts.distance_bytes(view, first, last, bytes_at),
+        )
+
+    def cut_at(self, timestamp_us: int) -> StreamCut:
+        """Return the cut of the first events at or after a time, in us since 1970 (UTC)."""
+        return TimeSearch(self._stream, timestamp_us).cut(self._stream.view())
+
+    def fetch(self, pointer: EventPointer | str) -> Event:
+        """Return the event of a pointer, or of its text.
+
+        Raises NoSuchEvent, StaleIdentity, and TruncatedData for an event below the head.
+        """
+        self._guard.check()
+        pointer = EventPointer.of(pointer)
+        self._check_stream("a pointer", pointer.stream)
+        view = self._stream.view()
+        view.check_life(pointer.life)
+        rng = SegmentRange(
+            pointer.stream, pointer.life, pointer.segment_id, pointer.offset, pointer.offset + 1
+        )
+        if not view.is_truncated(pointer.segment_id, pointer.offset):
+            known = view.has_segment(pointer.segment_id)
+            if not known or pointer.offset >= view.segment(pointer.segment_id).next_offset:
+                raise NoSuchEvent(f"{pointer} names no event that the stream has.")
+        (batch,) = read_range(self._stream, rng)
+        (event,) = self._decode(rng, batch)
+        return event
+
+    def _check_stream(self, what: str, stream: str) -> None:
+        if stream != self._stream.name:
+            raise InvalidInput(
+                f"{what} of stream {stream} was given to the reader of stream "
+                f"{self._stream.name}; use a reader of {stream}."
+            )
+
+    def _decode(self, rng: SegmentRange, batch: pa.RecordBatch) -> Iterator[Event]:
+        deserialize = self._deserializer
+        for event in events_of(batch, rng.stream, rng.life, rng.segment_id):
+            if deserialize is not None:
+                event.data = deserialize(event.data)
+            yield event

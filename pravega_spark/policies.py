@@ -1,0 +1,294 @@
+"""What a stream is created with: its scaling and retention policies and its tags."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pravega_spark.errors import InvalidConfiguration
+from pravega_spark.limits import MAX_SEGMENTS, MIN_COOLDOWN_MS
+from pravega_spark.names import has_utf8
+from pravega_spark.units import parse_duration_ms, parse_size_bytes, unit_of
+
+MAX_TAGS = 128
+
+
+MAX_TAG_LENGTH = 256
+
+
+def _positive(what: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        raise InvalidConfiguration(f"{what} must be a whole number above 0, got {value!r}.")
+    return value
+
+
+class ScalingType(enum.Enum):
+    """What the number of segments follows."""
+
+    FIXED = "fixed"
+    EVENT_RATE = "event_rate"
+    DATA_RATE = "data_rate"
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingPolicy:
+    """How many segments a stream has: fixed, or following the rate of its events or bytes."""
+
+    type: ScalingType
+    minimum: int
+    target: int = 0
+    factor: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the numbers: all above 0, as in Pravega."""
+        _positive("the number of segments", self.minimum)
+        if self.minimum > MAX_SEGMENTS:
+            raise InvalidConfiguration(
+                f"a stream has at most {MAX_SEGMENTS} segments, got {self.minimum}."
+            )
+        if self.type is not ScalingType.FIXED:
+            _positive("the target rate", self.target)
+            _positive("the split factor", self.factor)
+
+    @classmethod
+    def fixed(cls, segments: int) -> ScalingPolicy:
+        """Keep ``segments`` segments, always."""
+        return cls(ScalingType.FIXED, segments)
+
+    @classmethod
+    def by_event_rate(cls, target: int, factor: int = 2, minimum: int = 1) -> ScalingPolicy:
+        """Aim at ``target`` events a second in each segment; split into at most ``factor``."""
+        return cls(ScalingType.EVENT_RATE, minimum, target, factor)
+
+    @classmethod
+    def by_data_rate(cls, target: int, factor: int = 2, minimum: int = 1) -> ScalingPolicy:
+        """Aim at ``target`` KiB a second in each segment; split into at most ``factor``."""
+        return cls(ScalingType.DATA_RATE, minimum, target, factor)
+
+    def to_json(self) -> dict[str, Any]:
+        """Encode as JSON values."""
+        record: dict[str, Any] = {"type": self.type.value, "minimum": self.minimum}
+        if self.type is not ScalingType.FIXED:
+            record |= {"target": self.target, "factor": self.factor}
+        return record
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> ScalingPolicy:
+        """Decode what :meth:`to_json` wrote."""
+        return cls(
+            ScalingType(record["type"]),
+            record["minimum"],
+            record.get("target", 0),
+            record.get("factor", 0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingPace:
+    """Times of automatic scaling in ms, all of Pravega's; :meth:`scaled` makes them all shorter.
+
+    ``windows_ms`` are those of the four moving averages, and the least ages of a segment for
+    these to count. ``tick_ms`` is how often the averages move. A segment is judged at writes at
+    most every ``report_ms``, never before it is ``cooldown_ms`` old, and after a scale event not
+    again for ``mute_ms``. An event counts, and a segment stays cold, for ``cold_ms``; one that was
+    not written for ``idle_ms`` is cold until it is sealed. ``history_ms`` is how far the log is
+    read back where nothing is remembered.
+    """
+
+    tick_ms: float = 5_000.0
+    windows_ms: tuple[float, float, float, float] = (120_000.0, 300_000.0, 600_000.0, 1_200_000.0)
+    report_ms: float = 120_000.0
+    cooldown_ms: float = 600_000.0
+    mute_ms: float = 600_000.0
+    cold_ms: float = 600_000.0
+    idle_ms: float = 1_200_000.0
+    history_ms: float = 3_600_000.0
+
+    def scaled(self, factor: float) -> ScalingPace:
+        """Return the pace with every time multiplied by ``factor``, which is above 0."""
+        if not 0.0 < factor < math.inf:
+            raise InvalidConfiguration(f"a pace is scaled by a number above 0, got {factor!r}.")
+        times: dict[str, Any] = {
+            name: tuple(t * factor for t in value) if isinstance(value, tuple) else value * factor
+            for name, value in asdict(self).items()
+        }
+        return ScalingPace(**times)
+
+    @classmethod
+    def of_cooldown(cls, cooldown: str | float) -> ScalingPace:
+        """Return the pace with this cool-down, all other times in proportion to it."""
+        standard = cls()
+        cooldown_ms = parse_duration_ms("the cool-down", cooldown)
+        if cooldown_ms < MIN_COOLDOWN_MS:
+            raise InvalidConfiguration(
+                f"the cool-down is at least {MIN_COOLDOWN_MS / 1_000:g} s, got {cooldown!r}."
+            )
+        return standard.scaled(cooldown_ms / standard.cooldown_ms)
+
+
+class RetentionType(enum.Enum):
+    """What decides how much of a stream is kept."""
+
+    TIME = "time"
+    SIZE = "size"
+    CONSUMPTION = "consumption"
+
+
+class LimitUnit(enum.Enum):
+    """The unit of a retention policy's limits."""
+
+    NONE = "none"
+    TIME_MS = "time_ms"
+    SIZE_BYTES = "size_bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPolicy:
+    """What a stream keeps: at least ``minimum``, at most ``maximum`` (None: no limit)."""
+
+    type: RetentionType
+    unit: LimitUnit
+    minimum: int = 0
+    maximum: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check that the limits are in order."""
+        if self.minimum < 0:
+            raise InvalidConfiguration(f"the minimum to keep is negative: {self.minimum}.")
+        if self.maximum is not None and self.maximum < max(1, self.minimum):
+            raise InvalidConfiguration(
+                f"the maximum to keep ({self.maximum}) is below the minimum ({self.minimum}) or 0."
+            )
+
+    @classmethod
+    def by_time(cls, minimum: str | float, maximum: str | float | None = None) -> RetentionPolicy:
+        """Keep what is younger than ``minimum``; ``maximum`` beats slow subscribers."""
+        return cls(RetentionType.TIME, LimitUnit.TIME_MS, *_times(minimum, maximum))
+
+    @classmethod
+    def by_size(cls, minimum: str | int, maximum: str | int | None = None) -> RetentionPolicy:
+        """Keep at least the newest ``minimum`` bytes; ``maximum`` beats slow subscribers."""
+        return cls(RetentionType.SIZE, LimitUnit.SIZE_BYTES, *_sizes(minimum, maximum))
+
+    @classmethod
+    def by_consumption(
+        cls,
+        minimum: str | float | None = None,
+        maximum: str | float | None = None,
+    ) -> RetentionPolicy:
+        """Keep what subscribers have not consumed, within limits of one unit (time or size)."""
+        given = {"minimum": minimum, "maximum": maximum}
+        units = {name: _unit_of(name, value) for name, value in given.items() if value is not None}
+        if len(set(units.values())) > 1:
+            raise InvalidConfiguration(
+                f"the limits mix units: minimum {minimum!r} is a {units['minimum'].value} and "
+                f"maximum {maximum!r} a {units['maximum'].value}; use one unit for both."
+            )
+        if not units:
+            return cls(RetentionType.CONSUMPTION, LimitUnit.NONE)
+        unit = next(iter(units.values()))
+        reader = _times if unit is LimitUnit.TIME_MS else _sizes
+        return cls(RetentionType.CONSUMPTION, unit, *reader(minimum or 0, maximum))  # type: ignore[arg-type]
+
+    def to_json(self) -> dict[str, Any]:
+        """Encode as JSON values."""
+        record: dict[str, Any] = {"type": self.type.value, "unit": self.unit.value}
+        record |= {"minimum": self.minimum, "maximum": self.maximum}
+        return record
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> RetentionPolicy:
+        """Decode what :meth:`to_json` wrote."""
+        return cls(
+            RetentionType(record["type"]),
+            LimitUnit(record["unit"]),
+            record["minimum"],
+            record["maximum"],
+        )
+
+
+def _times(minimum: str | float, maximum: str | float | None) -> tuple[int, int | None]:
+    low = parse_duration_ms("the minimum to keep", minimum)
+    return low, None if maximum is None else parse_duration_ms("the maximum to keep", maximum)
+
+
+def _sizes(minimum: str | int, maximum: str | int | None) -> tuple[int, int | None]:
+    low = parse_size_bytes("the minimum to keep", minimum)
+    return low, None if maximum is None else parse_size_bytes("the maximum to keep", maximum)
+
+
+def _unit_of(name: str, value: str | float) -> LimitUnit:
+    kind = unit_of(value) if isinstance(value, str) else None
+    if kind is not None:
+        return LimitUnit.TIME_MS if kind == "time" else LimitUnit.SIZE_BYTES
+    raise InvalidConfiguration(
+        f"the {name} {value!r} names no clear unit: write '1 hour', '7 days', '10 GB' or '500 MB'."
+    )
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class StreamConfiguration:
+    """What a stream is created with; tags do not take part in equality, as in Pravega."""
+
+    scaling: ScalingPolicy
+    retention: RetentionPolicy | None
+    tags: frozenset[str] = field(compare=False)
+
+    def __init__(
+        self,
+        scaling: ScalingPolicy | None = None,
+        retention: RetentionPolicy | None = None,
+        tags: Iterable[str] = (),
+    ) -> None:
+        """Take one fixed segment unless told; at most 128 tags of at most 256 characters."""
+        scaling = ScalingPolicy.fixed(1) if scaling is None else scaling
+        if not isinstance(scaling, ScalingPolicy):
+            raise InvalidConfiguration(f"scaling is a ScalingPolicy, got {scaling!r}.")
+        if not isinstance(retention, RetentionPolicy | None):
+            raise InvalidConfiguration(
+                f"retention is a RetentionPolicy or None, got {retention!r}."
+            )
+        object.__setattr__(self, "scaling", scaling)
+        object.__setattr__(self, "retention", retention)
+        object.__setattr__(self, "tags", check_tags(tags))
+
+    def to_json(self) -> dict[str, Any]:
+        """Encode as JSON values."""
+        return {
+            "scaling": self.scaling.to_json(),
+            "retention": self.retention.to_json() if self.retention else None,
+            "tags": sorted(self.tags),
+        }
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> StreamConfiguration:
+        """Decode what :meth:`to_json` wrote."""
+        retention = record["retention"]
+        return cls(
+            ScalingPolicy.from_json(record["scaling"]),
+            RetentionPolicy.from_json(retention) if retention else None,
+            frozenset(record["tags"]),
+        )
+
+
+def check_tags(tags: Iterable[str]) -> frozenset[str]:
+    """Return the tags as a set if they are within the limits."""
+    if isinstance(tags, (str, Mapping)) or not isinstance(tags, Iterable):
+        raise InvalidConfiguration(f"tags are a set of texts, got {tags!r}.")
+    given = list(tags)
+    for tag in given:
+        if not isinstance(tag, str) or not 0 < len(tag) <= MAX_TAG_LENGTH:
+            raise InvalidConfiguration(
+                f"a tag is a text of 1 to {MAX_TAG_LENGTH} characters, got {tag!r}."
+            )
+        if not has_utf8(tag):
+            raise InvalidConfiguration(
+                f"the tag {tag!r} has no UTF-8 form: replace the lone surrogates in it."
+            )
+    found = frozenset(given)
+    if len(found) > MAX_TAGS:
+        raise InvalidConfiguration(f"a stream has at most {MAX_TAGS} tags, got {len(found)}.")
+    return found

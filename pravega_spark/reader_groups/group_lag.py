@@ -1,0 +1,68 @@
+"""How far a group is behind: events, bytes and seconds, by segment and in total."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+from pravega_spark.engine.stream.backlog import SegmentBacklog, backlog
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.errors import NoSuchStream, StaleIdentity
+from pravega_spark.model import segment_text
+from pravega_spark.reader_groups.group_state import GroupState, Key
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentLag:
+    """What is unread of one segment; ``seconds`` is the age of its oldest unread event.
+
+    ``reader`` is None while no reader has it.
+    """
+
+    stream: str
+    segment: str
+    reader: str | None
+    events: int
+    size_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """What is unread, in total: ``seconds`` is the age of the oldest unread event, 0 if none."""
+
+    events: int
+    size_bytes: int
+    seconds: float
+    segments: tuple[SegmentLag, ...]
+
+
+def lag_of(state: GroupState, streams: dict[str, StreamLog]) -> GroupLag:
+    """Return the lag behind the tails, or behind the end cuts, from the recorded positions.
+
+    Of a stream that was deleted nothing is left to be read.
+    """
+    found: list[SegmentLag] = []
+    for name, stream in streams.items():
+        with contextlib.suppress(NoSuchStream, StaleIdentity):
+            unread = backlog(stream, state.cut(name), state.ends.get(name)).segments
+            found += [_lag(state, segment) for segment in unread]
+    return GroupLag(
+        sum(segment.events for segment in found),
+        sum(segment.size_bytes for segment in found),
+        max((segment.seconds for segment in found), default=0.0),
+        tuple(found),
+    )
+
+
+def _lag(state: GroupState, found: SegmentBacklog) -> SegmentLag:
+    rng = found.unread
+    owned = state.assigned.get(Key(rng.stream, rng.segment_id))
+    return SegmentLag(
+        rng.stream,
+        segment_text(rng.segment_id),
+        None if owned is None else owned.reader,
+        len(rng),
+        found.size_bytes,
+        found.seconds,
+    )

@@ -1,0 +1,79 @@
+"""Events of one segment on their way to a reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from pravega_spark.engine.chunks.chunk_reader import BATCH_SCHEMA, events_of
+from pravega_spark.engine.stream.range_reader import read_range
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.model import Event, SegmentRange
+
+BUFFER_ROWS = 4_096
+"""So many events of one segment are handed out before another one's turn, if it has any."""
+
+SCHEMA = pa.schema(
+    [("stream", pa.string()), ("segment_id", pa.int64()), *((f.name, f.type) for f in BATCH_SCHEMA)]
+)
+"""Events as ``read_events`` gives them."""
+
+
+class SegmentBuffer:
+    """Hands out the events of a range one by one, or many at once."""
+
+    def __init__(self, stream: StreamLog, rng: SegmentRange) -> None:
+        """Begin with the range; its first chunk is read when it is needed."""
+        self._range = rng
+        self._batches = read_range(stream, rng, batch_rows=BUFFER_ROWS)
+        self._batch: pa.RecordBatch | None = None
+        self._at = self._left = 0
+        self._events: Iterator[Event] | None = None
+
+    @property
+    def end(self) -> int:
+        """The offset after the last event of the range."""
+        return self._range.end
+
+    @property
+    def is_between(self) -> bool:
+        """Whether a batch was handed out to its end, so that another segment may have its turn."""
+        return self._batch is None
+
+    def next(self) -> Event | None:
+        """Return the next event, or None at the end of the range. Raises as reading does."""
+        if self._events is None:
+            batch = self._load()
+            if batch is None:
+                return None
+            rng, rest = self._range, batch.slice(self._at)
+            self._left = rest.num_rows
+            self._events = events_of(rest, rng.stream, rng.life, rng.segment_id)
+        event = next(self._events)
+        self._at += 1
+        self._left -= 1
+        if not self._left:
+            self._batch = self._events = None
+        return event
+
+    def take(self, limit: int) -> pa.RecordBatch | None:
+        """Return up to ``limit`` events that follow, or None at the end of the range."""
+        batch = self._load()
+        if batch is None:
+            return None
+        part = batch.slice(self._at, limit)
+        self._at += part.num_rows
+        self._events = None
+        if self._at == batch.num_rows:
+            self._batch = None
+        names = pa.array([self._range.stream] * part.num_rows, pa.string())
+        segments = pa.array([self._range.segment_id] * part.num_rows, pa.int64())
+        return pa.RecordBatch.from_arrays([names, segments, *part.columns], schema=SCHEMA)
+
+    def _load(self) -> pa.RecordBatch | None:
+        """Return the batch that is being handed out, with rows left in it."""
+        if self._batch is not None and self._at < self._batch.num_rows:
+            return self._batch
+        self._batch, self._at, self._events = next(self._batches, None), 0, None
+        return self._batch

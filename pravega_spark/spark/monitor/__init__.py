@@ -1,0 +1,1 @@
+"""What Spark shows of streams and queries: metadata frames and the lag of queries."""

@@ -1,0 +1,184 @@
+"""Texts of Spark options as values: numbers, flags, lists, times, offsets. No I/O."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from pravega_spark.errors import InvalidConfiguration, InvalidInput, InvalidOption
+from pravega_spark.model import StreamCut, parse_segment
+from pravega_spark.names import is_number, split_stream
+from pravega_spark.units import parse_duration_ms, parse_size_bytes
+
+EARLIEST_OFFSET = -2
+LATEST_OFFSET = -1
+"""Kafka's marks in JSON offsets."""
+
+Parse = Callable[[str, str], Any]
+"""From an option's name and text to its value; raises InvalidOption."""
+
+Offsets = dict[str, dict[int, int]]
+"""By stream: segment id to offset, or to one of the two marks."""
+
+
+def whole(name: str, text: str) -> int:
+    """Read a whole number above 0."""
+    if not re.fullmatch(r"\+?[0-9]+", text.strip()) or int(text) < 1:
+        raise InvalidOption(f"option {name} must be a whole number above 0, got {text!r}.")
+    return int(text)
+
+
+def version(name: str, text: str) -> int:
+    """Read a whole number from 0 on."""
+    if not re.fullmatch(r"[0-9]+", text.strip()):
+        raise InvalidOption(f"option {name} must be a whole number, 0 or more, got {text!r}.")
+    return int(text)
+
+
+def flag(name: str, text: str) -> bool:
+    """Read ``true`` or ``false``."""
+    value = {"true": True, "false": False}.get(text.strip().lower())
+    if value is None:
+        raise InvalidOption(f"option {name} must be true or false, got {text!r}.")
+    return value
+
+
+def size(name: str, text: str) -> int:
+    """Read ``256m``, ``1 GB`` or a number of bytes, above 0."""
+    try:
+        value = parse_size_bytes(f"option {name}", text)
+    except InvalidConfiguration as error:
+        raise InvalidOption(str(error)) from None
+    if value < 1:
+        raise InvalidOption(f"option {name} must be above 0, got {text!r}.")
+    return value
+
+
+def duration_ms(name: str, text: str) -> int:
+    """Read ``15m``, ``90 s`` or a number of milliseconds, as Kafka's source does."""
+    text = f"{text} ms" if is_number(text.strip()) else text
+    try:
+        return parse_duration_ms(f"option {name}", text)
+    except InvalidConfiguration as error:
+        raise InvalidOption(str(error)) from None
+
+
+def names(name: str, text: str) -> tuple[str, ...]:
+    """Read a list separated by commas; each name once."""
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not found or len(set(found)) < len(found):
+        raise InvalidOption(f"option {name} is a list such as 'a,b', each name once; got {text!r}.")
+    return found
+
+
+def one_of(*choices: str) -> Parse:
+    """Return a reader of one of the choices, in any case."""
+
+    def read(name: str, text: str) -> str:
+        for choice in choices:
+            if choice.lower() == text.strip().lower():
+                return choice
+        raise InvalidOption(f"option {name} must be one of {', '.join(choices)}; got {text!r}.")
+
+    return read
+
+
+def any_text(name: str, text: str) -> str:
+    """Take the text as it is."""
+    return text
+
+
+def pattern(name: str, text: str) -> str:
+    """Check that the text is a regular expression."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise InvalidOption(f"option {name}: {text!r} is no regular expression: {error}.") from None
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """A time in us since 1970, or so many ms before the moment it is asked for."""
+
+    us: int = 0
+    back_ms: int | None = None
+
+    def resolve(self) -> int:
+        """Return the time in us since 1970."""
+        return self.us if self.back_ms is None else time.time_ns() // 1_000 - self.back_ms * 1_000
+
+
+def instant(name: str, text: str) -> Instant:
+    """Read epoch milliseconds, an ISO-8601 time or date (UTC unless it says), or ``-1h``."""
+    text = text.strip()
+    if is_number(text):
+        return Instant(int(text) * 1_000)
+    try:
+        if text.startswith("-"):
+            return Instant(back_ms=parse_duration_ms(name, text[1:]))
+        found = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
+    except (ValueError, InvalidInput):
+        raise InvalidOption(
+            f"option {name}: {text!r} is no time; write milliseconds since 1970, "
+            "'2026-03-01T12:00:00Z', '2026-03-01', or '-1h' for an hour ago."
+        ) from None
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=timezone.utc)
+    since = found - datetime(1970, 1, 1, tzinfo=timezone.utc)
+    return Instant((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)
+
+
+def offsets(name: str, text: str) -> str | Offsets:
+    """Read ``earliest``, ``latest`` or ``{"scope/stream": {"0#0": 120, "1#0": -1}}``.
+
+    -2 is the earliest and -1 the latest offset of a segment, as in Kafka's source. A segment is
+    written ``number#epoch``, or as the number that the column ``segment_id`` has.
+    """
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        return word
+    try:
+        record = json.loads(text)
+        return {_stream(stream): _cells(cells) for stream, cells in record.items()}
+    except (ValueError, AttributeError, TypeError, InvalidInput) as error:
+        raise InvalidOption(
+            f"option {name} is 'earliest', 'latest' or JSON such as "
+            f'{{"scope/stream": {{"0#0": 120, "1#0": -1}}}}; got {text!r} ({error}).'
+        ) from None
+
+
+def _stream(name: str) -> str:
+    split_stream(name)
+    return name
+
+
+def _cells(cells: Mapping[str, int]) -> dict[int, int]:
+    found = {int(s) if is_number(s) else parse_segment(s): offset for s, offset in cells.items()}
+    for offset in found.values():
+        if isinstance(offset, bool) or not isinstance(offset, int) or offset < EARLIEST_OFFSET:
+            raise InvalidInput(f"{offset!r} is no offset")
+    return found
+
+
+def cuts(name: str, text: str) -> str | dict[str, StreamCut]:
+    """Read ``earliest``, ``latest`` or the texts of stream cuts, separated by ``;``."""
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        return word
+    try:
+        found = [StreamCut.parse(part.strip()) for part in text.split(";") if part.strip()]
+    except InvalidInput as error:
+        raise InvalidOption(f"option {name}: {error}") from None
+    by_stream = {cut.stream: cut for cut in found}
+    if not found or len(by_stream) < len(found) or "" in by_stream:
+        raise InvalidOption(
+            f"option {name} takes one cut for each stream, separated by ';', or 'earliest' or "
+            f"'latest' alone; got {text!r}."
+        )
+    return by_stream

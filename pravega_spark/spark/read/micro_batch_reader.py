@@ -1,0 +1,184 @@
+"""The streaming source: micro-batches between stream cuts, in order for every routing key."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from pravega_spark.engine.chunks.chunk import ChunkRef
+from pravega_spark.engine.layout import cuts
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.errors import NoSuchStream, StaleIdentity, TruncatedData
+from pravega_spark.model import SegmentRange, StreamCut
+from pravega_spark.spark.groups.query_membership import QueryMembership
+from pravega_spark.spark.read.input_partitions import by_key, counts, read_events
+from pravega_spark.spark.read.offset_planner import OffsetPlanner, Places, report_lost, start_again
+from pravega_spark.spark.settings import ReadSettings
+from pravega_spark.spark.source_offsets import (
+    RecordedOffsets,
+    StreamOffset,
+    decode,
+    encode,
+    reading_of,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches on the driver and reads them in tasks.
+
+    What it knows of a run lives in the driver's copy alone: the copies in tasks only read.
+    """
+
+    def __init__(self, settings: ReadSettings, schema: StructType) -> None:
+        """Take the settings and the schema that Spark wants."""
+        self.settings = settings
+        self._schema_json = schema.json()
+        self._progress: OffsetPlanner | None = None
+        self._membership: QueryMembership | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the run's state behind."""
+        return {**self.__dict__, "_progress": None, "_membership": None}
+
+    @property
+    def progress(self) -> OffsetPlanner:
+        """The run's state, made when it is first needed."""
+        if self._progress is None:
+            self._progress = OffsetPlanner(self.settings)
+        return self._progress
+
+    @property
+    def membership(self) -> QueryMembership | None:
+        """The query's place in its reader group, if it has one."""
+        if self._membership is None and self.settings.group is not None:
+            self._membership = QueryMembership(self.settings, self.settings.group)
+        return self._membership
+
+    def _encode(self, offsets: Places) -> dict[str, Any]:
+        membership = self.membership
+        reading = RecordedOffsets(self.settings.root) if membership is None else membership.reading
+        return encode(offsets, reading)
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return where the query begins: where its reader group is, if that is further.
+
+        Spark asks again after a crash in the first batch.
+        """
+        membership = self.membership
+        places = None if membership is None else membership.places()
+        return self._encode(self.progress.initial(places))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the strongest of the limits; the others are combined with it in latestOffset."""
+        settings = self.settings
+        if settings.max_events is not None:
+            return ReadMaxRows(settings.max_events)
+        if settings.max_bytes is not None:
+            return ReadMaxBytes(settings.max_bytes)
+        if settings.min_events is not None:
+            return ReadMinRows(settings.min_events)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return the end of the next micro-batch; ``start`` where there is nothing to read.
+
+        Spark asks when the batch before is finished, so all before ``start`` is done.
+        """
+        begin = decode(start)
+        self.progress.check_order(begin)
+        membership = self.membership
+        if membership is not None:
+            membership.check(begin, reading_of(start))
+        end = self.progress.next(begin, limited=not isinstance(limit, ReadAllAvailable))
+        if membership is not None:
+            membership.finished(begin, last=self.progress.is_frozen and end == begin)
+        return start if end == begin else self._encode(end)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix the end of the run."""
+        self.progress.freeze()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return the tails, for the query's progress."""
+        tail = self.progress.tail()
+        return self._encode(tail) if tail else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Return the micro-batch as ranges of segments, with the chunks that hold them."""
+        begin, until = decode(start), decode(end)
+        begun = {name: _begin_of(begin.get(name), offset) for name, offset in until.items()}
+        if self.membership is not None:
+            self.membership.check(begun, reading_of(end))
+        found: list[tuple[StreamView, SegmentRange, list[ChunkRef]]] = []
+        for name, offset in until.items():
+            found += self._ranges(name, begun[name].cut, offset)
+        shares = counts([rng for _, rng, _ in found], self.settings.min_partitions)
+        planned: list[InputPartition] = []
+        for (view, rng, refs), count in zip(found, shares, strict=True):
+            key_range = view.lineage.find(rng.segment_id).key_range
+            planned += by_key(rng, refs, count, key_range)
+        return planned
+
+    def _ranges(
+        self, name: str, begin: StreamCut, offset: StreamOffset
+    ) -> list[tuple[StreamView, SegmentRange, list[ChunkRef]]]:
+        if begin == offset.cut:
+            return []
+        try:
+            stream, view = self.progress.newest(name)
+            view.check_life(offset.life)
+        except (NoSuchStream, StaleIdentity) as error:
+            if self.settings.fail_on_data_loss:
+                raise
+            logger.warning("failOnDataLoss=false: a planned batch is read without: %s", error)
+            return []
+        end = offset.cut
+        if not self.settings.fail_on_data_loss:
+            begin, lost = cuts.clip_to_head(view, begin)
+            end, _ = cuts.clip_to_head(view, end)
+            if lost:
+                report_lost(view, lost)
+        if cuts.equal_or_after(view, begin, end):
+            return []
+        ranges = cuts.ranges_between(view, begin, end)
+        return [(view, rng, self._chunks(stream, rng)) for rng in ranges]
+
+    def _chunks(self, stream: StreamLog, rng: SegmentRange) -> list[ChunkRef]:
+        try:
+            return stream.chunks(rng)
+        except TruncatedData as error:
+            raise TruncatedData(f"{error} {start_again(self.settings.group)}") from None
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a partition's events as Arrow batches; runs in a task."""
+        return read_events(self.settings, self._schema_json, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: ``latestOffset`` has told by now that the batch is finished."""
+
+    def stop(self) -> None:
+        """Leave the reader group. Spark does not always call this."""
+        if self._membership is not None:
+            self._membership.leave()
+
+
+def _begin_of(start: StreamOffset | None, end: StreamOffset) -> StreamOffset:
+    """Return where a batch begins in one stream; a new one begins at its origin."""
+    return replace(end, cut=end.origin if start is None else start.begin_of(end))

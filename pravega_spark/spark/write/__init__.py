@@ -1,0 +1,1 @@
+"""Writing streams with Spark: tasks stage chunks, the driver commits them once."""

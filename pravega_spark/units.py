@@ -1,0 +1,71 @@
+"""Durations and sizes: texts such as '7 days' and '10 GB' as numbers."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from pravega_spark.errors import InvalidConfiguration
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+_DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE | re.ASCII)
+
+
+_DURATION_UNITS_MS = {
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1_000),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60_000),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
+    **dict.fromkeys(("d", "day", "days"), 86_400_000),
+    **dict.fromkeys(("w", "week", "weeks"), 604_800_000),
+}
+
+
+_SIZE_UNITS = {
+    "": 1, "b": 1, "byte": 1, "bytes": 1,
+    "k": KIB, "kb": KIB, "kib": KIB, "m": MIB, "mb": MIB, "mib": MIB,
+    "g": GIB, "gb": GIB, "gib": GIB, "t": GIB * KIB, "tb": GIB * KIB, "tib": GIB * KIB,
+}  # fmt: skip
+
+
+def parse_duration_ms(what: str, value: str | float) -> int:
+    """Read ``"90 s"``, ``"1 hour"``, ``"7d"`` or a number of seconds as milliseconds."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        number, unit = float(value), "s"
+    else:
+        match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+        if match is None or match[2].lower() not in _DURATION_UNITS_MS:
+            raise InvalidConfiguration(
+                f"{what} {value!r} is no duration: write '90 s', '5 minutes', '1 hour' or '7 days'."
+            )
+        number, unit = float(match[1]), match[2].lower()
+    if not 0 <= number < math.inf:
+        raise InvalidConfiguration(f"{what} must be a time from 0 on, got {value!r}.")
+    return round(number * _DURATION_UNITS_MS[unit])
+
+
+def parse_size_bytes(what: str, value: str | int) -> int:
+    """Read ``"256m"``, ``"1 GB"`` (binary multiples) or a number of bytes."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        number, unit = float(value), ""
+    else:
+        match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+        if match is None or match[2].lower() not in _SIZE_UNITS:
+            raise InvalidConfiguration(
+                f"{what} {value!r} is no size: write '256m', '10 GB' or a number of bytes."
+            )
+        number, unit = float(match[1]), match[2].lower()
+    if number < 0:
+        raise InvalidConfiguration(f"{what} must not be negative, got {value!r}.")
+    return int(number * _SIZE_UNITS[unit])
+
+
+def unit_of(value: str) -> str | None:
+    """Return whether a text is a ``time`` or a ``size``; None if it names no clear unit."""
+    match = _DURATION.fullmatch(value)
+    unit = match[2].lower() if match else ""
+    if unit in ("", "m"):  # minutes or mebibytes
+        return None
+    return "time" if unit in _DURATION_UNITS_MS else "size" if unit in _SIZE_UNITS else None

@@ -1,0 +1,46 @@
+"""What the processes of a test of reader groups do: readers keep ledgers, writers number."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from pravega_spark.errors import ReinitializationRequired, StreamSealed
+from tests.harness.writer_processes import STREAM, manager_of
+
+GROUP = "s/g"
+KEYS = tuple(f"k{n}" for n in range(16))
+LEASE = "5 s"
+
+
+def read(root: str, reader_id: str, path: str) -> None:
+    """Note each event and marker before asking for more, until all is read, and how it ended."""
+    group = manager_of(root).reader_group(GROUP)
+    with open(path, "w", buffering=1, encoding="utf-8") as ledger:
+        try:
+            with group.create_reader(reader_id, lease=LEASE) as reader:
+                while not (found := reader.read_next_event()).is_completed:
+                    now = time.monotonic_ns()
+                    if found.event is None:
+                        ledger.write(f"marker {now} {found.checkpoint} {found.position}\n")
+                        continue
+                    event = found.event
+                    place = f"{event.segment_id} {event.offset} {event.routing_key}"
+                    ledger.write(f"event {now} {place} {event.data.decode()}\n")
+        except ReinitializationRequired:
+            ledger.write("end fenced\n")
+        else:
+            ledger.write("end done\n")
+
+
+def write(root: str, writer_id: str) -> None:
+    """Write numbered events, some in each commit, until the stream is sealed."""
+    with manager_of(root).create_writer(STREAM, writer_id) as writer:
+        number = 0
+        with contextlib.suppress(StreamSealed):
+            while True:
+                for _ in range(20):
+                    writer.write_event(f"{writer_id} {number}", KEYS[number % len(KEYS)])
+                    number += 1
+                writer.flush()
+                time.sleep(0.05)

@@ -1,0 +1,156 @@
+"""What retention did to a stream, read from its log by code that decides nothing.
+
+The stream is looked at on sample keys, one between each two borders of segments. On a key the
+segments form a chain, and a cut is a place on it; so cuts are compared without the engine.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from pravega_spark.engine.log.snapshot import Snapshot, first_snapshot
+from pravega_spark.engine.stream.records import SubscriberRecord
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.model import END
+from pravega_spark.policies import RetentionPolicy
+from tests.harness.retention_processes import COMMIT_BYTES, EVENT_BYTES, EXPIRE_SECONDS, KEYS
+
+Positions = Mapping[int, int]
+Place = tuple[int, int]
+"""A segment's number in the chain of a key, and an offset in it."""
+
+
+class History:
+    """Every version of a stream, and the chains of its segments."""
+
+    def __init__(self, stream: StreamLog) -> None:
+        self.versions: list[tuple[StreamView, dict[str, str]]] = []
+        self.ranges: dict[int, tuple[float, float]] = {}
+        snapshot: Snapshot | None = None
+        for commit in stream.log.reader.span(-1, stream.view().version):
+            snapshot = snapshot.apply(commit) if snapshot else first_snapshot(commit, stream.name)
+            view = StreamView(snapshot)
+            self.versions.append((view, commit.info.get("operationParameters", {})))
+            for segment in view.active.segments:
+                self.ranges[segment.segment_id] = segment.key_range.low, segment.key_range.high
+        borders = sorted({border for pair in self.ranges.values() for border in pair})
+        self.keys = [(a + b) / 2 for a, b in itertools.pairwise(borders)]
+        self.chains = {
+            key: [s for s, (low, high) in sorted(self.ranges.items()) if low <= key < high]
+            for key in self.keys
+        }
+        self.last = self.versions[-1][0]
+        self.ends = {s: self._end(s) for s in self.ranges}
+
+    def _end(self, segment_id: int) -> int:
+        views = (view for view, _ in reversed(self.versions) if view.has_segment(segment_id))
+        return next(views).segment(segment_id).next_offset
+
+    def place(self, positions: Positions, key: float) -> Place:
+        """Return where a cut is on a key: the earliest place that it names there."""
+        chain = self.chains[key]
+        number, offset = min(
+            (chain.index(s) + (mark == END), max(mark, 0))
+            for s, mark in positions.items()
+            if s in chain
+        )
+        while number < len(chain) - 1 and offset >= self.ends[chain[number]]:
+            number, offset = number + 1, 0
+        return number, offset
+
+    def lowest(self, cuts: Iterable[Positions]) -> dict[float, Place]:
+        """Return the earliest place of all of the cuts on each key."""
+        found = list(cuts)
+        return {key: min(self.place(cut, key) for cut in found) for key in self.keys}
+
+    def kept(self, places: Mapping[float, Place], view: StreamView) -> int:
+        """Return the bytes from places on, as the stream was at a version."""
+        events = 0
+        for segment_id in self.ranges:
+            keys = [key for key in self.keys if segment_id in self.chains[key]]
+            ahead = min((places[key], self.chains[key]) for key in keys)
+            (number, offset), chain = ahead
+            end = view.segment(segment_id).next_offset if view.has_segment(segment_id) else 0
+            mine = chain.index(segment_id)
+            events += end if mine > number else max(0, end - offset) if mine == number else 0
+        return events * EVENT_BYTES
+
+    def check(self) -> list[str]:
+        """Check every step; return what it was that let subscribers go, or the head move."""
+        found = []
+        for (before, _), (after, told) in itertools.pairwise(self.versions):
+            staying = {s.group for s in after.subscribers}
+            left = [s for s in before.subscribers if s.group not in staying]
+            assert all(_is_idle(record, after) for record in left)
+            found += ["expired" for _ in left]
+            if after.record.head != before.record.head:
+                assert json.loads(told["by"]) == "retention"
+                found.append(self._check_head(before, after, staying))
+        return found
+
+    def _check_head(self, before: StreamView, after: StreamView, staying: set[str]) -> str:
+        policy = before.record.configuration.retention
+        assert policy is not None
+        head, old = self.lowest([after.record.head]), self.lowest([before.record.head])
+        assert all(head[key] >= old[key] for key in self.keys), "the head moved back"
+        kept = self.kept(head, before)
+        assert kept >= min(policy.minimum, before.total_bytes), "less than the minimum is kept"
+        held = [s.bound.positions for s in before.subscribers if s.group in staying and s.bound]
+        lowest = self.lowest(held or [before.record.head])
+        bound = {key: max(lowest[key], old[key]) for key in self.keys}
+        if all(head[key] <= bound[key] for key in self.keys):
+            return "consumed"
+        self._check_maximum(policy, before, bound, kept)
+        return "maximum"
+
+    def _check_maximum(
+        self, policy: RetentionPolicy, before: StreamView, bound: Mapping[float, Place], kept: int
+    ) -> None:
+        """The bound may be passed where it keeps too much, and no further than to the commit."""
+        most = policy.maximum
+        assert most is not None, "the head passed its bound"
+        assert self.kept(bound, before) > most, "the head passed a bound within the maximum"
+        assert kept > most - COMMIT_BYTES, "more went than the maximum asks for"
+
+
+def _is_idle(record: SubscriberRecord, after: StreamView) -> bool:
+    seen_ms = max(record.since_ms, record.published_ms or 0)
+    return after.timestamp_ms - seen_ms >= 1_000 * EXPIRE_SECONDS
+
+
+def check_files(table: Path, mark: int) -> int:
+    """Read every file of every version from a mark on, as Delta's log alone tells them."""
+    paths = {uri.partition(f"{table}/")[2] for uri in DeltaTable(table, version=mark).file_uris()}
+    for commit in commits(table):
+        if int(commit.stem) > mark:
+            actions = (json.loads(line) for line in commit.read_text().splitlines())
+            paths |= {action["add"]["path"] for action in actions if "add" in action}
+    for path in sorted(paths):
+        rows = pq.read_table(table / path, partitioning=None)
+        assert rows.num_rows > 0
+    return len(paths)
+
+
+def commits(table: Path) -> Iterator[Path]:
+    """Yield the commits of a table's log, oldest first."""
+    yield from sorted((table / "_delta_log").glob("0*.json"))
+
+
+def check_events(events: Iterable[tuple[str, bytes]]) -> dict[str, int]:
+    """Check that each key has its writers' numbers without gap or repeat; return the last ones."""
+    last: dict[tuple[str, str], int] = {}
+    for key, data in events:
+        writer, number = data.decode().split()
+        before = last.get((key, writer))
+        assert before is None or int(number) == before + len(KEYS), (
+            f"{key} of {writer}: {before}, {number}"
+        )
+        last[key, writer] = int(number)
+    return {f"{writer}/{key}": number for (key, writer), number in last.items()}

@@ -1,0 +1,447 @@
+"""A group of simulated readers over streams in memory, which knows what every reader handed out.
+
+The readers do what real ones do: they look at the state now and then, and read what they hold in
+between. All that is promised of a group is checked at each step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from pravega_spark.engine.layout import cuts
+from pravega_spark.errors import InvalidStreamCut, ReinitializationRequired, TooManyCheckpoints
+from pravega_spark.model import StreamCut
+from pravega_spark.reader_groups import assignment, checkpoints, segment_transitions
+from pravega_spark.reader_groups.group_codec import GroupCodec
+from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
+from pravega_spark.reader_groups.group_state import GroupState, Key, check
+from pravega_spark.reader_groups.reader_step import ReaderView, reader_step
+from tests.harness.strategies import MemoryStream, Reader, scale_by_numbers
+
+Where = tuple[Key, int]
+CODEC = GroupCodec()
+
+
+@dataclass
+class Local:
+    """What one process knows of itself; it may be behind the group's state."""
+
+    number: int
+    held: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    below: set[str] = field(default_factory=set)
+    shown: int | None = None
+    owes: int | None = None
+    is_zombie: bool = False
+
+
+class SimulatedGroup:
+    def __init__(self, dice: Random, *, streams: int = 1, with_ends: bool = False) -> None:
+        self.dice = dice
+        self._before: dict[StreamCut, set[Where]] = {}
+        self.streams: dict[str, MemoryStream] = {}
+        self.deleted: set[str] = set()
+        for i in range(streams):
+            stream = MemoryStream.of(dice.choice((1, 2, 4)))
+            stream.stream = f"nyc/s{i}"
+            stream.head = replace(stream.head, stream=stream.stream)
+            for _ in range(dice.randrange(20)):
+                grow(stream, dice)
+            self.streams[stream.stream] = stream
+        spans = {}
+        for name, stream in self.streams.items():
+            start = self.wander(stream, dice.randrange(12))
+            end = None
+            if with_ends:
+                reader = start.copy()
+                for _ in range(dice.randrange(40)):
+                    reader.move(stream, dice.randrange(32), dice.choice((0, 1, 5)))
+                end = reader.cut(stream)
+            spans[name] = (start.cut(stream), end)
+        self.configuration = ReaderGroupConfiguration(spans)
+        self.state: GroupState = segment_transitions.begin(
+            "nyc/g", 0, self.configuration, self.streams
+        )
+        self.readers: dict[str, Local] = {}
+        self.generations = 0
+        self.counts: dict[str, int] = {}
+        self.shown: dict[tuple[int, str], dict[Key, int]] = {}
+        self.restart({name: StreamCut.of(span[0]) for name, span in spans.items()})
+
+    @property
+    def living(self) -> dict[str, MemoryStream]:
+        return {n: stream for n, stream in self.streams.items() if n not in self.deleted}
+
+    def wander(self, stream: MemoryStream, moves: int) -> Reader:
+        reader = Reader()
+        for _ in range(moves):
+            reader.move(stream, self.dice.randrange(32), self.dice.choice((0, 1, 5)))
+        return reader
+
+    def count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    # ------------------------------------------------------------------------- what is known
+
+    def restart(self, starts: dict[str, StreamCut]) -> None:
+        """A generation begins: what lies before its start need not be read."""
+        self.done: set[Where] = set()
+        for name, stream in self.streams.items():
+            self.done |= self.before(stream, starts[name])
+        self.skipped = set(self.done)
+        self.handed_out = set(self.done)
+
+    def before(self, stream: MemoryStream, cut: StreamCut) -> set[Where]:
+        """All events before a cut, from the history of everything that ever was."""
+        known = self._before.get(cut)
+        if known is not None:
+            return known
+        whole = replace(stream, oldest_epoch=0)
+        origin = StreamCut(stream.stream, 1, dict.fromkeys(whole.history[0].segment_ids, 0))
+        return self._before.setdefault(
+            cut,
+            {
+                (Key(stream.stream, r.segment_id), offset)
+                for r in cuts.ranges_between(whole, origin, cut)
+                for offset in range(r.start, r.end)
+            },
+        )
+
+    def wanted(self, name: str) -> set[Where]:
+        stream = self.streams[name]
+        end = self.configuration.streams[name].end
+        if end is not None:
+            return self.before(stream, end)
+        return {(Key(name, segment_id), offset) for segment_id, offset in stream.log}
+
+    # --------------------------------------------------------------------------- the group
+
+    def change(self, state: GroupState) -> None:
+        before, self.state = self.state, check(state)
+        assert CODEC.decode(CODEC.encode(state)) == state
+        assert list(CODEC.decode(CODEC.encode(state)).unassigned) == list(state.unassigned)
+        for name, stream in self.living.items():
+            cuts.check(stream, state.cut(name))
+            end = state.ends.get(name)
+            if end is not None and end.is_bound:
+                allowed = self.wanted(name) | self.skipped | self.gone(stream)
+                assert self.before(stream, state.cut(name)) <= allowed
+        known = {c.number for c in before.checkpoints if c.is_complete}
+        for checkpoint in state.checkpoints:
+            if checkpoint.is_complete and checkpoint.number not in known:
+                done = self.handed_out if checkpoint.silent else self.done
+                self.completed(checkpoint.number, state.cuts_of(checkpoint.positions), done)
+
+    def completed(self, number: int, found: dict[str, StreamCut], done: set[Where]) -> None:
+        """What lies before a checkpoint was handed out, and by those who have answered it.
+
+        A silent one records nothing: what its reader did before it died may be read again.
+        """
+        self.count("checkpoint completed")
+        for name, stream in self.living.items():
+            cut = found[name]
+            cuts.check(stream, cut)
+            missing = self.before(stream, cut) - done - self.gone(stream)
+            assert not missing, f"checkpoint {cut} is ahead of what was read: {missing}"
+        for (checkpoint, reader), held in list(self.shown.items()):
+            if checkpoint == number:
+                del self.shown[checkpoint, reader]
+                for key, offset in held.items():
+                    if key.stream in self.deleted:
+                        continue
+                    at = found[key.stream].positions.get(key.segment_id)
+                    assert at == offset or (key, offset) in self.lost(key), (
+                        "a checkpoint is not where its marker was"
+                    )
+
+    def gone(self, stream: MemoryStream) -> set[Where]:
+        return self.before(stream, stream.head)
+
+    # ------------------------------------------------------------------------- what happens
+
+    def join(self, name: str) -> None:
+        if name in self.state.readers:
+            return
+        self.change(assignment.join(self.state, name, 10_000))
+        self.readers[name] = Local(self.state.readers[name].number)
+
+    def look(self, name: str, *, automatic: bool = False) -> None:
+        """The reader's next call: it looks at the state and does what is to be done."""
+        local = self.readers[name]
+        if local.owes is not None:
+            local.shown, local.owes = local.owes, None
+        ended = frozenset(
+            key for key, (_, offset) in local.held.items() if self.is_ended(key, offset)
+        )
+        local.below.update(
+            key.stream
+            for key in local.held
+            if key.stream in self.deleted
+            or not self.streams[key.stream].has_segment(key.segment_id)
+        )
+        seat = ReaderView(name, local.number, dict(local.held), ended, frozenset(local.below))
+        try:
+            result = reader_step(
+                self.state,
+                seat,
+                self.living.get,
+                answering=local.shown,
+                automatic=f"auto-{self.state.next_number}" if automatic else None,
+            )
+        except ReinitializationRequired:
+            self.count("fenced")
+            del self.readers[name]
+            return
+        assert not local.is_zombie
+        self.change(result.state)
+        local.shown = None
+        if result.lost:
+            self.count("truncated")
+        held = {}
+        for key, owned in result.state.owned_by(name).items():
+            known = local.held.get(key)
+            if known is not None and known[0] == owned.number and key.stream not in local.below:
+                held[key] = (owned.number, max(known[1], owned.offset))
+            else:
+                held[key] = (owned.number, owned.offset)
+        local.held, local.below = held, set()
+        owed = result.state.owed_by(name)
+        if owed is not None:
+            self.count("marker")
+            local.owes = owed.number
+            self.shown[owed.number, name] = {key: offset for key, (_, offset) in held.items()}
+
+    def is_ended(self, key: Key, offset: int) -> bool:
+        stream = self.streams[key.stream]
+        if key.stream in self.deleted or not stream.has_segment(key.segment_id):
+            return False
+        stop = segment_transitions.Stops(self.state, stream).of(key.segment_id)
+        if stop is not None:
+            return offset >= stop
+        record = stream.segment(key.segment_id)
+        return record.sealed_epoch is not None and offset >= record.next_offset
+
+    def has_more(self, key: Key, offset: int) -> bool:
+        record = self.streams[key.stream].records[key.segment_id]
+        return offset < record.next_offset
+
+    def read(self, name: str, count: int) -> None:
+        """The reader hands out events; the application asks for more after each of them."""
+        local = self.readers[name]
+        if local.owes is not None or not local.held:
+            return
+        ready = [k for k, (_, offset) in sorted(local.held.items()) if self.has_more(k, offset)]
+        if not ready:
+            return
+        key = self.dice.choice(ready)
+        number, at = local.held[key]
+        stream = self.streams[key.stream]
+        if key.stream in self.deleted:
+            local.below.add(key.stream)
+            return
+        for offset in range(at, at + count):
+            if not stream.has_segment(key.segment_id) or (key, offset) in self.gone(stream):
+                local.below.add(key.stream)
+                return
+            stop = segment_transitions.Stops(self.state, stream).of(key.segment_id)
+            limit = stream.segment(key.segment_id).next_offset
+            if offset >= (limit if stop is None else min(limit, stop)):
+                return
+            self.hand_out(local, key, offset)
+            local.held[key] = (number, offset + 1)
+
+    def hand_out(self, local: Local, key: Key, offset: int) -> None:
+        where = (key, offset)
+        stream = self.streams[key.stream]
+        assert where in self.wanted(key.stream), "an event after the end"
+        if local.is_zombie:  # nobody has told it yet; it may even be of an earlier generation
+            self.count("zombie")
+            return
+        (segment,) = (s for s in stream.all_segments() if s.segment_id == key.segment_id)
+        for before in stream.before(segment):
+            record = stream.records[before.segment_id]
+            earlier = {(Key(key.stream, before.segment_id), o) for o in range(record.next_offset)}
+            assert earlier <= self.done | self.gone(stream), "a successor before its predecessor"
+            assert record.sealed_epoch is not None
+        assert where not in self.done, f"{where} is there twice"
+        self.done.add(where)
+        self.handed_out.add(where)
+        self.count("read")
+
+    def lost(self, key: Key) -> set[Where]:
+        stream = self.streams[key.stream]
+        if not stream.has_segment(key.segment_id):
+            end = stream.records[key.segment_id].next_offset
+            return {(key, offset) for offset in range(end + 1)}
+        return self.gone(stream) | {(k, o + 1) for k, o in self.gone(stream)}
+
+    def die(self, name: str, *, in_fact: bool) -> None:
+        """Others take a reader for dead; it may be alive, and go on for a while."""
+        local = self.readers[name]
+        held = {
+            key: (number, self.dice.randint(min(offset, self.state.assigned[key].offset), offset))
+            for key, (number, offset) in local.held.items()
+            if key in self.state.assigned and self.dice.random() < 0.5
+        }
+        recorded = {
+            key: max(owned.offset, held.get(key, (0, 0))[1])
+            for key, owned in self.state.owned_by(name).items()
+        }
+        for key, (_, offset) in local.held.items():
+            for o in range(recorded.get(key, offset), offset):
+                self.done.discard((key, o))  # others must, and may, read it again
+                self.count("repeated")
+        self.shown = {at: held for at, held in self.shown.items() if at[1] != name}
+        self.change(assignment.taken_over(self.state, name, local.number, held))
+        self.count("died")
+        if in_fact:
+            del self.readers[name]
+        else:
+            local.is_zombie = True
+
+    def leave(self, name: str) -> None:
+        local = self.readers[name]
+        if local.is_zombie:
+            return
+        offsets = {
+            key: offset
+            for key, (n, offset) in local.held.items()
+            if key in self.state.assigned and self.state.assigned[key].number == n
+        }
+        self.shown = {at: held for at, held in self.shown.items() if at[1] != name}
+        self.change(assignment.offline(self.state, name, offsets))
+        del self.readers[name]
+        self.count("left")
+
+    def checkpoint(self, *, silent: bool) -> None:
+        try:
+            state, _ = checkpoints.initiate(self.state, f"c{self.state.next_number}", silent=silent)
+        except TooManyCheckpoints:
+            self.count("too many")
+            return
+        self.change(state)
+
+    def reset(self, *, to_checkpoint: bool) -> None:
+        if self.deleted:
+            return
+        last = self.state.last if to_checkpoint else None
+        starts = self.state.cuts_of(last.positions) if last else None
+        starts = starts or {n: span.start for n, span in self.configuration.streams.items()}
+        if any(
+            not stream.has_segment(s) for n, stream in self.streams.items() for s, _ in starts[n]
+        ) or any(
+            span.end is not None and any(not self.streams[n].has_segment(s) for s, _ in span.end)
+            for n, span in self.configuration.streams.items()
+        ):
+            return
+        try:
+            state = segment_transitions.begin(
+                "nyc/g",
+                self.state.generation + 1,
+                self.configuration,
+                self.streams,
+                starts=starts,
+                next_number=self.state.next_number,
+                last=last,
+            )
+        except InvalidStreamCut:  # the head is past the end
+            return
+        for local in self.readers.values():
+            local.is_zombie = True
+        self.restart(starts)
+        self.shown.clear()
+        self.change(state)
+        self.count("reset")
+
+    def truncate(self) -> None:
+        name = self.dice.choice(sorted(self.living))
+        stream = self.streams[name]
+        whole = replace(stream, oldest_epoch=0)
+        reader = self.wander(whole, self.dice.randrange(60))
+        goal = reader.cut(whole)
+        if any(not stream.has_segment(s) for s, _ in goal):
+            return
+        if cuts.compare(stream, goal, stream.head) is cuts.Order.EQUAL_OR_AFTER:
+            stream.truncate(cuts.canonical(stream, goal))
+            self.count("truncation")
+
+    def delete(self) -> None:
+        """Delete a stream; readers find out when they come to it."""
+        if len(self.living) > 1:
+            self.deleted.add(self.dice.choice(sorted(self.living)))
+            self.count("deletion")
+
+    # ------------------------------------------------------------------------------ in the end
+
+    def drain(self) -> None:
+        """Nothing happens any more but reading: in the end everything is read."""
+        for name in [n for n, local in self.readers.items() if local.is_zombie]:
+            del self.readers[name]
+        for name in list(self.state.readers):
+            if name not in self.readers:
+                self.change(assignment.offline(self.state, name))
+        if not self.readers:
+            self.join("last")
+        for stream in self.living.values():
+            if not stream.sealed:
+                stream.seal()
+        for _ in range(400):
+            if self.state.is_at_end and not any(self.state.owed_by(n) for n in self.readers):
+                break
+            for name in sorted(self.readers):
+                self.look(name)
+                for _ in range(4):
+                    self.read(name, 100)
+        assert self.state.is_at_end, f"{self.state} is not read to the end"
+        for name, stream in self.living.items():
+            missing = self.wanted(name) - self.done - self.gone(stream)
+            assert not missing, f"never read: {sorted(missing)}"
+
+
+def grow(stream: MemoryStream, dice: Random) -> None:
+    if stream.sealed:
+        return
+    if dice.random() < 0.7 or len(stream.active.segments) > 8:
+        for _ in range(3):
+            stream.append(dice.choice(stream.active.segment_ids), dice.randint(1, 6))
+    else:
+        scale_by_numbers(stream, dice.randrange(2**16), dice.randrange(2**16))
+
+
+def step(group: SimulatedGroup) -> None:
+    dice = group.dice
+    names = sorted(group.readers)
+    roll = dice.random()
+    if roll < 0.06 or not names:
+        free = [n for n in ("a", "b", "c", "d") if n not in group.readers]
+        if free:
+            group.join(dice.choice(free))
+        return
+    name = dice.choice(names)
+    if roll < 0.36:
+        group.look(name, automatic=dice.random() < 0.1)
+    elif roll < 0.75:
+        group.read(name, dice.randint(1, 8))
+    elif roll < 0.88:
+        grow(dice.choice(list(group.living.values())), dice)
+    elif roll < 0.91:
+        if not group.readers[name].is_zombie:
+            group.die(name, in_fact=dice.random() < 0.5)
+    elif roll < 0.93:
+        group.leave(name)
+    elif roll < 0.96:
+        group.checkpoint(silent=dice.random() < 0.3)
+    elif roll < 0.97:
+        group.reset(to_checkpoint=dice.random() < 0.7)
+    elif roll < 0.985:
+        group.truncate()
+    elif roll < 0.987:
+        group.delete()
+    elif roll < 0.99:
+        group.change(checkpoints.cancel(group.state))
+    else:
+        for _ in range(5):
+            group.look(name)
+            if name not in group.readers:
+                break
+            group.read(name, 50)

@@ -1,0 +1,80 @@
+"""The back ends that every test of the contract runs against."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import fsspec
+from fsspec.implementations.memory import MemoryFileSystem
+
+from pravega_spark.engine.store import Put, Store, open_store
+from tests.harness.racers import race_processes, race_threads
+
+
+class ExclusiveMemoryFileSystem(MemoryFileSystem):
+    """An fsspec driver that keeps its word about ``mode="create"``."""
+
+    protocol = "exclusivememory"
+    root_marker = "/"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    _creating = threading.Lock()
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return super()._strip_protocol(path.replace("exclusivememory://", "memory://"))
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
+        with self._creating:
+            super().pipe_file(path, value, mode=mode, **kwargs)
+
+
+fsspec.register_implementation("exclusivememory", ExclusiveMemoryFileSystem, clobber=True)
+
+
+@dataclass(frozen=True)
+class BackEnd:
+    """A kind of storage, and how hard to race on it."""
+
+    name: str
+    url: str
+    race: Callable[[Store, int], dict[int, list[Put]]]
+    rounds: int
+    options: dict[str, Any] = field(default_factory=dict)
+    prunes_folders: bool = True
+
+    def open(self) -> Store:
+        return open_store(self.url, **self.options)
+
+
+_roots = itertools.count(1)
+
+
+def make_local(tmp_path: Any) -> BackEnd:
+    return BackEnd("local", str(tmp_path / "root"), race_processes, rounds=50)
+
+
+def make_memory() -> BackEnd:
+    return BackEnd("memory", f"memory://contract-{next(_roots)}", race_threads, rounds=200)
+
+
+def make_generic() -> BackEnd:
+    url = f"exclusivememory://contract-{next(_roots)}"
+    return BackEnd("generic", url, race_threads, rounds=50, prunes_folders=False)
+
+
+def make_s3(server: Any) -> BackEnd:
+    # The server makes each loser of a race wait a second or more, hence so few rounds; and it
+    # goes on listing folders that are empty.
+    return BackEnd(
+        "s3",
+        f"s3://{server.bucket}/contract-{next(_roots)}",
+        race_processes,
+        rounds=4,
+        options=server.options,
+        prunes_folders=False,
+    )

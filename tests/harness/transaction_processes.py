@@ -1,0 +1,77 @@
+"""Transactions to kill: ``python -m tests.harness.transaction_processes <what> ...``."""
+
+from __future__ import annotations
+
+import sys
+
+from pravega_spark.transactions.transaction import Transaction
+from tests.harness.writer_processes import STREAM, manager_of
+
+KEYS = tuple(f"k{n}" for n in range(8))
+LINES = 12
+
+
+def go_on(root: str, lines: str) -> None:
+    """Copy the lines after the last one noted: each a transaction with an event for every key."""
+    with manager_of(root).create_transactional_writer(STREAM, "w") as writer:
+        for line in range(int(writer.last_note or 0) + 1, int(lines) + 1):
+            txn = writer.begin_transaction()
+            _write(txn, f"{line}")
+            txn.commit(str(line), wait=line % 3 != 0)
+    manager_of(root).sweep_transactions(STREAM)
+
+
+def _write(txn: Transaction, text: str) -> None:
+    for n, key in enumerate(KEYS):
+        txn.write_event(text, key)
+        if n == 3:
+            txn.flush()
+
+
+def seal(root: str) -> None:
+    """Seal the stream; one transaction is decided, one open."""
+    manager = manager_of(root)
+    writer = manager.create_transactional_writer(STREAM)
+    done, lost = writer.begin_transaction(), writer.begin_transaction()
+    _write(done, "done")
+    _write(lost, "lost")
+    lost.flush()
+    done.commit(wait=False)
+    manager.seal_stream(STREAM)
+
+
+def tend(root: str) -> None:
+    """Tend the stream's transactions."""
+    manager_of(root).sweep_transactions(STREAM)
+
+
+def race(root: str, name: str, rounds: str) -> None:
+    """Commit as many transactions as fast as others let us, when a line says go."""
+    manager = manager_of(root)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    with manager.create_transactional_writer(STREAM, name) as writer:
+        for n in range(int(rounds)):
+            with writer.begin_transaction() as txn:
+                _write(txn, f"{name} {n}")
+
+
+def stall(root: str) -> None:
+    """Flush into a transaction, wait for a line, then commit; tell what became of it."""
+    writer = manager_of(root).create_transactional_writer(STREAM, "w")
+    txn = writer.begin_transaction()
+    _write(txn, "stalled")
+    txn.flush()
+    print(txn.id, flush=True)
+    sys.stdin.readline()
+    try:
+        txn.commit("stalled")
+        print("committed", flush=True)
+    except Exception as error:
+        print(type(error).__name__, flush=True)
+    writer.close()
+
+
+if __name__ == "__main__":
+    what = {f.__name__: f for f in (go_on, seal, tend, race, stall)}[sys.argv[1]]
+    what(*sys.argv[2:])

@@ -1,0 +1,154 @@
+"""A stream with transactions, several processes on it, and what can be seen of it."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from pravega_spark.engine.log.actions import Commit
+from pravega_spark.engine.stream.records import WriterRecord
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.writing.writer_sessions import open_session
+from pravega_spark.model import TransactionStatus
+from pravega_spark.transactions import committer, sweeper, transaction_lifecycle
+from pravega_spark.transactions.manifests import Kind, Manifest, Manifests, folder
+from pravega_spark.transactions.transaction import Transaction
+from tests.harness.engine import FakeRuntime, Spy, again, all_events, make_stream, memory
+
+LEASE_MS = 60_000
+
+
+class World:
+    """A stream on a store that remembers its calls and fails by rules."""
+
+    def __init__(self, segments: int = 2) -> None:
+        self.runtime = FakeRuntime()
+        self.store = Spy(memory(self.runtime))
+        self.stream = make_stream(self.store, self.runtime, segments)
+
+    def process(self) -> StreamLog:
+        """The stream as another process has it, on storage that does not fail."""
+        return again(self.stream, self.store.inner)
+
+    def events(self) -> list[bytes]:
+        return [event for _, event in all_events(self.process())]
+
+    def commits(self, operation: str) -> list[Commit]:
+        stream = self.process()
+        span = stream.log.reader.span(-1, stream.view().version)
+        return [commit for commit in span if commit.operation == operation]
+
+    def folder(self, txn: Transaction) -> list[str]:
+        """The names of what lies in a transaction's folder."""
+        base = folder(self.stream, txn.id)
+        return [entry.key.removeprefix(f"{base}/") for entry in self.store.inner.list(base)]
+
+    def chunks(self, txn: Transaction) -> int:
+        """How many chunks lie in a transaction's folder of data."""
+        return len(self.store.inner.list(f"{self.stream.path}/data/t-{txn.id}"))
+
+    def calls(self, action: Callable[[], object]) -> list[tuple[str, str]]:
+        """The calls of the storage that an action makes, each with the kind of its object."""
+        self.store.calls.clear()
+        action()
+        return [(operation, kind_of(key)) for operation, key in self.store.calls]
+
+
+def kind_of(key: str) -> str:
+    """What a key of the storage is."""
+    parts = {"/_delta_log": "log", "/data/": "chunk", "/transactions/": "manifest"}
+    return next((kind for part, kind in parts.items() if part in key), key)
+
+
+def begun(
+    stream: StreamLog,
+    *,
+    lease_ms: int = LEASE_MS,
+    execution_ms: int = 100 * LEASE_MS,
+    writer: WriterRecord | None = None,
+    **options: Any,
+) -> Transaction:
+    """Begin a transaction, without a thread that keeps it alive."""
+    life = stream.view().life
+    times = {"lease_ms": lease_ms, "execution_ms": execution_ms}
+    opened = transaction_lifecycle.begin(stream, life, **times, writer=writer)
+    return Transaction(stream, opened.transaction_id, **options)
+
+
+def written(stream: StreamLog, events: Iterable[tuple[str | None, bytes]]) -> Transaction:
+    """Begin a transaction and flush events into it."""
+    txn = begun(stream)
+    for key, event in events:
+        txn.write_event(event, key)
+    txn.flush()
+    return txn
+
+
+def session(stream: StreamLog, writer_id: str = "w") -> WriterRecord:
+    return open_session(stream, stream.view().life, writer_id)
+
+
+def decide_abort(stream: StreamLog, transaction_id: str) -> None:
+    """Put the mark, and carry nothing out."""
+    manifests = Manifests(stream, transaction_id)
+    manifests.read()
+    transaction_lifecycle.close(manifests, Manifest(Kind.ABORTING, reason="decided elsewhere"))
+
+
+def brought_to(state: TransactionStatus, stream: StreamLog, txn_id: str, *, cleared: bool) -> None:
+    """Bring a transaction to a state, by another process."""
+    other = again(stream)
+    handle = Transaction(other, txn_id)
+    if state is TransactionStatus.PREPARED:
+        handle.prepare()
+    elif state is TransactionStatus.COMMITTING:
+        handle.commit(wait=False)
+    elif state is TransactionStatus.COMMITTED:
+        handle.commit()
+    elif state is TransactionStatus.ABORTING:
+        decide_abort(other, txn_id)
+    elif state is TransactionStatus.ABORTED:
+        handle.abort()
+    if cleared:
+        sweeper.clear(other)
+
+
+def story(commit: Commit) -> list[dict[str, Any]]:
+    """What the commit of transactions tells of each."""
+    told: list[dict[str, Any]] = json.loads(commit.info["operationParameters"]["transactions"])
+    return told
+
+
+def carried_out(stream: StreamLog) -> None:
+    committer.commit_decided(stream)
+
+
+def told_by_child(
+    child: Callable[[Any], None], count: int, lock: AbstractContextManager[Any]
+) -> Any:
+    """What a forked child puts into its queue, while a thread of the parent holds a lock."""
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    held, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            release.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    try:
+        assert held.wait(60)
+        process = context.Process(target=child, args=(results,), daemon=True)
+        process.start()
+        told = [results.get(timeout=20) for _ in range(count)]
+        process.join()
+        return told
+    finally:
+        release.set()
+        holder.join()

@@ -1,0 +1,78 @@
+"""Writers in processes to kill: ``python -m tests.harness.writer_processes <what> <root> ...``."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from pravega_spark.errors import PravegaSparkError
+from pravega_spark.manager import StreamManager
+from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+
+STREAM = "s/t"
+
+
+def manager_of(root: str) -> StreamManager:
+    options = json.loads(os.environ.get("STORAGE_OPTIONS", "{}"))
+    return StreamManager(root, storage_options=options)
+
+
+def go_on(root: str, writer_id: str, count: str) -> None:
+    """Write the numbers after the last durable one, up to ``count``, a few in each commit."""
+    with manager_of(root).create_writer(STREAM, writer_id) as writer:
+        for n in range(writer.last_event_number, int(count)):
+            writer.write_event(str(n), f"k{n % 3}")
+            if n % 4 == 3:
+                writer.flush(f"line {n + 1}")
+
+
+def zombie(root: str, writer_id: str) -> None:
+    """Write one event, wait for a line, try another; tell what became of it."""
+    writer = manager_of(root).create_writer(STREAM, writer_id)
+    writer.write_event("zombie before").result(60)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    try:
+        writer.write_event("zombie after").result(60)
+        print("written", flush=True)
+    except PravegaSparkError as error:
+        print(type(error).__name__, flush=True)
+    writer.close()
+
+
+def race(root: str, name: str, count: str) -> None:
+    """Commit ``count`` times as fast as others let us, when a line says go."""
+    writer = manager_of(root).create_writer(STREAM)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for n in range(int(count)):
+        writer.write_event(f"{name}-{n}", name).result(240)
+    writer.close()
+
+
+def create(root: str, segments: str) -> None:
+    """Create the scope and the stream when a line says go; tell whether it was us."""
+    manager = manager_of(root)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    manager.create_scope("s")
+    configuration = StreamConfiguration(ScalingPolicy.fixed(int(segments)))
+    print(manager.create_stream(STREAM, configuration), flush=True)
+
+
+def delete(root: str) -> None:
+    """Seal and delete the stream."""
+    manager = manager_of(root)
+    manager.seal_stream(STREAM)
+    manager.delete_stream(STREAM)
+
+
+def sweep(root: str) -> None:
+    """Sweep the stream with no grace at all."""
+    manager_of(root).sweep_stream(STREAM, grace=0, retain=0)
+
+
+if __name__ == "__main__":
+    what = {f.__name__: f for f in (go_on, zombie, race, create, delete, sweep)}[sys.argv[1]]
+    what(*sys.argv[2:])

@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+
+import pytest
+
+from pravega_spark.engine.log import checkpointing
+from pravega_spark.engine.log.checkpointing import maintain
+from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.errors import StoreError
+from pravega_spark.limits import STATE_FILE_COMMITS
+from tests.harness.engine import FakeRuntime, Spy, event_add, put, table_log
+from tests.harness.fault_plans import Rule
+from tests.harness.faulty_store import Fault
+
+
+def filled(store: Spy | MemoryStore, commits: int) -> Log:
+    log = table_log(store)
+    for n in range(commits):
+        put(log, str(n), [event_add(f"f{n}", 0, n, 1)])
+    return log
+
+
+def opened(log: Log) -> Log:
+    other = Log(log.store, log.path, FakeRuntime())
+    other.refresh()
+    return other
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_light_and_full_opening_agree_at_every_version(checkpoint: bool) -> None:
+    log = filled(MemoryStore(), 10)
+    plain = opened(log)
+    with plain.files() as files:
+        wanted = [add.path for add in files.find(0, 0, 10)]
+    maintain(log.reader, 4, checkpoint=checkpoint)
+    maintain(log.reader, 8, checkpoint=False)
+
+    light = opened(log)
+    assert light.snapshot == plain.snapshot == log.snapshot
+    with light.files() as files:
+        assert [add.path for add in files.find(0, 0, 10)] == wanted == [f"f{n}" for n in range(10)]
+
+
+def test_opening_for_append_reads_the_state_file_and_the_commits_since() -> None:
+    store = Spy()
+    log = filled(store, 20)
+    maintain(log.reader, 18, checkpoint=False)
+    store.calls.clear()
+
+    opened(log)
+
+    read = [key.rsplit("/", 2)[-2:] for op, key in store.calls if op in ("get", "get_many")]
+    names = [
+        "_pravega_spark.json",
+        "latest.json",
+        *(f"{n:020d}.json" for n in (18, 18, 19, 20, 21, 18)),
+    ]
+    assert [parts[-1] for parts in read] == names
+    assert not any(op == "list" for op, _ in store.calls)
+
+
+@pytest.mark.parametrize(
+    "lost", ["hint", "hint torn", "state", "state torn", "newest commit's state", "all"]
+)
+def test_lost_or_torn_state_files_cost_time_and_not_data(lost: str) -> None:
+    store = MemoryStore()
+    log = filled(store, 12)
+    for version in (4, 8, 12):
+        maintain(log.reader, version, checkpoint=False)
+    keys = [entry.key for entry in store.list(f"{log.path}/_pravega/state")]
+    if lost == "hint":
+        store.delete([log.reader.hint_key])
+    elif lost == "hint torn":
+        store.put(log.reader.hint_key, b'{"state":')
+    elif lost == "state":
+        store.delete(keys[1:])
+    elif lost == "state torn":
+        store.put(keys[1], store.get(keys[1])[:100])
+    elif lost == "newest commit's state":
+        store.put(keys[2], store.get(keys[1]))
+    else:
+        store.delete([*keys, log.reader.hint_key])
+
+    other = opened(log)
+    assert other.snapshot == log.snapshot
+    with other.files() as files:
+        assert len(files.find(0, 0, 12)) == 12
+
+
+def test_state_file_of_a_commit_that_the_log_does_not_hold_is_not_used() -> None:
+    store = MemoryStore()
+    log = filled(store, 6)
+    maintain(log.reader, 5, checkpoint=False)
+    for version in (5, 6):  # restored from a copy of version 4
+        store.delete([log.reader.key(version)])
+    again = table_log(store)
+    put(again, "other", [event_add("other", 0, 4, 1)])
+
+    assert opened(log).refresh() == again.snapshot
+
+
+def test_state_file_is_written_after_every_so_many_commits_in_the_background() -> None:
+    log = filled(MemoryStore(), STATE_FILE_COMMITS - 2)
+    done = []
+    log.maintain = lambda log, version: done.append(
+        checkpointing.maintain_in_background(log, version)
+    )
+    put(log, "a")
+    assert done == []
+    put(log, "b")
+    done[0].result(30)
+    assert log.reader.hint() == (STATE_FILE_COMMITS, -1)
+
+
+def test_failing_hygiene_is_told_in_the_log_and_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = Spy()
+    log = filled(store, 3)
+    store.rules.add(Rule(StoreError("disk on fire"), "put"))
+    with caplog.at_level(logging.WARNING):
+        checkpointing.maintain_in_background(log, 2).result(30)
+
+    assert "hygiene of memory://" in caplog.text
+    store.rules.clear()
+    assert put(log, "goes on") == 4
+
+
+@pytest.mark.parametrize("fault", [Fault.TORN, Fault.LOSE_ANSWER, Fault.LOSE_REQUEST])
+@pytest.mark.parametrize("nth", range(1, 6))
+def test_hygiene_that_dies_after_any_write_leaves_a_sound_log(fault: Fault, nth: int) -> None:
+    store = Spy()
+    log = filled(store, 6)
+    maintain(log.reader, 2, checkpoint=True)
+    store.rules.add(Rule(fault, "put", nth=nth))
+    with pytest.raises(StoreError):
+        maintain(log.reader, 5, checkpoint=True)
+
+    other = opened(log)
+    assert other.snapshot == log.snapshot
+    with other.files() as files:
+        assert len(files.find(0, 0, 6)) == 6
+    maintain(log.reader, 6, checkpoint=True)
+    assert log.reader.hint() == (6, 6)
+
+
+def test_checkpoints_come_at_growing_distances(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpointing, "CHECKPOINT_COMMITS", 8)
+    log = table_log(MemoryStore())
+    made = []
+    for n in range(1, 400):
+        put(log, str(n), [event_add(f"f{n}", 0, n - 1, 1)])
+        if n % 4 == 0:
+            maintain(log.reader, n)
+            made = sorted({*made, *log.reader.listed("checkpoint")})
+
+    gaps = [b - a for a, b in itertools.pairwise(made)]
+    assert made[0] == 8
+    assert gaps == sorted(gaps)
+    assert gaps[-1] >= made[-2] // checkpointing.CHECKPOINT_GROWTH > 8
+    with opened(log).files() as files:
+        assert len(files.find(0, 0, 399)) == 399
+
+
+def test_pointers_that_go_back_cost_time_only() -> None:
+    log = filled(MemoryStore(), 9)
+    maintain(log.reader, 8, checkpoint=True)
+    log.store.delete([log.reader.hint_key])
+    maintain(log.reader, 4, checkpoint=True)  # a process that was slow
+
+    assert log.reader.hint() == (4, 4)
+    last = json.loads(log.store.get(f"{log.reader.folder}/_last_checkpoint"))
+    assert last["version"] == 4
+    assert opened(log).snapshot == log.snapshot
+
+
+def test_state_file_that_stands_on_something_below_a_checkpoint_does_not_need_it() -> None:
+    store = MemoryStore()
+    log = filled(store, 9)
+    maintain(log.reader, 3, checkpoint=False)
+    # Two processes at once: one writes the state of version 7 while the checkpoint is not there.
+    maintain(log.reader, 7, checkpoint=False)
+    maintain(log.reader, 5, checkpoint=True)
+    store.put(log.reader.hint_key, b'{"state":7,"checkpoint":5}')
+    store.delete([entry.key for entry in store.list(f"{log.path}/_pravega/state")][:1])
+    store.delete([log.reader.key(version) for version in (1, 2, 3, 4)])
+
+    with opened(log).files() as files:
+        assert [add.path for add in files.find(0, 0, 9)] == [f"f{n}" for n in range(9)]
+
+
+def test_commit_stands_when_no_thread_is_left_for_hygiene(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stopped:
+        def submit(self, *_: object) -> None:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+
+    monkeypatch.setitem(checkpointing._workers, os.getpid(), Stopped())
+    log = filled(Spy(), 3)
+    assert checkpointing.maintain_in_background(log, 3) is None

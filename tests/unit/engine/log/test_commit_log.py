@@ -1,0 +1,653 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from pravega_spark.engine.log.actions import PROTOCOL, Body, parse_commit
+from pravega_spark.engine.log.checkpointing import maintain
+from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.store.local import LocalStore
+from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.errors import (
+    CommitUnknown,
+    CorruptLog,
+    ForeignTable,
+    ForkedProcess,
+    InvalidInput,
+    StoreError,
+    StoreFull,
+    TooBusy,
+)
+from pravega_spark.limits import COMMIT_DEADLINE_SECONDS, STALE_HEAD_SECONDS
+from tests.harness.engine import (
+    FakeRuntime,
+    Spy,
+    at_failpoint,
+    clean,
+    commit,
+    event_add,
+    make_stream,
+    memory,
+    put,
+    table_log,
+    versions,
+)
+from tests.harness.fault_plans import Rule
+from tests.harness.faulty_store import Fault
+
+COMMITS = "*/_delta_log/*"
+
+
+def values(log: Log) -> list[str]:
+    """What the commits of the log say, in order."""
+    found = [log.reader.commit(version, light=True) for version in versions(log)]
+    return [str(commit.domains["test"]) for commit in found if commit and commit.domains]
+
+
+# ------------------------------------------------------------------------ resolve N before N+1
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault.LOSE_ANSWER, Fault.RESEND, Fault.LOSE_REQUEST, Fault.DELAY]
+)
+def test_lost_put_response_is_not_a_second_commit(fault: Fault) -> None:
+    store = Spy()
+    log = table_log(store)
+    store.rules.add(Rule(fault, "put_if_absent", nth=1))
+
+    assert put(log, "a") == 1
+    assert put(log, "b") == 2
+    assert store.fired["put_if_absent", fault] == 1
+    store.deliver()
+    assert values(log) == ["a", "b"]
+
+
+def test_absent_after_an_unknown_answer_gets_the_same_bytes_at_the_same_version() -> None:
+    store = Spy()
+    log = table_log(store)
+    store.sent.clear()
+    for nth in (1, 2, 3):
+        store.rules.add(Rule(Fault.LOSE_REQUEST, "put_if_absent", nth=nth))
+
+    put(log, "a")
+
+    assert len(store.sent) > 3
+    assert len(set(store.sent)) == 1
+
+
+def test_late_put_that_arrives_after_its_version_was_taken_changes_nothing() -> None:
+    store = Spy()
+    log, other = table_log(store), table_log(store)
+    store.rules.add(Rule(Fault.DELAY, "put_if_absent", nth=1))
+    store.hook = lambda operation, _: put_by_other() if operation == "get" else None
+
+    def put_by_other() -> None:
+        store.hook = None
+        put(other, "theirs")
+
+    assert put(log, "ours") == 2
+    store.deliver()
+    assert values(log) == ["theirs", "ours"]
+
+
+def test_refusal_before_any_doubt_raises_and_nothing_is_committed() -> None:
+    store = Spy()
+    log = table_log(store)
+    store.rules.add(Rule(StoreFull("no space left."), "put_if_absent", nth=1))
+
+    with pytest.raises(StoreFull, match="no space left"):
+        put(log, "a")
+    assert versions(log) == [0]
+    assert put(log, "b") == 1
+
+
+def test_refusal_in_doubt_is_asked_again_until_the_answer_is_clear() -> None:
+    store = Spy()
+    log = table_log(store)
+    store.rules.add(Rule(Fault.LOSE_ANSWER, "put_if_absent", nth=1))
+    store.rules.add(Rule(StoreFull("full"), "get", keys=COMMITS, nth=1))
+
+    assert put(log, "a") == 1
+    assert values(log) == ["a"]
+
+
+def test_no_clear_answer_until_the_deadline_is_commit_unknown() -> None:
+    store = Spy()
+    runtime = FakeRuntime()
+    log = table_log(store, runtime)
+    store.rules.add(Rule(Fault.LOSE_REQUEST, "put_if_absent"))
+    began = runtime.elapsed
+
+    with pytest.raises(CommitUnknown, match=r"version 1 .*staged files are kept.*anew"):
+        put(log, "a")
+    assert COMMIT_DEADLINE_SECONDS <= runtime.elapsed - began < 2 * COMMIT_DEADLINE_SECONDS
+    store.rules.clear()
+    assert put(table_log(store), "b") == 1
+
+
+def test_store_that_only_refuses_in_doubt_is_commit_unknown_at_the_deadline() -> None:
+    store = Spy()
+    log = table_log(store)
+    store.rules.add(Rule(Fault.LOSE_ANSWER, "put_if_absent", nth=1))
+    store.rules.add(Rule(StoreError("down"), "get", keys=COMMITS))
+
+    with pytest.raises(CommitUnknown):
+        put(log, "a")
+    store.rules.clear()
+    assert values(log) == ["a"]
+
+
+def test_unknown_commit_that_landed_is_made_durable_before_it_is_acknowledged() -> None:
+    store = Spy()
+    log = table_log(store)
+    store.rules.add(Rule(Fault.LOSE_ANSWER, "put_if_absent", nth=1))
+
+    put(log, "a")
+
+    assert store.calls[-1] == ("settle", log.reader.folder)
+
+
+def test_unknown_commit_that_cannot_be_made_durable_is_not_acknowledged() -> None:
+    store = Spy()
+    log = table_log(store)
+    store.rules.add(Rule(Fault.LOSE_ANSWER, "put_if_absent", nth=1))
+    store.rules.add(Rule(StoreError("fsync failed"), "settle"))
+
+    with pytest.raises(CommitUnknown):
+        put(log, "a")
+
+
+# ---------------------------------------------------------------------------------- lost races
+
+
+def test_lost_race_decides_again_on_the_winners_snapshot_with_a_body_made_anew() -> None:
+    store = Spy()
+    log, other = table_log(store), table_log(store)
+    put(other, "1")
+    put(other, "2")
+    seen: list[tuple[int, Any]] = []
+    store.sent.clear()
+
+    def increment(snapshot: Snapshot | None) -> Body:
+        assert snapshot is not None
+        value = snapshot.get("test")
+        seen.append((snapshot.version, value))
+        return Body("TEST", domains={"test": str((value or 0) + 1)})
+
+    assert commit(log, increment).get("test") == 3
+    assert seen == [(0, None), (2, 2)]
+    bodies = [data for _, data in store.sent]
+    assert len({parse_commit(1, data, "").token for data in bodies}) == len(bodies) == 2
+
+
+def test_error_of_decide_counts_only_on_the_head() -> None:
+    store = Spy()
+    log, other = table_log(store), table_log(store)
+    put(other, "open")
+    store.calls.clear()
+
+    def decide(snapshot: Snapshot | None) -> Body:
+        assert snapshot is not None
+        if snapshot.domains.get("test") != "open":
+            raise InvalidInput("not open")
+        return Body("TEST", domains={"test": "done"})
+
+    assert commit(log, decide).version == 2
+    with pytest.raises(InvalidInput, match="not open"):
+        commit(log, decide)
+
+
+def test_nothing_to_do_counts_only_on_the_head_and_what_it_rests_on_is_durable() -> None:
+    store = Spy()
+    log, other = table_log(store), table_log(store)
+    put(other, "theirs")
+
+    def decide(snapshot: Snapshot | None) -> Body | None:
+        assert snapshot is not None
+        return None if snapshot.version == 0 or "test" in snapshot.domains else Body("TEST")
+
+    assert commit(log, decide).version == 1
+    assert store.calls[-1] == ("settle", log.reader.folder)
+
+
+def test_races_lost_without_end_are_too_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pravega_spark.engine.log.commit_log.COMMIT_ATTEMPTS", 5)
+    store = Spy()
+    log, other = table_log(store), table_log(store)
+
+    def decide(snapshot: Snapshot | None) -> Body:
+        put(other, "theirs")
+        return Body("TEST", domains={"test": "ours"})
+
+    with pytest.raises(TooBusy, match="5 races"):
+        commit(log, decide)
+    assert values(log) == ["theirs"] * 5
+
+
+def test_timestamps_rise_when_the_clock_goes_backwards() -> None:
+    runtime = FakeRuntime()
+    log = table_log(MemoryStore(), runtime)
+    times = [commit(log, lambda s: Body("TEST")).timestamp_ms]
+    for step in (-3_600_000, 0, -5, 10_000_000, -1):
+        runtime.wall_ms += step
+        times.append(commit(log, lambda s: Body("TEST")).timestamp_ms)
+    other = table_log(log.store, FakeRuntime())
+    times.append(commit(other, lambda s: Body("TEST")).timestamp_ms)
+
+    assert times == sorted(set(times))
+
+
+def test_log_of_a_parent_process_is_refused_in_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = table_log(MemoryStore())
+    monkeypatch.setattr("os.getpid", lambda: -1)
+
+    for call in (log.refresh, lambda: commit(log, lambda s: None), lambda: log.files().__enter__()):
+        with pytest.raises(ForkedProcess, match="create it in the child"):
+            call()
+
+
+# ------------------------------------------------------------------------------ protocol guard
+
+
+def upgraded(log: Log, protocol: dict[str, Any]) -> None:
+    """A later version of the package upgrades the table."""
+    commit(log, lambda s: Body("UPGRADE", protocol=protocol))
+
+
+@pytest.mark.parametrize(
+    "change", [{"writerFeatures": [*PROTOCOL["writerFeatures"], "rowTracking"]},
+               {"minReaderVersion": 3}, {"minWriterVersion": 8}]
+)  # fmt: skip
+def test_table_with_a_feature_that_is_not_known_is_never_touched(change: dict[str, Any]) -> None:
+    store = MemoryStore()
+    log, newer = table_log(store), table_log(store)
+    put(newer, "before")
+    with pytest.raises(ForeignTable):
+        upgraded(newer, {**PROTOCOL, **change})
+
+    for _ in range(3):  # the first refusal leaves nothing behind that lets the next one through
+        for opened in (log, newer, Log(store, log.path, FakeRuntime())):
+            with pytest.raises(ForeignTable, match="upgrade the package"):
+                opened.refresh()
+            with pytest.raises(ForeignTable, match="upgrade the package"):
+                put(opened, "after")
+    assert versions(log) == [0, 1, 2]
+
+
+def test_delta_table_of_a_stranger_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "s" / "t" / "events"
+    deltalake.write_deltalake(str(path), pa.table({"a": [1]}))
+    before = sorted(str(p) for p in tmp_path.rglob("*"))
+
+    with pytest.raises(ForeignTable, match=r"s/t/events is a Delta table.*Name another"):
+        make_stream(LocalStore(str(tmp_path)), segments=1)
+    assert sorted(str(p) for p in tmp_path.rglob("*")) == before
+
+
+def test_commit_of_a_stranger_in_our_log_is_named_and_never_built_upon(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    log = table_log(store)
+    deltalake.write_deltalake(str(tmp_path / "foreign"), pa.table({"a": [1]}))
+    foreign = store.get("foreign/_delta_log/00000000000000000000.json")
+    store.put_if_absent(log.reader.key(1), foreign)
+
+    for call in (log.refresh, lambda: put(log, "a"), Log(store, log.path).refresh):
+        with pytest.raises(CorruptLog, match=r"version 1 was written by 'delta-rs.*restore"):
+            call()
+    assert versions(log) == [0, 1]
+
+
+# --------------------------------------------------------------------- torn, corrupt, missing
+
+
+def overwrite(log: Log, version: int, change: Any) -> None:
+    key = log.reader.key(version)
+    log.store.put(key, change(log.store.get(key)))
+
+
+def flipped(data: bytes) -> bytes:
+    """One digit of the state is another one: still JSON, still a commit."""
+    at = data.index(b'"base_offset":"') + len(b'"base_offset":"')
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+DAMAGES = {
+    "torn": lambda data: data[: len(data) // 2],
+    "torn at a line": lambda data: data[: data.index(b"\n") + 1],
+    "empty": lambda data: b"",
+    "one digit": flipped,
+    "its time": lambda data: data.replace(b'"timestamp":1', b'"timestamp":2'),
+    "not JSON": lambda data: b"hello\n" + data,
+    "JSON of another kind": lambda data: b"[1]\n",
+    "not UTF-8": lambda data: b"\xff\xfe\n",
+    "much that is not UTF-8": lambda data: b'{"\xc3\x28' * 200,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_commit_is_an_error_that_names_it_and_is_never_built_upon(damage: str) -> None:
+    store = MemoryStore()
+    log = table_log(store)
+    put(log, "a", [event_add("f", 0, 3, 5)])
+    overwrite(log, 1, DAMAGES[damage])
+
+    opened = Log(store, log.path, FakeRuntime())
+    for _ in range(2):
+        with pytest.raises(CorruptLog, match=r"s/t/events: version 1 .*from a copy") as raised:
+            opened.refresh()
+        told = str(raised.value)
+        assert told.isprintable()
+        assert "\\x" not in told
+        assert len(told) < 250
+    with pytest.raises(CorruptLog):
+        put(opened, "b")
+    assert versions(log) == [0, 1]
+
+
+def test_damaged_commit_behind_a_sound_state_file_costs_nothing() -> None:
+    store = MemoryStore()
+    log = table_log(store)
+    for n in range(6):
+        put(log, str(n), [event_add(f"f{n}", 0, n, 1)])
+    maintain(log.reader, 4, checkpoint=True)
+    overwrite(log, 2, DAMAGES["torn"])
+
+    opened = Log(store, log.path, FakeRuntime())
+    assert put(opened, "more") == 7
+    with opened.files() as files:
+        assert [add.path for add in files.find(0, 0, 6)] == [f"f{n}" for n in range(6)]
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_missing_commit_is_an_error_that_names_it(version: int, tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    log = table_log(store)
+    for n in range(3):
+        put(log, str(n), [event_add(f"f{n}", 0, n, 1)])
+    store.delete([log.reader.key(version)])
+
+    opened = Log(store, log.path, FakeRuntime())
+    for call in (opened.refresh, lambda: put(opened, "more")):
+        with pytest.raises(CorruptLog, match=rf"version {version} .*missing.*restore it from a c"):
+            call()
+    assert len(versions(log)) == 3
+
+
+@pytest.mark.parametrize("commits", [1, 3])
+def test_log_that_others_begin_while_it_is_opened_is_not_taken_for_a_damaged_one(
+    commits: int,
+) -> None:
+    spy = Spy()
+
+    def begin(operation: str, key: str) -> None:
+        if operation == "list":
+            spy.hook = None
+            other = table_log(spy)
+            for n in range(commits - 1):
+                put(other, str(n))
+
+    spy.hook = begin
+    log = table_log(spy)
+    assert spy.hook is None
+    assert log.refresh() is not None
+    assert versions(log) == list(range(commits))
+
+
+# ---------------------------------------------------------------- a log that is cleaned meanwhile
+
+
+def cleaned(commits: int = 12) -> tuple[FakeRuntime, MemoryStore, Log, Log]:
+    """A table, somebody who stopped at version 5, and the others, who cleaned up to 8 since."""
+    runtime = FakeRuntime()
+    store = memory(runtime)
+    log = table_log(store, runtime)
+    for n in range(1, 6):
+        put(log, str(n), [event_add(f"f{n}", 0, n - 1, 1)])
+    stalled = Log(store, log.path, runtime)
+    assert stalled.refresh() is not None
+    return runtime, store, log, stalled
+
+
+def others_clean(runtime: FakeRuntime, log: Log) -> None:
+    for n in range(6, 12):
+        put(log, str(n), [event_add(f"f{n}", 0, n - 1, 1)])
+    assert clean(log, runtime, 8) == 7
+    assert versions(log)[:2] == [0, 8]
+
+
+def test_put_of_a_writer_that_was_stopped_while_the_log_was_cleaned_is_unknown() -> None:
+    runtime, store, log, stalled = cleaned()
+    with (
+        at_failpoint("commit.before", lambda: others_clean(runtime, log)),
+        pytest.raises(CommitUnknown, match="does not count"),
+    ):
+        put(stalled, "lost")
+
+    head = log.refresh()
+    assert head is not None
+    assert head.get("test") == 11
+    assert put(stalled, "12") == head.version + 1  # and it opens anew by itself
+    assert Log(store, log.path, runtime).refresh() == stalled.refresh()
+
+
+def test_writer_that_was_stopped_between_two_commits_opens_anew() -> None:
+    runtime, _, log, stalled = cleaned()
+    others_clean(runtime, log)
+    head = log.refresh()
+    assert head is not None
+
+    assert stalled.refresh() == head
+    with stalled.files() as files:
+        assert len(list(files.all())) == 11
+
+
+def test_put_of_a_writer_that_knows_only_the_old_head_is_unknown_when_it_lands_in_the_gap() -> None:
+    runtime, _, log, stalled = cleaned()
+    others_clean(runtime, log)
+
+    with pytest.raises(CommitUnknown, match="does not count"):
+        stalled._send(Body("TEST", domains={"test": "lost"}))
+    head = log.refresh()
+    assert head is not None
+    assert head.get("test") == 11
+
+
+class RemoteSpy(Spy):
+    is_local = False
+
+
+def test_stray_commit_of_one_stalled_writer_does_not_vouch_for_the_next() -> None:
+    """Two writers stopped one version apart: the first one's stray is the second one's base."""
+    runtime, store, log, first = cleaned()
+    put(log, "6", [event_add("f6", 0, 5, 1)])
+    second = Log(store, log.path, runtime)
+    assert second.refresh() is not None
+    for n in range(7, 12):
+        put(log, str(n), [event_add(f"f{n}", 0, n - 1, 1)])
+    assert clean(log, runtime, 8) == 7
+
+    for stalled in (first, second):
+        with pytest.raises(CommitUnknown, match="does not count"):
+            stalled._send(Body("TEST", domains={"test": "lost"}))
+    head = log.refresh()
+    assert head is not None
+    assert second.refresh() == head
+    assert head.get("test") == 11
+
+
+def test_refresh_on_an_object_store_ends_however_fast_others_commit() -> None:
+    runtime = FakeRuntime()
+    store = memory(runtime)
+    log = table_log(store, runtime)
+    spy = RemoteSpy(store)
+    reader = Log(spy, log.path, runtime)
+    assert reader.refresh() is not None
+
+    def busy(operation: str, key: str) -> None:
+        if operation in ("get", "get_many", "list"):
+            put(log, operation)
+
+    spy.hook = busy
+    for n in range(3):
+        put(log, str(n))
+    head = reader.refresh()
+    assert head is not None
+    assert head.version >= 4
+
+
+def test_reader_that_was_stopped_in_the_middle_of_a_look_opens_anew() -> None:
+    runtime, store, log, _ = cleaned()
+    spy = Spy(store)
+    stalled = Log(spy, log.path, runtime)
+    assert stalled.refresh() is not None
+
+    def stop(operation: str, key: str) -> None:
+        if key == stalled.reader.key(6):
+            spy.hook = None
+            others_clean(runtime, log)
+
+    spy.hook = stop
+    head = stalled.refresh()
+
+    assert head == log.refresh()
+
+
+def test_commit_that_landed_in_the_gap_is_never_read_as_the_next_one() -> None:
+    runtime, store, log, stalled = cleaned()
+    third = Log(store, log.path, runtime)
+    third.refresh()
+    stop = at_failpoint("commit.before", lambda: others_clean(runtime, log))
+    with stop, pytest.raises(CommitUnknown):
+        put(stalled, "lost")
+    assert 6 in versions(log)
+
+    assert third.refresh() == log.refresh()
+
+
+def test_reader_that_opens_by_a_state_file_while_it_is_cleaned_away_opens_by_the_next() -> None:
+    runtime, store, log, _ = cleaned()
+    maintain(log.reader, 5, checkpoint=False)
+    spy = Spy(store)
+    late = Log(spy, log.path, runtime)
+
+    def stop(operation: str, key: str) -> None:
+        if key == late.reader.key(6):
+            spy.hook = None
+            others_clean(runtime, log)
+
+    spy.hook = stop
+    assert late.refresh() == log.refresh()
+    assert spy.hook is None
+
+
+def test_head_at_version_0_is_opened_anew_after_a_long_pause() -> None:
+    runtime = FakeRuntime()
+    store = memory(runtime)
+    log = table_log(store, runtime)
+    stalled = Log(store, log.path, runtime)
+    stalled.refresh()
+    for n in range(1, 6):
+        put(log, str(n))
+    others_clean(runtime, log)
+
+    assert stalled.refresh() == log.refresh()
+
+
+def test_put_behind_version_0_that_lands_in_the_gap_is_unknown() -> None:
+    runtime = FakeRuntime()
+    store = memory(runtime)
+    log = table_log(store, runtime)
+    stalled = Log(store, log.path, runtime)
+    stalled.refresh()
+    for n in range(1, 6):
+        put(log, str(n))
+    stop = at_failpoint("commit.before", lambda: others_clean(runtime, log))
+    with stop, pytest.raises(CommitUnknown):
+        put(stalled, "lost")
+
+
+def test_long_pause_without_clean_up_costs_one_look_and_no_error() -> None:
+    runtime = FakeRuntime()
+    spy = Spy(memory(runtime))
+    log = table_log(spy, runtime)
+    for n in range(3):
+        put(log, str(n))
+    runtime.sleep(STALE_HEAD_SECONDS + 1)
+    spy.calls.clear()
+
+    assert put(log, "late") == 4
+    looks = [operation for operation, _ in spy.calls]
+    assert looks == ["get", "get", "put_if_absent"]  # is there news, is the base still there
+    spy.calls.clear()
+    assert put(log, "later") == 5
+    assert [operation for operation, _ in spy.calls] == ["put_if_absent"]
+
+
+def test_files_listed_before_a_clean_up_are_found_after_it() -> None:
+    runtime, _, log, _ = cleaned()
+    maintain(log.reader, 2, checkpoint=False)
+    opened = Log(log.store, log.path, runtime)
+    opened.refresh()
+    with opened.files() as files:
+        files.find(0, 4, 5)  # the newest layer only; the older ones are loaded when needed
+    with at_failpoint("cleanup.delete", opened.refresh):  # it follows all the time
+        others_clean(runtime, log)
+
+    with opened.files() as files:
+        assert [add.path for add in files.find(0, 0, 5)] == [f"f{n}" for n in range(1, 6)]
+        assert len(list(files.all())) == 11
+
+
+def test_list_of_newest_files_is_read_anew_when_it_has_grown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pravega_spark.engine.log.commit_log.RECENT_FILES", 8)
+    log = table_log(MemoryStore())
+    log._files_limit = 8
+    with log.files():
+        pass
+    for n in range(40):
+        put(log, str(n), [event_add(f"f{n}", 0, n, 1)])
+        if n % 4 == 0:
+            maintain(log.reader, n, checkpoint=False)
+        with log.files() as files:
+            assert [add.path for add in files.find(0, 0, n + 1)] == [f"f{k}" for k in range(n + 1)]
+            assert files.recent <= 10
+
+
+def test_idle_refresh_is_one_storage_call() -> None:
+    spy = Spy()
+    log = table_log(spy)
+    put(log, "a")
+    spy.calls.clear()
+
+    log.refresh(settle=True)
+
+    assert spy.calls == [("get", log.reader.key(2))]
+
+
+def test_commits_of_others_are_durable_before_they_are_shown() -> None:
+    spy = Spy()
+    log, other = table_log(spy), table_log(spy)
+    put(other, "a")
+    spy.calls.clear()
+    log.refresh()
+    assert spy.count("settle") == 0
+    log.refresh(settle=True)
+    assert spy.count("settle") == 1
+
+
+def test_commit_tells_its_digest_and_stays_delta_for_others(tmp_path: Path) -> None:
+    log = table_log(LocalStore(str(tmp_path)))
+    put(log, "a")
+    line = json.loads(log.store.get(log.reader.key(1)).splitlines()[0])
+
+    assert line["commitInfo"]["digest"]
+    history = deltalake.DeltaTable(str(tmp_path / log.path)).history()
+    assert [entry["operation"] for entry in history] == ["TEST", "CREATE"]

@@ -1,0 +1,126 @@
+"""The rule of the unknown answer, for one object."""
+
+from __future__ import annotations
+
+import pytest
+
+from pravega_spark.engine.log.create_once import create_once
+from pravega_spark.errors import CommitUnknown, StoreError
+from pravega_spark.limits import COMMIT_DEADLINE_SECONDS
+from tests.harness.engine import FakeRuntime, Spy
+from tests.harness.fault_plans import Rule
+from tests.harness.faulty_store import Fault
+
+KEY = "folder/object"
+
+
+class Race:
+    """Somebody creates an object, and tells what became of it."""
+
+    def __init__(self, *rules: Rule) -> None:
+        self.store, self.runtime = Spy(), FakeRuntime()
+        self.store.rules.add(*rules)
+
+    def run(self, data: bytes = b"ours") -> bool:
+        return create_once(
+            self.store,
+            self.runtime,
+            KEY,
+            data,
+            is_ours=lambda found: found == data,
+            unknown=lambda: CommitUnknown("nobody can tell"),
+        )
+
+    @property
+    def calls(self) -> list[str]:
+        return [operation for operation, _ in self.store.calls]
+
+
+def test_clean_yes_is_one_call() -> None:
+    race = Race()
+    assert race.run()
+    assert race.calls == ["put_if_absent"]
+
+
+def test_anothers_object_is_read_once_and_is_no() -> None:
+    race = Race()
+    race.store.inner.put(KEY, b"theirs")
+    assert not race.run()
+    assert race.calls == ["put_if_absent", "get"]
+    assert race.store.inner.get(KEY) == b"theirs"
+
+
+@pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.RESEND])
+def test_our_own_object_after_a_lost_answer_is_yes_once_it_is_durable(fault: Fault) -> None:
+    race = Race(Rule(fault, "put_if_absent", nth=1))
+    assert race.run()
+    assert race.calls == ["put_if_absent", "get", "settle"]
+    assert race.store.calls[-1] == ("settle", "folder")
+
+
+def test_lost_request_is_sent_again_with_the_same_bytes() -> None:
+    race = Race(Rule(Fault.LOSE_REQUEST, "put_if_absent", nth=1))
+    assert race.run()
+    assert [data for _, data in race.store.sent] == [b"ours", b"ours"]
+    assert race.calls == ["put_if_absent", "get", "put_if_absent"]
+
+
+def test_late_request_is_not_a_second_object() -> None:
+    race = Race(Rule(Fault.DELAY, "put_if_absent", nth=1))
+    assert race.run()
+    race.store.deliver()
+    assert race.store.inner.get(KEY) == b"ours"
+
+
+def test_request_that_overtakes_its_repetition_is_ours() -> None:
+    race = Race(Rule(Fault.DELAY, "put_if_absent", nth=1))
+
+    def arrive(operation: str, key: str) -> None:
+        if operation == "put_if_absent" and race.calls.count(operation) == 2:
+            race.store.deliver()
+
+    race.store.hook = arrive
+    assert race.run()
+    assert race.calls == ["put_if_absent", "get", "put_if_absent", "get", "settle"]
+
+
+def test_another_may_win_while_nothing_is_clear() -> None:
+    race = Race(Rule(Fault.LOSE_REQUEST, "put_if_absent", nth=1))
+
+    def other(operation: str, key: str) -> None:
+        if operation == "get":
+            race.store.hook = None
+            race.store.inner.put(KEY, b"theirs")
+
+    race.store.hook = other
+    assert not race.run()
+
+
+def test_refusal_before_any_doubt_is_an_error_at_once() -> None:
+    race = Race(Rule(Fault.REFUSE, "put_if_absent"))
+    with pytest.raises(StoreError, match="refused on purpose"):
+        race.run()
+    assert race.calls == ["put_if_absent"]
+
+
+@pytest.mark.parametrize("after", ["get", "put_if_absent", "settle"])
+def test_refusal_in_doubt_is_waited_out(after: str) -> None:
+    first = Fault.LOSE_REQUEST if after == "put_if_absent" else Fault.LOSE_ANSWER
+    nth = 2 if after == "put_if_absent" else 1
+    race = Race(Rule(first, "put_if_absent", nth=1), Rule(StoreError("down"), after, nth=nth))
+    assert race.run()
+    assert race.store.inner.get(KEY) == b"ours"
+
+
+@pytest.mark.parametrize("silent", ["get", "put_if_absent"])
+def test_at_the_deadline_nobody_can_tell(silent: str) -> None:
+    rules = [Rule(Fault.LOSE_REQUEST, "put_if_absent")]
+    if silent == "get":
+        rules.append(Rule(StoreError("down"), "get"))
+    race = Race(*rules)
+    start = race.runtime.monotonic()
+    with pytest.raises(CommitUnknown, match="nobody can tell"):
+        race.run()
+    waited = race.runtime.monotonic() - start
+    assert COMMIT_DEADLINE_SECONDS < waited <= COMMIT_DEADLINE_SECONDS + 2
+    assert len(race.calls) < 200, "the pauses grow"

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pravega_spark.engine.log.actions import Add
+from pravega_spark.engine.log.checkpointing import maintain
+from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.delta_checkpoint import (
+    CheckpointLayer,
+    add_rows,
+    checkpoint_key,
+    decode_checkpoint,
+    digest_key,
+    encode_checkpoint,
+    encode_digest,
+)
+from pravega_spark.engine.store.local import LocalStore
+from pravega_spark.engine.store.memory import MemoryStore
+from tests.harness.engine import FakeRuntime, event_add, make_stream, put, table_log, write
+
+CHUNKS = st.lists(st.tuples(st.sampled_from([0, 1, 5 << 32 | 3]), st.integers(1, 5)), max_size=30)
+
+
+def filled(chunks: list[tuple[int, int]]) -> list[Add]:
+    ends: dict[int, int] = {}
+    adds = []
+    for n, (segment, rows) in enumerate(chunks):
+        base = ends.get(segment, 0)
+        adds.append(event_add(f"f{n}", segment, base, rows))
+        ends[segment] = base + rows
+    return adds
+
+
+@given(CHUNKS, st.integers(0, 40), st.integers(1, 20), st.sets(st.integers(0, 29)))
+def test_layer_of_a_checkpoint_finds_what_a_plain_search_finds(
+    chunks: list[tuple[int, int]], start: int, length: int, removed: set[int]
+) -> None:
+    adds = filled(chunks)
+    layer = CheckpointLayer(add_rows(reversed(adds)))
+    end = start + length
+
+    for segment in (0, 1, 5 << 32 | 3, 99):
+        wanted = [
+            add.path
+            for add in adds
+            if int(add.partition["segment_id"]) == segment
+            and int(add.partition["base_offset"]) < end
+            and int(add.partition["base_offset"]) + int((add.tags or {})["rows"]) > start
+        ]
+        assert [add.path for add in layer.find(segment, start, end)] == wanted
+    gone = {f"f{n}" for n in removed}
+    kept = layer.without(gone).field("path").to_pylist()
+    assert sorted(kept) == sorted({add.path for add in adds} - gone)
+    assert len(layer) == len(adds)
+
+
+def test_checkpoint_reads_back_as_the_same_state_and_files() -> None:
+    log = table_log(MemoryStore())
+    put(log, "x", filled([(0, 2), (1, 3)]))
+    snapshot = log.refresh()
+    assert snapshot is not None
+    data, actions = encode_checkpoint(snapshot, [add_rows(filled([(0, 2), (1, 3)]))])
+    checkpoint = decode_checkpoint(1, data, encode_digest(snapshot, data, actions))
+
+    assert checkpoint is not None
+    read = checkpoint.snapshot()
+    assert (read.version, read.token, read.timestamp_ms) == (1, snapshot.token, 1_700_000_000_001)
+    assert read.domains == snapshot.domains
+    assert read.protocol == snapshot.protocol
+    for name, value in snapshot.metadata.items():
+        assert read.metadata[name] == value
+    assert [add.path for add in checkpoint.layer().all()] == ["f0", "f1"]
+
+
+@given(st.data())
+def test_checkpoint_or_digest_with_any_other_byte_is_not_used(data: st.DataObject) -> None:
+    log = table_log(MemoryStore())
+    snapshot = log.snapshot
+    assert snapshot is not None
+    good, actions = encode_checkpoint(snapshot, [])
+    record = encode_digest(snapshot, good, actions)
+    which = data.draw(st.sampled_from(["data", "digest"]))
+    bad = good if which == "data" else record
+    at = data.draw(st.integers(0, len(bad) - (1 if which == "data" else 2)))
+    bad = bad[:at] + bytes([bad[at] ^ 1 << data.draw(st.integers(0, 7))]) + bad[at + 1 :]
+
+    assert decode_checkpoint(0, *((bad, record) if which == "data" else (good, bad))) is None
+    assert decode_checkpoint(1, good, record) is None
+
+
+def lost_behind(log: Log, version: int) -> list[str]:
+    """Open with nothing but what is stored; the state files are gone."""
+    for entry in log.store.list(f"{log.path}/_pravega/state"):
+        log.store.delete([entry.key])
+    opened = Log(log.store, log.path, FakeRuntime())
+    snapshot = opened.refresh()
+    assert snapshot is not None
+    assert snapshot.version == version
+    with opened.files() as files:
+        return sorted(add.path for add in files.all())
+
+
+def half(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+@pytest.mark.parametrize("part", ["checkpoint", "digest", "digest missing", "other commit"])
+def test_torn_or_foreign_checkpoint_costs_time_and_not_data(part: str) -> None:
+    store = MemoryStore()
+    log = table_log(store)
+    for n in range(6):
+        put(log, str(n), [event_add(f"f{n}", 0, n, 1)])
+        if n in (1, 4):
+            maintain(log.reader, n, checkpoint=True)
+    key, digest = checkpoint_key(log.path, 4), digest_key(log.path, 4)
+    if part == "checkpoint":
+        store.put(key, half(store.get(key)))
+    elif part == "digest":
+        store.put(digest, half(store.get(digest)))
+    elif part == "digest missing":
+        store.delete([digest])
+    else:  # the log was restored from a copy, and went on otherwise from version 4
+        newer = Log(store, log.path, FakeRuntime())
+        newer.refresh()
+        for version in (4, 5, 6):
+            store.delete([log.reader.key(version)])
+        again = table_log(store)
+        for n in (3, 4, 5):
+            put(again, str(n), [event_add(f"f{n}", 0, n, 1)])
+
+    assert log.reader.checkpoint(4) is None
+    assert log.reader.checkpoint(1) is not None
+    assert lost_behind(log, 6) == [f"f{n}" for n in range(6)]
+
+
+def delta_rows(path: Path, version: int | None = None) -> list[dict[str, Any]]:
+    table = deltalake.DeltaTable(str(path), version=version)
+    rows = table.to_pyarrow_table().to_pylist()
+    return sorted(
+        ({"segment": r["segment_id"], "offset": r["base_offset"] + r["offset_delta"],
+          "event": r["event"]} for r in rows), key=lambda r: (r["segment"], r["offset"])
+    )  # fmt: skip
+
+
+def test_delta_rs_reads_the_same_events_at_every_version_with_and_without_checkpoints(
+    tmp_path: Path,
+) -> None:
+    stream = make_stream(LocalStore(str(tmp_path)), segments=2)
+    for n in range(9):
+        write(stream, [(f"k{i}", b"%d-%d" % (n, i)) for i in range(4)])
+    path = tmp_path / stream.path
+    before = [delta_rows(path, version) for version in range(10)]
+    for version in (3, 6, 9):
+        maintain(stream.log.reader, version, checkpoint=True)
+
+    assert [len(rows) for rows in before] == [4 * n for n in range(10)]
+    assert [delta_rows(path, version) for version in range(10)] == before
+    for version in (1, 2):  # what is left must do for foreign readers too
+        stream.store.delete([stream.log.reader.key(version)])
+    assert [delta_rows(path, version) for version in range(3, 10)] == before[3:]
+    assert delta_rows(path) == before[9]
+
+
+def test_checkpoint_that_delta_rs_made_of_our_table_costs_nothing_and_keeps_the_state(
+    tmp_path: Path,
+) -> None:
+    stream = make_stream(LocalStore(str(tmp_path)))
+    for n in range(5):
+        write(stream, [("k", b"%d" % n)])
+    path = tmp_path / stream.path
+    table = deltalake.DeltaTable(str(path))
+    table.create_checkpoint()
+    table.cleanup_metadata()
+    assert (path / "_delta_log" / "00000000000000000005.checkpoint.parquet").exists()
+    assert json.loads((path / "_delta_log" / "_last_checkpoint").read_text())["version"] == 5
+
+    write(stream, [("k", b"5")])
+    maintain(stream.log.reader, 6, checkpoint=False)
+    opened = make_stream(LocalStore(str(tmp_path)))
+    assert opened.view().version == 6
+    assert opened.view().tail == stream.view().tail
+    assert stream.log.reader.checkpoint(5) is None
+    assert len(delta_rows(path)) == 6
+
+    # ours replaces it under the same name, and is used
+    maintain(stream.log.reader, 5, checkpoint=True)
+    assert stream.log.reader.checkpoint(5) is not None
+    assert len(delta_rows(path, 5)) == 5
+
+
+def test_metadata_and_protocol_of_a_checkpoint_are_what_delta_rs_sees(tmp_path: Path) -> None:
+    stream = make_stream(LocalStore(str(tmp_path)))
+    maintain(stream.log.reader, 0, checkpoint=True)
+    table = deltalake.DeltaTable(str(tmp_path / stream.path))
+
+    assert table.metadata().partition_columns == ["segment_id", "base_offset"]
+    assert table.protocol().min_writer_version == 7
+    assert "pravega-stream" in (table.protocol().writer_features or [])
+    assert pa.schema(table.schema().to_arrow()).names == [
+        "segment_id", "base_offset", "offset_delta", "routing_key", "timestamp", "event"
+    ]  # fmt: skip

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pravega_spark.engine.log.actions import PROTOCOL, Body, new_table, to_json
+from pravega_spark.engine.log.file_index import RecentLayer
+from pravega_spark.engine.log.snapshot import Snapshot, first_snapshot
+from pravega_spark.engine.log.state_file import decode_state, encode_state, state_key, state_version
+from tests.harness.engine import event_add, make_stream, scale
+
+
+def sample() -> tuple[Snapshot, RecentLayer]:
+    body = Body("CREATE", domains={"b": "1", "a": "2"}, protocol=PROTOCOL,
+                metadata=new_table({"a": "long"}, [], "id", "s/t", 1))  # fmt: skip
+    layer = RecentLayer(-1)
+    for n in range(4):
+        layer.add(event_add(f"f{n}", n % 2, n // 2, 1))
+    for path in ("f1", "older"):
+        layer.remove(path)
+    return first_snapshot(body.committed(0, "token", 9), "t"), layer
+
+
+def test_state_file_reads_back_as_it_was_written() -> None:
+    snapshot, layer = sample()
+    state = decode_state(0, encode_state(snapshot, layer))
+
+    assert state is not None
+    assert state.snapshot == snapshot
+    assert state.since == -1
+    assert sorted(add.path for add in state.layer().all()) == ["f0", "f2", "f3"]
+    assert state.layer().removed == {"older"}
+    assert state.layer().find(1, 0, 9) == layer.find(1, 0, 9)
+
+
+def test_state_file_of_the_first_format_is_read() -> None:
+    snapshot, layer = sample()
+    new = encode_state(snapshot, layer)
+    header = json.loads(new.partition(b"\n")[0])
+    plain = pa.decompress(new.partition(b"\n")[2], header["size"], codec="zstd", asbytes=True)
+    old = {name: header[name] for name in ("version", "token", "timestamp", "since")}
+    line = to_json({"format": 1, **old})
+    digest = xxhash.xxh3_128(line.encode())
+    digest.update(plain)
+    written = to_json({"format": 1, **old, "digest": digest.hexdigest()}).encode()
+    assert decode_state(0, written + b"\n" + plain) == decode_state(0, new)
+
+
+@pytest.mark.parametrize("segments", [20, 200])
+def test_state_file_does_not_grow_with_epochs_times_segments(segments: int) -> None:
+    stream = make_stream(segments=segments)
+    sizes = []
+    for scales in (4, 36):
+        for n in range(scales):
+            doomed = stream.view().active.segments[n % segments]
+            low, high = doomed.key_range.low, doomed.key_range.high
+            scale(stream, [doomed.segment_id], [(low, (low + high) / 2), ((low + high) / 2, high)])
+        sizes.append(len(encode_state(stream.view().snapshot, RecentLayer(-1))))
+    assert sizes[1] < 2.5 * sizes[0]
+
+
+@given(st.data())
+def test_state_file_with_any_other_byte_or_length_is_not_used(data: st.DataObject) -> None:
+    good = encode_state(*sample())
+    at = data.draw(st.integers(0, len(good) - 1))
+    bit = 1 << data.draw(st.integers(0, 7))
+
+    assert decode_state(0, good[:at] + bytes([good[at] ^ bit]) + good[at + 1 :]) is None
+    assert decode_state(0, good[:at]) is None
+    assert decode_state(1, good) is None
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]\n", b"null\nnull\n", b'{"digest":1}\n{}\n'])
+def test_what_is_no_state_file_is_not_used(data: bytes) -> None:
+    assert decode_state(0, data) is None
+
+
+def test_version_of_a_key_is_minus_1_for_other_objects() -> None:
+    assert state_version(state_key("s/t", 77)) == 77
+    for name in ("latest.json", "00000000000000000010.checkpoint.parquet", "_last_checkpoint", "1"):
+        assert state_version(f"s/t/_delta_log/{name}") == -1

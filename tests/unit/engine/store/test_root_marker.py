@@ -1,0 +1,333 @@
+"""A root that is not what it was: removed, moved, copied, set up again, of another format."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pravega_spark import StreamManager
+from pravega_spark.engine.log import checkpointing
+from pravega_spark.engine.log.actions import Body
+from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.store import Put, Store, ensure_probed
+from pravega_spark.engine.store.local import LocalStore
+from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.engine.store.root_marker import MARKER_KEY, check_same
+from pravega_spark.errors import CorruptLog, RootChanged, StoreRefused
+from tests.harness.engine import Spy, all_events, checkpointing_rests, put, table_log
+
+
+def manager_of(store: Store) -> StreamManager:
+    manager = StreamManager("memory://unused")
+    manager._store = store
+    return manager
+
+
+def set_up(root: Path, events: int = 2) -> StreamManager:
+    manager = StreamManager(root)
+    manager.create_scope("s")
+    manager.create_stream("s/t")
+    with manager.create_writer("s/t") as writer:
+        for number in range(events):
+            writer.write_event(b"%d" % number).result(30)
+    return manager
+
+
+def elsewhere(root: Path) -> StreamManager:
+    """Another process's manager of the same root: with a store of its own."""
+    return manager_of(LocalStore(str(root)))
+
+
+def remove(root: Path) -> None:
+    shutil.rmtree(root)
+
+
+def move(root: Path) -> None:
+    root.rename(root.with_name("elsewhere"))
+
+
+def unmount(root: Path) -> None:
+    move(root)
+    root.mkdir()
+
+
+# ------------------------------------------------------------------------------ a root that is gone
+
+
+@pytest.mark.parametrize("gone", [remove, move, unmount])
+@pytest.mark.parametrize("known", ["writer", "reader", "scope", "transaction"])
+def test_root_that_is_gone_takes_nothing_and_gets_no_folder(
+    tmp_path: Path, gone: Callable[[Path], None], known: str
+) -> None:
+    root = tmp_path / "root"
+    manager = set_up(root)
+    stream = manager._stream("s/t")
+    writer = manager.create_writer("s/t")
+    transactional = manager.create_transactional_writer("s/t")
+    transaction = transactional.begin_transaction()
+    transactional.close()
+    gone(root)
+    calls: dict[str, Callable[[], Any]] = {
+        "writer": lambda: writer.write_event(b"lost").result(30),
+        "reader": stream.view,
+        "scope": lambda: manager._scope("s").create() or manager.create_stream("s/other"),
+        "transaction": lambda: (transaction.write_event(b"lost"), transaction.flush()),
+    }
+    with pytest.raises((RootChanged, LookupError)) as raised:
+        calls[known]()
+    if known != "scope":
+        assert raised.type is RootChanged
+        assert str(root) in str(raised.value)
+        assert "open the object anew" in str(raised.value)
+    assert [path for path in root.rglob("*") if "s/t" in str(path)] == []
+
+
+def test_root_that_came_back_is_gone_on_with(tmp_path: Path) -> None:
+    manager = set_up(tmp_path / "root")
+    writer = manager.create_writer("s/t", "w")
+    writer.write_event(b"2").result(30)
+    move(tmp_path / "root")
+    with pytest.raises(RootChanged):
+        writer.write_event(b"lost").result(30)
+    (tmp_path / "elsewhere").rename(tmp_path / "root")
+    with manager.create_writer("s/t", "w") as writer:
+        writer.write_event(b"3").result(30)
+    assert [event.data for event in manager.read("s/t")] == [b"0", b"1", b"2", b"3"]
+
+
+def test_root_set_up_again_in_one_process_begins_anew(tmp_path: Path) -> None:
+    manager = set_up(tmp_path / "root")
+    old, known = manager.create_writer("s/t"), manager._stream("s/t")
+    remove(tmp_path / "root")
+    set_up(tmp_path / "root", events=1)
+    with pytest.raises(RootChanged, match="set up again"):
+        old.write_event(b"of another root").result(30)
+    with pytest.raises(RootChanged):
+        known.view()
+    with pytest.raises(RootChanged):
+        manager.tail("s/t")
+    assert [event.data for event in StreamManager(tmp_path / "root").read("s/t")] == [b"0"]
+    log = tmp_path / "root/s/t/events/_delta_log"
+    assert sorted(path.name for path in log.iterdir()) == [f"{n:020d}.json" for n in (0, 1)]
+
+
+def test_root_set_up_again_by_another_process_takes_nothing_meant_for_the_first(
+    tmp_path: Path,
+) -> None:
+    """Also if the new stream's log has just the version that the writer knows as its head."""
+    root = tmp_path / "root"
+    first = LocalStore(str(root))
+    manager = manager_of(first)
+    manager.create_scope("s")
+    manager.create_stream("s/t")
+    known = manager._stream("s/t")
+    known.view()
+    checkpointing_rests()
+    remove(root)
+    second = elsewhere(root)
+    second.create_scope("s")
+    second.create_stream("s/t")
+    with pytest.raises(RootChanged):
+        known.log.commit(lambda snapshot: (Body("DECIDED ON ANOTHER ROOT"), None))
+    assert len(list((root / "s/t/events/_delta_log").iterdir())) == 1
+
+
+def test_stream_whose_folder_alone_was_removed_is_not_begun_in_the_middle(tmp_path: Path) -> None:
+    manager = set_up(tmp_path / "root")
+    writer = manager.create_writer("s/t")
+    remove(tmp_path / "root/s/t")
+    with pytest.raises(RootChanged, match=r"_delta_log/0+2\.json, which .* is to follow, is gone"):
+        writer.write_event(b"lost").result(30)
+    assert not (tmp_path / "root/s/t/events/_delta_log").exists()
+
+
+def test_log_whose_newest_commit_is_gone_takes_no_next_one(tmp_path: Path) -> None:
+    """As after a restore from an older copy."""
+    manager = set_up(tmp_path / "root")
+    writer = manager.create_writer("s/t")
+    log = tmp_path / "root/s/t/events/_delta_log"
+    (log / f"{2:020d}.json").unlink()
+    with pytest.raises(RootChanged, match=r"0002\.json, which .* is to follow, is gone") as raised:
+        writer.write_event(b"lost").result(30)
+    assert "or this process stood still until the log was cleaned" in str(raised.value)
+    assert not (log / f"{3:020d}.json").exists()
+
+
+def test_log_removed_in_the_middle_of_a_commit_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = set_up(tmp_path / "root")
+    writer = manager.create_writer("s/t")
+    real, log = LocalStore._publish_once, tmp_path / "root/s/t/events/_delta_log"
+
+    def removed_first(store: LocalStore, folder: str, *rest: Any) -> bool:
+        if folder == str(log):
+            remove(log)
+        return real(store, folder, *rest)
+
+    monkeypatch.setattr(LocalStore, "_publish_once", removed_first)
+    with pytest.raises(RootChanged):
+        writer.write_event(b"lost").result(30)
+    assert not log.exists()
+
+
+def test_emptied_store_without_folders_is_found_when_the_root_is_set_up() -> None:
+    store = MemoryStore()
+    manager = manager_of(store)
+    manager.create_scope("s")
+    manager.create_stream("s/t")
+    known = manager._stream("s/t")
+    known.view()
+    store.delete([entry.key for entry in store.list("")])
+    with pytest.raises(RootChanged):
+        known.view()
+    with pytest.raises(RootChanged):
+        ensure_probed(store, now_ms=2)
+    again = MemoryStore.named(store.url.removeprefix("memory://"))
+    assert again is not store
+    assert manager_of(again).create_scope("other")
+    with pytest.raises(RootChanged):
+        known.view()
+    with pytest.raises(RootChanged):
+        manager.create_scope("other")
+
+
+def test_object_store_emptied_under_a_writer_is_found_by_the_next_state_file() -> None:
+    """Its appends ask for nothing, so they go on until somebody reads what they rest on."""
+    store = Spy()
+    log = table_log(store)
+    log.maintain = None
+    put(log, "1", [])
+    store.inner.delete([entry.key for entry in store.inner.list("")])
+    put(log, "2", [])
+    done = checkpointing.maintain_in_background(log, 2)
+    assert done is not None
+    done.result(30)
+    for opened in (log, Log(store, log.path)):
+        with pytest.raises(CorruptLog, match=r"no beginning: version 0 is missing .* version 2"):
+            put(opened, "3", [])
+    assert [entry.key for entry in store.inner.list(log.reader.folder)] == [log.reader.key(2)]
+
+
+# ----------------------------------------------------------------------------- what a marker names
+
+
+class Overwriting(MemoryStore):
+    """A store that says yes to everyone."""
+
+    storage = "overwriting"
+
+    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
+        self.put(key, data)
+        return Put.CREATED
+
+
+def copied(source: MemoryStore, to: Store) -> Store:
+    for entry in source.list(""):
+        to.put(entry.key, source.get(entry.key))
+    return to
+
+
+def filled_memory() -> MemoryStore:
+    store = MemoryStore()
+    manager = manager_of(store)
+    manager.create_scope("s")
+    manager.create_stream("s/t")
+    with manager.create_writer("s/t") as writer:
+        writer.write_event(b"0").result(30)
+    return store
+
+
+def marker(store: Store) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads(store.get(MARKER_KEY))
+    return record
+
+
+def test_root_copied_to_storage_that_is_refused_can_be_read_and_takes_no_event() -> None:
+    store = copied(filled_memory(), Overwriting())
+    manager = manager_of(store)
+    assert [event.data for event in manager.read("s/t")] == [b"0"]
+    before = {entry.key: store.get(entry.key) for entry in store.list("")}
+    for call in (
+        lambda: manager.create_writer("s/t", "w"),
+        lambda: manager.create_scope("another"),
+        lambda: manager.create_stream("s/another"),
+    ):
+        with pytest.raises(StoreRefused, match="cannot hold streams"):
+            call()
+    assert {entry.key: store.get(entry.key) for entry in store.list("")} == before
+
+
+def test_root_copied_to_good_storage_is_probed_there_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = filled_memory()
+    monkeypatch.setattr(MemoryStore, "storage", "another")
+    store = Spy(copied(source, MemoryStore()))
+    for number in (1, 2):
+        with manager_of(store).create_writer("s/t") as writer:
+            writer.write_event(b"%d" % number).result(30)
+        assert store.count("put_if_absent", "_probe/") == 2 + 8 * 2
+    assert marker(store)["storage"] == ["memory", "another"]
+    assert marker(store)["root"] == marker(source)["root"]
+    assert [event.data for event in manager_of(store).read("s/t")] == [b"0", b"1", b"2"]
+
+
+def test_marker_of_an_older_version_is_completed_by_the_next_write() -> None:
+    store = filled_memory()
+    old = {"format": 1, "probed_ms": 7, "racers": 8, "races": 2}
+    store.put(MARKER_KEY, json.dumps(old).encode())
+    manager = manager_of(Spy(store))
+    with manager.create_writer("s/t") as writer:
+        writer.write_event(b"1").result(30)
+    assert marker(store) == {**old, "root": "probed-7", "storage": ["memory"]}
+    check_same(manager._store)
+
+
+def test_format_is_looked_at_by_every_reader_and_writer() -> None:
+    store = filled_memory()
+    store.put(MARKER_KEY, json.dumps({**marker(store), "format": 2}).encode())
+    manager = manager_of(Spy(store))
+    for call in (
+        lambda: list(manager.read("s/t")),
+        lambda: manager.create_writer("s/t"),
+        lambda: manager.create_stream("s/another"),
+        lambda: manager.list_streams("s"),
+        lambda: manager.create_reader_group("s/g", ["s/t"]),
+    ):
+        with pytest.raises(StoreRefused, match="has format 2, this version knows 1"):
+            call()
+
+
+def test_marker_is_read_once_and_never_by_an_append() -> None:
+    store = Spy(filled_memory())
+    manager = manager_of(store)
+    with manager.create_writer("s/t") as writer:
+        for number in range(3):
+            writer.write_event(b"%d" % number).result(30)
+    assert store.count("get", MARKER_KEY) == 2  # to know the root, and before the first write
+
+
+def test_local_disk_names_its_file_system_whatever_the_folder(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path / "not/yet/there"))
+    assert store.storage == LocalStore(str(tmp_path)).storage
+    kind, number = store.storage.split(" ")
+    assert kind != os.name or not Path("/proc/self/mountinfo").exists()
+    assert int(number, 16) == os.statvfs(tmp_path).f_fsid
+    if Path("/proc").is_dir():
+        assert LocalStore("/proc/root").storage != store.storage
+
+
+def test_events_are_there_after_a_move_within_the_storage(tmp_path: Path) -> None:
+    set_up(tmp_path / "root")
+    move(tmp_path / "root")
+    calls = Spy(LocalStore(str(tmp_path / "elsewhere")))
+    manager = manager_of(calls)
+    with manager.create_writer("s/t") as writer:
+        writer.write_event(b"2").result(30)
+    assert calls.count("put_if_absent", "_probe/") == 0
+    assert len(all_events(manager._stream("s/t"))) == 3

@@ -1,0 +1,185 @@
+"""Records that left the state after an age, and whoever returns afterwards."""
+
+from __future__ import annotations
+
+import pytest
+
+from pravega_spark.engine.log.checkpointing import encode_state
+from pravega_spark.engine.log.file_index import RecentLayer
+from pravega_spark.engine.log.sweep import SweepResult
+from pravega_spark.engine.log.version_ages import Ages
+from pravega_spark.engine.stream import archived_records, lifecycle, subscribers
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.stream_sweep import sweep_deleted_stream, sweep_stream
+from pravega_spark.engine.writing.append import Monotone, Succession
+from pravega_spark.engine.writing.writer_sessions import open_session
+from pravega_spark.errors import CommitUnknown, CorruptLog
+from pravega_spark.transactions import transaction_lifecycle
+from tests.harness.engine import FakeRuntime, Spy, again, at_failpoint, make_stream, memory, write
+
+HOUR_MS = 3_600_000
+
+
+class Old:
+    """A stream on which a writer, a query and a group were long ago, and which moves on."""
+
+    def __init__(self, others: int = 0) -> None:
+        self.runtime = FakeRuntime()
+        self.store = Spy(memory(self.runtime))
+        self.stream = make_stream(self.store, self.runtime)
+        open_session(self.stream, 1, "w")
+        write(self.stream, [("k", b"1")], Succession("w", 1, 0, 3, "note"))
+        write(self.stream, [("k", b"1")], Monotone("a query / of 1", 7))
+        subscribers.subscribe(self.stream, "s/g", 4)
+        subscribers.unsubscribe(self.stream, "s/g", 5)
+        for n in range(others):
+            open_session(self.stream, 1, f"other{n}")
+        self.later()
+
+    def later(self) -> None:
+        self.runtime.sleep(10 * 3_600)
+        write(self.stream, [("k", b"later")])
+        write(self.stream, [("k", b"later")])
+        self.runtime.sleep(3 * 3_600)
+
+    def process(self) -> StreamLog:
+        return again(self.stream)
+
+    def sweep(self, hours: int | None = 6) -> SweepResult:
+        ages_ms = {"grace_ms": 2 * HOUR_MS, "retain_ms": 8 * HOUR_MS, "completed_ms": HOUR_MS}
+        records_ms = None if hours is None else hours * HOUR_MS
+        return sweep_stream(self.process(), **ages_ms, records_ms=records_ms)
+
+    def domains(self) -> set[str]:
+        prefixes = ("pravega.writer", "pravega.note", "pravega.subscriber")
+        return {n for n in self.process().view().snapshot.domains if n.startswith(prefixes)}
+
+
+def test_no_record_leaves_unless_it_is_asked_for() -> None:
+    old = Old()
+    before = old.domains()
+    assert len(before) == 4
+    assert old.sweep(None).records == 0
+    assert old.domains() == before
+    assert old.sweep(100).records == 0
+    assert old.domains() == before
+
+
+def test_state_does_not_grow_with_writers_that_do_not_return() -> None:
+    sizes = []
+    for others in (20, 200):
+        old = Old(others)
+        assert old.sweep().records == others + 3
+        sizes.append(len(encode_state(old.process().view().snapshot, RecentLayer(-1))))
+    assert abs(sizes[0] - sizes[1]) < 20
+
+
+def test_writer_that_returns_goes_on_where_it_was() -> None:
+    old = Old()
+    old.sweep()
+    assert old.domains() == set()
+    record = open_session(old.process(), 1, "w")
+    assert (record.session, record.last, record.note, record.note_number) == (2, 3, "note", 3)
+    write(old.process(), [("k", b"x")], Succession("w", 2, 3, 4))
+    old.later()
+    old.sweep()  # it moves once more, and the newer record counts
+    record = open_session(old.process(), 1, "w")
+    assert (record.session, record.last, record.note) == (3, 4, "note")
+
+
+def test_writer_that_stayed_is_refused_and_not_taken_for_a_new_one() -> None:
+    old = Old()
+    old.sweep()
+    with pytest.raises(CommitUnknown, match="open a new writer"):
+        write(old.stream, [("k", b"x")], Succession("w", 1, 3, 4))
+    with pytest.raises(CommitUnknown, match="open a new writer"):
+        write(old.stream, [("k", b"x")], Succession("w", 1, 0, 3))
+
+
+def test_batch_of_a_query_that_is_sent_again_is_a_repetition() -> None:
+    old = Old()
+    old.sweep()
+    assert write(old.stream, [("k", b"x")], Monotone("a query / of 1", 7)).duplicate
+    assert not write(old.stream, [("k", b"x")], Monotone("a query / of 1", 8)).duplicate
+    assert write(old.process(), [("k", b"x")], Monotone("a query / of 1", 8)).duplicate
+    assert not write(old.stream, [("k", b"x")], Monotone("another", 1)).duplicate
+
+
+def test_generation_of_a_removed_group_does_not_begin_again() -> None:
+    old = Old()
+    old.sweep()
+    assert not subscribers.subscribe(old.stream, "s/g", 5)
+    assert not subscribers.unsubscribe(old.stream, "s/g", 5)
+    assert subscribers.subscribe(old.stream, "s/g", 6)
+
+
+def test_writer_with_an_open_transaction_and_a_present_subscriber_stay() -> None:
+    old = Old()
+    record = open_session(old.stream, 1, "w")
+    transaction_lifecycle.begin(old.stream, 1, lease_ms=1, execution_ms=10, writer=record)
+    subscribers.subscribe(old.stream, "s/g", 6)
+    old.later()
+    old.sweep()
+    assert old.domains() == {"pravega.writer.w", "pravega.note.w", "pravega.subscriber.s/g"}
+
+
+def test_writer_that_returns_in_the_midst_of_a_sweep_stays() -> None:
+    old = Old()
+    with at_failpoint("sweep.history", lambda: open_session(old.process(), 1, "w")):
+        old.sweep()
+    assert {"pravega.writer.w", "pravega.note.w"} <= old.domains()
+    write(old.process(), [("k", b"x")], Succession("w", 2, 3, 4))
+
+
+def test_sweep_that_died_before_its_commit_has_moved_nothing() -> None:
+    old = Old()
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    with at_failpoint("sweep.history", die), pytest.raises(KeyboardInterrupt):
+        old.sweep()
+    assert len(old.domains()) == 4
+    write(old.process(), [("k", b"x")], Succession("w", 1, 3, 4))
+    old.later()
+    old.sweep()
+    assert open_session(old.process(), 1, "w").last == 4
+
+
+def test_another_life_knows_nothing_of_them() -> None:
+    old = Old()
+    old.sweep()
+    configuration = old.stream.view().record.configuration
+    lifecycle.seal(old.stream)
+    lifecycle.delete(old.stream)
+    lifecycle.create(old.stream, 2, configuration)
+    assert open_session(old.process(), 2, "w").session == 1
+
+
+def test_sweep_of_a_deleted_stream_leaves_none_of_them() -> None:
+    old = Old()
+    old.sweep()
+    assert old.store.list(archived_records.folder(old.stream.path))
+    lifecycle.seal(old.stream)
+    lifecycle.delete(old.stream)
+    now = Ages.read(old.stream.log).now
+    sweep_deleted_stream(old.process(), grace_ms=HOUR_MS, retain_ms=HOUR_MS, now=now)
+    assert not old.store.list(archived_records.folder(old.stream.path))
+
+
+def test_damaged_record_is_told_and_not_guessed() -> None:
+    old = Old()
+    old.sweep()
+    for entry in old.store.list(f"{old.stream.path}/_pravega/moved"):
+        old.store.put(entry.key, old.store.get(entry.key).replace(b"3", b"2"))
+    with pytest.raises(CorruptLog, match="restore it from a copy"):
+        open_session(old.process(), 1, "w")
+
+
+def test_streams_from_which_nothing_moved_are_not_searched() -> None:
+    old = Old()
+    old.store.calls.clear()
+    open_session(old.stream, 1, "new")
+    assert old.store.count("list") == 0
+    old.sweep()
+    assert archived_records.MOVED_DOMAIN in old.process().view().snapshot.domains

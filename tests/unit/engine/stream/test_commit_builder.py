@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pravega_spark.engine.chunks.chunk import StagedChunk
+from pravega_spark.engine.layout import epochs
+from pravega_spark.engine.layout.epochs import Lineage
+from pravega_spark.engine.log.actions import Body
+from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.stream.commit_builder import CommitBuilder
+from pravega_spark.engine.stream.records import SegmentRecord
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.errors import InvalidInput, NoSuchSegment
+from pravega_spark.model import Epoch, KeyRange, make_segment_id
+from tests.harness.engine import NOW_MS, again, all_events, commit, make_stream, staged, write
+
+
+def chunk(path: str, segment_id: int, rows: int = 2, size_bytes: int = 10) -> StagedChunk:
+    return StagedChunk(path, segment_id, rows, 100, size_bytes, 5, 7, 0)
+
+
+def draft_of(stream: StreamLog) -> CommitBuilder:
+    return CommitBuilder(stream.view(), NOW_MS)
+
+
+def places(draft: CommitBuilder) -> list[tuple[str, str, str]]:
+    return [
+        (add.path, add.partition["segment_id"], add.partition["base_offset"]) for add in draft.adds
+    ]
+
+
+def split(draft: CommitBuilder, segment_id: int, *ranges: tuple[float, float]) -> Epoch:
+    new = [KeyRange(*r) for r in ranges]
+    number = draft.record.next_segment_number
+    return epochs.scale(draft, [segment_id], new, NOW_MS, number)
+
+
+def test_chunks_stand_in_the_order_of_the_calls_behind_what_is_there() -> None:
+    stream = make_stream(segments=2)
+    write(stream, [("a", b"xy")])
+    taken = next(s for s in (0, 1) if stream.view().segment(s).next_offset)
+    draft = draft_of(stream)
+    draft.place([chunk("c1", taken), chunk("c2", 1 - taken, rows=3)])
+    draft.place([chunk("c3", taken, size_bytes=1)])
+    assert places(draft) == [
+        ("c1", str(taken), "1"),
+        ("c2", str(1 - taken), "0"),
+        ("c3", str(taken), "3"),
+    ]
+    assert (draft.rows, draft.size_bytes) == ({taken: 4, 1 - taken: 3}, {taken: 11, 1 - taken: 10})
+    assert draft.segment(taken) == SegmentRecord(taken, 5, 13)
+    tags = draft.adds[2].tags or {}
+    assert (tags["rows"], tags["bytes"], tags["baseBytes"]) == ("2", "1", "12")
+    assert stream.view().segment(taken).next_offset == 1, "the view itself does not change"
+
+
+def test_switch_seals_what_the_epoch_does_not_have_and_opens_what_is_new() -> None:
+    draft = draft_of(make_stream(segments=2))
+    draft.switch(split(draft, 0, (0, 0.25), (0.25, 0.5)))
+    two, three = make_segment_id(2, 1), make_segment_id(3, 1)
+    assert draft.active.segment_ids == (two, three, 1)
+    assert [draft.segment(s).sealed_epoch for s in (0, two, three, 1)] == [1, None, None, None]
+    assert (draft.record.active_epoch, draft.record.next_segment_number) == (1, 4)
+    with pytest.raises(AssertionError, match="sealed segment"):
+        draft.place([chunk("late", 0)])
+    draft.place([chunk("c", two), chunk("d", 1)])
+    assert places(draft) == [("c", str(two), "0"), ("d", "1", "0")]
+
+
+def test_several_switches_of_one_draft_follow_each_other() -> None:
+    draft = draft_of(make_stream(segments=2))
+    first = draft.active
+    draft.place([chunk("a", 0)])
+    draft.switch(epochs.duplicate(first, 1, NOW_MS + 1))
+    draft.place([chunk("b", make_segment_id(0, 1))])
+    draft.switch(epochs.duplicate(first, 2, NOW_MS + 2))
+    with pytest.raises(AssertionError):
+        draft.switch(epochs.duplicate(first, 2, NOW_MS + 2))
+    assert draft.record.next_segment_number == 2
+    assert draft.segment(make_segment_id(0, 1)) == SegmentRecord(make_segment_id(0, 1), 2, 10, 2)
+    lineage = Lineage(draft)
+    assert lineage.find(make_segment_id(1, 1)).key_range == KeyRange(0.5, 1.0)
+    assert [s.epoch for s in lineage.successors(lineage.find(0))] == [1]
+
+
+def test_draft_is_a_layout_as_the_view_is() -> None:
+    stream = make_stream(segments=2)
+    view, draft = stream.view(), draft_of(stream)
+    assert (draft.stream, draft.life, draft.oldest_epoch) == ("s/t", 1, 0)
+    assert (draft.head, draft.active, draft.epoch(0)) == (view.head, view.active, view.epoch(0))
+    assert draft.has_segment(1)
+    assert not draft.has_segment(2)
+    with pytest.raises(NoSuchSegment):
+        draft.segment(2)
+    with pytest.raises(InvalidInput):
+        draft.epoch(1)
+
+
+def test_body_of_a_draft_without_changes_changes_nothing() -> None:
+    body = draft_of(make_stream()).body("NOTHING", {"why": "a test"})
+    assert (body.operation, body.parameters, body.metrics) == ("NOTHING", {"why": "a test"}, {})
+    assert (list(body.adds), dict(body.domains)) == ([], {})
+
+
+def test_body_holds_the_changed_records_only() -> None:
+    draft = draft_of(make_stream(segments=2))
+    draft.place([chunk("a", 1)])
+    assert set(draft.body("APPEND").domains) == {"pravega.segment.1"}
+    draft.switch(split(draft, 0, (0, 0.5)))
+    assert set(draft.body("X").domains) == {
+        "pravega.stream",
+        "pravega.epoch.1",
+        "pravega.segment.0",
+        "pravega.segment.1",
+        f"pravega.segment.{make_segment_id(2, 1)}",
+    }
+
+
+def test_body_counts_what_it_places() -> None:
+    draft = draft_of(make_stream(segments=2))
+    draft.place([chunk("a", 1), chunk("b", 0, rows=3), chunk("c", 1)])
+    assert draft.body("APPEND").metrics == {
+        "numOutputRows": 7,
+        "numOutputBytes": 30,
+        "numFiles": 3,
+        "rowsBySegment": "0#0=3,1#0=4",
+        "bytesBySegment": "0#0=10,1#0=20",
+    }
+
+
+def test_empty_chunk_is_never_placed() -> None:
+    with pytest.raises(AssertionError, match="chunk a is empty"):
+        draft_of(make_stream()).place([chunk("a", 0, rows=0)])
+
+
+def test_committed_draft_reads_back() -> None:
+    stream = make_stream(segments=2)
+    chunks = staged(stream, [(f"k{n}", b"%d" % n) for n in range(9)])
+
+    def decide(snapshot: Snapshot | None) -> Body:
+        assert snapshot is not None
+        draft = CommitBuilder(StreamView(snapshot), NOW_MS)
+        draft.place(chunks)
+        draft.switch(split(draft, 0, (0, 0.5)))
+        return draft.body("TEST")
+
+    commit(stream.log, decide)
+    fresh = again(stream)
+    assert sorted(event for _, event in all_events(fresh)) == [b"%d" % n for n in range(9)]
+    view = fresh.view()
+    assert view.active.number == 1
+    assert view.segment(0).sealed_epoch == 1
+    (found,) = fresh.log.reader.span(0, 1)
+    assert json.loads(found.info["operationMetrics"]["numOutputRows"]) == 9

@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.engine.stream import lifecycle
+from pravega_spark.engine.stream.records import StreamState
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.writing.writer_sessions import open_session
+from pravega_spark.errors import NoSuchStream, StoreError, StreamNotSealed, StreamSealed
+from pravega_spark.model import END
+from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from tests.harness.engine import FakeRuntime, Spy, again, all_events, make_stream, scale, write
+from tests.harness.fault_plans import Rule
+from tests.harness.faulty_store import Fault
+
+TWO = StreamConfiguration(ScalingPolicy.fixed(2))
+
+
+def fresh(store: MemoryStore | Spy | None = None) -> StreamLog:
+    stream = StreamLog(store or MemoryStore(), "s/t", FakeRuntime())
+    stream.log.maintain = None
+    return stream
+
+
+def test_created_stream_has_equal_ranges_an_empty_head_and_one_commit() -> None:
+    stream = fresh()
+    assert lifecycle.next_life(stream) == 1
+    assert lifecycle.create(stream, 1, TWO)
+    view = stream.view()
+    assert (view.version, view.life, view.record.state) == (0, 1, StreamState.ACTIVE)
+    assert [(s.key_range.low, s.key_range.high) for s in view.active.segments] == [
+        (0.0, 0.5),
+        (0.5, 1.0),
+    ]
+    assert view.head == view.tail
+    assert lifecycle.next_life(stream) is None
+
+
+def test_of_many_creators_one_creates() -> None:
+    store = MemoryStore()
+    results: list[bool] = []
+    start = threading.Barrier(8)
+
+    def create(count: int) -> None:
+        stream = fresh(store)
+        start.wait()
+        configuration = StreamConfiguration(ScalingPolicy.fixed(count))
+        results.append(lifecycle.create(stream, 1, configuration))
+
+    threads = [threading.Thread(target=create, args=(n + 1,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(results) == [False] * 7 + [True]
+    view = fresh(store).view()
+    assert view.version == 0
+    assert len(view.active.segments) == view.record.configuration.scaling.minimum
+
+
+def test_segment_numbers_and_epochs_go_on_over_ten_creations() -> None:
+    stream = fresh()
+    firsts, ids = [], []
+    for life in range(1, 11):
+        assert lifecycle.create(stream, life, TWO)
+        view = stream.view()
+        firsts.append(view.active.segments[0].number)
+        ids += view.active.segment_ids
+        write(stream, [("a", b"x"), ("b", b"y")])
+        lifecycle.seal(stream)
+        assert lifecycle.delete(stream)
+
+    assert firsts == list(range(0, 20, 2))
+    assert len(set(ids)) == 20
+    assert lifecycle.current_view(stream).record.stream_id  # type: ignore[union-attr]
+
+
+def test_creation_of_a_life_that_has_begun_or_is_over_changes_nothing() -> None:
+    stream = fresh()
+    lifecycle.create(stream, 1, TWO)
+    lifecycle.seal(stream)
+    lifecycle.delete(stream)
+    version = lifecycle.current_view(stream).version  # type: ignore[union-attr]
+    late = again(stream)
+    assert not lifecycle.create(late, 1, TWO)  # a creator that was stopped since before
+    assert lifecycle.current_view(stream).version == version  # type: ignore[union-attr]
+    assert lifecycle.next_life(stream) == 2
+
+
+def test_only_a_sealed_stream_is_deleted() -> None:
+    stream = make_stream()
+    with pytest.raises(StreamNotSealed, match=r"s/t is ACTIVE.*seal it first"):
+        lifecycle.delete(stream)
+    assert stream.view().version == 0
+
+
+def test_deletion_ends_all_state_and_all_data_but_the_identity() -> None:
+    stream = make_stream(segments=2)
+    write(stream, [("a", b"x"), ("b", b"y")])
+    open_session(stream, 1, "w")
+    lifecycle.seal(stream)
+    stream_id = stream.view().record.stream_id
+    assert lifecycle.delete(stream)
+
+    view = lifecycle.current_view(again(stream))
+    assert view is not None
+    assert sorted(view.snapshot.domains) == ["pravega.log", "pravega.stream"]
+    assert (view.record.state, view.record.stream_id) == (StreamState.DELETED, stream_id)
+    assert view.snapshot.horizon == view.snapshot.cleanup == view.version
+    assert stream.store.list(f"{stream.path}/data") == []
+    with pytest.raises(NoSuchStream, match="create it first, or name another"):
+        stream.view()
+    assert not lifecycle.delete(stream)
+    assert not lifecycle.delete(fresh())
+
+
+def test_deletion_that_died_before_its_sweep_is_swept_by_the_next() -> None:
+    store = Spy()
+    stream = make_stream(store)
+    write(stream, [("a", b"x")])
+    lifecycle.seal(stream)
+    store.rules.add(Rule(Fault.LOSE_REQUEST, "delete", nth=1))
+    with pytest.raises(StoreError):
+        lifecycle.delete(stream)
+    assert len(store.list(f"{stream.path}/data")) == 1
+    assert not lifecycle.delete(again(stream))
+    assert store.list(f"{stream.path}/data") == []
+
+
+def test_seal_is_one_commit_stays_and_keeps_the_data() -> None:
+    stream = make_stream(segments=2)
+    write(stream, [("a", b"x"), ("b", b"y"), ("c", b"z")])
+    assert lifecycle.seal(stream)
+    assert not lifecycle.seal(again(stream))
+    view = stream.view()
+    assert view.version == 2
+    assert set(view.tail.positions.values()) == {END}
+    assert len(all_events(stream)) == 3
+
+
+@pytest.mark.parametrize("sealed_first", [True, False])
+def test_seal_races_an_append_and_either_wins_cleanly(sealed_first: bool) -> None:
+    store = Spy()
+    stream = make_stream(store)
+    other = again(stream)
+    other.view()
+
+    def go(operation: str, key: str) -> None:
+        if operation == "put_if_absent" and key == other.log.reader.key(1):
+            store.hook = None
+            _ = lifecycle.seal(other) if sealed_first else write(other, [("k", b"theirs")])
+
+    store.hook = go
+    if sealed_first:
+        with pytest.raises(StreamSealed):
+            write(stream, [("k", b"ours")])
+        assert all_events(stream) == []
+    else:
+        assert lifecycle.seal(stream)
+        assert all_events(stream) == [("k", b"theirs")]
+
+
+def test_update_replaces_policies_and_tags_and_of_a_sealed_stream_not_its_scaling() -> None:
+    stream = make_stream()
+    tagged = StreamConfiguration(ScalingPolicy.by_event_rate(10), tags=frozenset({"a"}))
+    assert lifecycle.update(stream, tagged)
+    assert not lifecycle.update(stream, tagged)
+    assert lifecycle.update(stream, StreamConfiguration(tagged.scaling, tags=frozenset({"b"})))
+    assert stream.view().record.configuration.tags == {"b"}
+    lifecycle.seal(stream)
+    epoch = stream.view().active
+    with pytest.raises(StreamSealed, match="scaling policy cannot be updated"):
+        lifecycle.update(stream, TWO)
+    shorter = StreamConfiguration(tagged.scaling, RetentionPolicy.by_time("1 h"), {"c"})
+    assert lifecycle.update(stream, shorter)
+    assert not lifecycle.update(stream, shorter)
+    assert stream.view().record.configuration.retention == shorter.retention
+    assert (stream.view().record.configuration.tags, stream.view().active) == ({"c"}, epoch)
+    scaled = make_stream()
+    scale(scaled, [0], [(0, 0.5), (0.5, 1)])
+    lifecycle.seal(scaled)
+    assert lifecycle.update(scaled, StreamConfiguration(tags={"wide"}))
+    assert len(scaled.view().active.segments) == 2
+    with pytest.raises(NoSuchStream):
+        lifecycle.update(fresh(), TWO)
+
+
+def test_sealed_segments_of_earlier_epochs_stay_sealed_by_them() -> None:
+    stream = make_stream()
+    scale(stream, [0], [(0, 0.5), (0.5, 1)])
+    lifecycle.seal(stream)
+    view = stream.view()
+    assert view.segment(0).sealed_epoch == 1
+    assert {view.segment(s).sealed_epoch for s in view.active.segment_ids} == {1}

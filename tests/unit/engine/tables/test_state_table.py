@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from pravega_spark.engine.log.actions import ROWS_FEATURE
+from pravega_spark.engine.store import Store
+from pravega_spark.engine.store.local import LocalStore
+from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.engine.tables.row_files import FILE_ROWS, Rows
+from pravega_spark.engine.tables.state_table import ROWS_DOMAIN, StateTable, TableChange, TableState
+from pravega_spark.errors import CorruptChunk, InvalidInput, StoreError
+from tests.harness.engine import FakeRuntime, Spy
+from tests.harness.fault_plans import Rule
+from tests.harness.faulty_store import Fault
+
+SCHEMA = pa.schema([("name", pa.string()), ("count", pa.int64()), ("tags", pa.list_(pa.string()))])
+
+
+def table(store: Store) -> StateTable:
+    made = StateTable(store, "s/_scope", SCHEMA, "name", FakeRuntime())
+    made.log.maintain = None
+    return made
+
+
+def row(name: str, count: int) -> dict[str, Any]:
+    return {"name": name, "count": count, "tags": ["x"]}
+
+
+def raise_count(name: str) -> Any:
+    def decide(state: TableState) -> tuple[TableChange, int]:
+        count = state.rows[name]["count"] if name in state.rows else 0
+        return TableChange(
+            "COUNT", {**state.rows, name: row(name, count + 1)}, {"d": str(count)}
+        ), count
+
+    return decide
+
+
+def counts(rows: Rows) -> dict[str, int]:
+    return {name: row["count"] for name, row in rows.items()}
+
+
+def test_rows_and_domains_change_together_and_read_back_elsewhere() -> None:
+    store = MemoryStore()
+    first = table(store)
+    assert first.read() == TableState(-1)
+    first.change(raise_count("a"))
+    state, before = first.change(raise_count("b"))
+    assert before == 0
+
+    read = table(store).read()
+    assert (read.version, counts(read.rows)) == (1, {"a": 1, "b": 1}) == (1, counts(state.rows))
+    assert read.snapshot is not None
+    assert read.snapshot.domains["d"] == "0"
+
+
+def test_unchanged_state_is_one_call_and_reads_no_rows_again() -> None:
+    store = Spy()
+    made = table(store)
+    made.change(raise_count("a"))
+    store.calls.clear()
+    made.read()
+    assert [operation for operation, _ in store.calls] == ["get"]
+
+
+def test_change_of_domains_alone_keeps_the_rows_file() -> None:
+    store = MemoryStore()
+    made = table(store)
+    made.change(raise_count("a"))
+    made.change(lambda state: (TableChange("MARK", state.rows, {"d": "9"}), None))
+    assert len(store.list("s/_scope/data")) == 1
+    assert counts(table(store).read().rows) == {"a": 1}
+
+
+def many(count: int) -> Rows:
+    return {f"n{i:05d}": row(f"n{i:05d}", i) for i in range(count)}
+
+
+def put_all(rows: Rows) -> Any:
+    return lambda state: (TableChange("PUT", {**state.rows, **rows}), None)
+
+
+def test_a_change_writes_no_more_rows_in_a_table_ten_times_as_large() -> None:
+    sizes = []
+    for count in (1_000, 10_000):
+        store = Spy()
+        made = table(store)
+        made.change(put_all(many(count)))
+        store.calls.clear()
+        before = {entry.key for entry in store.list("s/_scope/data")}
+        made.change(raise_count("new"))
+        added = [e for e in store.list("s/_scope/data") if e.key not in before]
+        sizes.append(sum(entry.size for entry in added))
+        assert (len(added), store.count("get", "/data/")) == (1, 0)
+        assert counts(table(store).read().rows) == {**counts(many(count)), "new": 1}
+    assert sizes[1] < 2 * sizes[0]
+
+
+def test_a_table_of_one_file_is_read_and_grows_into_several_that_older_versions_refuse() -> None:
+    store = MemoryStore()
+    made = table(store)
+    made.change(put_all(many(FILE_ROWS)))
+    snapshot = made.log.refresh()
+    assert snapshot is not None
+    assert ROWS_FEATURE not in snapshot.protocol["writerFeatures"]
+    assert [name for name in snapshot.domains if name.startswith(ROWS_DOMAIN)] == [ROWS_DOMAIN]
+    made.change(raise_count("new"))
+    snapshot = table(store).read().snapshot
+    assert snapshot is not None
+    assert ROWS_FEATURE in snapshot.protocol["writerFeatures"]
+    made.change(lambda state: (TableChange("DROP", {}), None))
+    assert table(store).read().rows == {}
+    made.change(raise_count("again"))
+    assert counts(table(store).read().rows) == {"again": 1}
+
+
+def test_table_without_rows_is_read_as_empty() -> None:
+    store = MemoryStore()
+    made = table(store)
+    made.change(raise_count("a"))
+    made.change(lambda state: (TableChange("CLEAR", {}), None))
+    assert table(store).read().rows == {}
+    made.change(raise_count("b"))
+    assert counts(table(store).read().rows) == {"b": 1}
+
+
+def test_changes_of_many_threads_are_all_there() -> None:
+    store = MemoryStore()
+    tables = [table(store) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda t=t: [t.change(raise_count("a")) for _ in range(10)])
+        for t in tables
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counts(table(store).read().rows) == {"a": 40}
+
+
+def test_lost_answer_is_not_a_second_change() -> None:
+    store = Spy()
+    made = table(store)
+    made.change(raise_count("a"))
+    store.rules.add(Rule(Fault.LOSE_ANSWER, "put_if_absent", nth=1))
+    assert counts(made.change(raise_count("a"))[0].rows) == {"a": 2}
+
+
+def test_error_of_the_decision_changes_nothing() -> None:
+    store = MemoryStore()
+    made = table(store)
+    made.change(raise_count("a"))
+
+    def refuse(state: TableState) -> tuple[TableChange, None]:
+        raise InvalidInput("no")
+
+    with pytest.raises(InvalidInput, match="no"):
+        made.change(refuse)
+    assert made.read().version == 0
+
+
+def test_any_delta_reader_sees_exactly_the_newest_rows(tmp_path: Path) -> None:
+    made = table(LocalStore(str(tmp_path)))
+    for _ in range(3):
+        made.change(raise_count("a"))
+    made.change(raise_count("b"))
+    for version, wanted in ((0, {"a": 1}), (2, {"a": 3}), (3, {"a": 3, "b": 1})):
+        delta = deltalake.DeltaTable(str(tmp_path / "s" / "_scope"), version=version)
+        rows = delta.to_pyarrow_table().to_pylist()
+        assert {row["name"]: row["count"] for row in rows} == wanted
+
+
+@pytest.mark.parametrize("damage", ["torn", "gone"])
+def test_damaged_rows_are_an_error_that_names_the_file(damage: str) -> None:
+    store = MemoryStore()
+    table(store).change(raise_count("a"))
+    (entry,) = store.list("s/_scope/data")
+    if damage == "gone":
+        store.delete([entry.key])
+    else:
+        store.put(entry.key, store.get(entry.key)[:20])
+    with pytest.raises(CorruptChunk, match=r"s/_scope: the rows in data/v0/.*restore"):
+        table(store).read()
+
+
+def test_storage_that_refuses_to_read_rows_is_not_called_damage() -> None:
+    store = Spy()
+    table(store).change(raise_count("a"))
+    store.rules.add(Rule(StoreError("down"), "get", "*/data/*"))
+    with pytest.raises(StoreError, match="down"):
+        table(store).read()

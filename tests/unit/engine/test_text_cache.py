@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pravega_spark.engine.layout import epochs
+from pravega_spark.engine.log import snapshot
+from pravega_spark.engine.stream import records
+from pravega_spark.engine.text_cache import cached_by_text
+from pravega_spark.limits import DECODED_TEXT
+
+
+def counted(limit: int) -> tuple[Any, list[str]]:
+    asked: list[str] = []
+
+    @cached_by_text(limit)
+    def length(number: int, text: str) -> int | None:
+        asked.append(text)
+        return len(text) or None
+
+    return length, asked
+
+
+def test_value_is_made_once_also_if_it_is_none() -> None:
+    length, asked = counted(100)
+    for _ in range(3):
+        assert (length(0, "abc"), length(0, ""), length(1, "abc")) == (3, None, 3)
+    assert asked == ["abc", "", "abc"]
+
+
+def test_what_is_kept_is_bounded_by_the_length_of_the_texts() -> None:
+    few, many = (counted(1_000)[0] for _ in range(2))
+    for n in range(300):
+        few(n, "x" * 10)
+        many(n, "x" * 100)
+        assert few.kept.size <= 1_000
+        assert many.kept.size <= 1_000
+
+
+def test_what_is_asked_for_again_and_again_stays() -> None:
+    length, asked = counted(100)
+    for n in range(200):
+        length(0, "often")
+        length(n, "x" * 10)
+    assert asked.count("often") == 1
+
+
+def test_text_beyond_half_of_the_limit_is_not_kept_and_pushes_nothing_out() -> None:
+    length, asked = counted(100)
+    length(0, "abc")
+    for _ in range(2):
+        assert length(0, "x" * 51) == 51
+    length(0, "abc")
+    assert [len(text) for text in asked] == [3, 51, 51]
+
+
+def test_decoded_epochs_are_bounded_by_their_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of epochs of thousands of segments would take a gigabyte and more."""
+    kept = records.decode_epoch.kept  # type: ignore[attr-defined]
+    monkeypatch.setattr(kept, "_half", 100_000)
+    for number in range(60):
+        text = records.encode_epoch(epochs.first_epoch(200, 0, number, number))
+        assert records.decode_epoch(number, text).number == number
+    assert len(text) * 60 > 300_000
+    assert sum(size for _, size in kept._young.values()) <= 100_000
+
+
+def test_every_record_whose_length_has_no_bound_is_kept_by_its_text() -> None:
+    several = (
+        records.decode_epoch,
+        records.decode_sample,
+        records.decode_stream,
+        records.decode_subscriber,
+        snapshot._decode,
+    )
+    for function in several:
+        assert function.kept._half == DECODED_TEXT // 2  # type: ignore[attr-defined]

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pravega_spark.engine.log.garbage import raise_horizon
+from pravega_spark.engine.stream.records import WRITER_PREFIX
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.writing import batch_committer
+from pravega_spark.engine.writing.batch_committer import BatchCommitter
+from pravega_spark.engine.writing.write_batch import WriteBatch
+from pravega_spark.engine.writing.write_futures import WriteFuture
+from pravega_spark.engine.writing.write_outcomes import Generation, Waiting
+from pravega_spark.errors import CommitUnknown
+from pravega_spark.model import EventPointer
+from tests.harness.engine import Spy, all_events, events_of, make_stream, scale, write
+from tests.harness.fault_plans import Rule
+from tests.harness.faulty_store import Fault
+
+
+class Batch(WriteBatch):
+    """A batch with the futures of its events."""
+
+    __slots__ = ("futures",)
+    futures: list[WriteFuture[EventPointer]]
+
+
+def pending(events: list[tuple[str | None, bytes]]) -> Batch:
+    generation = Generation(Waiting())
+    items: list[Any] = []
+    futures = []
+    for number, (key, event) in enumerate(events):
+        future: WriteFuture[EventPointer] = WriteFuture()
+        future._at, future._number = generation, number
+        futures.append(future)
+        items.extend((event, key, 1, number, generation))
+    batch = Batch.of(items)
+    assert isinstance(batch, Batch)
+    assert batch.entries == len(events)
+    batch.futures = futures
+    return batch
+
+
+def keyed(count: int, tag: str = "") -> list[tuple[str | None, bytes]]:
+    return [(f"k{i % 5}" if i % 3 else None, f"{tag}{i}".encode()) for i in range(count)]
+
+
+def commit(committer: BatchCommitter, batch: WriteBatch) -> None:
+    batch.settle(committer.commit(batch))
+
+
+def check_pointers(stream: StreamLog, batch: Batch) -> None:
+    found: dict[int, list[tuple[str | None, bytes]]] = {}
+    for index, event in enumerate(batch.events):
+        at = batch.futures[index].result(0)
+        assert isinstance(at, EventPointer)
+        segment = found.setdefault(at.segment_id, events_of(stream, at.segment_id))
+        assert segment[at.offset] == (batch.keys[index], event)
+
+
+@pytest.mark.parametrize("segments", [1, 3, 300])
+def test_pointers_name_the_places_of_the_events(segments: int) -> None:
+    stream = make_stream(segments=segments)
+    committer = BatchCommitter(stream, None)
+    for n in range(3):
+        batch = pending(keyed(40, f"{n}-"))
+        commit(committer, batch)
+        check_pointers(stream, batch)
+        write(stream, [("k1", b"another writer")])
+
+
+def test_pointers_are_right_after_a_scale_between_two_batches_and_in_the_middle_of_one() -> None:
+    store = Spy()
+    stream = make_stream(store)
+    committer = BatchCommitter(stream, "w")
+    commit(committer, pending(keyed(20)))
+    scale(stream, [0], [(0, 0.5), (0.5, 1)])
+    second = pending(keyed(20, "b"))
+    commit(committer, second)
+    check_pointers(stream, second)
+
+    a, _ = stream.view().active.segment_ids
+
+    def go(operation: str, key: str) -> None:
+        if operation == "put" and "/data/" in key:
+            store.hook = None
+            scale(stream, [a], [(0, 0.25), (0.25, 0.5)])
+
+    store.hook = go
+    third = pending(keyed(20, "c"))
+    commit(committer, third)
+    check_pointers(stream, third)
+    assert len(all_events(stream)) == 60
+
+
+def test_events_without_a_key_go_round_over_the_segments() -> None:
+    stream = make_stream(segments=4)
+    committer = BatchCommitter(stream, None)
+    for n in range(8):
+        commit(committer, pending([(None, b"%d" % n)]))
+    assert [len(events_of(stream, s)) for s in range(4)] == [2, 2, 2, 2]
+
+
+def test_chunks_staged_below_the_horizon_are_staged_again() -> None:
+    stream = make_stream()
+    committer = BatchCommitter(stream, None)
+    commit(committer, pending([("k", b"0")]))
+    for n in range(4):
+        write(stream, [("k", b"x%d" % n)])
+    raise_horizon(stream.log, 1)
+    commit(committer, pending([("k", b"1")]))
+    paths = [add.path for c in stream.log.reader.span(0, stream.view().version) for add in c.adds]
+    assert paths[0].startswith("data/v0/")
+    assert int(paths[-1].split("/")[1][1:]) >= 1
+    assert len(all_events(stream)) == 6
+
+
+def test_folder_of_staged_chunks_moves_on_with_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_committer, "_RESTAGE_VERSIONS", 3)
+    stream = make_stream()
+    committer = BatchCommitter(stream, None)
+    for n in range(9):
+        commit(committer, pending([("k", b"%d" % n)]))
+    paths = [add.path for commit in stream.log.reader.span(0, 9) for add in commit.adds]
+    assert sorted({path.split("/")[1] for path in paths}) == ["v0", "v4", "v8"]
+
+
+def test_numbers_go_on_only_after_a_commit() -> None:
+    store = Spy()
+    stream = make_stream(store)
+    committer = BatchCommitter(stream, "w")
+    commit(committer, pending(keyed(3)))
+    assert committer.last == 3
+    store.rules.add(Rule(Fault.LOSE_REQUEST, "put_if_absent"))
+    with pytest.raises(CommitUnknown):
+        commit(committer, pending(keyed(2)))
+    assert committer.last == 3
+    store.rules.clear()
+    assert BatchCommitter(stream, "w").last == 3
+
+
+@pytest.mark.parametrize("written", [0, 3])
+def test_idle_writer_without_an_id_goes_on_after_a_sweep_forgot_it(written: int) -> None:
+    stream = make_stream()
+    committer = BatchCommitter(stream, None)
+    if written:
+        commit(committer, pending(keyed(written, "before-")))
+    for n in range(5):
+        write(stream, [("k", b"other %d" % n)])
+    head = stream.view()
+    domain = f"{WRITER_PREFIX}{committer.writer_id}"
+    raise_horizon(stream.log, head.version, leaving=lambda snapshot: [domain])
+
+    late = pending(keyed(4, "after-"))
+    commit(committer, late)
+
+    check_pointers(stream, late)
+    assert committer.last == written + 4
+    mine = [event for event in all_events(stream) if b"-" in event[1]]
+    assert len(mine) == written + 4

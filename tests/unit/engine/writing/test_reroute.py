@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pyarrow.parquet as pq
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pravega_spark.engine.chunks.routing import position
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.writing.reroute import reroute
+from tests.harness.engine import make_stream, scale, staged
+
+KEYS = st.lists(st.none() | st.sampled_from([f"k{i}" for i in range(12)]), max_size=30)
+CUTS = st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=4)
+
+
+@settings(max_examples=40)
+@given(KEYS, KEYS, CUTS)
+def test_any_scales_later_each_key_is_in_its_open_segment_and_in_order(
+    first: list[str | None], second: list[str | None], cuts: list[tuple[bool, int]]
+) -> None:
+    stream = make_stream(segments=2)
+    events = [(key, b"%d" % n) for n, key in enumerate([*first, *second])]
+    chunks = [*staged(stream, events[: len(first)]), *staged(stream, events[len(first) :])]
+    for split, which in cuts:
+        segments = stream.view().active.segments
+        if split:
+            old = segments[which % len(segments)]
+            low, high = old.key_range.low, old.key_range.high
+            middle = (low + high) / 2
+            scale(stream, [old.segment_id], [(low, middle), (middle, high)])
+        elif len(segments) > 1:
+            a, b = segments[which % (len(segments) - 1) :][:2]
+            ranges = [(a.key_range.low, b.key_range.high)]
+            scale(stream, [a.segment_id, b.segment_id], ranges)
+
+    view = stream.view()
+    moved = reroute(stream, view, 0, chunks, {})
+
+    seen: dict[str | None, list[bytes]] = {}
+    for chunk in moved:
+        segment = view.active.segment(chunk.segment_id)
+        assert segment is not None
+        for key, event in _rows(stream, chunk.path):
+            seen.setdefault(key, []).append(event)
+            if key is not None:
+                assert segment.key_range.low <= position(key) < segment.key_range.high
+    wanted: dict[str | None, list[bytes]] = {}
+    for key, event in events:
+        wanted.setdefault(key, []).append(event)
+    assert sorted(seen.pop(None, [])) == sorted(wanted.pop(None, []))
+    assert seen == wanted
+
+
+def _rows(stream: StreamLog, path: str) -> list[tuple[str | None, bytes]]:
+    table = pq.read_table(stream.store.open(f"{stream.path}/{path}"))
+    columns = (table.column("routing_key").to_pylist(), table.column("event").to_pylist())
+    return list(zip(*columns, strict=True))

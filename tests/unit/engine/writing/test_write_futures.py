@@ -1,0 +1,324 @@
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import gc
+import sys
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.writing.write_futures import WriteFuture
+from pravega_spark.errors import ObjectClosed, StoreFull, TooBusy
+from pravega_spark.event_writer import EventStreamWriter
+from pravega_spark.model import EventPointer
+from tests.harness.engine import Spy, all_events, events_of, make_stream
+from tests.harness.fault_plans import Rule
+
+WAIT = 30.0
+
+
+def stream_of(segments: int = 1) -> tuple[Spy, StreamLog]:
+    store = Spy()
+    return store, make_stream(store, SYSTEM, segments)
+
+
+class paused:
+    """Hold back commits while the block runs, or until ``go``."""
+
+    def __init__(self, store: Spy) -> None:
+        self.store, self.reached, self.free = store, threading.Event(), threading.Event()
+
+    def __enter__(self) -> paused:
+        self.store.hook = self._hook
+        return self
+
+    def _hook(self, operation: str, key: str) -> None:
+        if operation == "put_if_absent":
+            self.reached.set()
+            assert self.free.wait(WAIT)
+
+    def go(self) -> None:
+        self.store.hook = None
+        self.free.set()
+
+    def __exit__(self, *_: object) -> None:
+        self.go()
+
+
+def test_future_is_a_future_and_its_result_is_typed() -> None:
+    _, stream = stream_of()
+    with EventStreamWriter(stream) as writer:
+        one: WriteFuture[EventPointer] = writer.write_event(b"a", "k")
+        several: WriteFuture[tuple[EventPointer, ...]] = writer.write_events([b"b", b"c"], "k")
+        assert isinstance(one, concurrent.futures.Future)
+        assert one.result(WAIT).offset == 0
+        assert [pointer.offset for pointer in several.result(WAIT)] == [1, 2]
+        assert "done" in repr(one)
+
+
+@pytest.mark.parametrize("settled_first", [False, True])
+def test_wait_and_as_completed_take_it_beside_others(settled_first: bool) -> None:
+    store, stream = stream_of()
+    other: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    with EventStreamWriter(stream) as writer, paused(store) as pause:
+        futures: list[Any] = [writer.write_event(b"%d" % n, "k") for n in range(5)]
+        assert pause.reached.wait(WAIT)
+        first = concurrent.futures.wait(futures, timeout=0.01)
+        assert (len(first.done), len(first.not_done)) == (0, 5)
+        if settled_first:
+            pause.go()
+            writer.flush()
+        else:
+            threading.Timer(0.02, pause.go).start()
+        seen = list(concurrent.futures.as_completed(futures, timeout=WAIT))
+        assert set(seen) == set(futures)
+        other.set_result(1)
+        done, left = concurrent.futures.wait([*futures, other], timeout=WAIT)
+        assert (done, left) == ({*futures, other}, set())
+
+
+def test_wait_for_the_first_exception_ends_with_it() -> None:
+    store, stream = stream_of()
+    other: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    store.rules.add(Rule(StoreFull("full"), "put", "*/data/*"))
+    writer = EventStreamWriter(stream)
+    with paused(store):
+        future = writer.write_event(b"a")
+        how = concurrent.futures.FIRST_EXCEPTION
+        done, _ = concurrent.futures.wait([future, other], WAIT, return_when=how)
+    assert done == {future}
+    assert isinstance(future.exception(0), StoreFull)
+    writer.close()
+
+
+def test_coroutines_await_it() -> None:
+    store, stream = stream_of()
+
+    async def write(writer: EventStreamWriter) -> list[EventPointer]:
+        first = await writer.write_event(b"a", "k")
+        rest = await asyncio.gather(*(_awaited(writer.write_event(b"b", "k")) for _ in range(9)))
+        wrapped = await asyncio.wrap_future(writer.write_event(b"c", "k"))
+        store.rules.add(Rule(StoreFull("full"), "put", "*/data/*"))
+        with pytest.raises(StoreFull):
+            await writer.write_event(b"d", "k")
+        return [first, *rest, wrapped]
+
+    async def _awaited(future: WriteFuture[EventPointer]) -> EventPointer:
+        return await future
+
+    with EventStreamWriter(stream) as writer:
+        pointers = asyncio.run(write(writer))
+    assert [pointer.offset for pointer in pointers] == list(range(11))
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_callback_that_asks_to_exit_stops_nobody(
+    kind: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    store, stream = stream_of()
+
+    def leave(future: Any) -> None:
+        raise kind("from a callback")
+
+    with EventStreamWriter(stream) as writer:
+        with paused(store):
+            future = writer.write_event(b"a", "k")
+            future.add_done_callback(leave)
+        future.result(WAIT)
+        for n in range(3):
+            writer.write_event(b"%d" % n, "k").result(WAIT)
+    assert len(all_events(stream)) == 4
+    assert "from a callback" in caplog.text
+
+
+def test_every_callback_is_called_once_whenever_it_is_added() -> None:
+    _, stream = stream_of()
+    called: list[int] = []
+    with EventStreamWriter(stream) as writer:
+        for n in range(300):
+            writer.write_event(b"x", "k").add_done_callback(lambda future, n=n: called.append(n))
+    until = time.monotonic() + WAIT
+    while len(called) < 300 and time.monotonic() < until:
+        time.sleep(0.001)
+    assert sorted(called) == list(range(300))
+
+
+@pytest.mark.parametrize("segments", [1, 3])
+def test_kept_future_holds_neither_its_event_nor_its_batch(segments: int) -> None:
+    store, stream = stream_of(segments)
+    with EventStreamWriter(stream) as writer:
+        with paused(store) as pause:
+            writer.write_event(b"first")
+            assert pause.reached.wait(WAIT)
+            futures = [writer.write_event(b"x" * 100, f"k{n}") for n in range(2_000)]
+            group = writer.write_events([b"y" * 100_000] * 20, "k")
+        writer.flush()
+        kept = [futures[7], group]
+        del futures, group
+        gc.collect()
+        assert _reachable(kept) < 4_000
+        assert kept[0].result(0).offset >= 0
+
+
+def test_write_whose_future_nobody_keeps_leaves_no_object_behind() -> None:
+    store, stream = stream_of()
+    with EventStreamWriter(stream) as writer, paused(store) as pause:
+        writer.write_event(b"first")
+        assert pause.reached.wait(WAIT)
+        gc.collect()
+        before = len(gc.get_objects())
+        for _ in range(1_000):
+            writer.write_event(b"x", "k")
+        gc.collect()
+        assert len(gc.get_objects()) - before < 100
+    assert len(all_events(stream)) == 1_001
+
+
+def test_kept_future_is_one_object_for_the_collector() -> None:
+    _, stream = stream_of(3)
+    with EventStreamWriter(stream) as writer:
+        writer.write_event(b"first").result(WAIT)
+        gc.collect()
+        before = len(gc.get_objects())
+        futures = [writer.write_event(b"x", f"k{n}") for n in range(1_000)]
+        writer.flush()
+        gc.collect()
+        assert len(gc.get_objects()) - before < 1_100
+        assert all(future.done() for future in futures)
+
+
+class slow_number:
+    """Numbers of writes; one of them is handed out while others are written and committed."""
+
+    def __init__(self, writer: EventStreamWriter, meanwhile: Callable[[], object]) -> None:
+        self.numbers, self.meanwhile = writer._outbox.numbers, meanwhile
+
+    def __iter__(self) -> slow_number:
+        return self
+
+    def __next__(self) -> int:
+        number = next(self.numbers)
+        if number == 2:
+            self.meanwhile()
+        return number
+
+
+@pytest.mark.parametrize("segments", [1, 3])
+@pytest.mark.parametrize("settled", [False, True])
+def test_write_that_is_overtaken_by_others_is_settled_by_its_own_batch(
+    segments: int, settled: bool
+) -> None:
+    store, stream = stream_of(segments)
+    writer = EventStreamWriter(stream)
+    others: list[WriteFuture[EventPointer]] = []
+
+    def meanwhile() -> None:
+        others.extend(writer.write_event(b"other %d" % n, f"k{n}") for n in range(3))
+        if settled:
+            writer.flush()
+        assert [future.done() for future in others] == [settled] * 3
+
+    with paused(store) as pause:
+        first = writer.write_event(b"0", "k")
+        assert pause.reached.wait(WAIT)
+        if settled:
+            pause.go()
+        writer._outbox.numbers = slow_number(writer, meanwhile)  # type: ignore[assignment]
+        mine = [writer.write_event(b"%d" % n, f"k{n}") for n in (1, 2, 3)]
+        events = dict(zip([first, *mine], [b"0", b"1", b"2", b"3"], strict=True))
+        events |= {future: b"other %d" % n for n, future in enumerate(others)}
+        pause.go()
+    writer.flush()
+    for future, event in events.items():
+        at = future.result(0)
+        assert events_of(stream, at.segment_id)[at.offset][1] == event
+    writer.close()
+    assert len(set(all_events(stream))) == 7
+
+
+def test_write_that_comes_after_the_end_is_lost_and_says_so() -> None:
+    _, stream = stream_of()
+    writer = EventStreamWriter(stream)
+    done = [writer.write_event(b"0", "k"), writer.write_event(b"1", "k")]
+    writer._outbox.numbers = slow_number(writer, writer.close)  # type: ignore[assignment]
+    late = writer.write_event(b"2", "k")
+    assert isinstance(late.exception(0), ObjectClosed)
+    assert [future.result(0).offset for future in done] == [0, 1]
+    assert len(all_events(stream)) == 2
+
+
+@pytest.mark.parametrize("events", [[b"0"], [b"0", b"1"]])
+def test_interrupt_right_after_the_events_are_in_wakes_the_thread(events: list[bytes]) -> None:
+    _, stream = stream_of()
+    writer = EventStreamWriter(stream)
+    outbox, put = writer._outbox, writer._outbox.put
+
+    def interrupted(entry: Any) -> None:
+        while not outbox.is_idle:
+            time.sleep(0.001)
+        put(entry)
+        raise KeyboardInterrupt
+
+    outbox.put = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        writer.write_events(events, "k") if len(events) > 1 else writer.write_event(events[0])
+    until = time.monotonic() + WAIT
+    while len(all_events(stream)) < len(events) and time.monotonic() < until:
+        time.sleep(0.001)
+    assert [event for _, event in all_events(stream)] == events
+    outbox.put = put
+    writer.close()
+
+
+def _reachable(found: list[Any]) -> int:
+    """Bytes of what the objects refer to, types and modules left out."""
+    seen: dict[int, Any] = {}
+    todo = list(found)
+    while todo:
+        item = todo.pop()
+        if id(item) in seen or isinstance(item, type) or item is None:
+            continue
+        seen[id(item)] = item
+        todo += gc.get_referents(item)
+    return sum(map(sys.getsizeof, seen.values()))
+
+
+def test_ten_thousand_kept_futures_cost_bytes_each() -> None:
+    _, stream = stream_of()
+    with EventStreamWriter(stream) as writer:
+        writer.write_event(b"x" * 1_000).result(WAIT)
+        tracemalloc.start()
+        try:
+            futures = [writer.write_event(bytes(1_000), "k") for _ in range(5_000)]
+            writer.flush()
+            gc.collect()
+            stored = sum(len(event) for _, event in all_events(stream))
+            gc.collect()
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert stored > 5_000_000
+    assert futures[0].done()
+    assert held < 3_000_000
+
+
+@pytest.mark.parametrize("error", [TooBusy("nothing was done; try again."), StoreFull("full")])
+def test_failed_writers_error_says_that_a_new_writer_is_needed(error: Exception) -> None:
+    store, stream = stream_of()
+    store.rules.add(Rule(error, "put", "*/data/*"))
+    writer = EventStreamWriter(stream)
+    future = writer.write_event(b"a")
+    found = future.exception(WAIT)
+    assert type(found) is type(error)
+    for call in (lambda: writer.write_event(b"b"), writer.flush):
+        with pytest.raises(type(error), match="open a new writer, since this one takes nothing"):
+            call()
+    assert "open a new writer" in str(found)
+    writer.close()

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+
+from pravega_spark.engine.stream import lifecycle
+from pravega_spark.engine.stream.writer_ids import anonymous_id, is_anonymous, opened_at
+from pravega_spark.engine.writing.writer_sessions import open_session
+from pravega_spark.errors import (
+    CommitUnknown,
+    InvalidName,
+    NoSuchStream,
+    StaleIdentity,
+    StreamSealed,
+)
+from pravega_spark.names import check_name
+from tests.harness.engine import Spy, again, make_stream
+from tests.harness.fault_plans import Rule
+from tests.harness.faulty_store import Fault
+
+
+def test_every_opening_raises_the_session_in_one_commit_of_its_own() -> None:
+    stream = make_stream()
+    sessions = [open_session(again(stream), 1, "w").session for _ in range(3)]
+    assert sessions == [1, 2, 3]
+    assert open_session(stream, 1, "other").session == 1
+    assert stream.view().version == 4
+
+
+def test_opening_whose_answer_was_lost_raises_the_session_once() -> None:
+    store = Spy()
+    stream = make_stream(store)
+    store.rules.add(Rule(Fault.LOSE_ANSWER, "put_if_absent", nth=1))
+    assert open_session(stream, 1, "w").session == 1
+    assert open_session(stream, 1, "w").session == 2
+
+
+def test_opening_settles_a_commit_whose_outcome_was_unknown() -> None:
+    from pravega_spark.engine.writing.append import Succession
+    from tests.harness.engine import write
+
+    store = Spy()
+    stream = make_stream(store)
+    session = open_session(stream, 1, "w").session
+    store.rules.add(Rule(Fault.DELAY, "put_if_absent", nth=1))
+    store.rules.add(Rule(Fault.LOSE_REQUEST, "put_if_absent"))
+    with pytest.raises(CommitUnknown):
+        write(stream, [("k", b"x")], Succession("w", session, 0, 1))
+    store.rules.clear()
+
+    opened = open_session(again(stream), 1, "w")
+    store.deliver()  # too late: its version is taken
+    assert opened.last == 0
+    assert open_session(again(stream), 1, "w").last == 0
+
+
+def test_no_writer_is_opened_on_a_sealed_a_deleted_or_another_life() -> None:
+    stream = make_stream()
+    with pytest.raises(StaleIdentity):
+        open_session(stream, 2, "w")
+    lifecycle.seal(stream)
+    with pytest.raises(StreamSealed, match="no writer can be opened"):
+        open_session(stream, 1, "w")
+    lifecycle.delete(stream)
+    with pytest.raises(NoSuchStream):
+        open_session(stream, 1, "w")
+
+
+def test_random_id_carries_its_version_and_can_be_nobodys_own() -> None:
+    name = anonymous_id(42, "ab12")
+    assert is_anonymous(name)
+    assert opened_at(name) == 42
+    with pytest.raises(InvalidName):
+        check_name("writer", name)
+    assert not is_anonymous("w-1.x")

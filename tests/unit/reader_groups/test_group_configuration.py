@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pravega_spark.errors import InvalidConfiguration, InvalidName, InvalidStreamCut
+from pravega_spark.model import StreamCut
+from pravega_spark.names import split_group
+from pravega_spark.reader_groups.group_configuration import (
+    GroupRetention,
+    ReaderGroupConfiguration,
+    Span,
+)
+from pravega_spark.reader_groups.group_state import Key
+from pravega_spark.reader_groups.reader_leases import (
+    Heartbeat,
+    decode_heartbeat,
+    parse_reader_lease_ms,
+)
+
+CUT = StreamCut("s/a", 1, {0: 5})
+
+
+def test_defaults_are_pravegas() -> None:
+    made = ReaderGroupConfiguration(["s/b", "s/a"])
+    assert list(made.streams) == ["s/a", "s/b"]
+    assert set(made.streams.values()) == {Span(StreamCut.EARLIEST, None)}
+    assert (made.refresh_ms, made.checkpoint_ms, made.max_outstanding) == (3_000, 30_000, 3)
+    assert made.retention is GroupRetention.NONE
+
+
+@pytest.mark.parametrize("given", [CUT, str(CUT), (CUT, None), Span(CUT)])
+def test_streams_are_given_with_or_without_cuts(given: Any) -> None:
+    assert ReaderGroupConfiguration({"s/a": given}).streams == {"s/a": Span(CUT, None)}
+
+
+def test_json_gives_back_an_equal_configuration() -> None:
+    made = ReaderGroupConfiguration(
+        {"s/a": (CUT, StreamCut.LATEST), "s/b": None},
+        retention="manual",
+        refresh="250 ms",
+        checkpoint_interval=None,
+        max_outstanding_checkpoints=7,
+    )
+    again = ReaderGroupConfiguration.from_json(made.to_json())
+    assert again == made
+    assert hash(again) == hash(made)
+
+
+@pytest.mark.parametrize(
+    ("streams", "options", "match"),
+    [
+        ([], {}, "1 to 1000 streams, got 0"),
+        ("s/a", {}, "a list of streams"),
+        ({"s/b": CUT}, {}, "the start of s/b is a cut of s/a"),
+        ({"s/b": (None, CUT)}, {}, "the end of s/b is a cut of s/a"),
+        ({"s/a": (None, "earliest")}, {}, "reads nothing"),
+        (["s/a"], {"retention": "some"}, "'none', 'manual', 'automatic', got 'some'"),
+        (["s/a"], {"checkpoint_interval": 0.01}, "at least 100 ms"),
+        (["s/a"], {"max_outstanding_checkpoints": 0}, "At least 1|at least 1"),
+        (["s/a"], {"max_outstanding_checkpoints": True}, "at least 1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(streams: Any, options: Any, match: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=match):
+        ReaderGroupConfiguration(streams, **options)
+
+
+def test_names_and_cuts_are_checked() -> None:
+    with pytest.raises(InvalidName):
+        ReaderGroupConfiguration(["a"])
+    with pytest.raises(InvalidStreamCut):
+        ReaderGroupConfiguration({"s/a": "here"})
+    assert split_group("s/g") == ("s", "g")
+    with pytest.raises(InvalidName):
+        split_group(7)
+
+
+def test_lease_has_limits() -> None:
+    assert parse_reader_lease_ms("30 s") == 30_000
+    for lease in ("1 s", "2 days"):
+        with pytest.raises(InvalidConfiguration, match="5 s to 86400 s"):
+            parse_reader_lease_ms(lease)
+
+
+def test_sign_of_life_comes_back_and_a_torn_one_says_nothing() -> None:
+    sign = Heartbeat(7, {Key("s/a", 1 << 32 | 3): (9, 120)})
+    data = sign.encode()
+    assert decode_heartbeat(data) == sign
+    for torn in (data[:-4], b"", b"{}\n", b"[]", b'{"number": 1, "held": [1]}'):
+        assert decode_heartbeat(torn) is None

@@ -1,0 +1,431 @@
+from __future__ import annotations
+
+import itertools
+import json
+import pickle
+
+import pyarrow as pa
+import pytest
+
+from pravega_spark.engine.stream import lifecycle
+from pravega_spark.engine.stream.truncation import truncate
+from pravega_spark.errors import (
+    IllegalState,
+    InvalidInput,
+    ObjectClosed,
+    ReinitializationRequired,
+    StoreError,
+    TruncatedData,
+)
+from pravega_spark.model import StreamCut
+from pravega_spark.reader_groups.position import Position
+from tests.harness.engine import scale
+from tests.harness.fault_plans import Rule
+from tests.harness.group_world import NAME, World, drain
+
+
+def test_one_reader_reads_everything_and_what_comes_later() -> None:
+    world = World(segments=3)
+    events = world.write(20)
+    reader = world.created().create_reader("a")
+    assert sorted(drain(reader)) == sorted(events)
+    later = world.write(5)
+    assert sorted(drain(reader)) == sorted(later)
+
+
+def test_event_tells_its_pointer_and_the_position_after_it() -> None:
+    world = World()
+    world.write(2)
+    reader = world.created().create_reader("a", deserializer=json.loads)
+    first, second = reader.read_next_event(0), reader.read_next_event(0)
+    assert first.event is not None
+    assert second.event is not None
+    assert (first.event.data, str(first.event.pointer)) == (0, "s/t@1:0#0=0")
+    assert str(first.position) == '{"s/t":{"0#0":1}}'
+    assert Position.parse(str(second.position)) == second.position == reader.position
+    assert first.position != second.position
+    with pytest.raises(InvalidInput, match="no position"):
+        Position.parse("[]")
+
+
+def test_nothing_in_time_is_an_answer_without_an_event() -> None:
+    world = World()
+    reader = world.created().create_reader("a")
+    before = world.runtime.monotonic()
+    read = reader.read_next_event(1.5)
+    assert (read.event, read.checkpoint, read.is_completed) == (None, None, False)
+    assert 1.5 <= world.runtime.monotonic() - before < 1.7
+
+
+def test_segments_are_shared_when_a_reader_joins_and_nothing_is_read_twice() -> None:
+    world = World(segments=4)
+    group = world.created()
+    a = group.create_reader("a")
+    events = world.write(40)
+    found = [drain_some(a, 7)]
+    b = world.group().create_reader("b")
+    assert group.distribution() == {"a": 4, "b": 0, None: 0}
+    for _ in range(3):
+        world.runtime.sleep(3.1)
+        found += [drain_some(a, 3), drain_some(b, 3)]
+    assert group.distribution() == {"a": 2, "b": 2, None: 0}
+    found += [drain(a), drain(b)]
+    assert sorted(itertools.chain(*found)) == sorted(events)
+
+
+def drain_some(reader: object, count: int) -> list[bytes]:
+    reads = [reader.read_next_event(0) for _ in range(count)]  # type: ignore[attr-defined]
+    return [read.event.data for read in reads if read.event is not None]
+
+
+def test_successors_are_read_without_any_checkpoint() -> None:
+    world = World()
+    before = world.write(10)
+    scale(world.stream, [0], [(0.0, 0.5), (0.5, 1.0)])
+    between = world.write(10)
+    ids = [s.segment_id for s in world.stream.view().active.segments]
+    scale(world.stream, ids, [(0.0, 1.0)])
+    after = world.write(10)
+    found = drain(world.created().create_reader("a"))
+    assert found[:10] == before
+    assert sorted(found[10:20]) == sorted(between)
+    assert found[20:] == after
+
+
+def test_iteration_ends_when_a_sealed_stream_was_read() -> None:
+    world = World(segments=2)
+    events = world.write(10)
+    lifecycle.seal(world.stream)
+    group = world.created()
+    with group.create_reader("a") as reader:
+        assert sorted(e.data for e in reader) == sorted(events)
+        assert reader.read_next_event().is_completed
+    assert group.is_at_end()
+    assert group.online_readers() == []
+
+
+def test_group_reads_between_its_cuts() -> None:
+    world = World()
+    events = world.write(10)
+    spans = {NAME: (StreamCut(NAME, 1, {0: 3}), StreamCut(NAME, 1, {0: 7}))}
+    reader = world.created(streams=spans).create_reader("a")
+    assert [e.data for e in reader] == events[3:7]
+
+
+def test_events_as_arrow() -> None:
+    world = World()
+    events = world.write(10)
+    reader = world.created().create_reader("a")
+    first, second = reader.read_events(4, 0), reader.read_events(timeout=0)
+    assert first.events.column("event").to_pylist() == events[:4]
+    assert second.events.column("offset").to_pylist() == list(range(4, 10))
+    assert set(second.events.column("stream").to_pylist()) == {NAME}
+    assert reader.read_events(timeout=0).events.num_rows == 0
+    assert isinstance(first.events, pa.RecordBatch)
+    mixed = world.write(3)
+    one = reader.read_next_event(0).event
+    assert one is not None
+    rest = reader.read_events(timeout=0).events.column("event").to_pylist()
+    assert [one.data, *rest] == mixed
+    with pytest.raises(InvalidInput, match="at least 1"):
+        reader.read_events(0)
+
+
+def test_closed_reader_leaves_its_exact_place_to_others() -> None:
+    world = World()
+    events = world.write(10)
+    group = world.created()
+    a = group.create_reader("a")
+    assert drain_some(a, 4) == events[:4]
+    a.close()
+    a.close()
+    with pytest.raises(ObjectClosed, match="reader a was closed"):
+        a.read_next_event(0)
+    assert drain(group.create_reader("b")) == events[4:]
+
+
+def test_reader_closed_at_a_position_leaves_that_place() -> None:
+    world = World()
+    events = world.write(10)
+    group = world.created()
+    a = group.create_reader("a")
+    reads = [a.read_next_event(0) for _ in range(6)]
+    ahead = Position(dict.fromkeys(reads[0].position.offsets, 9))
+    with pytest.raises(InvalidInput, match="handed out s/t/0#0 up to 6"):
+        a.close_at(ahead)
+    a.close_at(str(reads[1].position))
+    assert drain(group.create_reader("b")) == events[2:]
+
+
+def test_event_whose_processing_failed_is_read_again() -> None:
+    world = World()
+    events = world.write(10)
+    group = world.created()
+
+    def fail() -> None:
+        with group.create_reader("a") as reader:
+            for event in reader:
+                if event.data == b"3":
+                    raise KeyError("3")
+
+    with pytest.raises(KeyError):
+        fail()
+    assert drain(group.create_reader("a")) == events[3:]
+
+
+def test_dead_reader_is_taken_over_after_its_lease_from_what_it_last_said() -> None:
+    world = World(segments=2)
+    events = world.write(30)
+    group = world.created()
+    a = group.create_reader("a", lease="30 s")
+    first = drain_some(a, 5)
+    world.runtime.sleep(11)
+    first += drain_some(a, 5)  # gives a sign with the position of the first five
+    b = world.group().create_reader("b", lease="30 s")
+    found = []
+    for _ in range(8):
+        world.runtime.sleep(5)
+        found += drain(b)
+    assert group.online_readers() == ["b"]
+    assert sorted(first[:5] + found) == sorted(events), "repeated from the last sign on"
+    with pytest.raises(ReinitializationRequired, match="taken for dead"):
+        a.read_next_event(0)
+    with pytest.raises(ObjectClosed):
+        a.read_next_event(0)
+    a.close()
+    assert group.online_readers() == ["b"]
+
+
+def test_reader_whose_first_sign_of_life_fails_is_in_its_group_and_gives_the_next() -> None:
+    world = World()
+    events = world.write(10)
+    group = world.created()
+    world.store.rules.add(Rule(StoreError("down"), "put", "*/_leases/a.json", nth=1))
+    reader = group.create_reader("a", lease="30 s")
+    for n in range(8):
+        world.runtime.sleep(9)
+        assert drain_some(reader, 1) == events[n : n + 1]
+        assert group.bury() == []
+
+
+def test_dead_reader_is_taken_over_as_soon_as_its_lease_is_over_whatever_the_others_have() -> None:
+    world = World(segments=2)
+    events = world.write(30)
+    group = world.created()
+    b = world.group().create_reader("b", lease="1 hour")
+    found = drain_some(b, 1)
+    dead = group.create_reader("a", lease="30 s")
+    dead.read_next_event(0)
+    died = world.runtime.monotonic()
+    world.runtime.sleep(0.051)  # not a time in whole seconds, as some storages tell it
+    while group.online_readers() == ["a", "b"]:
+        found += drain(b)
+        world.runtime.sleep(0.1)
+    assert 30 <= world.runtime.monotonic() - died <= 30.3
+    assert sorted(found + drain(b)) == sorted(events)
+
+
+def test_reader_without_a_lease_is_taken_out_by_hand_only() -> None:
+    world = World()
+    events = world.write(9)
+    group = world.created()
+    silent = group.create_reader("a", lease=None)
+    drain_some(silent, 3)
+    world.runtime.sleep(21)
+    drain_some(silent, 1)  # says that three are done
+    other = world.group().create_reader("b")
+    for _ in range(30):
+        world.runtime.sleep(3_600)
+        assert drain(other) == []
+    assert group.bury() == []
+    assert group.reader_offline("a")
+    world.runtime.sleep(4)
+    assert drain(other) == events[3:]
+
+
+def test_reader_of_the_same_id_waits_for_the_lease_of_the_dead_one() -> None:
+    world = World()
+    events = world.write(3)
+    group = world.created()
+    dead = group.create_reader("a", lease="30 s")
+    drain_some(dead, 1)
+    world.runtime.sleep(20)
+    with pytest.raises(IllegalState, match="in reader group s/g already"):
+        group.create_reader("a")
+    world.runtime.sleep(20)
+    assert drain(group.create_reader("a")) == events
+
+
+def test_reader_that_cannot_reach_its_group_goes_on_until_its_lease_is_over() -> None:
+    world = World()
+    events = world.write(10)
+    group = world.created()
+    reader = group.create_reader("a", lease="30 s")
+    assert drain_some(reader, 1) == events[:1]
+    rules = world.store.rules
+    rules.add(Rule(StoreError("down"), "*", "*_reader_groups*"))
+    for n in range(1, 6):
+        world.runtime.sleep(5)
+        assert drain_some(reader, 1) == events[n : n + 1]
+    world.runtime.sleep(6)
+    with pytest.raises(StoreError, match="down"):
+        reader.read_next_event(0)
+    rules.clear()
+    assert drain(reader) == events[6:], "nobody took it over meanwhile"
+
+
+def test_truncated_events_are_told_once_and_reading_goes_on_at_the_head() -> None:
+    world = World(segments=2)
+    events = world.write(40)
+    group = world.created()
+    reader = group.create_reader("a")
+    found = drain_some(reader, 2)
+    world.runtime.sleep(4)
+    view = world.stream.view()
+    middle = {s: view.segment(s).next_offset - 2 for s in view.active.segment_ids}
+    truncate(world.stream, StreamCut(NAME, 1, middle))
+    reader.close()
+    reader = world.group().create_reader("b")
+    with pytest.raises(TruncatedData, match=r"s/t by user at version .* UTC.*goes on at the head"):
+        reader.read_next_event(0)
+    rest = drain(reader)
+    assert len(rest) == 4
+    assert set(found).isdisjoint(rest)
+    assert set(rest) <= set(events)
+
+
+def test_reader_of_a_segment_that_is_forgotten_goes_on_at_its_successors() -> None:
+    world = World()
+    world.write(10)
+    group = world.created()
+    reader, other = group.create_reader("a"), world.group().create_reader("b")
+    drain_some(reader, 2)
+    scale(world.stream, [0], [(0.0, 0.5), (0.5, 1.0)])
+    later = world.write(10)
+    truncate(world.stream, StreamCut(NAME, 1, dict.fromkeys(ids(world), 0)))
+    reader.close()
+    with pytest.raises(TruncatedData):
+        drain(other)
+    assert sorted(drain(other)) == sorted(later)
+
+
+def ids(world: World) -> tuple[int, ...]:
+    return world.stream.view().active.segment_ids
+
+
+def test_marker_is_answered_by_the_next_call() -> None:
+    world = World(segments=2)
+    world.write(10)
+    group = world.created()
+    a, b = group.create_reader("a"), world.group().create_reader("b")
+    for reader in (a, b, a, b):
+        drain_some(reader, 1)
+        world.runtime.sleep(4)
+    future = group.initiate_checkpoint("nightly")
+    assert group.initiate_checkpoint("nightly")._checkpoint == future._checkpoint
+    world.runtime.sleep(4)
+    assert a.read_next_event(0).checkpoint == "nightly"
+    assert b.read_next_event(0).checkpoint == "nightly"
+    assert not future.done()
+    a.read_next_event(0)
+    assert not future.done()
+    b.read_next_event(0)
+    checkpoint = future.result(0)
+    assert sum(offset for _, offset in checkpoint.stream_cuts[NAME]) == 4
+    assert group.last_checkpoint() == checkpoint
+
+
+def test_markers_come_in_the_order_of_their_beginning_also_to_readers_without_segments() -> None:
+    world = World()
+    world.write(2)
+    group = world.created()
+    first, idle = group.create_reader("a"), world.group().create_reader("b")
+    first.read_next_event(0)
+    idle.read_next_event(0)
+    assert not idle.position.offsets
+    futures = [group.initiate_checkpoint(name) for name in ("one", "two")]
+    world.runtime.sleep(4)
+    for reader in (first, idle):
+        markers = [reader.read_next_event(0).checkpoint for _ in range(3)]
+        assert markers == ["one", "two", None]
+    assert all(future.done() for future in futures)
+
+
+def test_checkpoint_after_everything_was_read_is_complete_and_at_the_end() -> None:
+    world = World(segments=2)
+    world.write(6)
+    lifecycle.seal(world.stream)
+    group = world.created()
+    reader = group.create_reader("a")
+    drain(reader)
+    future = group.initiate_checkpoint("end")
+    world.runtime.sleep(4)
+    assert reader.read_next_event(0).checkpoint == "end"
+    assert reader.read_next_event(0).is_completed
+    group.reset(future.result(0))
+    assert group.is_at_end()
+
+
+def test_automatic_checkpoints_come_at_their_interval_while_something_moves() -> None:
+    world = World()
+    world.write(100)
+    group = world.created(checkpoint_interval="10 s")
+    reader = group.create_reader("a")
+    markers = []
+    for _ in range(30):
+        world.runtime.sleep(1)
+        read = reader.read_next_event(0)
+        if read.checkpoint:
+            markers.append(world.runtime.monotonic())
+    assert len(markers) == 3
+    drain(reader)
+    before = group.sync.fetch()
+    for _ in range(100):
+        world.runtime.sleep(1)
+        reader.read_next_event(0)
+    after = group.sync.fetch()
+    assert before is not None
+    assert after is not None
+    assert after.version - before.version <= 3, "idle groups write nothing"
+
+
+def test_calls_between_looks_touch_no_storage() -> None:
+    world = World()
+    world.write(1_000)
+    reader = world.created().create_reader("a")
+    drain_some(reader, 1)
+    world.store.calls.clear()
+    drain_some(reader, 900)
+    assert world.store.calls == []
+
+
+def test_two_streams_are_read_by_one_group() -> None:
+    world = World(names=("s/t", "s/u"))
+    events = world.write(5) + world.write(5, "s/u")
+    group = world.created()
+    assert sorted(drain(group.create_reader("a"))) == sorted(events)
+
+
+def test_readers_are_not_pickled() -> None:
+    reader = World().created().create_reader("a")
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(reader)
+
+
+def test_sign_of_life_that_came_too_late_does_not_let_a_reader_go_on() -> None:
+    world = World()
+    world.write(10)
+    group = world.created()
+    late = group.create_reader("a", lease="20 s")
+    drain_some(late, 2)
+    world.runtime.sleep(30)
+    other = world.group().create_reader("b")
+    assert group.bury() == ["a"]
+    assert len(drain(other)) == 10
+    world.store.rules.add(Rule(StoreError("down"), "get", "*_reader_groups/g/_delta_log/*"))
+    for _ in range(2):
+        with pytest.raises(StoreError, match="down"):
+            late.read_next_event(0)
+    world.store.rules.clear()
+    with pytest.raises(ReinitializationRequired):
+        late.read_next_event(0)

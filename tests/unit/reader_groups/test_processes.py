@@ -1,0 +1,164 @@
+"""Real readers in several simulated processes over a storage that fails, dies and is slow."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from pravega_spark.engine.stream import lifecycle
+from pravega_spark.errors import (
+    CommitUnknown,
+    IllegalState,
+    PravegaSparkError,
+    ReinitializationRequired,
+    StoreError,
+)
+from pravega_spark.reader_groups.group_reader import EventStreamReader
+from pravega_spark.reader_groups.reader_group import ReaderGroup
+from tests.harness.engine import scale
+from tests.harness.fault_plans import RandomFaults
+from tests.harness.faulty_store import FaultyStore
+from tests.harness.group_world import World
+
+
+class Process:
+    """One process with a reader, and a storage that fails in its own way."""
+
+    def __init__(self, world: World, name: str, dice: Random, share: float) -> None:
+        self.world, self.name, self.dice, self.share = world, name, dice, share
+        self.reader: EventStreamReader | None = None
+        self.lives = 0
+        self.open()
+
+    def open(self) -> None:
+        plan = RandomFaults(Random(self.dice.randrange(2**32)), self.share)
+        self.store = FaultyStore(self.world.store.inner, plan)
+        self.group: ReaderGroup = self.world.group(store=self.store)
+
+    def calm(self) -> None:
+        self.store.plan = lambda operation, key: None
+        self.store.deliver()
+
+
+class Simulation:
+    def __init__(self, seed: int, share: float) -> None:
+        self.dice = Random(seed)
+        self.world = World(segments=self.dice.choice((1, 3)))
+        self.world.created(checkpoint_interval=self.dice.choice((None, "15 s")))
+        self.processes = [Process(self.world, n, self.dice, share) for n in "abc"]
+        self.written: set[bytes] = set()
+        self.seen: dict[bytes, list[str]] = {}
+        self.unclean: set[str] = set()
+        self.met: Counter[str] = Counter()
+
+    def read(self, process: Process, count: int) -> bool:
+        """Read some events; tell whether there were any."""
+        found = False
+        try:
+            if process.reader is None:
+                process.lives += 1
+                process.reader = process.group.create_reader(process.name, lease="20 s")
+            who = f"{process.name}{process.lives}"
+            for _ in range(count):
+                read = process.reader.read_next_event(0)
+                if read.event is not None:
+                    self.seen.setdefault(read.event.data, []).append(who)
+                    found = True
+        except ReinitializationRequired:
+            self.met["fenced"] += 1
+            self.unclean.add(who)
+            process.reader = None
+        except IllegalState:
+            self.met["its dead self is there"] += 1
+        except (StoreError, CommitUnknown) as error:
+            self.met[type(error).__name__] += 1
+        return found
+
+    def kill(self, process: Process) -> None:
+        self.unclean.add(f"{process.name}{process.lives}")
+        process.reader = None
+        process.open()
+        self.met["killed"] += 1
+
+    def close(self, process: Process) -> None:
+        if process.reader is None:
+            return
+        who, group = f"{process.name}{process.lives}", self.world.group()
+        member = group.state().readers.get(process.name)
+        if member is None or member.number != process.reader._number:
+            self.unclean.add(who)  # taken for dead before it knew
+        try:
+            process.reader.close()
+        except (StoreError, CommitUnknown):
+            self.unclean.add(who)
+        process.reader = None
+
+    def scale(self) -> None:
+        view = self.world.stream.view()
+        segments = view.active.segments
+        at = self.dice.randrange(len(segments))
+        if len(segments) < 5 and self.dice.random() < 0.6:
+            low, high = segments[at].key_range.low, segments[at].key_range.high
+            middle = (low + high) / 2
+            scale(self.world.stream, [segments[at].segment_id], [(low, middle), (middle, high)])
+        elif len(segments) > 1:
+            a, b = segments[at - 1 : at + 1] if at else segments[:2]
+            bounds = [(a.key_range.low, b.key_range.high)]
+            scale(self.world.stream, [a.segment_id, b.segment_id], bounds)
+
+    def step(self) -> None:
+        roll, process = self.dice.random(), self.dice.choice(self.processes)
+        if roll < 0.60:
+            self.read(process, self.dice.randint(1, 12))
+        elif roll < 0.75:
+            self.written.update(self.world.write(self.dice.randint(1, 10)))
+        elif roll < 0.80:
+            self.scale()
+        elif roll < 0.83:
+            self.kill(process)
+        elif roll < 0.86:
+            self.close(process)
+        elif roll < 0.89:
+            try:
+                process.group.initiate_checkpoint()
+            except PravegaSparkError as error:
+                self.met[type(error).__name__] += 1
+        elif roll < 0.92:
+            process.store.deliver()
+        self.world.runtime.sleep(self.dice.choice((0.1, 1, 4)))
+
+    def finish(self) -> None:
+        for process in self.processes:
+            process.calm()
+        lifecycle.seal(self.world.stream)
+        group = self.world.group()
+        for _ in range(80):
+            if group.is_at_end():
+                break
+            self.world.runtime.sleep(4)
+            for process in self.processes:
+                while self.read(process, 20):
+                    pass
+        assert group.is_at_end()
+        assert set(self.seen) == self.written
+        for event, readers in self.seen.items():
+            clean = [who for who in readers if who not in self.unclean]
+            assert len(clean) <= 1, f"{event!r} was read by {readers}; {clean} were not taken over"
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.2])
+def test_every_event_is_read_and_twice_only_after_a_death(share: float) -> None:
+    met: Counter[str] = Counter()
+    for seed in range(4):
+        simulation = Simulation(seed, share)
+        for _ in range(150):
+            simulation.step()
+        simulation.finish()
+        met.update(simulation.met)
+    assert met["killed"]
+    if share == 0.0:
+        assert not met["StoreError"]
+    else:
+        assert met["StoreError"]

@@ -1,0 +1,587 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import deltalake
+import pytest
+
+from pravega_spark.engine.log.sweep import sweep_table
+from pravega_spark.engine.store.local import LocalStore
+from pravega_spark.engine.stream import lifecycle
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.subscribers import listed
+from pravega_spark.engine.stream.truncation import truncate
+from pravega_spark.engine.tables.scopes import GROUP, Scope
+from pravega_spark.errors import (
+    CheckpointFailed,
+    ConfigMismatch,
+    IllegalState,
+    InvalidInput,
+    InvalidName,
+    InvalidStreamCut,
+    NoSuchReaderGroup,
+    NoSuchStream,
+    ReinitializationRequired,
+    TruncatedData,
+)
+from pravega_spark.model import StreamCut
+from pravega_spark.policies import StreamConfiguration
+from pravega_spark.reader_groups import assignment
+from pravega_spark.reader_groups.checkpoint_future import CheckpointFuture
+from pravega_spark.reader_groups.checkpoints import KEPT_CHECKPOINTS
+from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
+from pravega_spark.reader_groups.group_state import GroupState, Phase
+from pravega_spark.reader_groups.position import Position
+from pravega_spark.reader_groups.reader_group import ReaderGroup
+from tests.harness.engine import Spy, again, at_failpoint, scale, write
+from tests.harness.fault_plans import Rule
+from tests.harness.faulty_store import Fault
+from tests.harness.group_world import NAME, World, drain
+
+PLAIN = ReaderGroupConfiguration([NAME])
+
+
+class Killed(BaseException):
+    pass
+
+
+def kill() -> None:
+    raise Killed
+
+
+def held(world: World, name: str = NAME) -> dict[str, tuple[int, str]]:
+    """The groups that a stream knows, with generation and what they need."""
+    found = listed(world.streams[name].view())
+    return {info.group: (info.generation, str(info.cut)) for info in found}
+
+
+def test_creation_is_idempotent_for_an_equal_configuration_only() -> None:
+    world = World()
+    assert world.group().create(PLAIN)
+    assert not world.group().create(ReaderGroupConfiguration({NAME: None}))
+    with pytest.raises(ConfigMismatch, match="generation 0"):
+        world.group().create(ReaderGroupConfiguration([NAME], refresh="9 s"))
+    assert world.group().configuration == PLAIN
+
+
+def test_two_creators_at_once_make_one_group() -> None:
+    world = World()
+    first, second = world.group(), world.group()
+    raced: list[bool] = []
+
+    def race(operation: str, key: str) -> None:
+        if operation == "put_if_absent" and "_reader_groups" in key and not raced:
+            raced.append(True)
+            raced[:] = [second.create(PLAIN)]
+
+    world.store.hook = race
+    assert first.create(PLAIN), "it was the first to note it in the scope"
+    assert raced == [False]
+    assert world.group().generation == 0
+
+
+def test_lost_answer_of_a_creation_is_one_creation() -> None:
+    world = World()
+    world.store.rules.add(Rule(Fault.LOSE_ANSWER, "put_if_absent", "*_reader_groups*", nth=1))
+    assert world.group().create(PLAIN)
+    assert world.group().generation == 0
+
+
+def test_groups_need_their_streams_and_sound_names() -> None:
+    world = World()
+    with pytest.raises(NoSuchStream):
+        world.group().create(ReaderGroupConfiguration(["s/none"]))
+    assert not world.group().exists()
+    with pytest.raises(InvalidName, match="scope/group"):
+        world.group("g")
+    with pytest.raises(InvalidName, match="reader group"):
+        world.group("s/_g")
+    with pytest.raises(NoSuchReaderGroup, match="s/other does not exist"):
+        world.group("s/other").create_reader("a")
+
+
+def test_deleted_groups_generation_goes_on_when_its_name_is_used_again() -> None:
+    world = World()
+    events = world.write(4)
+    group = world.created()
+    reader = group.create_reader("a")
+    drain(reader)
+    assert group.delete()
+    assert not group.delete()
+    assert not world.group("s/never").delete()
+    with pytest.raises(NoSuchReaderGroup):
+        group.lag()
+    world.runtime.sleep(5)
+    with pytest.raises(ReinitializationRequired, match="was deleted"):
+        reader.read_next_event(0)
+    assert group.create(PLAIN)
+    assert group.generation == 2
+    assert drain(group.create_reader("a")) == events
+
+
+def test_reset_to_the_last_checkpoint_and_to_cuts() -> None:
+    world = World()
+    events = world.write(9)
+    group = world.created()
+    reader = group.create_reader("a")
+    for _ in range(3):
+        reader.read_next_event(0)
+    checkpoint = group.initiate_checkpoint()
+    world.runtime.sleep(4)
+    assert reader.read_next_event(0).checkpoint == "checkpoint-3"
+    drain(reader)
+    assert checkpoint.done()
+    for _ in range(2):
+        assert group.reset() == group.generation
+        world.runtime.sleep(4)
+        with pytest.raises(ReinitializationRequired, match="the group was reset"):
+            reader.read_next_event(0)
+        reader = group.create_reader("a")
+        assert drain(reader) == events[3:], "the same place again"
+    group.reset({NAME: f"{NAME}@1:0#0=7"})
+    assert drain(group.create_reader("a")) == events[7:]
+    group.reset(PLAIN)
+    assert group.configuration == PLAIN
+    assert drain(group.create_reader("a")) == events
+    group.reset()
+    assert drain(group.create_reader("a")) == events, "no checkpoint yet: the configured start"
+    with pytest.raises(InvalidStreamCut, match="does not read s/x"):
+        group.reset({"s/x": StreamCut("s/x", 1, {0: 0})})
+    with pytest.raises(NoSuchReaderGroup):
+        world.group("s/never").reset()
+
+
+def test_reset_to_what_is_forgotten_is_told_at_once() -> None:
+    world = World()
+    world.write(4)
+    group = world.created()
+    checkpoint = group.initiate_checkpoint("c").result(0)
+    scale(world.stream, [0], [(0.0, 1.0)])
+    (new,) = world.stream.view().active.segment_ids
+    truncate(world.stream, StreamCut(NAME, 1, {new: 0}))
+    with pytest.raises(TruncatedData, match="use s/t@1:1#1=0"):
+        group.reset(checkpoint)
+    assert group.generation == 0
+
+
+def test_reset_fails_the_checkpoints_that_are_under_way() -> None:
+    world = World()
+    group = world.created()
+    group.create_reader("a")
+    future = group.initiate_checkpoint("c")
+    with pytest.raises(TimeoutError, match="not complete after 1"):
+        future.result(timeout=1)
+    group.reset()
+    with pytest.raises(CheckpointFailed, match="the group was reset"):
+        future.result(1)
+    group.create_reader("a")
+    again = group.initiate_checkpoint("c")
+    group.cancel_outstanding_checkpoints()
+    with pytest.raises(CheckpointFailed, match="cancelled"):
+        again.done()
+
+
+@pytest.mark.parametrize("see", [CheckpointFuture.result, CheckpointFuture.done])
+def test_checkpoint_that_was_seen_complete_stays_so(
+    see: Callable[[CheckpointFuture], object],
+) -> None:
+    world = World()
+    group = world.created()
+    futures = [group.initiate_checkpoint(name) for name in ("first", "second")]
+    for future in futures:
+        assert see(future)
+    for number in range(KEPT_CHECKPOINTS + 1):
+        group.initiate_checkpoint(f"later-{number}")
+    assert [future.result(0).name for future in futures] == ["first", "second"]
+    group.reset()
+    assert all(future.done() for future in futures)
+    assert futures[0].result(0).stream_cuts == {NAME: StreamCut(NAME, 1, {0: 0})}
+
+
+def test_checkpoint_does_not_wait_for_a_reader_that_died() -> None:
+    world = World(segments=2)
+    world.write(6)
+    group = world.created()
+    reader = group.create_reader("a", lease="20 s")
+    reader.read_next_event(0)
+    future = group.initiate_checkpoint("c")
+    cut = future.result(timeout=60).stream_cuts[NAME]
+    assert sum(offset for _, offset in cut) == 0, "as far as it had recorded"
+    assert group.online_readers() == []
+
+
+def test_silent_cuts_show_no_marker_and_record_nothing() -> None:
+    world = World()
+    world.write(6)
+    group = world.created()
+    reader = group.create_reader("a")
+    reader.read_next_event(0)
+    reader.read_next_event(0)
+    future = group.generate_stream_cuts()
+    world.runtime.sleep(4)
+    recorded = group.state().assigned
+    assert reader.read_next_event(0).event is not None
+    assert future.result(0).stream_cuts == {NAME: StreamCut(NAME, 1, {0: 2})}
+    assert group.last_checkpoint() is None
+    assert group.state().assigned == recorded
+    assert group.stream_cuts() == {NAME: StreamCut(NAME, 1, {0: 0})}
+
+
+def test_silent_cuts_push_no_completed_checkpoint_out() -> None:
+    world = World()
+    group = world.created()
+    waited = [group.initiate_checkpoint(f"c{n}") for n in range(KEPT_CHECKPOINTS)]
+    cuts = [group.generate_stream_cuts() for _ in range(2 * KEPT_CHECKPOINTS)]
+    assert [future.result(0).name for future in waited] == [f"c{n}" for n in range(8)]
+    assert cuts[-1].done()
+    kept = [checkpoint.silent for checkpoint in group.state().checkpoints]
+    assert (kept.count(False), kept.count(True)) == (KEPT_CHECKPOINTS, KEPT_CHECKPOINTS)
+
+
+def test_reader_offline_gives_its_segments_back() -> None:
+    world = World()
+    events = world.write(6)
+    group = world.created()
+    reader = group.create_reader("a")
+    positions = [reader.read_next_event(0).position for _ in range(4)]
+    ahead = Position(dict.fromkeys(positions[0].offsets, 99))
+    with pytest.raises(InvalidInput, match="has 6 events"):
+        group.reader_offline("a", ahead)
+    assert group.reader_offline("a", positions[1])
+    assert not group.reader_offline("a")
+    assert drain(group.create_reader("b")) == events[2:]
+    assert group.reader_offline("b")
+    assert group.stream_cuts() == {NAME: StreamCut(NAME, 1, {0: 2})}, "what was recorded last"
+
+
+def test_reader_that_could_never_give_a_sign_keeps_nobody_from_its_segments() -> None:
+    world = World()
+    events = world.write(3)
+    group = world.created()
+
+    def joined(state: GroupState) -> GroupState:
+        """As an older version left a reader whose sign the store refused."""
+        state = assignment.join(state, ".x", 20_000)
+        return assignment.acquire(state, ".x", state.readers[".x"].number)
+
+    group.sync.apply("JOIN", joined)
+    reader = world.group().create_reader("a")
+    assert reader.read_next_event(0).event is None
+    world.runtime.sleep(25)
+    assert drain(reader) == events
+    assert group.online_readers() == ["a"]
+
+
+def test_cuts_are_made_of_positions_that_cover_the_group() -> None:
+    world = World(segments=2)
+    world.write(10)
+    group = world.created()
+    reader = group.create_reader("a")
+    early = reader.read_next_event(0).position
+    drain(reader)
+    cuts = group.cuts_at([str(early)])
+    assert sum(offset for _, offset in cuts[NAME]) == 1
+    assert group.cuts_at([early, reader.position])[NAME] == world.stream.view().tail
+    with pytest.raises(InvalidInput, match=r"do not name s/t/0#0, s/t/1#0, which readers"):
+        group.cuts_at([])
+
+
+def test_reader_that_died_goes_offline_at_what_it_last_said() -> None:
+    world = World()
+    events = world.write(9)
+    group = world.created()
+    reader = group.create_reader("a", lease="30 s")
+    for _ in range(3):
+        reader.read_next_event(0)
+    world.runtime.sleep(11)
+    reader.read_next_event(0)  # says that three are done
+    assert group.reader_offline("a")
+    assert drain(group.create_reader("b")) == events[3:]
+
+
+def test_groups_of_a_scope_are_listed() -> None:
+    world = World()
+    for name in ("s/g", "s/a", "s/gone"):
+        world.group(name).create(PLAIN)
+    world.group("s/gone").create_reader("r")
+    assert world.group("s/gone").delete()
+    assert world.store.list("s/_reader_groups/gone/_leases") == []
+    assert sorted(Scope(world.store, "s").rows(GROUP)) == ["a", "g"]
+
+
+def test_lag_is_exact_by_segment_and_in_total() -> None:
+    world = World(segments=2)
+    world.write(10)
+    group = world.created()
+    world.runtime.sleep(60)
+    lag = group.lag()
+    assert (lag.events, lag.seconds, len(lag.segments)) == (10, 60.0, 2)
+    info = [world.stream.view().segment(s).size_bytes for s in (0, 1)]
+    assert [s.size_bytes for s in lag.segments] == info
+    assert {s.reader for s in lag.segments} == {None}
+    reader = group.create_reader("a")
+    drain(reader)
+    assert {s.reader for s in group.lag().segments} == {"a"}
+    reader.close()
+    assert group.lag().events == 0
+    world.write(3)
+    assert group.lag().events == 3
+
+
+def test_lag_is_from_what_readers_said_last_though_nothing_was_recorded() -> None:
+    world = World()
+    world.write(10)
+    group = world.created()
+    reader = group.create_reader("a", lease="30 s")
+    for _ in range(4):
+        reader.read_next_event(0)
+    assert group.lag().events == 10
+    world.runtime.sleep(11)
+    reader.read_next_event(0)  # says that four are done
+    assert group.stream_cuts() == {NAME: StreamCut(NAME, 1, {0: 0})}
+    assert group.lag().events == 6
+    group.reset()
+    assert group.lag().events == 10, "said in another generation"
+
+
+def test_lag_ends_at_the_end_cut() -> None:
+    world = World()
+    world.write(10)
+    spans = {NAME: (None, StreamCut(NAME, 1, {0: 4}))}
+    group = world.created(streams=spans)
+    assert group.lag().events == 4
+    truncate(world.stream, StreamCut(NAME, 1, {0: 6}))
+    assert group.lag().events == 0
+
+
+KEEPING = ReaderGroupConfiguration([NAME], retention="automatic", checkpoint_interval="5 s")
+
+
+@pytest.mark.parametrize("point", ["group.change.noted", "group.change.told"])
+def test_group_that_holds_data_is_active_only_when_its_streams_know(point: str) -> None:
+    world = World()
+    world.write(4)
+    with at_failpoint(point, kill), pytest.raises(Killed):
+        world.group().create(KEEPING)
+    known = world.group().sync.fetch()
+    assert known is not None
+    assert known.state.phase is Phase.CHANGING
+    assert not world.group().create(KEEPING), "finished by whoever comes next"
+    assert held(world) == {"s/g": (0, f"{NAME}@1:0#0=0")}
+    with at_failpoint(point, kill), pytest.raises(Killed):
+        world.group().reset({NAME: StreamCut(NAME, 1, {0: 2})})
+    reader = world.group().create_reader("a")
+    assert len(drain(reader)) == 2
+    assert held(world) == {"s/g": (1, f"{NAME}@1:0#0=2")}
+    with at_failpoint(point, kill), pytest.raises(Killed):
+        world.group().delete()
+    with pytest.raises(NoSuchReaderGroup):
+        world.group().state()
+    assert held(world) == {}
+    assert world.group().create(KEEPING)
+    assert held(world) == {"s/g": (3, f"{NAME}@1:0#0=0")}
+
+
+def test_group_that_changes_its_streams_lets_the_former_ones_go() -> None:
+    world = World(names=(NAME, "s/u"))
+    group = world.group()
+    group.create(ReaderGroupConfiguration([NAME, "s/u"], retention="automatic"))
+    assert set(held(world)) == set(held(world, "s/u")) == {"s/g"}
+    with at_failpoint("group.change.noted", kill), pytest.raises(Killed):
+        group.reset(KEEPING)
+    group.reset(PLAIN)
+    assert held(world) == held(world, "s/u") == {}
+    assert group.state().former == {}
+    assert group.state().phase is Phase.ACTIVE
+
+
+class Mover:
+    """Another process that moves the head just before chosen calls of a store to the stream."""
+
+    def __init__(self, world: World, at: Callable[[int], bool], moves: int = 0) -> None:
+        self.world, self.at, self.calls, self.moves = world, at, 0, moves
+        self.stream = again(world.stream)
+        self.store = Spy(world.store.inner)
+        self.store.hook = self._called
+
+    def _called(self, operation: str, key: str) -> None:
+        self.calls += key.startswith(f"{NAME}/")
+        if key.startswith(f"{NAME}/") and self.at(self.calls):
+            self.move()
+
+    def move(self) -> None:
+        """Truncate everything: on every other move by a scale, so that segments are forgotten."""
+        self.moves += 1
+        write(self.stream, [("k", b"later")])
+        if self.moves % 2 == 0:
+            scale(self.stream, self.stream.view().active.segment_ids, [(0.0, 1.0)])
+        truncate(self.stream, StreamCut.LATEST, past_subscribers=True)
+
+
+def live_and_die(world: World, store: Spy) -> None:
+    """Create, reset in all ways, and delete a group that holds data."""
+    group = world.group(store=store)
+    assert group.create(KEEPING)
+    group.reset()
+    state = group.state()
+    assert state.phase is Phase.ACTIVE
+    assert held(world)["s/g"][0] == state.generation == group.generation
+    assert not world.group(store=store).create(KEEPING)
+    assert group.delete()
+    assert held(world) == {}
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_no_step_of_a_group_that_holds_data_minds_a_head_that_moves(forgets: bool) -> None:
+    quiet = Mover(filled(), lambda call: False)
+    live_and_die(quiet.world, quiet.store)
+    assert quiet.calls > 10
+    for step in range(1, quiet.calls + 1):
+        mover = Mover(filled(), step.__eq__, moves=int(forgets))
+        live_and_die(mover.world, mover.store)
+        assert mover.moves == 1 + forgets
+
+
+def filled() -> World:
+    world = World()
+    world.write(4)
+    return world
+
+
+def test_the_head_that_has_passed_a_group_is_taken_and_told_to_its_reader_once() -> None:
+    world = filled()
+    group = world.group()
+    with at_failpoint("group.change.noted", Mover(world, lambda call: False, moves=1).move):
+        assert group.create(KEEPING)
+    assert held(world) == {"s/g": (0, f"{NAME}@1:1#1=0")}
+    write(world.stream, [("k", b"new")])
+    reader = group.create_reader("a")
+    with pytest.raises(TruncatedData, match="were truncated before they were read"):
+        reader.read_next_event(0)
+    assert drain(reader) == [b"new"]
+
+
+@pytest.mark.parametrize("retention", ["manual", "none"])
+def test_group_that_holds_data_refuses_a_place_that_is_gone_before_it_changes(
+    retention: str,
+) -> None:
+    world = filled()
+    truncate(world.stream, StreamCut(NAME, 1, {0: 3}))
+    behind = ReaderGroupConfiguration({NAME: f"{NAME}@1:0#0=2"}, retention=retention)
+    group = world.group()
+    if retention == "none":
+        assert group.create(behind), "its readers are told once, and go on at the head"
+        return
+    with pytest.raises(TruncatedData, match=r"=2 lies below the head .* use s/t@1:0#0=3"):
+        group.create(behind)
+    assert Scope(world.store, "s", world.runtime).rows(GROUP) == {}
+    assert not group.exists()
+    group.create(ReaderGroupConfiguration([NAME], retention=retention))
+    for to in (behind, {NAME: f"{NAME}@1:0#0=2"}):
+        with pytest.raises(TruncatedData, match="lies below the head"):
+            group.reset(to)
+    assert (group.generation, group.state().phase) == (0, Phase.ACTIVE)
+    assert group.reset({NAME: f"{NAME}@1:0#0=3"}) == 1
+
+
+def test_no_step_of_a_creation_minds_a_stream_that_begins_another_life() -> None:
+    def live_again() -> None:
+        configuration = world.stream.view().record.configuration
+        lifecycle.seal(world.stream)
+        lifecycle.delete(world.stream)
+        lifecycle.create(world.stream, 2, configuration)
+
+    quiet = Mover(filled(), lambda call: False)
+    quiet.world.group(store=quiet.store).create(KEEPING)
+    for step in range(1, quiet.calls + 1):
+        world = filled()
+        mover = Mover(world, step.__eq__)
+        mover.move = live_again  # type: ignore[method-assign]
+        assert world.group(store=mover.store).create(KEEPING)
+        assert world.group().state().phase is Phase.ACTIVE
+        assert world.stream.view().life == 2
+
+
+def test_groups_are_changed_while_the_head_moves_as_fast_as_it_can() -> None:
+    world = filled()
+    mover, done = Mover(world, lambda call: False), threading.Event()
+
+    def race() -> None:
+        while not done.is_set():
+            mover.move()
+
+    racer = threading.Thread(target=race)
+    racer.start()
+    try:
+        for _ in range(5):
+            live_and_die(world, Spy(world.store.inner))
+    finally:
+        done.set()
+        racer.join()
+    assert mover.moves > 0
+
+
+def test_automatic_retention_publishes_what_checkpoints_cover() -> None:
+    world = World()
+    world.write(10)
+    world.group().create(KEEPING)
+    reader = world.group().create_reader("a")
+    drain(reader)
+    for _ in range(6):
+        world.runtime.sleep(4)
+        reader.read_next_event(0)
+    assert held(world) == {"s/g": (0, f"{NAME}@1:0#0=10")}
+
+
+def test_manual_retention_publishes_what_the_user_says() -> None:
+    world = World()
+    world.write(10)
+    group = world.group()
+    group.create(ReaderGroupConfiguration([NAME], retention="manual"))
+    group.publish({NAME: StreamCut(NAME, 1, {0: 6})})
+    assert held(world) == {"s/g": (0, f"{NAME}@1:0#0=6")}
+    with pytest.raises(InvalidStreamCut, match="cannot publish"):
+        group.publish({NAME: f"{NAME}@1:0#0=5"})
+    group.reset(PLAIN)
+    with pytest.raises(IllegalState, match="only one with 'manual'"):
+        group.publish({NAME: f"{NAME}@1:0#0=7"})
+
+
+def test_sql_reads_the_state_of_a_group_at_every_version(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    Scope(store, "s").create()
+    stream = StreamLog(store, NAME)
+    lifecycle.create(stream, 1, StreamConfiguration())
+    write(stream, [("k", b"1"), ("k", b"2")])
+    group = ReaderGroup(store, "s/g", lambda name: StreamLog(store, name))
+    group.create(PLAIN)
+    with group.create_reader("a") as reader:
+        reader.read_next_event(1)
+        path = str(tmp_path / "s" / "_reader_groups" / "g")
+        rows = deltalake.DeltaTable(path).to_pyarrow_table().to_pylist()
+        found = {row["key"]: row for row in rows}
+        segment = found["segment/s/t/0#0"]
+        assert (segment["state"], segment["reader"], segment["offset"]) == ("assigned", "a", 0)
+        assert set(found) == {"group", "reader/a", "segment/s/t/0#0"}
+    operations = [h["operation"] for h in deltalake.DeltaTable(path).history()]
+    assert operations == ["LEAVE", "READ", "JOIN", "CREATE READER GROUP"]
+    assert group.stream_cuts() == {NAME: StreamCut(NAME, 1, {0: 1})}
+
+
+def test_swept_group_goes_on() -> None:
+    world = World()
+    events = world.write(8)
+    group = world.created()
+    reader = group.create_reader("a")
+    for n in range(4):
+        read = reader.read_next_event(0)
+        assert read.event is not None
+        assert read.event.data == events[n]
+        group.generate_stream_cuts()
+        world.runtime.sleep(3.5)
+    world.runtime.sleep(10)
+    sweep_table(group.sync.table.log, grace_ms=1_000, retain_ms=1_000)
+    assert drain(reader) == events[4:]
+    assert world.group().online_readers() == ["a"]

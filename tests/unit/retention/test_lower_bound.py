@@ -1,0 +1,168 @@
+"""Bounds of cuts: what simulated readers have read, against definitions that share no code."""
+
+from __future__ import annotations
+
+import itertools
+from functools import reduce
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pravega_spark.engine.layout import cuts
+from pravega_spark.model import END, NOT_REACHED, Segment, StreamCut, parse_segment
+from pravega_spark.retention.lower_bound import highest, lowest
+from tests.harness.strategies import (
+    MemoryStream,
+    Reader,
+    crossed,
+    cut_of,
+    half_merged,
+    is_valid,
+    readers,
+    streams,
+)
+
+EARLIEST = StreamCut.EARLIEST
+
+
+def before(stream: MemoryStream, cut: StreamCut) -> set[tuple[int, int]]:
+    """The events before a cut, by what lies between it and the beginning."""
+    ranges = cuts.ranges_between(stream, EARLIEST, cut)
+    return {(r.segment_id, o) for r in ranges for o in range(r.start, r.end)}
+
+
+@given(st.data())
+def test_the_lower_bound_is_what_all_have_read_and_valid_and_the_order_is_no_matter(
+    data: st.DataObject,
+) -> None:
+    stream = data.draw(streams())
+    found = [data.draw(readers(stream)) for _ in range(data.draw(st.integers(1, 4)))]
+    given_cuts = [reader.cut(stream) for reader in found]
+    bound = lowest(stream, given_cuts)
+    assert is_valid(stream, bound)
+    for cut in given_cuts:
+        assert cuts.equal_or_after(stream, cuts.canonical(stream, cut), bound)
+    assert before(stream, bound) == set.intersection(*(reader.events() for reader in found))
+    for order in itertools.permutations(given_cuts):
+        assert lowest(stream, order) == bound
+
+
+@given(st.data())
+def test_the_upper_bound_is_what_any_has_read_and_valid(data: st.DataObject) -> None:
+    stream = data.draw(streams())
+    one, two = data.draw(readers(stream)), data.draw(readers(stream))
+    bound = highest(stream, one.cut(stream), two.cut(stream))
+    assert is_valid(stream, bound)
+    assert before(stream, bound) == one.events() | two.events()
+    assert highest(stream, two.cut(stream), one.cut(stream)) == bound
+
+
+@given(st.data())
+def test_a_bound_is_never_below_the_head(data: st.DataObject) -> None:
+    stream = data.draw(streams())
+    head = cuts.canonical(stream, data.draw(readers(stream)).cut(stream))
+    if END in head.positions.values() or stream.sealed:
+        return
+    found = [data.draw(readers(stream)) for _ in range(2)]
+    stream.truncate(head)
+    bound = lowest(stream, [reader.cut(stream) for reader in found])
+    assert cuts.equal_or_after(stream, bound, head)
+
+
+# --------------------------------------------------------------- the fold that Pravega publishes
+
+Fold = dict[Segment, int]
+
+
+def covers(segments: list[Segment], target: Segment) -> bool:
+    edges = sorted({0.0, 1.0, *(e for s in segments for e in (s.key_range.low, s.key_range.high))})
+    parts = [
+        (low, high)
+        for low, high in itertools.pairwise(sorted({*edges, *_edges(target)}))
+        if target.key_range.low <= low and high <= target.key_range.high
+    ]
+    return all(
+        any(s.key_range.low <= low and high <= s.key_range.high for s in segments)
+        for low, high in parts
+    )
+
+
+def _edges(segment: Segment) -> tuple[float, float]:
+    return segment.key_range.low, segment.key_range.high
+
+
+def fold(bound: Fold, entry: tuple[Segment, int]) -> Fold:
+    """One step of Pravega's fold: its rules, entry by entry (-1 stands for future)."""
+    segment, offset = entry
+    bound = dict(bound)
+    if segment in bound:
+        bound[segment] = min(bound[segment], offset)
+        return bound
+    near = [s for s in bound if s.key_range.overlaps(segment.key_range)]
+    older = [s for s in near if s.segment_id < segment.segment_id]
+    newer = [s for s in near if s.segment_id > segment.segment_id]
+    if not near:
+        bound[segment] = offset
+    elif offset < 0:
+        if not covers(older, segment):
+            bound[segment] = offset
+    elif not older:
+        bound[segment] = offset
+        for other in newer:
+            below = [
+                s
+                for s in bound
+                if s.key_range.overlaps(other.key_range) and s.segment_id < other.segment_id
+            ]
+            if bound[other] >= 0 or covers(below, other):
+                del bound[other]
+    return bound
+
+
+def entries_of(stream: MemoryStream, cut: StreamCut) -> list[tuple[Segment, int]]:
+    """A cut as Pravega has it: no finished segments, and -1 for future ones."""
+    known = {s.segment_id: s for s in stream.all_segments()}
+    return [(known[s], -1 if o == NOT_REACHED else o) for s, o in cut if o != END]
+
+
+@given(st.data())
+def test_the_lower_bound_is_pravegas_fold_in_some_order(data: st.DataObject) -> None:
+    stream = data.draw(streams())
+    found = [data.draw(readers(stream)).settle(stream) for _ in range(2)]
+    given_cuts = [cuts.canonical(stream, reader.cut(stream)) for reader in found]
+    entries = [entries_of(stream, cut) for cut in given_cuts]
+    if sum(map(len, entries)) > 6:
+        return
+    bound = set(entries_of(stream, lowest(stream, given_cuts)))
+    orders = itertools.permutations([entry for cut in entries for entry in cut])
+    assert any(set(reduce(fold, order, Fold()).items()) == bound for order in orders)
+
+
+def test_a_slow_subscribers_future_segment_takes_the_place_of_a_fast_ones_descendants() -> None:
+    """The smallest case in which the order of the fold matters."""
+    stream = MemoryStream.of(2)
+    for segment_id in (0, 1):
+        stream.append(segment_id, 10)
+    stream.scale([0, 1], [(0.0, 1.0)])
+    stream.scale([parse_segment("2#1")], [(0.0, 0.5), (0.5, 1.0)])
+    for text in ("3#2", "4#2"):
+        stream.append(parse_segment(text), 9)
+    fast, slow = cut_of("3#2=6,4#2=7"), cut_of("0#0=5,1#0=end,2#1=future")
+    assert lowest(stream, [fast, slow]) == lowest(stream, [slow, fast]) == slow
+
+
+def test_bounds_of_two_sides_of_a_merge_and_of_crossing_scales() -> None:
+    merged = half_merged()
+    left, right = cut_of("0#0=end,1#0=7,2#1=future"), cut_of("0#0=4,1#0=end,2#1=future")
+    assert lowest(merged, [left, right]) == cut_of("0#0=4,1#0=7")
+    assert highest(merged, left, right) == cut_of("2#1=0")
+    stream = crossed()
+    one, two = cut_of("0#0=3,1#0=10"), cut_of("3#1=0,4#2=0,5#2=0")
+    assert lowest(stream, [one, two]) == cuts.canonical(stream, one)
+    assert highest(stream, one, two) == two
+
+
+def test_the_bound_of_one_is_itself() -> None:
+    stream = half_merged()
+    reader = Reader({0: 3})
+    assert lowest(stream, [reader.cut(stream)]) == reader.cut(stream)

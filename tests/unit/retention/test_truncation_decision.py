@@ -1,0 +1,358 @@
+"""The tables of retention, a test for each of their cells, on entries of a small set."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pravega_spark.engine.layout import cuts
+from pravega_spark.model import StreamCut
+from pravega_spark.policies import LimitUnit, RetentionPolicy, RetentionType
+from pravega_spark.retention.lower_bound import lowest, raised
+from pravega_spark.retention.truncation_decision import (
+    RetentionEntry,
+    RetentionRule,
+    Situation,
+    TruncationDecision,
+    decide,
+)
+from tests.harness.strategies import MemoryStream, cut_of, travels
+
+NOW_MS = 10_000
+
+
+class Listed:
+    """A retention set that is a list of entries."""
+
+    def __init__(self, entries: Sequence[RetentionEntry]) -> None:
+        self.entries = list(entries)
+
+    def written_ms(self, entry: RetentionEntry) -> int:
+        return entry.time_ms
+
+    def around(
+        self, is_before: Callable[[RetentionEntry], bool]
+    ) -> tuple[RetentionEntry | None, RetentionEntry | None]:
+        at = bisect_left(self.entries, True, key=lambda entry: not is_before(entry))
+        following = self.entries[at] if at < len(self.entries) else None
+        return (self.entries[at - 1] if at else None), following
+
+
+class Bytes(MemoryStream):
+    """A stream whose events are ten bytes each."""
+
+    def bytes_at(self, segment_id: int, offset: int) -> int:
+        return 10 * offset
+
+    @staticmethod
+    def offset_after(segment_id: int, start: int, end: int, size_bytes: int) -> int:
+        return min(end, max(start, -(-size_bytes // 10)))
+
+
+def two_segments() -> Bytes:
+    """Two segments of 50 events of ten bytes."""
+    stream = Bytes.of(2)
+    for segment_id in (0, 1):
+        stream.append(segment_id, 50)
+        stream.records[segment_id] = type(stream.records[segment_id])(segment_id, 50, 500)
+    return stream
+
+
+def cut(left: int, right: int) -> StreamCut:
+    return cut_of(f"0#0={left},1#0={right}")
+
+
+def entry(age: int, left: int, right: int, version: int | None = None) -> RetentionEntry:
+    """An entry so many ms ago, with so many events in the two segments."""
+    at = NOW_MS - age if version is None else version
+    return RetentionEntry(at, NOW_MS - age, 10 * (left + right), cut(left, right))
+
+
+SAMPLES = [entry(90, 5, 5), entry(70, 15, 15), entry(50, 25, 25), entry(30, 35, 35)]
+"""Retaining 900, 700, 500 and 300 of 1,000 bytes."""
+
+
+def decided(
+    policy: RetentionPolicy, bound: StreamCut | None, entries: Sequence[RetentionEntry] = SAMPLES
+) -> TruncationDecision:
+    stream = two_segments()
+    tail = RetentionEntry(NOW_MS + 1, NOW_MS - 10, 1_000, cut(50, 50))
+    listed = Listed([*entries, tail])
+    sizes = stream.bytes_at, stream.offset_after
+    return decide(Situation(stream, policy, listed, bound, NOW_MS, *sizes))
+
+
+def by_time(minimum: int, maximum: int | None = None) -> RetentionPolicy:
+    return RetentionPolicy(RetentionType.TIME, LimitUnit.TIME_MS, minimum, maximum)
+
+
+def by_size(minimum: int, maximum: int | None = None) -> RetentionPolicy:
+    return RetentionPolicy(RetentionType.SIZE, LimitUnit.SIZE_BYTES, minimum, maximum)
+
+
+def by_consumption(
+    unit: LimitUnit, minimum: int = 0, maximum: int | None = None
+) -> RetentionPolicy:
+    return RetentionPolicy(RetentionType.CONSUMPTION, unit, minimum, maximum)
+
+
+NONE, TIME, SIZE = LimitUnit.NONE, LimitUnit.TIME_MS, LimitUnit.SIZE_BYTES
+
+CELLS = [
+    # No bound: the entry of least age, or size, that is at least the minimum; or nothing.
+    ("time: the minimum entry", by_time(40), None, RetentionRule.MINIMUM, (25, 25)),
+    ("time: exactly the minimum", by_time(50), None, RetentionRule.MINIMUM, (25, 25)),
+    ("time: no minimum entry", by_time(91), None, RetentionRule.NOTHING_BEYOND, None),
+    (
+        "time: the maximum is no limit of its own",
+        by_time(40, 60),
+        None,
+        RetentionRule.MINIMUM,
+        (25, 25),
+    ),
+    ("time: all is old", by_time(10), None, RetentionRule.MINIMUM, (50, 50)),
+    ("size: the minimum entry", by_size(400), None, RetentionRule.MINIMUM, (25, 25)),
+    ("size: exactly the minimum", by_size(500), None, RetentionRule.MINIMUM, (25, 25)),
+    ("size: no minimum entry", by_size(901), None, RetentionRule.NOTHING_BEYOND, None),
+    # Time, with a bound.
+    ("time: none beyond the minimum", by_time(91), (50, 50), RetentionRule.NOTHING_BEYOND, None),
+    ("time: subscribers are further", by_time(40), (30, 40), RetentionRule.MINIMUM, (25, 25)),
+    ("time: they overlap", by_time(40), (20, 30), RetentionRule.CONSUMED_BEYOND, (20, 25)),
+    ("time: no maximum", by_time(40), (3, 4), RetentionRule.CONSUMED, (3, 4)),
+    ("time: the bound is the minimum", by_time(40), (25, 25), RetentionRule.CONSUMED, (25, 25)),
+    ("time: none beyond the maximum", by_time(40, 95), (3, 4), RetentionRule.CONSUMED, (3, 4)),
+    ("time: the bound is not beyond", by_time(40, 80), (5, 20), RetentionRule.CONSUMED, (5, 20)),
+    ("time: the bound is beyond", by_time(40, 80), (3, 4), RetentionRule.MAXIMUM, (15, 15)),
+    ("time: no entry within", by_time(71, 80), (3, 4), RetentionRule.MAXIMUM, (5, 5)),
+    ("time: partly beyond", by_time(40, 80), (3, 20), RetentionRule.MAXIMUM, (5, 20)),
+    ("time: at the maximum is within", by_time(40, 90), (3, 4), RetentionRule.CONSUMED, (3, 4)),
+    ("time: overlaps both", by_time(40, 60), (10, 40), RetentionRule.MAXIMUM, (15, 25)),
+    # Size, with a bound.
+    ("size: r < minimum, no entry", by_size(901), (50, 50), RetentionRule.NOTHING_BEYOND, None),
+    ("size: r < minimum, further", by_size(400), (40, 41), RetentionRule.MINIMUM, (25, 25)),
+    ("size: r < minimum, overlap", by_size(400), (20, 45), RetentionRule.CONSUMED_BEYOND, (20, 25)),
+    ("size: r = minimum", by_size(500), (10, 40), RetentionRule.CONSUMED, (10, 40)),
+    ("size: between", by_size(400), (20, 20), RetentionRule.CONSUMED, (20, 20)),
+    (
+        "size: r = maximum is not more",
+        by_size(100, 700),
+        (10, 20),
+        RetentionRule.CONSUMED,
+        (10, 20),
+    ),
+    ("size: r > maximum", by_size(100, 500), (10, 20), RetentionRule.MAXIMUM, (25, 25)),
+    ("size: between two entries", by_size(100, 600), (10, 20), RetentionRule.MAXIMUM, (20, 20)),
+    ("size: on two keys", by_size(100, 510), (5, 15), RetentionRule.MAXIMUM, (25, 24)),
+    (
+        "size: what is consumed goes first",
+        by_size(100, 600),
+        (0, 40),
+        RetentionRule.CONSUMED,
+        (0, 40),
+    ),
+    ("size: and then what is not", by_size(100, 550), (0, 40), RetentionRule.MAXIMUM, (5, 40)),
+    ("size: no place within", by_size(603, 605), (2, 2), RetentionRule.MAXIMUM, (24, 15)),
+    ("size: one event is too much", by_size(698, 699), (15, 15), RetentionRule.CONSUMED, (15, 15)),
+    ("size: nobody, maximum", by_size(501, 600), None, RetentionRule.MAXIMUM, (25, 15)),
+    # Consumption: as text has it, where Pravega's code differs.
+    ("consumption: nobody", by_consumption(NONE), None, RetentionRule.NO_SUBSCRIBER, None),
+    ("consumption: the bound", by_consumption(NONE), (7, 8), RetentionRule.CONSUMED, (7, 8)),
+    (
+        "consumption: nobody, minimum",
+        by_consumption(TIME, 40),
+        None,
+        RetentionRule.NO_SUBSCRIBER,
+        None,
+    ),
+    (
+        "consumption: nobody, young",
+        by_consumption(TIME, 0, 95),
+        None,
+        RetentionRule.NO_SUBSCRIBER,
+        None,
+    ),
+    (
+        "consumption: nobody, old",
+        by_consumption(TIME, 0, 80),
+        None,
+        RetentionRule.MAXIMUM,
+        (15, 15),
+    ),
+    (
+        "consumption: nobody, small",
+        by_consumption(SIZE, 0, 1_000),
+        None,
+        RetentionRule.NO_SUBSCRIBER,
+        None,
+    ),
+    (
+        "consumption: nobody, large",
+        by_consumption(SIZE, 0, 600),
+        None,
+        RetentionRule.MAXIMUM,
+        (25, 15),
+    ),
+    (
+        "consumption: minimum 0 is the tail",
+        by_consumption(TIME),
+        (50, 50),
+        RetentionRule.CONSUMED,
+        (50, 50),
+    ),
+    (
+        "consumption: minimum time",
+        by_consumption(TIME, 40),
+        (30, 40),
+        RetentionRule.MINIMUM,
+        (25, 25),
+    ),
+    (
+        "consumption: minimum size",
+        by_consumption(SIZE, 400),
+        (40, 41),
+        RetentionRule.MINIMUM,
+        (25, 25),
+    ),
+    (
+        "consumption: maximum",
+        by_consumption(SIZE, 0, 600),
+        (10, 20),
+        RetentionRule.MAXIMUM,
+        (20, 20),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("policy", "bound", "rule", "at"), [cell[1:] for cell in CELLS], ids=[c[0] for c in CELLS]
+)
+def test_each_cell_of_the_tables(
+    policy: RetentionPolicy,
+    bound: tuple[int, int] | None,
+    rule: RetentionRule,
+    at: tuple[int, int] | None,
+) -> None:
+    found = decided(policy, None if bound is None else cut(*bound))
+    assert found.rule is rule
+    assert found.cut == (None if at is None else cut(*at))
+
+
+def test_where_every_version_is_known_the_maximum_drops_nothing_that_is_within_it() -> None:
+    entries = [entry(90 - n, n, n, version=n) for n in range(40)]
+    found = decided(by_time(10, 80), cut(3, 4), entries)
+    assert (found.rule, found.cut) == (RetentionRule.MAXIMUM, cut(9, 9)), (
+        "81 ms old, and the next is 80"
+    )
+    found = decided(by_size(0, 850), cut(3, 4), entries)
+    assert (found.rule, found.cut) == (RetentionRule.MAXIMUM, cut(8, 7)), "850 bytes, to the event"
+
+
+@pytest.mark.parametrize("bound", [None, (50, 50)])
+def test_the_minimum_counts_what_is_still_there(bound: tuple[int, int] | None) -> None:
+    stream = two_segments()
+    stream.head = cut(0, 40)
+    listed, place = Listed(SAMPLES), None if bound is None else cut(*bound)
+    sizes = stream.bytes_at, stream.offset_after
+    found = decide(Situation(stream, by_size(400), listed, place, NOW_MS, *sizes))
+    assert (found.rule, found.cut) == (RetentionRule.MINIMUM, cut(15, 40)), (
+        "450 bytes; the next: 350"
+    )
+
+
+def test_an_empty_set_lets_nothing_go_but_what_is_consumed() -> None:
+    stream = two_segments()
+    sizes = stream.bytes_at, stream.offset_after
+    for policy, bound, rule in (
+        (by_time(1), None, RetentionRule.NOTHING_BEYOND),
+        (by_time(1, 2), cut(3, 4), RetentionRule.NOTHING_BEYOND),
+        (by_size(1), None, RetentionRule.NOTHING_BEYOND),
+        (by_consumption(NONE), cut(3, 4), RetentionRule.CONSUMED),
+    ):
+        situation = Situation(stream, policy, Listed([]), bound, NOW_MS, *sizes)
+        assert decide(situation).rule is rule
+
+
+@given(st.data())
+def test_the_minimum_always_survives_and_subscribers_only_lose_by_the_maximum(
+    data: st.DataObject,
+) -> None:
+    """On streams that scale: entries and subscribers are places of readers that went along."""
+    stream, places = data.draw(travels())
+    known = [
+        RetentionEntry(n, 10 * n, size_of(stream, cut), cut)
+        for n, (_, cut) in enumerate(places, start=1)
+    ]
+    now_ms = 10 * len(known) + 10
+    readers = [reader for reader, _ in data.draw(st.lists(st.sampled_from(places), max_size=2))]
+    subscribers = [reader.cut(stream) for reader in readers]
+    bound = lowest(stream, subscribers) if subscribers else None
+    kind = data.draw(st.sampled_from(list(RetentionType)))
+    unit = {RetentionType.TIME: TIME, RetentionType.SIZE: SIZE}.get(kind)
+    unit = unit or data.draw(st.sampled_from([TIME, SIZE]))
+    least = data.draw(st.integers(0, now_ms))
+    most = data.draw(st.none() | st.integers(max(1, least), now_ms + 10))
+    policy = RetentionPolicy(kind, unit, least, most)
+    total = size_of(stream, StreamCut.LATEST)
+
+    def retained(start: StreamCut) -> int:
+        return total - size_of(stream, start)
+
+    def offset_after(segment_id: int, start: int, end: int, size_bytes: int) -> int:
+        offsets = range(start, end + 1)
+        return next(o for o in offsets if stream.bytes_at(segment_id, o) >= size_bytes)
+
+    sizes = stream.bytes_at, offset_after
+    found = decide(Situation(stream, policy, Listed(known), bound, now_ms, *sizes))
+    if found.cut is None:
+        return
+    assert cuts.equal_or_after(stream, found.cut, stream.head)
+    if unit is TIME:
+        old = [entry.cut for entry in known if now_ms - entry.time_ms >= least]
+        assert cuts.equal_or_after(stream, raised(stream, old[-1]), found.cut)
+    if bound is not None or kind is not RetentionType.CONSUMPTION:
+        assert unit is TIME or retained(found.cut) >= min(least, total)
+    if bound is not None and found.rule is not RetentionRule.MAXIMUM:
+        for cut in subscribers:
+            assert cuts.equal_or_after(stream, cuts.canonical(stream, cut), found.cut)
+    assert found.rule is not RetentionRule.MAXIMUM or most is not None
+    if found.rule is RetentionRule.MAXIMUM and unit is SIZE:
+        assert cuts.equal_or_after(stream, found.cut, stream.head if bound is None else bound)
+
+
+@given(st.data())
+def test_limits_by_size_are_kept_to_the_event_over_splits_and_merges(data: st.DataObject) -> None:
+    stream, places = data.draw(travels())
+    total, largest = size_of(stream, StreamCut.LATEST), 11
+    found = [cut for _, cut in places if data.draw(st.booleans())]
+    known = [
+        RetentionEntry(n, n, size_of(stream, cut), cut) for n, cut in enumerate(found, start=1)
+    ]
+    bound = data.draw(st.none() | st.sampled_from([cut for _, cut in places]))
+    least = data.draw(st.integers(0, total))
+    most = data.draw(st.integers(max(1, least), total + 10))
+    kind = data.draw(st.sampled_from([RetentionType.SIZE, RetentionType.CONSUMPTION]))
+
+    def offset_after(segment_id: int, start: int, end: int, size_bytes: int) -> int:
+        offsets = range(start, end + 1)
+        return next(o for o in offsets if stream.bytes_at(segment_id, o) >= size_bytes)
+
+    policy = RetentionPolicy(kind, SIZE, least, most)
+    bound = None if bound is None else raised(stream, bound)
+    sizes = stream.bytes_at, offset_after
+    cut = decide(Situation(stream, policy, Listed(known), bound, 10, *sizes)).cut or stream.head
+    start = total - size_of(stream, bound or stream.head)
+    kept = total - size_of(stream, cut)
+    cuts.check(stream, cut)
+    assert kept >= min(least, start)
+    if start > most:
+        assert kept <= most or kept - largest < least
+        goes_by_itself = bound is None and kind is RetentionType.SIZE
+        assert goes_by_itself or kept > most - largest
+
+
+def size_of(stream: MemoryStream, end: StreamCut) -> int:
+    return cuts.distance_bytes(stream, StreamCut.EARLIEST, end, stream.bytes_at)

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pravega_spark.errors import InvalidOption, ReinitializationRequired
+from pravega_spark.manager import StreamManager
+from pravega_spark.model import StreamCut
+from pravega_spark.spark.groups.query_membership import QueryMembership
+from pravega_spark.spark.settings import read_settings
+from pravega_spark.spark.source_offsets import RecordedOffsets, StreamOffset
+
+GROUP = "s/g"
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> StreamManager:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("s")
+    for name in ("s/a", "s/b"):
+        manager.create_stream(name)
+        with manager.create_writer(name) as writer:
+            for number in range(20):
+                writer.write_event(b"%d" % number)
+    return manager
+
+
+class Query:
+    """A query of ``s/a`` as its source sees it, on a clock that the test moves."""
+
+    def __init__(self, manager: StreamManager, **options: str) -> None:
+        given = {"root": manager.root, "stream": "s/a", "readerGroup": GROUP, **options}
+        self.settings = read_settings(given)
+        self.now = 0.0
+        assert self.settings.group is not None
+        self.member = QueryMembership(self.settings, self.settings.group, lambda: self.now)
+
+    def at(self, offset: int, origin: int = 0) -> dict[str, StreamOffset]:
+        first, cut = (StreamCut("s/a", 1, {0: o}) for o in (origin, offset))
+        return {"s/a": StreamOffset("id", first, cut)}
+
+    def cuts(self, offset: int) -> dict[str, StreamCut]:
+        return {name: place.cut for name, place in self.at(offset).items()}
+
+
+@pytest.fixture
+def query(manager: StreamManager) -> Iterator[Query]:
+    query = Query(manager)
+    yield query
+    query.member.leave()
+
+
+def lag(manager: StreamManager) -> int:
+    return manager.reader_group(GROUP).lag().events
+
+
+def test_group_is_made_where_the_query_begins_and_found_where_it_was(
+    manager: StreamManager, query: Query
+) -> None:
+    assert query.member.places() is None
+    query.member.check(query.at(5), None)
+    assert lag(manager) == 15
+    query.member.finished(query.at(9))
+    query.member.leave()
+    again = Query(manager, startingOffsets="latest")
+    assert again.member.places() == query.cuts(9)
+    again.member.leave()
+
+
+def test_group_of_a_query_with_a_checkpoint_is_made_where_that_is(
+    manager: StreamManager, query: Query
+) -> None:
+    query.member.check(query.at(7), None)
+    assert lag(manager) == 13
+    assert query.member.reading == RecordedOffsets(manager.root, GROUP, 0, 1)
+
+
+def test_group_is_not_moved_over_what_its_query_never_read(
+    manager: StreamManager, query: Query
+) -> None:
+    manager.create_reader_group(GROUP, {"s/a": query.cuts(5)["s/a"]})
+    for reading in (None, RecordedOffsets(manager.root, "s/other", 0, 1)):
+        with pytest.raises(InvalidOption, match="what lies between it has still to read"):
+            query.member.check(query.at(15, origin=8), reading)
+        assert manager.reader_group(GROUP).online_readers() == []
+    query.member.check(query.at(15, origin=4), None)
+    query.member.finished(query.at(15, origin=4))
+    assert lag(manager) == 5
+
+
+def test_group_begins_no_lower_than_the_head(manager: StreamManager, query: Query) -> None:
+    manager.truncate_stream("s/a", query.cuts(6)["s/a"])
+    query.member.check(query.at(2), None)
+    assert manager.reader_group(GROUP).stream_cuts() == query.cuts(6)
+    query.member.finished(query.at(2))
+
+
+def test_streams_that_the_checkpoint_lacks_or_has_beyond(manager: StreamManager) -> None:
+    both = Query(manager, stream="", subscribe="s/a,s/b")
+    both.member.check(both.at(5), None)
+    assert {n: dict(c.positions) for n, c in (both.member.places() or {}).items()} == {
+        "s/a": {0: 5},
+        "s/b": {0: 0},
+    }
+    both.member.leave()
+    one = Query(manager, stream="s/b", readerGroup="s/one")
+    with pytest.raises(InvalidOption, match="has a place in s/a, which it does not name any more"):
+        one.member.check(one.at(5), None)
+    assert manager.list_reader_groups("s") == [GROUP]
+
+
+def test_finished_batches_are_told_at_most_once_in_the_interval(
+    manager: StreamManager, query: Query
+) -> None:
+    query.member.check(query.at(0), None)
+    query.member.finished(query.at(2))
+    query.member.finished(query.at(4))
+    assert lag(manager) == 18
+    query.now = 5.0
+    query.member.finished(query.at(6))
+    assert lag(manager) == 14
+    query.member.finished(query.at(8), last=True)
+    assert lag(manager) == 12
+    assert manager.reader_group(GROUP).online_readers() == []
+
+
+def test_checkpoint_of_before_a_reset_is_refused(manager: StreamManager, query: Query) -> None:
+    query.member.check(query.at(0), None)
+    old = query.member.reading
+    query.member.finished(query.at(9), last=True)
+    manager.reader_group(GROUP).reset(query.cuts(3))
+    with pytest.raises(ReinitializationRequired, match="of generation 0, the group is in gener"):
+        query.member.check(query.at(9), old)
+    query.member.check(query.at(3), None)
+    query.member.leave()
+    manager.delete_reader_group(GROUP)
+    again = Query(manager)
+    with pytest.raises(ReinitializationRequired, match="s/g was deleted, and with it the posit"):
+        again.member.check(again.at(9), old)
+    assert manager.list_reader_groups("s") == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"readerGroupMode": "subscriber"}, "exists with retention 'none'"),
+        ({"stream": "", "subscribe": "s/a,s/b"}, "the group reads s/a, and the query s/a, s/b"),
+        ({"stream": "s/b"}, "the group reads s/a, and the query s/b"),
+    ],
+)
+def test_group_that_is_not_for_the_query_is_refused(
+    manager: StreamManager, options: dict[str, str], message: str
+) -> None:
+    manager.create_reader_group(GROUP, ["s/a"])
+    with pytest.raises(InvalidOption, match=message):
+        Query(manager, **options).member.places()
+    Query(manager, readerGroupMode="observer").member.places()
+
+
+def test_group_with_an_end_is_refused(manager: StreamManager, query: Query) -> None:
+    manager.create_reader_group(GROUP, {"s/a": (None, query.cuts(5)["s/a"])})
+    with pytest.raises(InvalidOption, match="the group stops at an end cut of s/a"):
+        query.member.places()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"readerGroup": "g", "scope": ""}, "named 'scope/group'"),
+        ({"readerGroup": "", "readerGroupMode": "observer"}, "readerGroupMode needs readerGroup"),
+        ({"readerGroupMode": "owner"}, "must be one of observer, subscriber"),
+        ({"stream": "", "subscribePattern": "s/.*"}, "not by subscribePattern"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    manager: StreamManager, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(InvalidOption, match=message):
+        Query(manager, **options)
+
+
+def test_group_takes_the_scope_of_the_option(manager: StreamManager) -> None:
+    given = {"root": manager.root, "stream": "a", "scope": "s", "consumerId": "g"}
+    assert read_settings(given).group == GROUP

@@ -1,0 +1,295 @@
+"""The metadata tables as Spark's processes read them, without Spark: planned, pickled, read."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.subscribers import publish, subscribe
+from pravega_spark.errors import NoSuchStream
+from pravega_spark.manager import StreamManager
+from pravega_spark.model import StreamCut
+from pravega_spark.policies import RetentionPolicy, StreamConfiguration
+from pravega_spark.spark.monitor import metadata_frames
+from pravega_spark.spark.monitor.metadata_frames import MetadataReader
+from pravega_spark.spark.source import PravegaDataSource
+from tests.harness.engine import created, files_below, scale, write
+
+Row = dict[str, Any]
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> StreamManager:
+    manager = StreamManager(tmp_path)
+    for scope in ("s", "other"):
+        manager.create_scope(scope)
+    return manager
+
+
+def fill(stream: StreamLog, count: int) -> None:
+    write(stream, [(f"k{i}", b"12345") for i in range(count)])
+
+
+def rows(manager: StreamManager, table: str, **options: str) -> list[Row]:
+    source = PravegaDataSource({"root": manager.root, "metadata": table, **options})
+    reader = source.reader(source.schema())
+    assert isinstance(reader, MetadataReader)
+    found: list[Row] = []
+    for partition in reader.partitions():
+        for batch in pickle.loads(pickle.dumps(reader)).read(pickle.loads(pickle.dumps(partition))):
+            found += batch.to_pylist()
+    return found
+
+
+def consume(manager: StreamManager, group: str, events: int) -> None:
+    """Let a reader of the group read so many events, and leave."""
+    with manager.reader_group(group).create_reader("r") as reader:
+        for _ in range(events):
+            assert reader.read_next_event(timeout=5.0).event is not None
+
+
+def test_groups_have_one_row_each_with_their_state(manager: StreamManager) -> None:
+    created(manager.root, segments=3)
+    created(manager.root, "other/b")
+    group = manager.create_reader_group("s/g", ["s/a", "other/b"], retention="automatic")
+    manager.create_reader_group("other/h", ["other/b"])
+    manager.create_reader_group("s/gone", ["s/a"])
+    manager.delete_reader_group("s/gone")
+    with group.create_reader("r1") as reader:
+        group.initiate_checkpoint("nightly")
+        assert reader.read_next_event(timeout=5.0).checkpoint == "nightly"
+        reader.read_next_event(timeout=0.0)
+        found = {row["group"]: row for row in rows(manager, "ReaderGroups")}
+    assert list(found) == ["other/h", "s/g"]
+    row = found["s/g"]
+    assert (row["scope"], row["generation"], row["state"]) == ("s", 0, "ACTIVE")
+    assert (row["retention"], row["streams"]) == ("automatic", ["other/b", "s/a"])
+    assert (row["readers"], row["assigned"], row["unassigned"]) == (["r1"], 4, 0)
+    assert (row["last_checkpoint"], row["at_end"]) == ("nightly", False)
+    assert datetime.now(timezone.utc) - row["updated"] < timedelta(minutes=5)
+    assert found["other/h"]["readers"] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "groups"),
+    [
+        ({}, ["other/h", "s/g"]),
+        ({"scope": "s"}, ["s/g"]),
+        ({"path": "other"}, ["other/h"]),
+        ({"stream": "s/a"}, ["s/g"]),
+        ({"subscribe": "other/b"}, ["other/h", "s/g"]),
+        ({"subscribePattern": ".*/a"}, ["s/g"]),
+        ({"subscribePattern": "none/.*"}, []),
+    ],
+)
+def test_groups_are_narrowed_by_scope_or_by_the_streams_they_read(
+    manager: StreamManager, options: dict[str, str], groups: list[str]
+) -> None:
+    created(manager.root)
+    created(manager.root, "other/b")
+    manager.create_reader_group("s/g", ["s/a", "other/b"])
+    manager.create_reader_group("other/h", ["other/b"])
+    assert [row["group"] for row in rows(manager, "ReaderGroups", **options)] == groups
+    lag = {(row["group"], f"{row['scope']}/{row['stream']}") for row in rows(manager, "Lag")}
+    assert lag == {("s/g", "s/a"), ("s/g", "other/b"), ("other/h", "other/b")}
+    narrow = rows(manager, "Lag", **options)
+    assert {row["group"] for row in narrow} == set(groups)
+    if "stream" in options:
+        assert {row["stream"] for row in narrow} == {"a"}
+
+
+def test_segments_tell_where_they_begin_after_a_truncation(manager: StreamManager) -> None:
+    stream = created(manager.root, segments=2)
+    fill(stream, 20)
+    view = scale(stream, [0], [(0.0, 0.25), (0.25, 0.5)])
+    _, _, last = view.active.segments
+    halfway = view.segment(last.segment_id).next_offset // 2
+    new = {s.segment_id: 0 for s in view.active.segments if s != last}
+    manager.truncate_stream("s/a", StreamCut("s/a", 1, {**new, last.segment_id: halfway}))
+    found = {row["segment"]: row["head_offset"] for row in rows(manager, "Segments")}
+    gone = view.segment(0).next_offset
+    assert gone > 0 < halfway
+    assert found == {"0#0": gone, "1#0": halfway, "2#1": 0, "3#1": 0}
+
+
+def test_a_stream_that_does_not_exist_is_told(manager: StreamManager) -> None:
+    for table in ("ReaderGroups", "Lag", "StreamCuts", "Transactions"):
+        with pytest.raises(NoSuchStream, match="s/typo"):
+            rows(manager, table, stream="s/typo")
+
+
+def test_lag_counts_what_a_reader_last_said_as_the_group_does(manager: StreamManager) -> None:
+    stream = created(manager.root)
+    fill(stream, 40)
+    group = manager.create_reader_group("s/g", ["s/a"], checkpoint_interval=None)
+    with group.create_reader("r", lease=5) as reader:
+        end = time.monotonic() + 60
+        taken = 0
+        while group.lag().events == 40:
+            assert time.monotonic() < end
+            taken += reader.read_next_event(0.1).event is not None
+        (row,) = rows(manager, "Lag")
+        assert (row["state"], row["reader"]) == ("assigned", "r")
+        assert row["lag"] == group.lag().events == 40 - row["current_offset"] < 40
+        assert row["current_offset"] <= taken
+
+
+def test_lag_tells_each_segment_before_and_after_it_was_read(manager: StreamManager) -> None:
+    stream = created(manager.root, segments=2)
+    fill(stream, 40)
+    group = manager.create_reader_group("s/g", ["s/a"])
+    consume(manager, "s/g", 15)
+    scale(stream, [0, 1], [(0.0, 1.0)])
+    fill(stream, 5)
+    found = rows(manager, "Lag")
+    assert [(row["segment"], row["state"]) for row in found] == [
+        ("0#0", "unassigned"),
+        ("1#0", "unassigned"),
+        ("2#1", "future"),
+    ]
+    assert sum(row["current_offset"] or 0 for row in found) == 15
+    for row in found:
+        assert row["lag"] == row["next_offset"] - (row["current_offset"] or 0)
+        assert row["lag_bytes"] == 5 * row["lag"]
+        assert 0 < row["lag_seconds"] < 300
+    assert sum(row["lag"] for row in found) == group.lag().events == 30
+    consume(manager, "s/g", 30)
+    (row,) = rows(manager, "Lag")
+    assert (row["segment"], row["lag"], row["lag_bytes"], row["lag_seconds"]) == ("2#1", 0, 0, 0.0)
+    assert (row["current_offset"], row["head_offset"], row["next_offset"]) == (5, 0, 5)
+
+
+def test_lag_of_a_stream_that_is_gone_has_positions_only(manager: StreamManager) -> None:
+    fill(created(manager.root), 3)
+    manager.create_reader_group("s/g", ["s/a"])
+    manager.seal_stream("s/a")
+    manager.delete_stream("s/a")
+    (row,) = rows(manager, "Lag")
+    assert (row["segment"], row["current_offset"]) == ("0#0", 0)
+    assert (row["lag"], row["next_offset"]) == (None, None)
+    created(manager.root, segments=2)
+    assert rows(manager, "Lag") == [row], "another life"
+
+
+def test_every_cut_that_is_known_can_be_used_again(manager: StreamManager) -> None:
+    stream = created(manager.root)
+    fill(stream, 10)
+    spans = {"s/a": (None, manager.tail("s/a"))}
+    group = manager.create_reader_group("s/g", spans, refresh="1 ms")
+    subscribe(stream, "s/g", 1, start=StreamCut("s/a", 1, {0: 2}))
+    with group.create_reader("r1") as reader:
+        for _ in range(4):
+            reader.read_next_event(timeout=5.0)
+        group.initiate_checkpoint("nightly")
+        assert reader.read_next_event(timeout=5.0).checkpoint == "nightly"
+        for _ in range(3):
+            reader.read_next_event(timeout=5.0)
+    publish(stream, "s/g", 1, StreamCut("s/a", 1, {0: 3}))
+    manager.truncate_stream("s/a", StreamCut("s/a", 1, {0: 1}))
+    weekly = StreamConfiguration(retention=RetentionPolicy.by_time("7 days"))
+    manager.update_stream("s/a", weekly)
+    manager.retention("s/a").run()
+    fill(stream, 2)
+    found = rows(manager, "StreamCuts")
+    told = {(row["kind"], row["holder"], row["name"]): row["events"] for row in found}
+    assert told == {
+        ("head", None, None): 11,
+        ("tail", None, None): 0,
+        ("subscriber", "s/g", None): 9,
+        ("sample", None, None): 2,
+        ("position", "s/g", None): 5,
+        ("end", "s/g", None): 2,
+        ("checkpoint", "s/g", "nightly"): 8,
+    }
+    for row in found:
+        left = list(manager.read("s/a", row["cut"]))
+        assert len(left) == row["events"]
+    timed = {row["kind"] for row in found if row["time"] is not None}
+    assert timed == {"head", "tail", "subscriber", "sample"}
+
+
+def test_cut_below_the_head_counts_from_there_and_an_unfinished_checkpoint_is_no_cut(
+    manager: StreamManager,
+) -> None:
+    fill(created(manager.root), 10)
+    group = manager.create_reader_group("s/g", ["s/a"])
+    with group.create_reader("r1"):
+        group.initiate_checkpoint("unanswered")
+        manager.truncate_stream("s/a", StreamCut("s/a", 1, {0: 4}))
+        found = {row["kind"]: row["events"] for row in rows(manager, "StreamCuts")}
+    assert found == {"head": 6, "tail": 0, "position": 6}
+
+
+def test_cuts_are_narrowed_by_stream_whatever_the_group_s_scope(manager: StreamManager) -> None:
+    created(manager.root)
+    created(manager.root, "other/b")
+    manager.create_reader_group("other/g", ["s/a", "other/b"])
+    found = rows(manager, "StreamCuts", scope="s")
+    assert {(row["scope"], row["kind"]) for row in found} == {
+        ("s", "head"),
+        ("s", "tail"),
+        ("s", "position"),
+    }
+
+
+def test_transactions_tell_status_lease_and_how_they_ended(manager: StreamManager) -> None:
+    stream = created(manager.root)
+    writer = manager.create_transactional_writer("s/a", "w1")
+    with writer:
+        with writer.begin_transaction(lease="60 s") as done:
+            done.write_event(b"12345", routing_key="k")
+        dropped = writer.begin_transaction()
+        dropped.abort()
+        scale(stream, [0], [(0.0, 0.5), (0.5, 1.0)])
+        opened = writer.begin_transaction(lease="30 s")
+        opened.write_event(b"123", routing_key="k")
+        opened.flush()
+        opened.ping()
+        found = {row["transaction"]: row for row in rows(manager, "Transactions", stream="s/a")}
+        opened.abort()
+    assert {name: row["status"] for name, row in found.items()} == {
+        done.id: "COMMITTED",
+        dropped.id: "ABORTED",
+        opened.id: "OPEN",
+    }
+    assert {row["writer"] for row in found.values()} == {"w1"}
+    assert (found[done.id]["events"], found[done.id]["size_bytes"]) == (1, 5)
+    assert found[done.id]["ended"] >= found[done.id]["created"]
+    assert found[dropped.id]["reason"]
+    row = found[opened.id]
+    assert (row["epoch"], row["events"], row["lease_seconds"]) == (1, 1, 30.0)
+    assert (row["ended"], row["version"]) == (None, None)
+    assert 0 <= row["lease_age_seconds"] < 30
+
+
+def test_looking_writes_nothing(manager: StreamManager, tmp_path: Path) -> None:
+    fill(created(manager.root), 3)
+    manager.create_reader_group("s/g", ["s/a"])
+    with manager.create_transactional_writer("s/a") as writer:
+        writer.begin_transaction()
+        time.sleep(0.05)
+        before = files_below(tmp_path)
+        for table in metadata_frames.SCHEMAS:
+            assert rows(manager, table)
+        assert files_below(tmp_path) == before
+
+
+def test_names_are_spread_over_tasks(
+    manager: StreamManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_frames, "NAMES_OF_TASK", 2)
+    names = [f"s/a{i}" for i in range(5)]
+    for name in names:
+        created(manager.root, name)
+    manager.create_reader_group("s/g", names)
+    source = PravegaDataSource({"root": manager.root, "metadata": "StreamCuts"})
+    reader = source.reader(source.schema())
+    assert len(reader.partitions()) == 4
+    found = rows(manager, "StreamCuts")
+    assert len(found) == len({(row["stream"], row["kind"]) for row in found}) == 15

@@ -1,0 +1,388 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from pravega_spark.engine.store import open_store
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.errors import (
+    InvalidOption,
+    InvalidStreamCut,
+    NoSuchStream,
+    StaleIdentity,
+    TruncatedData,
+)
+from pravega_spark.manager import StreamManager
+from pravega_spark.model import END, StreamCut, make_segment_id
+from pravega_spark.spark.option_values import Instant
+from pravega_spark.spark.read.offset_planner import OffsetPlanner, Places, events_within, matching
+from pravega_spark.spark.settings import Bound, ReadSettings
+from tests.harness.engine import created, scale, write
+from tests.harness.truncating import truncate
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def fill(stream: StreamLog, count: int, size: int = 10) -> None:
+    write(stream, [(f"k{i}", b"x" * size) for i in range(count)])
+
+
+def progress(root: str, *names: str, **settings: object) -> OffsetPlanner:
+    given = {"streams": names or ("s/a",), "starting": Bound("startingOffsets", "earliest")}
+    return OffsetPlanner(ReadSettings(root, **{**given, **settings}), Clock())  # type: ignore[arg-type]
+
+
+def cut(places: Places, name: str = "s/a") -> dict[int, int]:
+    return dict(places[name].cut.positions)
+
+
+def test_start_is_the_same_within_a_run_however_often_it_is_asked_for(root: str) -> None:
+    stream = created(root)
+    fill(stream, 3)
+    run = progress(root, starting=None)
+    first = run.initial()
+    fill(stream, 2)
+    assert run.initial() == first
+    assert cut(first) == {0: 3}
+
+
+def test_default_start_is_the_tail_and_explicit_ones_are_resolved(root: str) -> None:
+    stream = created(root)
+    fill(stream, 5)
+    assert cut(progress(root, starting=None).initial()) == {0: 5}
+    assert cut(progress(root).initial()) == {0: 0}
+    offsets = Bound("startingOffsets", {"s/a": {0: 2}})
+    assert cut(progress(root, starting=offsets).initial()) == {0: 2}
+    marked = Bound("startingOffsets", {"s/a": {0: -1}})
+    assert cut(progress(root, starting=marked).initial()) == {0: 5}
+    named = Bound("startingStreamCut", {"s/a": StreamCut("s/a", 1, {0: 4})})
+    assert cut(progress(root, starting=named).initial()) == {0: 4}
+
+
+def test_start_that_leaves_out_a_stream_or_is_no_place_is_refused(root: str) -> None:
+    created(root)
+    with pytest.raises(InvalidOption, match=r"startingOffsets names s/b.*reads s/a too"):
+        progress(root, starting=Bound("startingOffsets", {"s/b": {0: 2}})).initial()
+    with pytest.raises(InvalidStreamCut):
+        progress(root, starting=Bound("startingOffsets", {"s/a": {0: 2}})).initial()
+
+
+def test_limit_is_shared_over_the_streams_by_backlog(root: str) -> None:
+    fill(created(root, "s/a"), 300)
+    fill(created(root, "s/b"), 100)
+    run = progress(root, "s/a", "s/b", max_events=40)
+    end = run.next(run.initial(), limited=True)
+    assert (cut(end, "s/a"), cut(end, "s/b")) == ({0: 30}, {0: 10})
+    end = run.next(run.initial(), limited=False)
+    assert (cut(end, "s/a"), cut(end, "s/b")) == ({0: 300}, {0: 100})
+
+
+def test_bytes_limit_is_soft_and_reads_at_least_one_event(root: str) -> None:
+    stream = created(root)
+    fill(stream, 100, size=50)
+    run = progress(root, max_bytes=1_000)
+    assert cut(run.next(run.initial(), limited=True)) == {0: 20}
+    run = progress(root, max_bytes=1)
+    assert cut(run.next(run.initial(), limited=True)) == {0: 1}
+
+
+def test_bytes_become_offsets_over_many_chunks(root: str) -> None:
+    stream = created(root)
+    for size in (10, 20, 30):
+        fill(stream, 10, size)
+    view = stream.view()
+    found = [events_within(stream, view, 0, start, 250) for start in (0, 5, 12, 25)]
+    assert found == [17, 20, 23, 30]
+
+
+def test_waits_for_the_minimum_but_not_beyond_the_delay(root: str) -> None:
+    stream = created(root)
+    clock = Clock()
+    run = progress(root, min_events=10, max_delay_ms=5_000)
+    run.clock = clock
+    fill(stream, 1)
+    at = run.next(run.initial(), limited=True)
+    assert cut(at) == {0: 1}, "the first batch does not wait, as Kafka's"
+    fill(stream, 9)
+    assert run.next(at, limited=True) == at
+    fill(stream, 1)
+    at = run.next(at, limited=True)
+    assert cut(at) == {0: 11}
+    fill(stream, 1)
+    clock.now += 4.9
+    assert run.next(at, limited=True) == at
+    clock.now += 0.2
+    assert cut(run.next(at, limited=True)) == {0: 12}
+
+
+def test_minimum_never_delays_available_now(root: str) -> None:
+    stream = created(root)
+    run = progress(root, min_events=10)
+    fill(stream, 1)
+    run.freeze()
+    at = run.next(run.initial(), limited=True)
+    assert cut(at) == {0: 1}
+    assert run.next(at, limited=True) == at
+
+
+def test_available_now_ends_at_the_frozen_target_over_scale_events(root: str) -> None:
+    stream = created(root, segments=2)
+    fill(stream, 100)
+    scale(stream, [0, 1], [(0.0, 1.0)])
+    fill(stream, 50)
+    scale(stream, [make_segment_id(2, 1)], [(0.0, 0.25), (0.25, 1.0)])
+    fill(stream, 30)
+    run = progress(root, max_events=37)
+    run.freeze()
+    target = stream.view().tail
+    fill(stream, 500)
+    at, rounds = run.initial(), 0
+    while (end := run.next(at, limited=True)) != at:
+        at, rounds = end, rounds + 1
+        assert rounds < 30
+    assert at["s/a"].cut == target
+
+
+def test_successor_waits_for_its_predecessors(root: str) -> None:
+    stream = created(root, segments=2)
+    fill(stream, 100)
+    ends = dict(stream.view().tail.positions)
+    scale(stream, [0, 1], [(0.0, 1.0)])
+    fill(stream, 50)
+    run = progress(root)
+    at = run.next(run.initial(), limited=False)
+    assert sum(cut(at).values()) == 0
+    assert list(cut(at)) == [make_segment_id(2, 1)], f"after {ends} the successor is next"
+    assert cut(run.next(at, limited=False)) == {make_segment_id(2, 1): 50}
+
+
+def test_idle_source_gives_back_the_very_same_offset(root: str) -> None:
+    stream = created(root)
+    fill(stream, 3)
+    run = progress(root)
+    at = run.next(run.initial(), limited=True)
+    assert run.next(at, limited=True) == at
+    assert run.next(at, limited=True) == at
+    fill(stream, 1)
+    assert cut(run.next(at, limited=True)) == {0: 4}
+
+
+def test_remote_tail_is_looked_up_at_most_once_a_second(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = created(root)
+    fill(stream, 1)
+    monkeypatch.setattr(type(stream.store), "is_local", False)
+    looks = []
+    real = StreamLog.view
+    monkeypatch.setattr(StreamLog, "view", lambda self, refresh=True: looks.append(1) or real(self))
+    clock = Clock()
+    run = progress(root)
+    run.clock = clock
+    at = run.initial()
+    for _ in range(100):
+        at = run.next(at, limited=True)
+        clock.now += 0.011
+    assert len(looks) == 2
+
+
+def test_end_option_bounds_a_streaming_query(root: str) -> None:
+    stream = created(root)
+    fill(stream, 5)
+    run = progress(root, ending=Bound("endingOffsets", {"s/a": {0: 3}}))
+    at = run.next(run.initial(), limited=True)
+    assert cut(at) == {0: 3}
+    fill(stream, 5)
+    assert run.next(at, limited=True) == at
+
+
+def test_end_time_bounds_a_query_once_later_events_are_there(root: str) -> None:
+    stream = created(root)
+    fill(stream, 5)
+    late = stream.runtime.now_us() + 10_000_000
+    run = progress(root, ending=Bound("endingTimestamp", Instant(late)))
+    at = run.next(run.initial(), limited=True)
+    assert cut(at) == {0: 5}
+    with StreamManager(root).create_writer("s/a") as writer:
+        writer.write_event(b"early").result()
+    assert cut(run.next(at, limited=True)) == {0: 6}
+
+
+def test_start_time_without_a_later_event_follows_the_strategy(root: str) -> None:
+    stream = created(root)
+    fill(stream, 5)
+    late = Bound("startingTimestamp", Instant(stream.runtime.now_us() + 10_000_000))
+    with pytest.raises(InvalidOption, match="no event at or after startingTimestamp"):
+        progress(root, starting=late).initial()
+    run = progress(root, starting=late, no_event_after="latest")
+    assert cut(run.initial()) == {0: 5}
+    early = Bound("startingTimestamp", Instant(0))
+    assert cut(progress(root, starting=early).initial()) == {0: 0}
+
+
+def test_pattern_finds_streams_that_come_later_and_reads_them_from_their_head(root: str) -> None:
+    fill(created(root, "s/a1"), 3)
+    created(root, "s/b1")
+    clock = Clock()
+    run = OffsetPlanner(ReadSettings(root, pattern="s/a.*"), clock)
+    at = run.initial()
+    assert list(at) == ["s/a1"]
+    fill(created(root, "s/a2"), 2)
+    clock.now += 60
+    end = run.next(at, limited=True)
+    assert cut(end, "s/a2") == {0: 2}
+    assert dict(end["s/a2"].origin.positions) == {0: 0}
+    assert matching(root, "s/.1") == ["s/a1", "s/b1"]
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("named", [{"streams": ("s/b",)}, {"streams": (), "pattern": "s/b.*"}])
+def test_a_stream_that_is_not_named_any_more_fails_the_query_or_is_left_out(
+    root: str, caplog: pytest.LogCaptureFixture, frozen: bool, named: dict[str, object]
+) -> None:
+    fill(created(root, "s/a"), 3)
+    before = progress(root, "s/a")
+    at = before.next(before.initial(), limited=True)
+    fill(StreamLog(open_store(root), "s/a"), 2)
+    fill(created(root, "s/b"), 4)
+    run = progress(root, **named)
+    if frozen:
+        run.freeze()
+    with pytest.raises(InvalidOption, match=r"has read s/a, and the query now reads s/b.* instead"):
+        run.next(at, limited=True)
+    lax = progress(root, fail_on_data_loss=False, **named)
+    if frozen:
+        lax.freeze()
+    end = lax.next(at, limited=True)
+    assert {name: sum(cut(end, name).values()) for name in end} == {"s/b": 4}
+    assert "has read s/a, and the query now reads" in caplog.text
+    assert lax.next(end, limited=True) == end
+
+
+def test_a_stream_that_is_named_besides_is_read_from_its_head(root: str) -> None:
+    fill(created(root, "s/a"), 3)
+    before = progress(root, "s/a")
+    at = before.next(before.initial(), limited=True)
+    fill(created(root, "s/b"), 4)
+    end = progress(root, "s/a", "s/b").next(at, limited=True)
+    assert (cut(end, "s/a"), cut(end, "s/b")) == ({0: 3}, {0: 4})
+
+
+def test_truncated_start_fails_or_goes_on_at_the_head(
+    root: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = created(root)
+    fill(stream, 5)
+    fill(stream, 5)
+    run = progress(root)
+    at = run.initial()
+    truncate(stream, {0: 7})
+    with pytest.raises(TruncatedData):
+        run.next(at, limited=True)
+    lax = progress(root, fail_on_data_loss=False)
+    with caplog.at_level(logging.WARNING):
+        assert cut(lax.next(at, limited=True)) == {0: 10}
+    assert "at least 7 events are skipped" in caplog.text
+
+
+def test_a_query_of_a_stream_that_was_restored_is_refused_with_the_way_on(root: str) -> None:
+    fill(created(root), 5)
+    at = progress(root).initial()
+    StreamManager(root).restore_stream("s/a")
+    with pytest.raises(StaleIdentity, match=r"restored from a copy.*with a new checkpoint"):
+        progress(root).next(at, limited=True)
+
+
+def test_stream_of_a_later_life_fails_or_goes_on_at_its_head(root: str) -> None:
+    stream = created(root)
+    fill(stream, 5)
+    at = progress(root).initial()
+    manager = StreamManager(root)
+    manager.seal_stream("s/a")
+    assert dict(progress(root).next(at, limited=True)["s/a"].cut.positions) == {0: END}
+    manager.delete_stream("s/a")
+    with pytest.raises(NoSuchStream):
+        progress(root).next(at, limited=True)
+    fill(created(root), 2)
+    with pytest.raises(StaleIdentity, match="deleted and created again"):
+        progress(root).next(at, limited=True)
+    end = progress(root, fail_on_data_loss=False).next(at, limited=True)
+    assert (end["s/a"].life, sum(cut(end).values())) == (2, 2)
+    assert at["s/a"].begin_of(end["s/a"]) == end["s/a"].origin
+
+
+def deleted(root: str, name: str = "s/a") -> None:
+    manager = StreamManager(root)
+    manager.seal_stream(name)
+    manager.delete_stream(name)
+
+
+NAMED = [
+    {"streams": ("s/a", "s/b")},
+    {"streams": (), "pattern": "s/.*"},
+]
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("named", NAMED)
+def test_a_stream_of_the_checkpoint_that_was_deleted_fails_the_query_or_is_dropped(
+    root: str, caplog: pytest.LogCaptureFixture, frozen: bool, named: dict[str, object]
+) -> None:
+    fill(created(root, "s/a"), 3)
+    fill(created(root, "s/b"), 2)
+    at = progress(root, **named).initial()
+    deleted(root)
+    strict = progress(root, **named)
+    lax = progress(root, fail_on_data_loss=False, **named)
+    if frozen and "pattern" not in named:
+        with pytest.raises(NoSuchStream, match="s/a"):
+            strict.freeze()
+    elif frozen:
+        strict.freeze()
+    if frozen:
+        lax.freeze()
+    with pytest.raises(NoSuchStream, match=r"s/a does not exist.*new checkpoint.*failOnDataLoss"):
+        strict.next(at, limited=True)
+    end = lax.next(at, limited=True)
+    assert {name: cut(end, name) for name in end} == {"s/b": {0: 2}}
+    assert lax.next(end, limited=True) == end
+    assert caplog.text.count("goes on without") == 1
+
+
+def test_a_stream_that_is_deleted_while_the_query_runs_fails_it_or_is_dropped(root: str) -> None:
+    fill(created(root, "s/a"), 3)
+    fill(created(root, "s/b"), 2)
+    strict = progress(root, pattern="s/.*")
+    lax = progress(root, pattern="s/.*", fail_on_data_loss=False)
+    at = strict.next(strict.initial(), limited=True)
+    assert lax.next(lax.initial(), limited=True) == at
+    deleted(root)
+    for run in (strict, lax):
+        assert isinstance(run.clock, Clock)
+        run.clock.now += 60
+    with pytest.raises(NoSuchStream, match="s/a does not exist"):
+        strict.next(at, limited=True)
+    end = lax.next(at, limited=True)
+    assert list(end) == ["s/b"]
+    fill(created(root), 4)
+    assert isinstance(lax.clock, Clock)
+    lax.clock.now += 60
+    assert sum(cut(lax.next(end, limited=True)).values()) == 4
+
+
+def test_a_query_whose_only_named_stream_was_deleted_fails_whatever_is_allowed(root: str) -> None:
+    fill(created(root), 3)
+    at = progress(root).initial()
+    deleted(root)
+    for run in (progress(root), progress(root, fail_on_data_loss=False)):
+        with pytest.raises(NoSuchStream, match="s/a does not exist"):
+            run.next(at, limited=True)
+        with pytest.raises(NoSuchStream, match="s/a does not exist"):
+            run.initial()

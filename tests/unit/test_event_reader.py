@@ -1,0 +1,585 @@
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import pickle
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pravega_spark.engine.log.actions import Body, Remove
+from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.engine.stream import lifecycle
+from pravega_spark.engine.stream import stream_log as streams
+from pravega_spark.engine.stream.records import STREAM_DOMAIN
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.truncation import truncate
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.errors import (
+    DataLoss,
+    InvalidInput,
+    InvalidStreamCut,
+    NoSuchEvent,
+    NoSuchStream,
+    StaleIdentity,
+    TruncatedData,
+)
+from pravega_spark.event_reader import EventReader, json_deserializer
+from pravega_spark.manager import StreamManager
+from pravega_spark.model import (
+    Event,
+    EventPointer,
+    SegmentRange,
+    StreamCut,
+    make_segment_id,
+    segment_text,
+)
+from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from tests.harness.engine import NOW_MS, FakeRuntime, Spy, again, commit, make_stream, scale, write
+
+LEFT, RIGHT = make_segment_id(1, 1), make_segment_id(2, 1)
+MERGED = make_segment_id(3, 2)
+
+
+def put(stream: StreamLog, first: int, last: int) -> None:
+    write(stream, [(f"k{n % 7}", b"%d" % n) for n in range(first, last)])
+
+
+def grown(runtime: FakeRuntime | None = None) -> StreamLog:
+    """60 events over a split and a merge: 0#0, then 1#1 and 2#1, then 3#2; a minute for each 10."""
+    runtime = runtime or FakeRuntime()
+    stream = make_stream(runtime=runtime)
+    for first in range(0, 60, 10):
+        if first == 20:
+            scale(stream, [0], [(0, 0.5), (0.5, 1)])
+        if first == 40:
+            scale(stream, [LEFT, RIGHT], [(0, 1)])
+        put(stream, first, first + 10)
+        runtime.sleep(60)
+    return stream
+
+
+def numbers(events: Iterable[Event]) -> list[int]:
+    return [int(event.data) for event in events]
+
+
+def manager_of(stream: StreamLog) -> StreamManager:
+    made = StreamManager("memory://unused", runtime=stream.runtime)
+    made._store = stream.store
+    return made
+
+
+def create_anew(stream: StreamLog) -> None:
+    lifecycle.seal(stream)
+    lifecycle.delete(stream)
+    lifecycle.create(stream, 2, StreamConfiguration())
+
+
+def remove(stream: StreamLog, *, head: dict[int, int] | None = None, moved: bool = False) -> None:
+    """Take the newest chunk out of the log, or give it another path; the old file goes."""
+
+    def decide(snapshot: Snapshot | None) -> Body:
+        assert snapshot is not None
+        with stream.log.files() as files:
+            add = max(files.all(), key=lambda add: int(add.partition["base_offset"]))
+        body = Body("TEST", removes=[Remove.of(add, NOW_MS)])
+        gone[:] = [f"{stream.path}/{add.path}"]
+        if moved:
+            body.adds = [replace(add, path="data/moved.parquet")]
+            stream.store.put(f"{stream.path}/data/moved.parquet", stream.store.get(gone[0]))
+        if head is not None:
+            record = replace(StreamView(snapshot).record, head=head)
+            body.domains = {STREAM_DOMAIN: record.encode()}
+        return body
+
+    gone: list[str] = []
+    stream.view()
+    commit(stream.log, decide)
+    stream.store.delete(gone)
+
+
+# ---------------------------------------------------------------------------- between two cuts
+
+
+def test_events_come_in_order_by_key_and_successors_after_their_predecessors() -> None:
+    events = list(EventReader(grown()).events())
+    assert sorted(numbers(events)) == list(range(60))
+    for key in range(7):
+        mine = numbers(event for event in events if event.routing_key == f"k{key}")
+        assert mine == list(range(key, 60, 7))
+    assert [segment_text(event.segment_id) for event in events][19:21] == ["0#0", "1#1"]
+    assert {event.segment_id for event in events[40:]} == {MERGED}
+
+
+def test_batches_are_the_events_as_arrow() -> None:
+    stream = grown()
+    found: list[tuple[int, int, bytes]] = []
+    for rng, batch in EventReader(stream).batches():
+        assert batch.schema.names == ["offset", "routing_key", "timestamp", "event"]
+        assert rng.start <= batch.column("offset")[0].as_py()
+        assert batch.column("offset")[-1].as_py() < rng.end
+        rows = zip(
+            batch.column("offset").to_pylist(), batch.column("event").to_pylist(), strict=True
+        )
+        found += [(rng.segment_id, offset, event) for offset, event in rows]
+    events = EventReader(stream).events()
+    assert found == [(event.segment_id, event.offset, event.data) for event in events]
+
+
+def test_start_after_the_end_is_refused_for_events_and_batches_alike() -> None:
+    reader = EventReader(grown())
+    for read in (reader.events, reader.batches):
+        with pytest.raises(InvalidStreamCut, match="lies after the end"):
+            read(StreamCut.LATEST, StreamCut.EARLIEST)
+
+
+def test_deserializer_makes_the_data_and_its_failure_names_no_event_as_read() -> None:
+    stream = make_stream()
+    write(stream, [("k", json.dumps({"n": n}).encode()) for n in range(3)])
+    write(stream, [("k", b"no json")])
+    reader = EventReader(stream, deserializer=json_deserializer)
+    events = reader.events()
+    assert [next(events).data for _ in range(3)] == [{"n": 0}, {"n": 1}, {"n": 2}]
+    with pytest.raises(json.JSONDecodeError):
+        next(events)
+    assert reader.position == StreamCut("s/t", 1, {0: 3})
+
+
+# ------------------------------------------------------------------------------------ position
+
+
+@pytest.mark.parametrize("resumed", ["to the tail", "to the same end"])
+def test_reading_goes_on_from_any_position_without_loss_or_repetition(resumed: str) -> None:
+    stream = grown()
+    everything = [event.pointer for event in EventReader(stream).events()]
+    reader = EventReader(stream)
+    assert reader.position is None
+    tail = stream.view().tail
+    for count, _ in enumerate(reader.events(), 1):
+        position = reader.position
+        assert position is not None
+        assert StreamCut.parse(str(position)) == position
+        end = tail if resumed == "to the same end" else StreamCut.LATEST
+        rest = [event.pointer for event in EventReader(stream).events(position, end)]
+        assert len(rest) == len(everything) - count
+        assert set(rest) == set(everything[count:])
+    assert reader.position == tail
+
+
+def test_position_at_a_target_before_a_scale_can_be_resumed_to_that_target() -> None:
+    stream = make_stream(segments=2)
+    put(stream, 0, 20)
+    target = stream.view().tail
+    scale(stream, [0], [(0, 0.25), (0.25, 0.5)])
+    put(stream, 20, 40)
+    reader = EventReader(stream)
+    read = 0
+    for read, _ in enumerate(reader.events(end=target), 1):
+        assert reader.position is not None
+        assert len(list(EventReader(stream).events(reader.position, target))) == 20 - read
+        assert len(list(EventReader(stream).events(reader.position))) == 40 - read
+    assert (read, reader.position) == (20, target)
+
+
+def test_position_of_batches_is_after_the_batch_that_was_handed_out() -> None:
+    stream = grown()
+    reader = EventReader(stream)
+    left = 60
+    for _, batch in reader.batches():
+        left -= batch.num_rows
+        assert reader.position is not None
+        assert reader.distance(reader.position, StreamCut.LATEST)[0] == left
+    assert left == 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_reader_that_stops_at_any_event_and_follows_on_misses_and_repeats_nothing(
+    data: st.DataObject,
+) -> None:
+    stream = make_stream()
+    written, position, seen = 0, StreamCut.EARLIEST, []
+    for _ in range(data.draw(st.integers(1, 5))):
+        active = stream.view().active.segment_ids
+        if data.draw(st.booleans()):
+            ranges = [(0, 1)] if len(active) > 1 else [(0, 0.5), (0.5, 1)]
+            scale(stream, active, ranges)
+        count = data.draw(st.integers(0, 12))
+        if count:
+            put(stream, written, written + count)
+            written += count
+        reader = EventReader(again(stream))
+        stop = data.draw(st.integers(0, 15))
+        for event in reader.follow(position, timeout=0):
+            seen.append(int(event.data))
+            stop -= 1
+            if stop <= 0:
+                break
+        position = reader.position or position
+    seen += numbers(EventReader(stream).events(position))
+    assert sorted(seen) == list(range(written))
+    for key in range(7):
+        assert [n for n in seen if n % 7 == key] == list(range(key, written, 7))
+
+
+def test_another_reading_of_the_same_reader_does_not_disturb_the_first() -> None:
+    stream = grown()
+    reader = EventReader(stream)
+    found = []
+    for event in reader.follow(StreamCut.EARLIEST, timeout=0):
+        found.append(int(event.data))
+        assert len(list(reader.events(end=reader.next_cut(StreamCut.EARLIEST, 5)))) == 5
+    assert sorted(found) == list(range(60))
+
+
+# ------------------------------------------------------------------------------------- follow
+
+
+class Acting(FakeRuntime):
+    """A runtime in which something happens at each pause."""
+
+    def __init__(self, *actions: Callable[[], object]) -> None:
+        super().__init__()
+        self.actions = list(actions)
+        self.pauses: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self.pauses.append(seconds)
+        if self.actions:
+            self.actions.pop(0)()
+
+
+def test_follow_yields_new_events_and_ends_after_a_timeout_without_any() -> None:
+    runtime = Acting()
+    stream = make_stream(runtime=runtime)
+    put(stream, 0, 3)
+    other = again(stream)
+    runtime.actions = [lambda: put(other, 3, 5), lambda: None, lambda: put(other, 5, 6)]
+    began = runtime.monotonic()
+    assert numbers(EventReader(stream).follow(StreamCut.EARLIEST, timeout=10)) == list(range(6))
+    assert 10 <= runtime.monotonic() - began < 11
+    assert numbers(EventReader(stream).follow(timeout=0)) == []
+
+
+def test_follow_pauses_longer_and_longer_and_looks_with_one_call(tmp_path: Any) -> None:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    manager.create_stream("s/t")
+    runtime = Acting()
+    stream = StreamLog(manager._store, "s/t", runtime)
+    assert list(EventReader(stream).follow(timeout=2)) == []
+    assert runtime.pauses[0] == 0.001
+    assert max(runtime.pauses) == 0.05
+    assert runtime.pauses[:-1] == sorted(runtime.pauses[:-1])
+
+
+def test_follow_of_a_live_stream_sees_events_over_a_scale_until_the_seal() -> None:
+    runtime = Acting()
+    stream = make_stream(runtime=runtime)
+    other = again(stream)
+    runtime.actions = [
+        lambda: put(other, 0, 5),
+        lambda: scale(other, [0], [(0, 0.5), (0.5, 1)]),
+        lambda: put(other, 5, 15),
+        lambda: lifecycle.seal(other),
+    ]
+    reader = EventReader(stream)
+    assert sorted(numbers(reader.follow())) == list(range(15))
+    assert reader.position == stream.view().tail
+    assert numbers(reader.follow(StreamCut.LATEST)) == []
+
+
+def test_follow_of_a_stream_that_is_created_anew_is_stale() -> None:
+    runtime = Acting()
+    stream = make_stream(runtime=runtime)
+    other = again(stream)
+
+    runtime.actions = [lambda: create_anew(other)]
+    with pytest.raises(StaleIdentity, match=r"life 2.*life 1"):
+        list(EventReader(stream).follow())
+
+
+# ------------------------------------------------------------------------------------- ranges
+
+
+def _read_outside(job: tuple[str, bytes]) -> list[tuple[str, bytes]]:
+    root, rng = job
+    reader = StreamManager(root).create_reader("s/t")
+    return [(str(event.pointer), event.data) for event in reader.read_range(pickle.loads(rng))]
+
+
+def test_ranges_that_outside_workers_read_cover_everything_once(tmp_path: Any) -> None:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    manager.create_stream("s/t")
+    stream = streams.open_stream(manager._store, "s/t")
+    put(stream, 0, 30)
+    scale(stream, [0], [(0, 0.5), (0.5, 1)])
+    put(stream, 30, 60)
+    reader = manager.create_reader("s/t")
+    jobs = [
+        (str(tmp_path), pickle.dumps(replace(rng, start=at, end=min(at + 7, rng.end))))
+        for rng in manager.segment_ranges("s/t")
+        for at in range(rng.start, rng.end, 7)
+    ]
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        found = [row for part in pool.map(_read_outside, jobs) for row in part]
+    with ThreadPoolExecutor(2) as threads:
+        assert found == [row for part in threads.map(_read_outside, jobs) for row in part]
+    assert found == [(str(event.pointer), event.data) for event in reader.events()]
+
+
+def test_range_or_pointer_of_another_stream_is_refused_by_both_names() -> None:
+    stream = make_stream()
+    put(stream, 0, 3)
+    reader = EventReader(stream)
+    both = r"of stream s/other was given to the reader of stream s/t; use a reader of s/other"
+    with pytest.raises(InvalidInput, match=both):
+        reader.read_range(SegmentRange("s/other", 1, 0, 0, 1))
+    with pytest.raises(InvalidInput, match=both):
+        reader.fetch(EventPointer("s/other", 1, 0, 0))
+    with pytest.raises(StaleIdentity):
+        reader.read_range(SegmentRange("s/t", 2, 0, 0, 1))
+
+
+def test_distance_is_exact_in_events_and_bytes_within_chunks_too() -> None:
+    stream = make_stream()
+    for first in (0, 10, 20):
+        write(stream, [("k", b"x" * n) for n in range(first, first + 10)])
+    reader = EventReader(stream)
+    for start, end in ((0, 30), (3, 17), (10, 20), (14, 15), (7, 7), (29, 30)):
+        cuts = [StreamCut("s/t", 1, {0: offset}) for offset in (start, end)]
+        assert reader.distance(*cuts) == (end - start, sum(range(start, end)))
+    over = EventReader(grown())
+    events, size = over.distance(StreamCut.EARLIEST, StreamCut.LATEST)
+    assert (events, size) == (60, sum(len(event.data) for event in over.events()))
+
+
+def test_next_cut_goes_on_to_the_tail_and_never_over_a_scale_in_one_call() -> None:
+    reader = EventReader(grown())
+    cut = StreamCut.EARLIEST
+    met: list[StreamCut] = []
+    while True:
+        after = reader.next_cut(cut, 8)
+        if met and after == met[-1]:
+            break
+        assert reader.distance(cut, after)[0] <= 9
+        met.append(after)
+        cut = after
+    assert reader.distance(cut, StreamCut.LATEST) == (0, 0)
+    first = reader.next_cut(StreamCut.EARLIEST, 10**6)
+    assert list(first) == [(0, 20)]
+    with pytest.raises(InvalidInput, match="at least 1"):
+        reader.next_cut(cut, 0)
+
+
+def test_cut_at_a_time_is_where_the_events_of_that_time_begin() -> None:
+    reader = EventReader(grown())
+    for minute in range(7):
+        at = (NOW_MS + minute * 60_000) * 1_000
+        assert sorted(numbers(reader.events(reader.cut_at(at)))) == list(range(10 * minute, 60))
+    assert reader.cut_at(0) == StreamCut("s/t", 1, {0: 0})
+    early = reader.cut_at((NOW_MS + 60_000) * 1_000 - 1)
+    assert sorted(numbers(reader.events(early))) == list(range(10, 60))
+
+
+# ------------------------------------------------------------------ layout, through the manager
+
+
+def test_layout_of_a_scaled_stream_is_told_by_epoch_time_and_cut() -> None:
+    stream = grown()
+    manager = manager_of(stream)
+
+    def ids(segments: Iterable[Any]) -> list[str]:
+        return [str(segment) for segment in segments]
+
+    assert ids(manager.segments("s/t")) == ["3#2"]
+    assert ids(manager.segments("s/t", epoch=1)) == ["1#1", "2#1"]
+    assert ids(manager.segments("s/t", time_ms=0)) == ["0#0"]
+    for minute, expected in ((1, ["0#0"]), (3, ["1#1", "2#1"]), (5, ["3#2"])):
+        assert ids(manager.segments("s/t", time_ms=NOW_MS + minute * 60_000 + 1)) == expected
+    assert [(str(s), ids(before)) for s, before in manager.successors("s/t", 0)] == [
+        ("1#1", ["0#0"]),
+        ("2#1", ["0#0"]),
+    ]
+    (merged,) = manager.successors("s/t", LEFT)
+    assert (str(merged[0]), ids(merged[1])) == ("3#2", ["1#1", "2#1"])
+    assert manager.successors("s/t", MERGED) == ()
+    everything = manager.segments_between("s/t", StreamCut.EARLIEST, StreamCut.LATEST)
+    assert ids(everything) == ["0#0", "1#1", "2#1", "3#2"]
+    middle = StreamCut("s/t", 1, {LEFT: 3, RIGHT: 0})
+    assert ids(manager.segments_between("s/t", "earliest", middle)) == ["0#0", "1#1", "2#1"]
+    assert manager.segment("s/t", 0).next_offset == 20
+
+
+def test_segments_between_cuts_are_refused_below_the_head() -> None:
+    manager = StreamManager("memory://between-head")
+    manager.create_scope("s")
+    manager.create_stream("s/t", StreamConfiguration(ScalingPolicy.fixed(2)))
+    with manager.create_writer("s/t") as writer:
+        writer.write_events([b"a", b"b"], "k")
+    before = StreamCut("s/t", 1, {0: 0, 1: 0})
+    assert len(manager.segments_between("s/t", before, "latest")) == 2
+    manager.truncate_stream("s/t", "latest")
+    for call in (manager.segments_between, manager.segment_ranges, manager.distance):
+        with pytest.raises(TruncatedData, match="go on at the head"):
+            call("s/t", before, "latest")
+    assert len(manager.segments_between("s/t", "earliest", "latest")) == 2
+
+
+# ------------------------------------------------------------------------------ fetch, and loss
+
+
+def test_fetch_gives_the_event_of_every_pointer_and_of_its_text() -> None:
+    reader = EventReader(grown())
+    for event in list(reader.events()):
+        for pointer in (event.pointer, str(event.pointer)):
+            assert reader.fetch(pointer).data == event.data
+    with pytest.raises(NoSuchEvent, match="no event that the stream has"):
+        reader.fetch(EventPointer("s/t", 1, 0, 20))
+
+
+def test_chunk_that_moved_under_a_reader_is_looked_up_again() -> None:
+    stream = make_stream()
+    for n in range(12):
+        put(stream, n, n + 1)
+    events = EventReader(stream).events()
+    found = numbers([next(events)])
+    remove(again(stream), moved=True)
+    assert found + numbers(events) == list(range(12))
+
+
+def test_lost_events_are_loss_and_truncated_ones_are_truncated() -> None:
+    stream = make_stream()
+    put(stream, 0, 5)
+    put(stream, 5, 10)
+    reader = EventReader(stream)
+    rng = SegmentRange("s/t", 1, 0, 0, 10)
+    remove(again(stream))
+    for call in (lambda: list(reader.read_range(rng)), lambda: reader.fetch("s/t@1:0#0=7")):
+        with pytest.raises(DataLoss, match=r"no chunk with offset [57]"):
+            call()
+
+    other = make_stream()
+    put(other, 0, 5)
+    remove(again(other), head={0: 5})
+    with pytest.raises(TruncatedData, match="go on at the head"):
+        list(EventReader(other).read_range(SegmentRange("s/t", 1, 0, 0, 5)))
+    with pytest.raises(TruncatedData, match="go on at the head"):
+        EventReader(other).fetch("s/t@1:0#0=2")
+
+
+def test_chunks_not_known_here_are_looked_up_at_the_head_before_they_are_called_lost() -> None:
+    stream = make_stream()
+    put(stream, 0, 5)
+    other = again(stream)
+    put(other, 5, 10)
+    rng = SegmentRange("s/t", 1, 0, 0, 10)
+    assert [ref.rows for ref in stream.chunks(rng)] == [5, 5]
+
+    behind = again(stream)
+    behind.view()
+    create_anew(other)
+    with pytest.raises(StaleIdentity, match=r"life 2.*life 1"):
+        behind.chunks(SegmentRange("s/t", 1, 0, 0, 11))
+    lifecycle.seal(other)
+    lifecycle.delete(other)
+    with pytest.raises(NoSuchStream, match="create it first, or name another"):
+        behind.chunks(rng)
+
+
+# -------------------------------------------------------------------------- processes and copies
+
+
+def test_reader_is_not_pickled() -> None:
+    with pytest.raises(TypeError, match="cannot be pickled; create it where it is used"):
+        pickle.dumps(EventReader(make_stream()))
+
+
+def _open_in_child(results: Any) -> None:
+    results.put(streams.open_stream(MemoryStore(), "s/t").name)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_stream_is_opened_in_a_child_that_was_forked_while_another_thread_opened_one() -> None:
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    with streams._open._lock:
+        child = context.Process(target=_open_in_child, args=(results,))
+        child.start()
+    assert results.get(timeout=30) == "s/t"
+    child.join(30)
+
+
+# ------------------------------------------------------------------------------ below the head
+
+
+def chunked() -> StreamLog:
+    """Ten events in two chunks of one segment, and the head in the middle of the second."""
+    stream = make_stream(Spy())
+    put(stream, 0, 5)
+    put(stream, 5, 10)
+    truncate(stream, StreamCut("s/t", 1, {0: 7}))
+    return stream
+
+
+BELOW = StreamCut("s/t", 1, {0: 6})
+BELOW_HEAD: dict[str, Callable[[EventReader], object]] = {
+    "events": lambda reader: list(reader.events(BELOW)),
+    "batches": lambda reader: list(reader.batches(BELOW)),
+    "follow": lambda reader: list(reader.follow(BELOW, timeout=0)),
+    "ranges": lambda reader: reader.ranges(BELOW),
+    "distance": lambda reader: reader.distance(BELOW, StreamCut.LATEST),
+    "next_cut": lambda reader: reader.next_cut(BELOW, 1),
+    "read_range": lambda reader: list(reader.read_range(SegmentRange("s/t", 1, 0, 6, 10))),
+    "fetch": lambda reader: reader.fetch("s/t@1:0#0=6"),
+}
+
+
+@pytest.mark.parametrize("call", BELOW_HEAD)
+def test_what_is_truncated_is_not_handed_out_though_its_chunk_still_holds_it(call: str) -> None:
+    stream = chunked()
+    with pytest.raises(TruncatedData, match="0#0=7"):
+        BELOW_HEAD[call](EventReader(stream))
+    with pytest.raises(TruncatedData, match="0#0=7"):
+        BELOW_HEAD[call](EventReader(again(stream)))
+    assert EventReader(stream).fetch("s/t@1:0#0=7").data == b"7"
+
+
+def test_an_event_of_a_segment_that_is_forgotten_is_truncated_and_not_unknown() -> None:
+    stream = chunked()
+    scale(stream, [0], [(0, 1)])
+    truncate(stream, StreamCut.LATEST)
+    assert not stream.view().has_segment(0)
+    for call in (lambda r: r.fetch("s/t@1:0#0=8"), BELOW_HEAD["read_range"]):
+        with pytest.raises(TruncatedData, match="1#1=0"):
+            call(EventReader(stream))
+
+
+def test_a_range_of_a_segment_that_is_not_known_here_yet_is_read() -> None:
+    stream = chunked()
+    before = again(stream)
+    before.view()
+    scale(stream, [0], [(0, 1)])
+    put(stream, 10, 12)
+    (segment,) = stream.view().active.segment_ids
+    assert len(before.chunks(SegmentRange("s/t", 1, segment, 0, 2))) == 1
+
+
+def test_to_look_at_the_head_costs_no_storage_call() -> None:
+    stream = chunked()
+    stream.chunks(SegmentRange("s/t", 1, 0, 7, 10))
+    spy = stream.store
+    assert isinstance(spy, Spy)
+    spy.calls.clear()
+    assert len(stream.chunks(SegmentRange("s/t", 1, 0, 7, 10))) == 1
+    assert not spy.calls

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pravega_spark.errors import InvalidConfiguration
+from pravega_spark.policies import (
+    LimitUnit,
+    RetentionPolicy,
+    RetentionType,
+    ScalingPolicy,
+    StreamConfiguration,
+)
+from pravega_spark.units import GIB, KIB, MIB, parse_duration_ms, parse_size_bytes
+
+DAY_MS = 86_400_000
+SCALING = [
+    ScalingPolicy.fixed(3),
+    ScalingPolicy.by_event_rate(100, factor=3, minimum=2),
+    ScalingPolicy.by_data_rate(512, factor=4, minimum=2),
+]
+RETENTION = [
+    None,
+    RetentionPolicy.by_time("7 days"),
+    RetentionPolicy.by_time(90, "1 hour"),
+    RetentionPolicy.by_size("10 GB", "20 GB"),
+    RetentionPolicy.by_size(1_000),
+    RetentionPolicy.by_consumption(),
+    RetentionPolicy.by_consumption("1 hour", "7 days"),
+    RetentionPolicy.by_consumption(maximum="500 MB"),
+]
+
+
+@pytest.mark.parametrize("scaling", SCALING)
+@pytest.mark.parametrize("retention", RETENTION)
+def test_configuration_comes_back_from_json_pickle_and_copy(
+    scaling: ScalingPolicy, retention: RetentionPolicy | None
+) -> None:
+    made = StreamConfiguration(scaling, retention, {"b", "a"})
+    for copied in (
+        StreamConfiguration.from_json(made.to_json()),
+        pickle.loads(pickle.dumps(made)),
+        copy.deepcopy(made),
+        replace(made),
+    ):
+        assert copied == made
+        assert copied.tags == made.tags == frozenset({"a", "b"})
+    assert made == replace(made, tags=frozenset())
+    assert hash(made) == hash(replace(made, tags=frozenset()))
+
+
+def test_configuration_is_one_segment_without_retention_unless_told() -> None:
+    made = StreamConfiguration()
+    assert (made.scaling, made.retention, made.tags) == (ScalingPolicy.fixed(1), None, frozenset())
+    with pytest.raises(AttributeError):
+        made.tags = frozenset()  # type: ignore[misc]
+
+
+def test_limits_are_kept_in_the_unit_they_were_given_in() -> None:
+    time = RetentionPolicy.by_time("1 day", "7d")
+    assert (time.type, time.unit) == (RetentionType.TIME, LimitUnit.TIME_MS)
+    assert (time.minimum, time.maximum) == (DAY_MS, 7 * DAY_MS)
+    size = RetentionPolicy.by_size("256m", "1 GB")
+    assert (size.type, size.unit) == (RetentionType.SIZE, LimitUnit.SIZE_BYTES)
+    assert (size.minimum, size.maximum) == (256 * MIB, GIB)
+    assert RetentionPolicy.by_consumption().unit is LimitUnit.NONE
+    assert RetentionPolicy.by_consumption("1 hour").unit is LimitUnit.TIME_MS
+    consumed = RetentionPolicy.by_consumption(maximum="2 kb")
+    assert (consumed.unit, consumed.minimum, consumed.maximum) == (
+        LimitUnit.SIZE_BYTES,
+        0,
+        2 * KIB,
+    )
+
+
+@pytest.mark.parametrize(
+    ("minimum", "maximum", "message"),
+    [
+        ("1 hour", "10 GB", r"mix units: minimum '1 hour' is a time_ms and maximum '10 GB' a size"),
+        ("10 GB", "1 hour", "mix units"),
+        ("5 m", None, "names no clear unit"),  # minutes or megabytes
+        (5, None, "names no clear unit"),
+        ("5", "1 hour", "names no clear unit"),
+        ("2 hours", "1 hour", "below the minimum"),
+        (None, "0 s", "or 0"),
+    ],
+)
+def test_limits_of_mixed_unclear_or_crossed_units_are_refused(
+    minimum: Any, maximum: Any, message: str
+) -> None:
+    with pytest.raises(InvalidConfiguration, match=message):
+        RetentionPolicy.by_consumption(minimum, maximum)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "7 parsecs", "h", "-1 s", -1, None, True, "10 GB", float("nan"), float("inf")]
+)
+def test_what_is_no_duration_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidConfiguration, match="grace"):
+        parse_duration_ms("grace", value)
+
+
+@pytest.mark.parametrize("value", ["", "7 parsecs", "GB", "-1 kb", -1, None, True, 1.5, "1 hour"])
+def test_what_is_no_size_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidConfiguration, match="chunk"):
+        parse_size_bytes("chunk", value)
+
+
+@pytest.mark.parametrize(("target", "factor", "minimum"), [(0, 2, 1), (1, 0, 1), (1, 2, 0)])
+@pytest.mark.parametrize("make", [ScalingPolicy.by_data_rate, ScalingPolicy.by_event_rate])
+def test_rates_and_factors_of_zero_are_refused(
+    make: Any, target: int, factor: int, minimum: int
+) -> None:
+    with pytest.raises(InvalidConfiguration, match="above 0"):
+        make(target, factor, minimum)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"scaling": 3}, "scaling is a ScalingPolicy, got 3"),
+        ({"retention": "7 days"}, "retention is a RetentionPolicy or None"),
+        ({"tags": 7}, "tags are a set of texts"),
+        ({"tags": {"a": 1}}, "tags are a set of texts"),
+        ({"tags": [["a"]]}, "a tag is a text of 1 to 256 characters"),
+        ({"tags": {"\ud800"}}, r"'\\ud800' has no UTF-8 form"),
+    ],
+)
+def test_configuration_of_other_types_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=message):
+        StreamConfiguration(**given)

@@ -1,0 +1,427 @@
+"""Carrying out: what one commit holds, what it costs, and in which order."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from pravega_spark.engine.log.actions import Body
+from pravega_spark.engine.log.snapshot import OPEN_PREFIX
+from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.errors import CorruptLog, StoreError
+from pravega_spark.model import TransactionStatus
+from pravega_spark.transactions import committer, sweeper
+from pravega_spark.transactions.manifests import announced, announcement_key
+from pravega_spark.transactions.transaction import Transaction
+from tests.harness.engine import Spy, again, all_events, at_failpoint, events_of, make_stream, scale
+from tests.harness.engine import commit as commit_body
+from tests.harness.fault_plans import Rule
+from tests.harness.faulty_store import Fault
+from tests.harness.transaction_world import World, begun, decide_abort, session, story, written
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+# ------------------------------------------------------------------------------------ the cost
+
+
+def test_lone_commit_is_a_look_a_mark_and_a_commit_however_much_was_written(world: World) -> None:
+    txn = begun(world.stream)
+    for n in range(30):
+        txn.write_event(b"%d" % n, f"k{n}")
+        txn.flush()
+    assert world.calls(txn.commit) == [
+        ("get", "log"),  # nothing is new
+        ("put_if_absent", "manifest"),  # decided
+        ("put_if_absent", "log"),  # carried out
+    ]
+
+
+def test_last_write_goes_with_the_mark(world: World) -> None:
+    txn = begun(world.stream)
+    txn.write_event(b"x", "a")
+    assert world.calls(txn.commit) == [
+        ("get", "log"),
+        ("put", "chunk"),
+        ("put_if_absent", "manifest"),
+        ("put_if_absent", "log"),
+    ]
+
+
+def test_others_that_are_open_cost_one_read_each(world: World) -> None:
+    others = [written(world.process(), [("a", b"x")]) for _ in range(5)]
+    txn = written(world.stream, [("a", b"y")])
+    world.stream.view()
+    committer.next_commit_order(world.stream, world.stream.view(), txn.id)
+    calls = world.calls(txn.commit)
+    assert [call for call in calls if call[0] != "get_many"] == [
+        ("get", "log"),
+        ("put_if_absent", "manifest"),
+        ("put_if_absent", "log"),
+    ]
+    assert calls.count(("get_many", "manifest")) == len(others)
+
+
+def commit_calls(several: int) -> list[list[tuple[str, str]]]:
+    """The calls of commits among others that are open: two of one process, one of a new one."""
+    world = World()
+    for _ in range(several):
+        begun(world.process())
+    txns = [begun(world.stream) for _ in range(2)]
+    new = Transaction(again(world.stream, world.store), begun(world.process()).id)
+    return [world.calls(txn.commit) for txn in (*txns, new)]
+
+
+def test_commit_costs_the_same_however_many_others_are_open() -> None:
+    few, many = commit_calls(20), commit_calls(200)
+    assert few == many
+    for calls in many:
+        assert calls.count(("get_many", "manifest")) <= committer._ALWAYS_READ
+        assert len(calls) <= committer._ALWAYS_READ + 8
+
+
+def crowd(world: World) -> list[Transaction]:
+    """So many open transactions that the next ones have to announce themselves."""
+    return [begun(world.process()) for _ in range(committer._ALWAYS_READ)]
+
+
+def test_one_of_many_is_announced_before_its_mark_and_cleared_away_afterwards(world: World) -> None:
+    crowd(world)
+    txn = begun(world.stream)
+    with (
+        at_failpoint("txn.deciding", lambda: seen.append(announced(txn._stream))),
+        at_failpoint("txn.carried-out", lambda: seen.append(announced(txn._stream))),
+    ):
+        seen: list[set[str]] = []
+        txn.commit()
+    assert seen == [{txn.id}, {txn.id}]
+    sweeper.sweep_transactions(world.process())
+    assert announced(world.process()) == set()
+
+
+def test_oldest_of_many_needs_no_announcement(world: World) -> None:
+    oldest = crowd(world)[-1]
+    begun(world.process())
+    oldest.commit(wait=False)
+    assert announced(world.process()) == set()
+    begun(world.stream).commit()
+    (commit,) = world.commits("COMMIT TRANSACTION")
+    assert story(commit)[0]["id"] == oldest.id
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["new process", "process that knows it open"])
+def test_among_many_no_commit_overtakes_one_that_was_decided_before(
+    world: World, late: bool
+) -> None:
+    crowd(world)
+    txns = {name: written(world.process(), [("a", name.encode())]) for name in ("1", "2", "3")}
+    if late:
+        begun(world.stream).commit()  # which looks at those that are open
+    txns["2"].commit(wait=False)
+    txns["1"].commit(wait=False)
+    Transaction(world.stream, txns["3"].id).commit()
+    assert world.events() == [b"2", b"1", b"3"]
+
+
+def test_one_of_many_whose_process_died_after_the_mark_is_carried_out_by_the_next(
+    world: World,
+) -> None:
+    crowd(world)
+    dead = written(world.process(), [("a", b"1")])
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    with at_failpoint("txn.decided", die), pytest.raises(KeyboardInterrupt):
+        dead.commit()
+    written(world.stream, [("a", b"2")]).commit()
+    assert world.events() == [b"1", b"2"]
+
+
+def test_one_that_an_older_version_began_is_looked_at_by_all(world: World) -> None:
+    """It does not say when it began, and its process announces nothing."""
+    crowd(world)
+    old = written(world.process(), [("a", b"1")])
+    opened = world.process().view().transactions[old.id]
+    record = json.dumps(json.loads(opened.encode())[:-1])
+    domains: dict[str, str | None] = {f"{OPEN_PREFIX}{old.id}": record}
+    commit_body(world.process().log, lambda snapshot: Body("TEST", domains=domains))
+    old.commit(wait=False)
+    world.store.inner.delete([announcement_key(world.stream, old.id)])
+    assert announced(world.process()) == set()
+    written(world.stream, [("a", b"2")]).commit()
+    assert world.events() == [b"1", b"2"]
+
+
+def test_no_chunk_is_read_or_written_by_a_commit_that_rolls(world: World) -> None:
+    txn = written(world.stream, [(f"k{n}", b"%d" % n) for n in range(20)])
+    scale(world.stream, [0, 1], [(0, 0.25), (0.25, 0.75), (0.75, 1)])
+    assert "chunk" not in {kind for _, kind in world.calls(txn.commit)}
+    assert len(world.events()) == 20
+
+
+def test_begin_flush_and_abort_cost_what_they_must(world: World) -> None:
+    world.stream.view()
+    txn: list[Transaction] = []
+    assert world.calls(lambda: txn.append(begun(world.stream))) == [
+        ("get", "log"),  # of the test's own: which life
+        ("put_if_absent", "log"),
+    ]
+    txn[0].write_event(b"x", "a")
+    assert world.calls(txn[0].flush) == [
+        ("put", "chunk"),
+        ("put_if_absent", "manifest"),
+        ("get", "log"),  # still open: the manifest counts
+    ]
+    assert world.calls(txn[0].abort) == [
+        ("get", "log"),
+        ("put_if_absent", "manifest"),
+        ("put_if_absent", "log"),
+    ]
+
+
+# ----------------------------------------------------------------------- one commit for many
+
+
+def test_one_commit_carries_out_all_that_wait_and_ends_the_aborted_too(world: World) -> None:
+    waiting = [written(world.process(), [("a", b"%d" % n)]) for n in range(5)]
+    dropped = written(world.process(), [("a", b"dropped")])
+    for txn in waiting:
+        txn.commit(wait=False)
+    decide_abort(world.process(), dropped.id)
+    last = written(world.stream, [("a", b"last")])
+    last.commit()
+
+    (commit,) = world.commits("COMMIT TRANSACTION")
+    assert [told["id"] for told in story(commit)] == [txn.id for txn in (*waiting, last)]
+    assert world.events() == [b"0", b"1", b"2", b"3", b"4", b"last"]
+    assert dropped.status is TransactionStatus.ABORTED
+    assert world.commits("ABORT TRANSACTION") == []
+
+
+def test_threads_that_decide_while_the_log_is_busy_share_the_next_commit() -> None:
+    store = Spy()
+    stream = make_stream(store, SYSTEM, 2)
+    several = [written(stream, [("a", b"%d" % n)]) for n in range(8)]
+    looked = threading.Barrier(len(several) + 1)
+
+    def hook(operation: str, key: str) -> None:
+        if "/transactions/" in key and operation == "put_if_absent":
+            looked.wait(60)
+
+    store.hook = hook
+    threads = [threading.Thread(target=txn.commit) for txn in several]
+    for thread in threads:
+        thread.start()
+    with stream.log._lock:  # busy
+        looked.wait(60)
+        deadline = time.monotonic() + 60
+        while len(committer._known_decisions(stream)._closed) < len(several):
+            assert time.monotonic() < deadline
+    for thread in threads:
+        thread.join()
+    store.hook = None
+    commits = again(stream).log.reader.span(-1, again(stream).view().version)
+    (carried,) = [c for c in commits if c.operation == "COMMIT TRANSACTION"]
+    assert len(story(carried)) == len(several)
+    assert len(all_events(again(stream))) == len(several)
+
+
+def test_lost_race_reads_no_manifest_and_leaves_what_was_decided_meanwhile(world: World) -> None:
+    """Who reads while the log goes on loses the next race, too."""
+    txn = written(world.stream, [("a", b"x")])
+    other = written(world.process(), [("a", b"y")])
+
+    def meanwhile(operation: str, key: str) -> None:
+        if operation == "put_if_absent" and "/_delta_log/" in key:
+            world.store.hook = None
+            other.commit(wait=False)
+            begun(world.process())  # takes the version
+
+    world.store.hook = meanwhile
+    calls = world.calls(txn.commit)
+    assert ("get_many", "manifest") not in calls[calls.index(("put_if_absent", "log")) :]
+    assert world.events() == [b"x"]
+    begun(world.process()).commit()
+    assert world.events() == [b"x", b"y"]
+
+
+def test_lost_answer_of_the_commit_is_not_a_second_one(world: World) -> None:
+    for fault in (Fault.LOSE_ANSWER, Fault.RESEND, Fault.LOSE_REQUEST, Fault.DELAY):
+        txn = written(world.stream, [("a", fault.value.encode())])
+        world.store.rules.add(Rule(fault, "put_if_absent", "*", nth=1))
+        world.store.rules.add(Rule(fault, "put_if_absent", "*/_delta_log/*", nth=1))
+        txn.commit()
+        world.store.rules.clear()
+        world.store.deliver()
+    assert len(world.commits("COMMIT TRANSACTION")) == 4
+    assert len(world.events()) == 4
+
+
+# ------------------------------------------------------------------------------------ the order
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_commits_become_visible_in_the_order_of_the_decisions_in_every_segment(
+    world: World, order: tuple[int, ...]
+) -> None:
+    """Whatever the clocks say, and however old the snapshots of the deciders are."""
+    processes = [world.process() for _ in range(3)]
+    for process in processes:
+        process.view()
+    keys = [f"k{n}" for n in range(8)]
+    several = [
+        written(process, [(key, b"%d" % n) for key in keys]) for n, process in enumerate(processes)
+    ]
+    for step, n in enumerate(order):
+        world.runtime.wall_ms -= 3_600_000 * step
+        several[n].commit(wait=False)
+    sweeper.sweep_transactions(world.process())
+
+    for segment_id in (0, 1):
+        found = [event for _, event in events_of(world.process(), segment_id)]
+        assert found == sorted(found, key=lambda event: order.index(int(event)))
+        assert set(found) == {b"0", b"1", b"2"}
+    (commit,) = world.commits("COMMIT TRANSACTION")
+    assert [told["id"] for told in story(commit)] == [several[n].id for n in order]
+
+
+def test_commit_does_not_overtake_one_that_was_decided_by_another_process(world: World) -> None:
+    """The other's mark is found although its process knows nothing of this one."""
+    first = written(world.process(), [("a", b"1")])
+    first.commit(wait=False)
+    second = written(world.stream, [("a", b"2")])
+    second.commit()
+    assert world.events() == [b"1", b"2"]
+
+
+class OneByOne(Spy):
+    """A store that reads one object after the other, as parallel requests may."""
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        return [super(OneByOne, self).get_many([key])[0] for key in keys]
+
+
+def test_mark_put_behind_the_back_of_a_reader_is_read_once_more(world: World) -> None:
+    """Who passed one before it was decided, and meets another decided, must not take that alone."""
+    several = {txn.id: txn for txn in (written(world.process(), [("a", b"x")]) for _ in range(2))}
+    store = OneByOne(world.store.inner)
+    passed: list[str] = []
+
+    def between(operation: str, key: str) -> None:
+        if operation == "get_many" and key.endswith("/00000001.json"):
+            passed.append(key.split("/")[-2])
+            if len(passed) == 2:
+                store.hook = None
+                for transaction_id in passed:
+                    several[transaction_id].commit(wait=False)
+
+    store.hook = between
+    stream = again(world.stream, store)
+    committer.finish(stream, stream.view(), several.keys())
+    (commit,) = world.commits("COMMIT TRANSACTION")
+    assert [told["id"] for told in story(commit)] == passed
+
+
+def test_what_was_read_by_halves_is_not_carried_out_by_halves(world: World) -> None:
+    """A decider meets the second mark but not the first, fails, and aborts its own instead."""
+    several = {txn.id: txn for txn in (written(world.process(), [("a", b"x")]) for _ in range(2))}
+    own = written(world.stream, [("a", b"own")])
+    store = OneByOne(world.store.inner)
+    handle = Transaction(again(world.stream, store), own.id)
+    passed: list[str] = []
+
+    def between(operation: str, key: str) -> None:
+        if operation == "get_many" and key.endswith("/00000001.json"):
+            passed.append(key.split("/")[-2])
+            if len(passed) == 2:
+                for transaction_id in passed:
+                    several[transaction_id].commit(wait=False)
+            elif len(passed) > 2:
+                raise StoreError("down")
+
+    store.hook = between
+    with pytest.raises(StoreError, match="down"):
+        handle.commit()
+    store.hook = None
+    handle.abort()
+    assert len(world.commits("COMMIT TRANSACTION")) == 0
+    sweeper.sweep_transactions(world.process())
+    (commit,) = world.commits("COMMIT TRANSACTION")
+    assert [told["id"] for told in story(commit)] == passed[:2]
+
+
+def test_knowledge_of_an_older_view_takes_nothing_from_a_newer_one(world: World) -> None:
+    old = world.stream.view()
+    first = written(world.process(), [("a", b"1")])
+    first.commit(wait=False)
+    second = written(world.stream, [("a", b"2")])
+    view = world.stream.view()
+    committer.next_commit_order(world.stream, view, second.id)
+    with at_failpoint(
+        "txn.decided", lambda: committer.next_commit_order(world.stream, old, second.id)
+    ):
+        second.commit()
+    assert world.events() == [b"1", b"2"]
+
+
+# ------------------------------------------------------------------------------- what it tells
+
+
+def test_history_tells_of_each_transaction_and_of_all(world: World) -> None:
+    one = written(world.stream, [("a", b"xx"), ("b", b"y")])
+    one.commit(wait=False)
+    written(world.stream, [("a", b"z")]).commit()
+    (commit,) = world.commits("COMMIT TRANSACTION")
+    first, second = story(commit)
+    assert sum(first["rowsBySegment"].values()) == 2
+    assert sum(first["bytesBySegment"].values()) == 3
+    assert list(second["rowsBySegment"].values()) == [1]
+    assert commit.info["operationMetrics"]["numOutputRows"] in (3, "3")
+    assert commit.info["operationParameters"]["rolled"] == "false"
+    view = world.process().view()
+    outcome = view.outcome(one.id)
+    assert outcome is not None
+    assert (outcome.committed, outcome.version, outcome.events, outcome.size_bytes) == (
+        True,
+        commit.version,
+        2,
+        3,
+    )
+    assert not view.transactions
+
+
+def test_note_is_kept_in_the_commit_and_of_two_the_later_one_stays(world: World) -> None:
+    writer = session(world.stream)
+    one, two = (begun(world.stream, writer=writer) for _ in range(2))
+    two.commit("two", wait=False)
+    one.commit("one")
+    begun(world.stream, writer=writer).commit()
+    known = world.process().view().writer("w")
+    assert known is not None
+    assert (known.note, known.session, known.last) == ("one", 1, 0)
+
+
+def test_empty_note_is_a_note(world: World) -> None:
+    writer = session(world.stream)
+    begun(world.stream, writer=writer).commit("one")
+    begun(world.stream, writer=writer).commit("", wait=False)
+    sweeper.sweep_transactions(world.process())
+    known = world.process().view().writer("w")
+    assert known is not None
+    assert known.note == ""
+
+
+def test_damaged_manifest_stops_the_commits_and_names_what_to_restore(world: World) -> None:
+    broken = written(world.process(), [("a", b"x")])
+    name = f"s/t/transactions/{broken.id}/00000000.json"
+    world.store.inner.put(name, world.store.inner.get(name).replace(b"write", b"wrote"))
+    with pytest.raises(CorruptLog, match=f"manifest 0 of transaction {broken.id} .* restore it"):
+        written(world.stream, [("a", b"y")]).commit()

@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pravega_spark.engine.chunks.chunk import StagedChunk
+from pravega_spark.errors import CommitUnknown, CorruptLog, StoreError
+from pravega_spark.transactions.manifests import (
+    Kind,
+    Manifest,
+    Manifests,
+    chunk_folder,
+    decode,
+    folder,
+    not_in,
+    read_new,
+)
+from tests.harness.engine import again
+from tests.harness.fault_plans import Rule
+from tests.harness.faulty_store import Fault
+from tests.harness.transaction_world import World
+
+COUNTS = st.integers(0, 2**53)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
+CHUNKS = st.builds(
+    StagedChunk,
+    TEXT,
+    COUNTS,
+    COUNTS,
+    COUNTS,
+    COUNTS,
+    st.integers(-(2**53), 2**53),
+    COUNTS,
+    COUNTS,
+)
+MANIFESTS = st.builds(
+    Manifest,
+    st.sampled_from(Kind),
+    st.lists(CHUNKS, max_size=3).map(tuple),
+    st.none() | TEXT,
+    st.integers(-5, 2**53),
+    COUNTS,
+    st.none() | TEXT,
+    st.none() | st.integers(-(2**53), 2**53),
+    st.none() | TEXT,
+    TEXT,
+)
+ID = "00000000token"
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def chunk(path: str, rows: int = 1) -> StagedChunk:
+    return StagedChunk(path, 0, rows, 10, rows, 0, 0, 0)
+
+
+def put(manifests: Manifests, *paths: str, kind: Kind = Kind.WRITE) -> Manifest | None:
+    return manifests.append(lambda entries: Manifest(kind, tuple(map(chunk, paths))))
+
+
+@given(MANIFESTS)
+def test_manifest_reads_back_as_it_was_written(manifest: Manifest) -> None:
+    assert decode(manifest.encode(), "here") == manifest
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"{}\nabc\n", b"torn"])
+def test_manifest_that_is_not_whole_is_damage_and_named(damage: bytes) -> None:
+    whole = Manifest(Kind.WRITE, (chunk("a"),), token="t").encode()
+    for data in (damage, whole[:-20], whole.replace(b'"a"', b'"b"')):
+        with pytest.raises(CorruptLog, match="manifest 3 of x is torn or was changed; restore"):
+            decode(data, "manifest 3 of x")
+
+
+def test_keys_are_numbered_in_a_folder_of_the_transaction(world: World) -> None:
+    manifests = Manifests(world.stream, ID)
+    put(manifests, "a")
+    put(manifests, "b")
+    names = [entry.key for entry in world.store.list("s/t/transactions")]
+    assert names == [f"s/t/transactions/{ID}/0000000{n}.json" for n in range(2)]
+    assert folder(world.stream, ID) == f"s/t/transactions/{ID}"
+    assert chunk_folder(ID) == f"t-{ID}"
+
+
+def test_processes_append_one_after_the_other_and_know_of_each_other(world: World) -> None:
+    one, two = Manifests(world.stream, ID), Manifests(world.process(), ID)
+    put(one, "a")
+    put(two, "b")
+    put(one, "c")
+    assert [c.path for c in one.chunks] == ["a", "b", "c"]
+    assert [c.path for c in two.chunks] == ["a", "b"]
+    two.read()
+    assert two.entries == one.entries
+    assert len({entry.token for entry in one.entries}) == 3
+
+
+def test_loser_of_a_race_decides_anew_on_what_the_winner_said(world: World) -> None:
+    late = Manifests(world.process(), ID)
+    put(Manifests(world.stream, ID), "a", kind=Kind.COMMITTING)
+    seen: list[int] = []
+
+    def decide(entries: Sequence[Manifest]) -> Manifest | None:
+        seen.append(len(entries))
+        return None if entries else Manifest(Kind.ABORTING)
+
+    assert late.append(decide) is None
+    assert seen == [0, 1]
+    assert late.is_closed
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault.LOSE_ANSWER, Fault.LOSE_REQUEST, Fault.RESEND, Fault.DELAY]
+)
+def test_lost_answer_is_not_a_second_manifest(world: World, fault: Fault) -> None:
+    world.store.rules.add(Rule(fault, "put_if_absent", nth=1))
+    manifests = Manifests(world.stream, ID)
+    assert put(manifests, "a") is not None
+    world.store.deliver()
+    assert put(manifests, "b") is not None
+    other = Manifests(world.process(), ID)
+    assert [c.path for entry in other.read() for c in entry.chunks] == ["a", "b"]
+
+
+def test_manifest_of_unknown_fate_says_what_to_do(world: World) -> None:
+    world.store.rules.add(
+        Rule(Fault.DELAY, "put_if_absent"), Rule(StoreError("down"), "get", "*/transactions/*")
+    )
+    manifests = Manifests(world.stream, ID)
+    with pytest.raises(
+        CommitUnknown, match=f"manifest 0 of transaction {ID} of stream s/t was written; call again"
+    ):
+        put(manifests, "a")
+    assert manifests.entries == []
+
+
+def test_refusal_puts_nothing(world: World) -> None:
+    world.store.rules.add(Rule(Fault.REFUSE, "put_if_absent"))
+    with pytest.raises(StoreError):
+        put(Manifests(world.stream, ID), "a")
+    assert world.store.inner.list("s/t/transactions") == []
+
+
+def test_nothing_is_read_behind_the_closing_mark_nor_behind_a_gap(world: World) -> None:
+    manifests = Manifests(world.stream, ID)
+    for n in range(5):
+        put(manifests, f"c{n}")
+    put(manifests, kind=Kind.COMMITTING)
+    stray = Manifest(Kind.WRITE, (chunk("stray"),), token="x").encode()
+    world.store.put(manifests.key(6), stray)
+    assert [len(Manifests(world.process(), ID).read())] == [6]
+    world.store.inner.delete([manifests.key(2)])
+    other = Manifests(world.process(), ID)
+    assert len(other.read()) == 2
+    assert not other.is_closed
+
+
+def test_many_manifests_of_many_transactions_are_read_side_by_side_in_few_rounds(
+    world: World,
+) -> None:
+    counts = {f"0000000{n}token": size for n, size in enumerate((0, 1, 40, 200))}
+    for name, size in counts.items():
+        manifests = Manifests(world.stream, name)
+        for n in range(size):
+            put(manifests, f"{n}")
+    rounds = 0
+    stream = again(world.stream)
+    several = [Manifests(stream, name) for name in counts]
+    inner = world.store.inner.get_many
+
+    def counted(keys: Sequence[str]) -> list[bytes | None]:
+        nonlocal rounds
+        rounds += 1
+        return inner(keys)
+
+    world.store.inner.get_many = counted  # type: ignore[method-assign]
+    read_new(several)
+    assert [len(manifests.entries) for manifests in several] == list(counts.values())
+    assert rounds <= 10
+    rounds = 0
+    read_new(several)
+    assert rounds == 1
+
+
+def test_what_is_seen_is_made_durable_and_what_was_known_is_not_asked_again(world: World) -> None:
+    put(Manifests(world.process(), ID), "a")
+    manifests = Manifests(world.stream, ID)
+    manifests.read()
+    assert world.store.count("settle", ID) == 1
+    manifests.read()
+    assert world.store.count("settle", ID) == 1
+    assert manifests.append(lambda entries: None) is None
+    assert world.store.count("settle", ID) == 2
+
+
+def test_status_of_the_entries() -> None:
+    manifests = Manifests(World().stream, ID)
+    told = []
+    for kind in (Kind.WRITE, Kind.PREPARED, Kind.COMMITTING):
+        told.append((manifests.last, manifests.is_prepared, manifests.is_closed))
+        put(manifests, kind=kind)
+    told.append((manifests.last, manifests.is_prepared, manifests.is_closed))
+    assert told == [
+        (Kind.WRITE, False, False),
+        (Kind.WRITE, False, False),
+        (Kind.PREPARED, True, False),
+        (Kind.COMMITTING, True, True),
+    ]
+
+
+def test_copy_goes_on_by_itself(world: World) -> None:
+    manifests = Manifests(world.stream, ID)
+    put(manifests, "a")
+    other = manifests.copy()
+    put(other, "b")
+    assert (len(manifests.entries), len(other.entries)) == (1, 2)
+
+
+def test_chunks_that_no_entry_names() -> None:
+    entries = [Manifest(Kind.WRITE, (chunk("a"), chunk("b")))]
+    assert not_in(entries, [chunk("b"), chunk("c")]) == [chunk("c")]

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+
+from pravega_spark.model import TransactionInfo, TransactionStatus
+from pravega_spark.transactions import queries
+from tests.harness.engine import FakeRuntime
+from tests.harness.transaction_world import World, begun, brought_to, session, written
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_open_ones_are_listed_with_status_and_size_the_oldest_first(world: World) -> None:
+    writer = session(world.stream)
+    states = [s for s in TransactionStatus if s not in (TransactionStatus.COMMITTED,)][:4]
+    several = []
+    for state in states:
+        txn = begun(world.stream, writer=writer if state is TransactionStatus.OPEN else None)
+        txn.write_event(b"xx", "a")
+        txn.write_event(b"y", "b")
+        txn.flush()
+        brought_to(state, world.stream, txn.id, cleared=False)
+        several.append(txn)
+        world.runtime.sleep(1)
+    stream = world.process()
+    found = queries.open_transactions(stream, stream.view())
+    assert [info.transaction_id for info in found] == [txn.id for txn in several]
+    assert [info.status for info in found] == states
+    assert {(info.events, info.size_bytes, info.ended_ms, info.version) for info in found} == {
+        (2, 3, 0, 0)
+    }
+    assert [info.writer_id for info in found] == ["w", None, None, None]
+
+
+def test_one_that_ends_and_is_cleared_meanwhile_is_not_listed_as_open(world: World) -> None:
+    txn, other = (written(world.stream, [("a", b"x")]) for _ in range(2))
+    stream = world.process()
+    view = stream.view()
+    brought_to(TransactionStatus.COMMITTED, world.stream, txn.id, cleared=True)
+    assert [info.transaction_id for info in queries.open_transactions(stream, view)] == [other.id]
+
+
+def test_completed_ones_are_listed_the_newest_first(world: World) -> None:
+    assert isinstance(world.stream.runtime, FakeRuntime)
+    committed = written(world.stream, [("a", b"xx")])
+    committed.commit()
+    world.runtime.sleep(5)
+    aborted = written(world.stream, [("a", b"y")])
+    aborted.abort()
+    begun(world.stream)
+    newest, oldest = queries.completed_transactions(world.process().view())
+    start = committed._opened.created_ms if committed._opened else 0
+    assert oldest == TransactionInfo(
+        committed.id, TransactionStatus.COMMITTED, start, start, 2, 1, 2
+    )
+    assert (newest.transaction_id, newest.status, newest.events, newest.reason) == (
+        aborted.id,
+        TransactionStatus.ABORTED,
+        0,
+        "the application asked for it",
+    )
+    assert newest.ended_ms == start + 5_000

@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import pytest
+
+from pravega_spark.engine.stream import lifecycle
+from pravega_spark.engine.stream.records import StreamState
+from pravega_spark.errors import IllegalState, StoreError, StreamSealed, TxnFailed
+from pravega_spark.model import TransactionStatus
+from pravega_spark.policies import StreamConfiguration
+from pravega_spark.transactions import committer, sweeper
+from pravega_spark.transactions.sweeper import TransactionSweepResult
+from pravega_spark.transactions.transaction import Transaction
+from tests.harness.engine import at_failpoint, write
+from tests.harness.fault_plans import Rule
+from tests.harness.faulty_store import Fault
+from tests.harness.transaction_world import (
+    LEASE_MS,
+    World,
+    begun,
+    brought_to,
+    decide_abort,
+    written,
+)
+
+CLEARED = [TransactionStatus.COMMITTED, TransactionStatus.ABORTED]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def state(world: World) -> StreamState:
+    return world.process().view().record.state
+
+
+# --------------------------------------------------------------------------------------- tending
+
+
+def test_tending_does_all_that_is_due_and_tells(world: World) -> None:
+    kept, done, dropped, lost = (written(world.process(), [("a", b"%d" % n)]) for n in range(4))
+    done.commit(wait=False)
+    decide_abort(world.process(), dropped.id)
+    for txn in (kept, lost):
+        txn.ping()
+    world.runtime.sleep(LEASE_MS / 1_000 + 1)
+    kept.ping()
+    assert sweeper.sweep_transactions(world.stream) == TransactionSweepResult(
+        [done.id],
+        {dropped.id: "decided elsewhere", lost.id: "its lease of 60 s ran out"},
+        open=1,
+        cleared=3,
+    )
+    assert sweeper.sweep_transactions(world.stream) == TransactionSweepResult(open=1)
+    assert (world.events(), kept.status) == ([b"1"], TransactionStatus.OPEN)
+    assert [world.chunks(txn) for txn in (kept, done, dropped, lost)] == [1, 1, 0, 0]
+
+
+def test_tending_of_a_stream_without_transactions_commits_nothing(world: World) -> None:
+    version = world.process().view().version
+    assert sweeper.sweep_transactions(world.stream) == TransactionSweepResult()
+    assert world.process().view().version == version
+
+
+def test_tending_twice_at_once_is_harmless(world: World) -> None:
+    done, lost = written(world.process(), [("a", b"x")]), written(world.process(), [("a", b"y")])
+    done.commit(wait=False)
+    lost.ping()
+    world.runtime.sleep(LEASE_MS / 1_000 + 1)
+    for point in ("txn.deciding", "txn.decided", "commit.before", "txn.carried-out", "txn.clear"):
+        with at_failpoint(point, lambda: sweeper.sweep_transactions(world.process())):
+            tended = sweeper.sweep_transactions(world.stream)
+    assert world.events() == [b"x"]
+    assert lost.status is TransactionStatus.ABORTED
+    assert tended.open == 0
+
+
+def test_crash_anywhere_in_tending_leaves_what_the_next_finishes(world: World) -> None:
+    class Died(BaseException):
+        pass
+
+    def die() -> None:
+        raise Died
+
+    done, lost = written(world.process(), [("a", b"x")]), written(world.process(), [("a", b"y")])
+    done.commit(wait=False)
+    lost.ping()
+    world.runtime.sleep(LEASE_MS / 1_000 + 1)
+    for point in ("txn.deciding", "txn.decided", "commit.before", "txn.carried-out", "txn.clear"):
+        with at_failpoint(point, die), pytest.raises(Died):
+            sweeper.sweep_transactions(world.process())
+    sweeper.sweep_transactions(world.process())
+    assert world.events() == [b"x"]
+    assert world.store.inner.folders("s/t/transactions") == []
+
+
+# -------------------------------------------------------------------------------------- clearing
+
+
+@pytest.mark.parametrize("ended", CLEARED, ids=lambda state: state.value)
+def test_clearing_leaves_open_ones_and_removes_ended_ones(
+    world: World, ended: TransactionStatus
+) -> None:
+    kept, gone = (written(world.stream, [("a", b"x")]) for _ in range(2))
+    brought_to(ended, world.stream, gone.id, cleared=False)
+    assert sweeper.clear(world.stream) == 1
+    assert (len(world.folder(kept)), world.folder(gone)) == (1, [])
+    assert world.chunks(gone) == (ended is TransactionStatus.COMMITTED)
+    kept.commit()
+
+
+def test_clearing_spares_what_began_while_it_listed(world: World) -> None:
+    """What it knew of the log before is too old to tell what has ended."""
+    begun(world.stream).commit()
+    late: list[Transaction] = []
+
+    def begin(operation: str, key: str) -> None:
+        if operation == "folders":
+            world.store.hook = None
+            late.append(written(world.process(), [("a", b"x")]))
+
+    world.store.hook = begin
+    sweeper.sweep_transactions(world.stream)
+    (txn,) = late
+    assert len(world.folder(txn)) == 1
+    txn.commit()
+    assert world.events() == [b"x"]
+
+
+def test_clearing_spares_what_is_no_folder_of_a_transaction(world: World) -> None:
+    world.store.inner.put("s/t/transactions/of the user/notes.txt", b"x")
+    begun(world.stream).abort()
+    sweeper.sweep_transactions(world.stream)
+    assert world.store.inner.exists("s/t/transactions/of the user/notes.txt")
+
+
+def test_clearing_that_failed_is_done_by_the_next(world: World) -> None:
+    txn = written(world.stream, [("a", b"x")])
+    txn.abort()
+    world.store.rules.add(Rule(Fault.LOSE_REQUEST, "delete"))
+    with pytest.raises(StoreError):
+        sweeper.clear(world.stream)
+    assert world.chunks(txn) == 1
+    assert sweeper.clear(world.process()) == 1
+    assert world.chunks(txn) == 0
+
+
+# --------------------------------------------------------------------------------------- sealing
+
+
+def test_seal_aborts_the_open_and_carries_out_the_decided(world: World) -> None:
+    done, lost = (written(world.process(), [("a", event)]) for event in (b"x", b"y"))
+    done.commit(wait=False)
+    assert lifecycle.seal(world.stream, sweeper.end_all_transactions)
+    assert not lifecycle.seal(world.process(), sweeper.end_all_transactions)
+    assert state(world) is StreamState.SEALED
+    assert world.events() == [b"x"]
+    with pytest.raises(TxnFailed, match=r"aborted \(the stream was sealed\)"):
+        lost.commit()
+    done.commit()
+    assert world.store.inner.folders("s/t/transactions") == []
+    assert [c.operation for c in world.commits("BEGIN SEAL STREAM")] == ["BEGIN SEAL STREAM"]
+
+
+def test_stream_without_open_transactions_is_sealed_by_one_commit(world: World) -> None:
+    begun(world.stream).commit()
+    version = world.process().view().version
+    assert lifecycle.seal(world.stream, sweeper.end_all_transactions)
+    assert world.process().view().version == version + 1
+
+
+def test_while_a_stream_is_being_sealed_nothing_new_comes_in_and_what_was_decided_does(
+    world: World,
+) -> None:
+    txn = written(world.process(), [("a", b"x")])
+
+    def during() -> None:
+        other = world.process()
+        assert other.view().record.state is StreamState.SEALING
+        with pytest.raises(StreamSealed, match=r"s/t was sealed at 20\d\d-"):
+            write(other, [("a", b"late")])
+        with pytest.raises(StreamSealed, match="s/t was sealed"):
+            begun(other)
+        with pytest.raises(IllegalState, match=r"is being sealed .* can be updated again when"):
+            lifecycle.update(other, StreamConfiguration())
+        txn.commit()
+
+    with at_failpoint("seal.sealing", during):
+        lifecycle.seal(world.stream, sweeper.end_all_transactions)
+    assert world.events() == [b"x"]
+
+
+def test_sealing_waits_for_what_is_prepared(world: World) -> None:
+    one, two, three = (written(world.process(), [("a", b"%d" % n)]) for n in range(3))
+    for txn in (one, two):
+        txn.prepare()
+    match = r"s/t is being sealed, and 2 transactions are prepared: \w+, \w+\. Commit or abort"
+    with pytest.raises(IllegalState, match=match):
+        lifecycle.seal(world.stream, sweeper.end_all_transactions)
+    assert (state(world), three.status) == (StreamState.SEALING, TransactionStatus.ABORTED)
+    sweeper.sweep_transactions(world.process())
+    one.commit()
+    with pytest.raises(IllegalState, match=f"1 transactions are prepared: {two.id}"):
+        lifecycle.seal(world.process(), sweeper.end_all_transactions)
+    two.abort()
+    assert lifecycle.seal(world.process(), sweeper.end_all_transactions)
+    assert (state(world), world.events()) == (StreamState.SEALED, [b"0"])
+
+
+def test_seal_that_died_on_the_way_is_finished_by_the_next(world: World) -> None:
+    done, lost = (written(world.process(), [("a", event)]) for event in (b"x", b"y"))
+    done.commit(wait=False)
+
+    class Died(BaseException):
+        pass
+
+    def die() -> None:
+        raise Died
+
+    for point in ("seal.sealing", "txn.decided", "txn.carried-out"):
+        with at_failpoint(point, die), pytest.raises(Died):
+            lifecycle.seal(world.process(), sweeper.end_all_transactions)
+        assert state(world) is StreamState.SEALING
+    assert lifecycle.seal(world.process(), sweeper.end_all_transactions)
+    assert world.events() == [b"x"]
+    assert lost.status is TransactionStatus.ABORTED
+    assert sweeper.sweep_transactions(world.process()).cleared == 2
+
+
+def test_two_that_seal_at_once_both_see_it_sealed(world: World) -> None:
+    written(world.process(), [("a", b"x")])
+    other = world.process()
+    with at_failpoint("seal.sealing", lambda: lifecycle.seal(other, sweeper.end_all_transactions)):
+        assert lifecycle.seal(world.stream, sweeper.end_all_transactions)
+    assert state(world) is StreamState.SEALED
+
+
+def test_engine_alone_does_not_seal_a_stream_with_open_transactions(world: World) -> None:
+    begun(world.stream)
+    with pytest.raises(IllegalState, match=r"s/t has open transactions.*StreamManager\.seal_str"):
+        lifecycle.seal(world.stream)
+
+
+def test_stream_sealed_with_transactions_is_deleted_and_made_again(world: World) -> None:
+    txn = written(world.stream, [("a", b"x")])
+    txn.commit()
+    lifecycle.seal(world.stream, sweeper.end_all_transactions)
+    lifecycle.delete(world.stream)
+    assert world.chunks(txn) == 0
+    lifecycle.create(world.stream, 2, StreamConfiguration())
+    assert committer.commit_decided(world.process()).transactions == {}
+    again = written(world.process(), [("a", b"y")])
+    again.commit()
+    assert world.events() == [b"y"]

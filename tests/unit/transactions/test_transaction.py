@@ -1,0 +1,887 @@
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+
+from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events
+from pravega_spark.engine.chunks.routing import Router
+from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.stream import lifecycle
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.writing.batch_committer import RoutedEvents, stage_routed
+from pravega_spark.errors import (
+    CommitUnknown,
+    EventTooLarge,
+    ForkedProcess,
+    InvalidInput,
+    NoSuchStream,
+    NoSuchTransaction,
+    PingFailed,
+    StaleIdentity,
+    StoreError,
+    StoreFull,
+    StreamSealed,
+    TxnFailed,
+)
+from pravega_spark.limits import MAX_EVENT_BYTES
+from pravega_spark.model import TransactionStatus
+from pravega_spark.policies import StreamConfiguration
+from pravega_spark.transactions import sweeper
+from pravega_spark.transactions.manifests import chunk_folder
+from pravega_spark.transactions.transaction import Transaction
+from tests.harness.engine import Spy, again, at_failpoint, events_of, make_stream, scale
+from tests.harness.fault_plans import Rule
+from tests.harness.faulty_store import Fault
+from tests.harness.transaction_world import (
+    LEASE_MS,
+    World,
+    begun,
+    brought_to,
+    decide_abort,
+    story,
+    told_by_child,
+    written,
+)
+
+OPEN, PREPARED = TransactionStatus.OPEN, TransactionStatus.PREPARED
+COMMITTING, COMMITTED = TransactionStatus.COMMITTING, TransactionStatus.COMMITTED
+ABORTING, ABORTED = TransactionStatus.ABORTING, TransactionStatus.ABORTED
+
+MARK = "*/transactions/*"
+"""The keys of manifests."""
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+# ----------------------------------------------------------------------------- the life of one
+
+
+def test_events_are_visible_after_the_commit_all_at_once_and_not_before(world: World) -> None:
+    txn = begun(world.stream)
+    for n in range(20):
+        txn.write_event(b"%02d" % n, f"k{n}")
+        if n % 7 == 0:
+            txn.flush()
+    assert world.events() == []
+    txn.commit()
+
+    (commit,) = world.commits("COMMIT TRANSACTION")
+    assert sorted(world.events()) == [b"%02d" % n for n in range(20)]
+    assert {add.partition["segment_id"] for add in commit.adds} == {"0", "1"}
+    assert txn.status is COMMITTED
+    assert not txn.is_open
+
+
+def test_aborted_events_are_never_visible_and_their_files_go(world: World) -> None:
+    txn = written(world.stream, [("a", b"x"), ("b", b"y")])
+    txn.write_event(b"z", "c")
+    assert world.chunks(txn) > 0
+    txn.abort()
+    assert txn.status is ABORTED
+    sweeper.clear(world.stream)
+    assert world.events() == []
+    assert world.chunks(txn) == 0
+    assert world.folder(txn) == []
+
+
+def test_transaction_without_events_commits_and_aborts(world: World) -> None:
+    begun(world.stream).commit()
+    begun(world.stream).abort()
+    assert len(world.commits("COMMIT TRANSACTION")) == 1
+    assert len(world.commits("ABORT TRANSACTION")) == 1
+
+
+def test_events_of_one_transaction_are_together_in_each_segment_in_the_order_written(
+    world: World,
+) -> None:
+    one, two = begun(world.stream), begun(world.process())
+    for n in range(12):
+        one.write_event(b"1 %02d" % n, f"k{n % 4}")
+        two.write_event(b"2 %02d" % n, f"k{n % 4}")
+        if n % 3 == 0:
+            one.flush()
+            two.flush()
+    two.commit()
+    one.commit()
+    for segment_id in (0, 1):
+        found = events_of(world.process(), segment_id)
+        assert [event[:1] for _, event in found] == sorted([e[:1] for _, e in found], reverse=True)
+        for key in {key for key, _ in found}:
+            for name in (b"1", b"2"):
+                mine = [event for k, event in found if k == key and event[:1] == name]
+                assert mine == sorted(mine)
+
+
+def test_events_without_a_key_are_together_in_one_segment_by_the_id(world: World) -> None:
+    homes = set()
+    for _ in range(16):
+        txn = begun(world.stream)
+        txn.write_events([b"a", b"b", b"c"])
+        txn.flush()
+        txn.write_event(b"d")
+        txn.commit()
+        (segment,) = {
+            add.partition["segment_id"] for add in world.commits("COMMIT TRANSACTION")[-1].adds
+        }
+        homes.add(segment)
+    assert homes == {"0", "1"}
+    assert all(key is None for s in (0, 1) for key, _ in events_of(world.process(), s))
+
+
+def test_large_events_and_large_batches_are_flushed_on_the_way(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "pravega_spark.transactions.transaction_buffer.WRITER_BATCH_BYTES", 2 * MAX_EVENT_BYTES
+    )
+    txn = begun(world.stream)
+    for n in range(5):
+        txn.write_event(bytes([n]) * MAX_EVENT_BYTES, "k")
+    assert len(world.folder(txn)) == 2
+    txn.commit()
+    assert [(event[0], len(event)) for event in world.events()] == [
+        (n, MAX_EVENT_BYTES) for n in range(5)
+    ]
+
+
+def test_many_small_events_are_flushed_on_the_way(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pravega_spark.transactions.transaction_buffer.WRITER_BATCH_EVENTS", 10)
+    txn = begun(world.stream)
+    for n in range(25):
+        txn.write_event(b"%02d" % n, "k")
+    assert len(world.folder(txn)) == 2
+    txn.commit()
+    assert world.events() == [b"%02d" % n for n in range(25)]
+
+
+# ----------------------------------------------------------------------- commit and abort again
+
+ANSWERS: dict[TransactionStatus, tuple[TransactionStatus | str, TransactionStatus | str]] = {
+    OPEN: (COMMITTED, ABORTED),
+    PREPARED: (COMMITTED, ABORTED),
+    COMMITTING: (COMMITTED, "is COMMITTING already; that is final"),
+    COMMITTED: (COMMITTED, r"was committed at version \d+; that is final. Begin another"),
+    ABORTING: ("is ABORTING already; that is final", ABORTED),
+    ABORTED: (r"was aborted \(the application asked for it\) at version \d+", ABORTED),
+}
+
+
+@pytest.mark.parametrize("fresh", [False, True], ids=["same handle", "by id"])
+@pytest.mark.parametrize("cleared", [False, True], ids=["", "cleared"])
+@pytest.mark.parametrize("call", ["commit", "abort"])
+@pytest.mark.parametrize("state", ANSWERS, ids=lambda state: state.value)
+def test_every_call_in_every_state(
+    world: World, state: TransactionStatus, call: str, cleared: bool, fresh: bool
+) -> None:
+    txn = written(world.stream, [("a", b"x"), ("b", b"y")])
+    brought_to(state, world.stream, txn.id, cleared=cleared)
+    if fresh:
+        txn = Transaction(world.process(), txn.id)
+    expected = ANSWERS[state][call == "abort"]
+
+    for _ in range(2):  # again gives the same
+        if isinstance(expected, str):
+            with pytest.raises(TxnFailed, match=f"{txn.id} of stream s/t {expected}"):
+                getattr(txn, call)()
+        else:
+            getattr(txn, call)()
+            assert txn.status is expected
+    sweeper.sweep_transactions(world.process())
+    visible = txn.status is COMMITTED
+    assert sorted(world.events()) == ([b"x", b"y"] if visible else [])
+    assert visible is (state in (COMMITTING, COMMITTED) or expected is COMMITTED)
+
+
+LATE = [
+    (state, call)
+    for state in TransactionStatus
+    for call in ("flush", "prepare", "commit")
+    if state is not OPEN and (state, call) != (PREPARED, "prepare")
+]
+
+
+@pytest.mark.parametrize(("state", "call"), LATE)
+@pytest.mark.parametrize("cleared", [False, True], ids=["", "cleared"])
+def test_events_after_the_end_are_refused_by_whoever_makes_them_durable(
+    world: World, state: TransactionStatus, call: str, cleared: bool
+) -> None:
+    txn = written(world.stream, [("a", b"x")])
+    brought_to(state, world.stream, txn.id, cleared=cleared)
+    if call != "prepare":
+        txn.write_event(b"late", "a")
+    for _ in range(2):
+        with pytest.raises(TxnFailed, match=f"transaction {txn.id} of stream s/t"):
+            getattr(txn, call)()
+    sweeper.sweep_transactions(world.process())
+    assert b"late" not in world.events()
+
+
+@pytest.mark.parametrize("cleared", [False, True], ids=["", "cleared"])
+@pytest.mark.parametrize("state", TransactionStatus, ids=lambda state: state.value)
+def test_status_says_where_it_is_in_every_process(
+    world: World, state: TransactionStatus, cleared: bool
+) -> None:
+    txn = written(world.stream, [("a", b"x")])
+    brought_to(state, world.stream, txn.id, cleared=cleared)
+    assert Transaction(world.process(), txn.id).status is state
+    assert txn.status is state
+    assert txn.is_open is (state not in (COMMITTED, ABORTED))
+    assert txn.status.value in repr(txn) or txn.is_open
+
+
+@pytest.mark.parametrize("between", range(4))
+def test_status_of_what_ends_meanwhile_never_goes_back(world: World, between: int) -> None:
+    """It ends, and its traces go, before any one call of the storage."""
+    txn = written(world.stream, [("a", b"x")])
+    seen = Transaction(again(world.stream), txn.id)
+    Transaction(world.process(), txn.id).commit(wait=False)
+    calls = 0
+
+    def end(operation: str, key: str) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == between + 1:
+            brought_to(COMMITTED, world.process(), txn.id, cleared=True)
+
+    world.store.hook = end
+    assert seen.status in (COMMITTING, COMMITTED)
+    world.store.hook = None
+
+
+@pytest.mark.parametrize("wait", [True, False])
+@pytest.mark.parametrize("aborted", [True, False])
+@pytest.mark.parametrize("late", [True, False])
+def test_mark_that_comes_after_the_end_decides_nothing_and_tells_so(
+    world: World, late: bool, aborted: bool, wait: bool
+) -> None:
+    """The process stalls before its mark; meanwhile another ends it and clears the folder."""
+    txn = written(world.stream, [("a", b"x")])
+    if late:
+        txn.write_event(b"y", "a")
+    state = ABORTED if aborted else COMMITTED
+
+    def end() -> None:
+        brought_to(state, world.process(), txn.id, cleared=True)
+
+    with at_failpoint("txn.deciding", end):
+        if aborted or late:
+            with pytest.raises(TxnFailed, match="was aborted" if aborted else "final: 1 events"):
+                txn.commit(wait=wait)
+        else:
+            txn.commit(wait=wait)
+    assert txn.status is state
+    assert world.events() == ([] if aborted else [b"x"])
+    sweeper.clear(world.stream)
+    assert world.folder(txn) == []
+
+
+def test_abort_that_comes_after_a_commit_tells_so(world: World) -> None:
+    txn = written(world.stream, [("a", b"x")])
+    end = lambda: brought_to(COMMITTED, world.process(), txn.id, cleared=True)  # noqa: E731
+    with at_failpoint("txn.deciding", end), pytest.raises(TxnFailed, match="was committed"):
+        txn.abort()
+    assert world.events() == [b"x"]
+
+
+# ---------------------------------------------------------------------------- by id, elsewhere
+
+
+def test_processes_write_into_one_transaction_by_its_id_and_any_may_commit(world: World) -> None:
+    txn = begun(world.stream)
+    other = Transaction(world.process(), txn.id)
+    assert (other.epoch, other.lease_ms) == (0, LEASE_MS)
+    txn.write_event(b"x", "a")
+    other.write_event(b"y", "b")
+    txn.flush()
+    other.commit()
+    assert sorted(world.events()) == [b"x", b"y"]
+    assert txn.status is COMMITTED
+    txn.commit()
+
+
+def test_unknown_id_and_ids_of_others_say_so(world: World) -> None:
+    stranger = begun(make_stream(name="s/other"))
+    for name in (stranger.id, "0" * 32):
+        with pytest.raises(NoSuchTransaction, match=rf"s/t \(life 1\) knows no transaction {name}"):
+            Transaction(world.stream, name)
+
+
+@pytest.mark.parametrize("name", ["", "x", "0" * 31 + "/", "../" * 10, None, 7, ["a"], b"0" * 32])
+def test_what_is_no_id_is_refused_before_storage_is_asked(world: World, name: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"32 hexadecimal digits, as Transaction\.id gives"):
+        assert not world.calls(lambda: Transaction(world.stream, name))
+
+
+def test_id_and_handle_of_an_earlier_life_act_on_nothing(world: World) -> None:
+    txn = written(world.stream, [("a", b"x")])
+    calls = (txn.commit, txn.abort, txn.flush, txn.prepare)
+    txn.write_event(b"y", "a")
+    stream = world.process()
+    lifecycle.seal(stream, sweeper.end_all_transactions)
+    lifecycle.delete(stream)
+    for call in calls:
+        with pytest.raises(NoSuchStream, match="was deleted"):
+            call()
+    lifecycle.create(stream, 2, StreamConfiguration())
+    for call in calls:
+        with pytest.raises(StaleIdentity, match=r"is in life 2.*life 1. Open it anew"):
+            call()
+    with pytest.raises(NoSuchTransaction, match=r"life 2\) knows no transaction"):
+        Transaction(world.process(), txn.id)
+    sweeper.sweep_transactions(stream)
+    assert world.folder(txn) == []
+    assert world.events() == []
+
+
+def test_id_names_the_epoch_that_routes_it(world: World) -> None:
+    early = begun(world.stream)
+    scale(world.stream, [0], [(0, 0.25), (0.25, 0.5)])
+    late = begun(world.stream)
+    assert (early.epoch, late.epoch) == (0, 1)
+    assert (early.id[:8], late.id[:8]) == ("00000000", "00000001")
+    early.write_event(b"x", "a")
+    early.flush()
+    assert {chunk.segment_id for chunk in early._manifests.chunks} <= {0, 1}
+
+
+# ------------------------------------------------------------------------------ wait=False
+
+
+def test_commit_that_does_not_wait_is_decided_and_carried_out_by_the_next(world: World) -> None:
+    first, second = (written(world.stream, [("a", event)]) for event in (b"1", b"2"))
+    first.commit(wait=False)
+    assert (first.status, world.events()) == (COMMITTING, [])
+    with pytest.raises(TxnFailed, match="is COMMITTING: no event can be written"):
+        first.write_event(b"late")
+    Transaction(world.process(), second.id).commit()
+    assert world.events() == [b"1", b"2"]
+    assert first.status is COMMITTED
+    assert len(world.commits("COMMIT TRANSACTION")) == 1
+
+
+def test_commit_that_does_not_wait_is_carried_out_by_tending_and_by_sealing(world: World) -> None:
+    first = written(world.stream, [("a", b"1")])
+    first.commit(wait=False)
+    assert sweeper.sweep_transactions(world.process()).committed == [first.id]
+    second = written(world.stream, [("a", b"2")])
+    second.commit(wait=False)
+    lifecycle.seal(world.process(), sweeper.end_all_transactions)
+    assert world.events() == [b"1", b"2"]
+
+
+def test_commit_after_one_that_did_not_wait_waits(world: World) -> None:
+    txn = written(world.stream, [("a", b"x")])
+    txn.commit(wait=False)
+    txn.commit()
+    assert world.events() == [b"x"]
+
+
+# --------------------------------------------------------------------------- nothing gets lost
+
+
+@pytest.mark.parametrize("last", ["flush", "commit", "decide", "prepare"])
+@pytest.mark.parametrize("keys", ["*/data/t-*", MARK])
+@pytest.mark.parametrize("fault", [Fault.REFUSE, StoreFull("full")], ids=str)
+def test_events_outlive_a_call_that_failed(world: World, last: str, keys: str, fault: Any) -> None:
+    txn = begun(world.stream)
+    txn.write_event(b"x", "a")
+    call: dict[str, Callable[[], None]] = {
+        "flush": txn.flush,
+        "commit": txn.commit,
+        "decide": lambda: txn.commit(wait=False),
+        "prepare": txn.prepare,
+    }
+    world.store.rules.add(Rule(fault, "put*", keys))
+    with pytest.raises(StoreError):
+        call[last]()
+    with pytest.raises(StoreError):
+        call[last]()
+    world.store.rules.clear()
+    call[last]()
+    txn.commit()
+    assert world.events() == [b"x"]
+
+
+@pytest.mark.parametrize("lands", [True, False])
+@pytest.mark.parametrize("last", ["flush", "commit", "decide"])
+def test_events_of_a_manifest_whose_fate_was_unknown_are_there_once(
+    world: World, last: str, lands: bool
+) -> None:
+    txn = written(world.stream, [("a", b"w")])
+    txn.write_event(b"x", "a")
+    call: dict[str, Callable[[], None]] = {
+        "flush": txn.flush,
+        "commit": txn.commit,
+        "decide": lambda: txn.commit(wait=False),
+    }
+    world.store.rules.add(
+        Rule(Fault.LOSE_ANSWER if lands else Fault.DELAY, "put_if_absent", MARK),
+        Rule(StoreError("down"), "get", MARK),
+    )
+    with pytest.raises(CommitUnknown, match=f"manifest 1 of transaction {txn.id} .*call again"):
+        call[last]()
+    world.store.rules.clear()
+    if last == "flush":
+        txn.write_event(b"y", "a")
+    call[last]()
+    world.store.deliver()
+    txn.commit()
+    sweeper.sweep_transactions(world.process())
+    assert world.events() == [b"w", b"x", b"y"][: 3 if last == "flush" else 2]
+
+
+@pytest.mark.parametrize("wait", [True, False])
+@pytest.mark.parametrize("lands", [True, False])
+def test_events_of_a_flush_whose_fate_was_unknown_are_in_the_commit_once(
+    world: World, lands: bool, wait: bool
+) -> None:
+    txn = begun(world.stream)
+    txn.write_event(b"x", "a")
+    world.store.rules.add(
+        Rule(Fault.LOSE_ANSWER if lands else Fault.DELAY, "put_if_absent", MARK),
+        Rule(StoreError("down"), "get", MARK),
+    )
+    with pytest.raises(CommitUnknown):
+        txn.flush()
+    world.store.rules.clear()
+    txn.write_event(b"y", "a")
+    txn.commit(wait=wait)
+    world.store.deliver()
+    sweeper.sweep_transactions(world.process())
+    assert world.events() == [b"x", b"y"]
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_commit_of_unknown_fate_that_another_carried_out_and_cleared_is_known(
+    world: World, lands: bool
+) -> None:
+    txn = begun(world.stream)
+    txn.write_event(b"x", "a")
+    world.store.rules.add(
+        Rule(Fault.LOSE_ANSWER if lands else Fault.LOSE_REQUEST, "put_if_absent", MARK),
+        Rule(StoreError("down"), "get", MARK),
+    )
+    with pytest.raises(CommitUnknown):
+        txn.commit()
+    world.store.rules.clear()
+    brought_to(COMMITTED, world.process(), txn.id, cleared=True)
+    if lands:
+        txn.commit()
+        assert world.events() == [b"x"]
+    else:
+        with pytest.raises(TxnFailed, match="1 events of this one were not flushed"):
+            txn.commit()
+        assert world.events() == []
+
+
+def test_events_written_after_a_commit_of_unknown_fate_are_not_taken_for_committed(
+    world: World,
+) -> None:
+    txn = begun(world.stream)
+    txn.write_event(b"x", "a")
+    world.store.rules.add(
+        Rule(Fault.LOSE_ANSWER, "put_if_absent", MARK), Rule(StoreError("down"), "get", MARK)
+    )
+    with pytest.raises(CommitUnknown):
+        txn.commit()
+    world.store.rules.clear()
+    txn.write_event(b"y", "a")
+    brought_to(COMMITTED, world.process(), txn.id, cleared=True)
+    with pytest.raises(TxnFailed, match="1 events of this one were not flushed before"):
+        txn.commit()
+    assert world.events() == [b"x"]
+
+
+@pytest.mark.parametrize("wait", [True, False])
+@pytest.mark.parametrize("known", ["nothing", "the mark", "the end"])
+def test_commit_by_another_leaves_out_what_was_not_flushed_and_that_is_told(
+    world: World, known: str, wait: bool
+) -> None:
+    txn = written(world.stream, [("a", b"x")])
+    txn.write_event(b"y", "a")
+    txn.write_event(b"z", "a")
+    Transaction(world.process(), txn.id).commit(wait=False)
+    if known != "nothing":
+        assert txn.status is COMMITTING
+    if known == "the end":
+        sweeper.sweep_transactions(world.process())
+    for _ in range(2):
+        with pytest.raises(TxnFailed, match=r"final: 2 events of this one .* Write them in anoth"):
+            txn.commit(wait=wait)
+    sweeper.sweep_transactions(world.process())
+    assert world.events() == [b"x"]
+
+
+def test_with_block_tells_of_an_end_that_was_not_its_own(world: World) -> None:
+    txn = begun(world.stream)
+
+    def block() -> None:
+        with txn:
+            txn.write_event(b"x", "a")
+            decide_abort(world.process(), txn.id)
+            sweeper.sweep_transactions(world.process())
+            assert txn.status is ABORTED
+
+    with pytest.raises(TxnFailed, match="was aborted"):
+        block()
+    assert world.events() == []
+
+
+# ------------------------------------------------------------------- add: writes of other tasks
+
+
+def staged_for(txn: Transaction, stream: StreamLog, *events: bytes) -> list[StagedChunk]:
+    """Chunks in a transaction's folder, as a task of a job stages them."""
+    router = Router(stream.view().epoch(txn.epoch).segments)
+    table = encode_events(["a"] * len(events), [1] * len(events), events)
+    routed = RoutedEvents(router.segment_ids, router.places(table.column("routing_key")))
+    return stage_routed(stream, txn.epoch, table, routed, folder=chunk_folder(txn.id))
+
+
+def test_staged_chunks_are_entered_once_however_often_they_are_added(world: World) -> None:
+    txn = begun(world.stream)
+    chunks = staged_for(txn, world.stream, b"x", b"y")
+    assert txn.add(chunks)
+    assert not txn.add(chunks)
+    assert not Transaction(world.process(), txn.id).add(chunks)
+    txn.commit()
+    assert not txn.add(chunks)
+    assert world.events() == [b"x", b"y"]
+
+
+def test_numbered_write_happens_once_and_numbers_of_writers_are_apart(world: World) -> None:
+    txn = begun(world.stream)
+    other = Transaction(world.process(), txn.id)
+    assert txn.add(staged_for(txn, world.stream, b"1"), writer="q", number=1)
+    assert not other.add(staged_for(txn, world.stream, b"1 again"), writer="q", number=1)
+    assert other.add([], writer="q", number=2)
+    assert not txn.add(staged_for(txn, world.stream, b"2 again"), writer="q", number=2)
+    assert other.add(staged_for(txn, world.stream, b"r"), writer="r", number=0)
+    assert not txn.add(staged_for(txn, world.stream, b"r again"), writer="r", number=0)
+    txn.commit()
+    assert not other.add(staged_for(txn, world.stream, b"late"), writer="q", number=1)
+    assert world.events() == [b"1", b"r"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"path": "data/v0/x"}, {"rows": 0}, {"segment_id": 2}],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_chunk_that_no_commit_could_place_is_refused(world: World, wrong: dict[str, Any]) -> None:
+    """It would stop the commits of all transactions of the stream."""
+    txn = begun(world.stream)
+    chunks = [replace(chunk, **wrong) for chunk in staged_for(txn, world.stream, b"x")]
+    with pytest.raises(InvalidInput, match=f"is no chunk of transaction {txn.id}: such are staged"):
+        txn.add(chunks)
+    assert world.folder(txn) == []
+
+
+def test_write_that_is_in_a_transaction_that_is_being_aborted_is_not_told_to_be_in(
+    world: World,
+) -> None:
+    txn = begun(world.stream)
+    chunks = staged_for(txn, world.stream, b"x")
+    txn.add(chunks, writer="q", number=1)
+    decide_abort(world.process(), txn.id)
+    for options in ({}, {"writer": "q", "number": 1}):
+        with pytest.raises(TxnFailed, match="is ABORTING: no event can be written"):
+            Transaction(world.process(), txn.id).add(chunks, **options)
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+@pytest.mark.parametrize("cleared", [False, True], ids=["", "cleared"])
+def test_write_that_a_commit_left_out_is_never_told_to_be_in(
+    world: World, end: str, cleared: bool
+) -> None:
+    """The process stalls with staged chunks; another ends the transaction meanwhile."""
+    txn = written(world.stream, [("a", b"x")])
+    chunks = staged_for(txn, world.stream, b"late")
+    state = COMMITTED if end == "commit" else ABORTED
+
+    def finish() -> None:
+        brought_to(state, world.process(), txn.id, cleared=cleared)
+
+    with at_failpoint("txn.staged", finish), pytest.raises(TxnFailed, match=txn.id):
+        txn.add(chunks)
+    with pytest.raises(TxnFailed, match=txn.id):
+        txn.add(chunks)
+    assert world.events() == ([b"x"] if end == "commit" else [])
+
+
+@pytest.mark.parametrize("cleared", [False, True], ids=["", "cleared"])
+def test_write_that_a_commit_took_is_never_told_to_be_left_out(world: World, cleared: bool) -> None:
+    """The manifest is there; before its writer looks at the log, another commits."""
+    txn = begun(world.stream)
+    txn.write_event(b"x", "a")
+
+    def finish(operation: str, key: str) -> None:
+        if operation == "get" and "/_delta_log/" in key:
+            world.store.hook = None
+            brought_to(COMMITTED, world.process(), txn.id, cleared=cleared)
+
+    world.store.hook = finish
+    txn.flush()
+    assert world.events() == [b"x"]
+    txn.commit()
+    assert world.events() == [b"x"]
+
+
+def test_write_into_an_aborted_one_is_told_to_be_left_out(world: World) -> None:
+    txn = begun(world.stream)
+    txn.write_event(b"x", "a")
+
+    def finish(operation: str, key: str) -> None:
+        if operation == "get" and "/_delta_log/" in key:
+            world.store.hook = None
+            brought_to(ABORTED, world.process(), txn.id, cleared=True)
+
+    world.store.hook = finish
+    with pytest.raises(TxnFailed, match="was aborted"):
+        txn.flush()
+
+
+def test_commit_that_was_cleaned_away_is_not_guessed_at(world: World) -> None:
+    txn = begun(world.stream)
+    chunks = staged_for(txn, world.stream, b"x")
+    brought_to(COMMITTED, world.stream, txn.id, cleared=True)
+    assert txn.status is COMMITTED
+    world.store.inner.delete([world.stream.log.reader.key(world.process().view().version)])
+    with pytest.raises(CommitUnknown, match="is not kept any more: nobody can tell whether 1 ev"):
+        txn.add(chunks)
+
+
+# ------------------------------------------------------------------------------------ prepared
+
+
+def test_prepared_transaction_takes_no_more_and_waits_for_anybodys_decision(world: World) -> None:
+    txn = begun(world.stream)
+    other = Transaction(world.process(), txn.id)
+    other.write_event(b"late", "a")
+    txn.write_event(b"x", "a")
+    txn.prepare()
+    txn.prepare()
+    assert (txn.status, world.events()) == (PREPARED, [])
+    with pytest.raises(TxnFailed, match="is PREPARED: no event can be written into it"):
+        txn.write_event(b"late", "a")
+    with pytest.raises(TxnFailed, match="is PREPARED: no event can be written into it"):
+        other.flush()
+    with pytest.raises(TxnFailed, match="was prepared; no event can be written into it"):
+        other.commit()
+    Transaction(world.process(), txn.id).commit()
+    assert world.events() == [b"x"]
+    with pytest.raises(TxnFailed, match="was committed"):
+        txn.prepare()
+
+
+def test_prepared_transaction_is_neither_committed_nor_aborted_by_the_end_of_a_block(
+    world: World,
+) -> None:
+    with begun(world.stream) as txn:
+        txn.write_event(b"x", "a")
+        txn.prepare()
+    assert txn.status is PREPARED
+    other = begun(world.stream)
+    with pytest.raises(RuntimeError, match="boom"):
+        broken(other, other.prepare)
+    assert other.status is PREPARED
+
+
+# ----------------------------------------------------------------------------------- with, ping
+
+
+def broken(txn: Transaction, first: Callable[[], object]) -> None:
+    """A block that does something and then raises."""
+    with txn:
+        first()
+        raise RuntimeError("boom")
+
+
+def test_block_commits_at_its_end_and_aborts_when_it_raises(world: World) -> None:
+    with begun(world.stream) as done:
+        done.write_event(b"x", "a")
+    dropped = begun(world.stream)
+    with pytest.raises(RuntimeError, match="boom"):
+        broken(dropped, lambda: dropped.write_event(b"y", "a"))
+    with begun(world.stream) as undone:
+        undone.write_event(b"z", "a")
+        undone.abort()
+    with begun(world.stream) as early:
+        early.write_event(b"w", "a")
+        early.commit(wait=False)
+    several = (done, dropped, undone, early)
+    assert [txn.status for txn in several] == [COMMITTED, ABORTED, ABORTED, COMMITTING]
+    assert world.events() == [b"x"]
+
+
+def test_block_that_raises_shows_its_own_error_even_if_the_abort_fails(world: World) -> None:
+    txn = begun(world.stream)
+    with pytest.raises(RuntimeError, match="boom"):
+        broken(txn, lambda: world.store.rules.add(Rule(StoreError("down"))))
+
+
+@pytest.mark.parametrize("state", [s for s in TransactionStatus if s is not OPEN])
+def test_ping_of_what_is_not_open_fails_and_says_what_it_is(
+    world: World, state: TransactionStatus
+) -> None:
+    txn = begun(world.stream)
+    txn.ping()
+    assert world.folder(txn) == ["lease.json"]
+    brought_to(state, world.stream, txn.id, cleared=False)
+    with pytest.raises(PingFailed, match=f"is {state.value}: it has no lease"):
+        txn.ping()
+
+
+def test_ping_beyond_the_maximum_execution_time_fails_whatever_the_wall_clock_says(
+    world: World,
+) -> None:
+    txn = begun(world.stream, execution_ms=3 * LEASE_MS)
+    assert txn.keep_alive()
+    world.runtime.wall_ms += 10 * LEASE_MS  # jumps, while two minutes pass
+    world.runtime.elapsed += 2 * LEASE_MS / 1_000
+    txn.ping()
+    assert txn.keep_alive()
+    world.runtime.wall_ms -= 20 * LEASE_MS
+    world.runtime.elapsed += 1
+    assert not txn.keep_alive()
+    with pytest.raises(PingFailed, match=r"maximum execution time before another lease of 60 s"):
+        txn.ping()
+    txn.commit()
+
+
+def test_keep_alive_asks_once_and_stops_when_the_end_is_known(world: World) -> None:
+    txn = begun(world.stream)
+    assert ("time_ms", "") in world.calls(txn.keep_alive)
+    assert world.calls(txn.keep_alive) == [("put", "manifest")]
+    other = Transaction(world.stream, txn.id)
+    other.commit()
+    assert world.calls(lambda: not txn.keep_alive() or 1 / 0) == []
+
+
+# ----------------------------------------------------------------------------------- bad input
+
+
+def test_bad_input_names_the_stream_and_changes_nothing(world: World) -> None:
+    txn = begun(world.stream)
+    with pytest.raises(InvalidInput, match="an event for stream s/t is bytes or str, not int"):
+        txn.write_event(7)
+    with pytest.raises(InvalidInput, match="routing key is a str or None, not int"):
+        txn.write_event(b"x", 7)  # type: ignore[arg-type]
+    with pytest.raises(EventTooLarge, match="s/t is larger than"):
+        txn.write_events([b"x", bytes(MAX_EVENT_BYTES + 1)])
+    with pytest.raises(InvalidInput, match="lone surrogates"):
+        txn.write_events(["x", "\ud800"])
+    with pytest.raises(InvalidInput, match=r"on stream s/t needs a writer with an id of your own"):
+        txn.commit(note="n")
+    for bad in (datetime(2026, 1, 1), "2026-01-01", 5):
+        with pytest.raises(InvalidInput, match="datetime with a time zone"):
+            txn.commit(timestamp=bad)  # type: ignore[arg-type]
+    txn.commit()
+    assert world.events() == []
+
+
+def test_serializer_makes_the_bytes(world: World) -> None:
+    txn = begun(world.stream, serializer=lambda value: str(value).encode())
+    txn.write_events([1, 2], "a")
+    txn.commit()
+    assert world.events() == [b"1", b"2"]
+
+
+def test_handle_cannot_be_pickled(world: World) -> None:
+    with pytest.raises(TypeError, match="pass its id"):
+        pickle.dumps(begun(world.stream))
+
+
+def test_timestamp_is_kept_in_the_commit(world: World) -> None:
+    begun(world.stream).commit(timestamp=datetime(1970, 1, 1, 0, 0, 1, 5, tzinfo=timezone.utc))
+    begun(world.stream).commit(timestamp=datetime(1970, 1, 1, tzinfo=timezone.utc))
+    begun(world.stream).commit()
+    told = [story(commit)[0].get("timestamp") for commit in world.commits("COMMIT TRANSACTION")]
+    assert told == [1_000_005, 0, None]
+
+
+# -------------------------------------------------------------------------- sealing, and others
+
+
+def test_begin_is_refused_while_the_stream_is_being_sealed_and_commits_are_not(
+    world: World,
+) -> None:
+    open_one, prepared = (written(world.stream, [("a", event)]) for event in (b"1", b"2"))
+    prepared.prepare()
+
+    def during() -> None:
+        other = world.process()
+        with pytest.raises(StreamSealed, match="s/t was sealed"):
+            begun(other)
+        Transaction(other, open_one.id).commit()
+        Transaction(other, prepared.id).commit()
+
+    with at_failpoint("seal.sealing", during):
+        assert lifecycle.seal(world.process(), sweeper.end_all_transactions)
+    assert world.events() == [b"1", b"2"]
+
+
+# ----------------------------------------------------------------------------- threads and forks
+
+
+def test_threads_write_into_one_handle(world: World) -> None:
+    store = Spy()
+    stream = make_stream(store, SYSTEM, 2)
+    txn = begun(stream)
+
+    def run(name: int) -> None:
+        for n in range(50):
+            txn.write_event(b"%d %03d" % (name, n), f"k{name}")
+            if n % 20 == 0:
+                txn.flush()
+
+    threads = [threading.Thread(target=run, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    txn.commit()
+    found = [event for s in (0, 1) for _, event in events_of(again(stream), s)]
+    for name in range(4):
+        assert [e for e in found if e.startswith(b"%d " % name)] == [
+            b"%d %03d" % (name, n) for n in range(50)
+        ]
+    assert len(found) == 200
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_forked_child_is_refused_at_once_even_if_the_lock_was_held(world: World) -> None:
+    txn = begun(world.stream)
+    calls = [
+        lambda: txn.write_event(b"x"),
+        txn.flush,
+        txn.commit,
+        txn.abort,
+        txn.prepare,
+        txn.ping,
+        lambda: txn.add([]),
+        lambda: txn.status,
+    ]
+
+    def child(results: Any) -> None:
+        for call in calls:
+            try:
+                call()
+                results.put("no error")
+            except Exception as error:
+                results.put(type(error).__name__)
+        results.put(txn.keep_alive())
+
+    told = told_by_child(child, len(calls) + 1, txn._lock)
+    assert told == [ForkedProcess.__name__] * len(calls) + [False]

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import pytest
+
+from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.stream import lifecycle
+from pravega_spark.engine.stream.records import OpenTransaction
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.errors import (
+    NoSuchStream,
+    NoSuchTransaction,
+    StaleIdentity,
+    StreamSealed,
+    TxnFailed,
+    WriterFenced,
+)
+from pravega_spark.names import check_transaction
+from pravega_spark.policies import StreamConfiguration
+from pravega_spark.transactions import sweeper, transaction_lifecycle
+from pravega_spark.transactions.transaction import Transaction
+from tests.harness.engine import at_failpoint, make_stream, scale
+from tests.harness.fault_plans import Rule
+from tests.harness.faulty_store import Fault
+from tests.harness.transaction_world import World, begun, session
+
+TIMES = {"lease_ms": 10_000, "execution_ms": 20_000}
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_beginning_is_a_commit_that_others_see(world: World) -> None:
+    writer = session(world.stream)
+    opened = transaction_lifecycle.begin(world.stream, 1, **TIMES, writer=writer)
+    now_ms = world.runtime.now_ms()
+    assert opened == OpenTransaction(
+        opened.transaction_id, 0, now_ms, 10_000, now_ms + 20_000, "w", 1, 2
+    )
+    assert world.process().view().transactions == {opened.transaction_id: opened}
+    assert len(world.commits("BEGIN TRANSACTION")) == 1
+
+
+def test_id_of_the_systems_runtime_is_32_hexadecimal_digits() -> None:
+    stream = make_stream(runtime=Runtime())
+    name = transaction_lifecycle.begin(stream, 1, **TIMES).transaction_id
+    assert len(name) == 32
+    assert int(name, 16) >> 96 == 0
+    check_transaction(name)
+
+
+@pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.LOSE_REQUEST, Fault.DELAY])
+def test_lost_answer_does_not_begin_two(world: World, fault: Fault) -> None:
+    world.store.rules.add(Rule(fault, "put_if_absent", "*/_delta_log/*", nth=1))
+    begun(world.stream)
+    world.store.deliver()
+    assert len(world.process().view().transactions) == 1
+
+
+def test_epoch_is_the_one_of_the_commit_also_after_a_lost_race(world: World) -> None:
+    world.stream.view()
+    scale(world.process(), [0], [(0, 0.5)])
+    opened = transaction_lifecycle.begin(world.stream, 1, **TIMES)
+    assert (opened.epoch, opened.transaction_id[:8]) == (1, "00000001")
+
+
+def test_begin_is_refused_on_what_is_sealed_gone_or_another_life(world: World) -> None:
+    stream = world.process()
+    lifecycle.seal(stream)
+    with pytest.raises(StreamSealed, match="s/t was sealed"):
+        transaction_lifecycle.begin(world.stream, 1, **TIMES)
+    lifecycle.delete(stream)
+    with pytest.raises(NoSuchStream, match="was deleted"):
+        transaction_lifecycle.begin(world.stream, 1, **TIMES)
+    lifecycle.create(stream, 2, StreamConfiguration())
+    with pytest.raises(StaleIdentity, match="life 2"):
+        transaction_lifecycle.begin(world.stream, 1, **TIMES)
+    with pytest.raises(NoSuchStream, match="does not exist"):
+        transaction_lifecycle.begin(StreamLog(world.store, "s/none", world.runtime), 1, **TIMES)
+
+
+def test_begin_of_a_fenced_session_is_refused(world: World) -> None:
+    old = session(world.stream)
+    transaction_lifecycle.begin(world.stream, 1, **TIMES, writer=old)
+    session(world.process())
+    with pytest.raises(WriterFenced, match="'w' of stream s/t: session 1 was fenced by session 2"):
+        transaction_lifecycle.begin(world.stream, 1, **TIMES, writer=old)
+
+
+def test_outcome_that_is_kept_no_more_is_an_unknown_transaction(world: World) -> None:
+    txn = begun(world.stream)
+    txn.commit()
+    stream = world.process()
+    view = stream.view()
+    assert transaction_lifecycle.find(view, txn.id) == view.outcome(txn.id)
+    with pytest.raises(NoSuchTransaction, match="ended so long ago that its outcome is not kept"):
+        transaction_lifecycle.find(view, txn.id[:-1] + "x")
+
+
+def test_two_that_decide_at_once_agree(world: World) -> None:
+    """Commit against abort, from two processes: one wins, and both say so."""
+    for first, second in (("commit", "abort"), ("abort", "commit")):
+        txn = begun(world.stream)
+        txn.write_event(b"x", "a")
+        txn.flush()
+        other = Transaction(world.process(), txn.id)
+        with (
+            at_failpoint("txn.deciding", getattr(other, first)),
+            pytest.raises(TxnFailed, match="final"),
+        ):
+            getattr(txn, second)()
+        assert txn.status is other.status
+    assert world.events() == [b"x"]
+    sweeper.sweep_transactions(world.stream)
+    assert world.process().view().transactions == {}

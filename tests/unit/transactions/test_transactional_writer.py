@@ -1,0 +1,497 @@
+from __future__ import annotations
+
+import logging
+import pickle
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.stream import lifecycle
+from pravega_spark.errors import (
+    ForkedProcess,
+    InvalidConfiguration,
+    InvalidInput,
+    InvalidName,
+    NoSuchStream,
+    NoSuchTransaction,
+    ObjectClosed,
+    PravegaSparkError,
+    StaleIdentity,
+    StoreError,
+    StreamSealed,
+    TxnFailed,
+    WriterFenced,
+)
+from pravega_spark.event_writer import EventStreamWriter
+from pravega_spark.model import TransactionStatus
+from pravega_spark.policies import StreamConfiguration
+from pravega_spark.transactions import sweeper, transaction_leases
+from pravega_spark.transactions.transaction import Transaction
+from pravega_spark.transactions.transactional_writer import TransactionalWriter
+from tests.harness.engine import Spy, again, all_events, at_failpoint, make_stream
+from tests.harness.fault_plans import Rule
+from tests.harness.faulty_store import Fault
+from tests.harness.transaction_world import LEASE_MS, World, begun, told_by_child, written
+
+OPEN, PREPARED = TransactionStatus.OPEN, TransactionStatus.PREPARED
+COMMITTING, COMMITTED = TransactionStatus.COMMITTING, TransactionStatus.COMMITTED
+ABORTED = TransactionStatus.ABORTED
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def writers() -> Iterator[Callable[..., TransactionalWriter]]:
+    made: list[TransactionalWriter] = []
+
+    def make(*arguments: Any, **options: Any) -> TransactionalWriter:
+        made.append(TransactionalWriter(*arguments, **options))
+        return made[-1]
+
+    yield make
+    for writer in made:
+        writer.close()
+
+
+def until(what: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not what():
+        assert time.monotonic() < deadline, "it does not come"
+        time.sleep(0.005)
+
+
+# -------------------------------------------------------------------------------------- begin
+
+
+def test_writer_begins_transactions_and_closes(world: World) -> None:
+    with TransactionalWriter(world.stream) as writer:
+        assert (writer.writer_id, writer.last_note) == (None, None)
+        with writer.begin_transaction() as one, writer.begin_transaction(lease=10) as two:
+            one.write_event(b"x", "a")
+            two.write_event(b"y", "a")
+        assert (one.lease_ms, two.lease_ms) == (60_000, 10_000)
+    with pytest.raises(ObjectClosed, match="s/t was closed; create a new one"):
+        writer.begin_transaction()
+    with pytest.raises(ObjectClosed):
+        writer.get_transaction(one.id)
+    writer.close()
+    assert world.events() == [b"y", b"x"]
+    assert world.commits("OPEN WRITER") == []
+
+
+@pytest.mark.parametrize("lease", ["9 s", 601, "soon", None, -1])
+def test_lease_out_of_bounds_begins_nothing(world: World, lease: Any) -> None:
+    with (
+        TransactionalWriter(world.stream) as writer,
+        pytest.raises(InvalidConfiguration, match="lease"),
+    ):
+        writer.begin_transaction(lease)
+    assert world.process().view().transactions == {}
+
+
+def test_maximum_execution_time_is_a_thousand_leases_a_day_or_as_asked(world: World) -> None:
+    limits = {}
+    with TransactionalWriter(world.stream) as writer:
+        for lease, limit in (("10 s", None), ("600 s", None), ("10 s", "10 s"), ("10 s", "9 days")):
+            begun_at = world.runtime.now_ms()
+            txn = writer.begin_transaction(lease, max_execution=limit)
+            opened = world.process().view().transactions[txn.id]
+            limits[lease, limit] = opened.limit_ms - begun_at
+        for wrong in ("9 s", "x", -1):
+            with pytest.raises(InvalidConfiguration, match="max_execution"):
+                writer.begin_transaction("10 s", max_execution=wrong)
+    assert limits == {
+        ("10 s", None): 10_000_000,
+        ("600 s", None): 86_400_000,
+        ("10 s", "10 s"): 10_000,
+        ("10 s", "9 days"): 9 * 86_400_000,
+    }
+
+
+def test_writer_is_refused_where_nothing_can_be_written(world: World) -> None:
+    with pytest.raises(InvalidName):
+        TransactionalWriter(world.stream, "no_underscores")
+    with TransactionalWriter(world.stream, "w") as writer:
+        other = world.process()
+        written(other, [("a", b"x")]).prepare()
+        with pytest.raises(PravegaSparkError):
+            lifecycle.seal(other, sweeper.end_all_transactions)
+        for call in (writer.begin_transaction, lambda: TransactionalWriter(world.stream, "w")):
+            with pytest.raises(StreamSealed, match="s/t"):
+                call()
+        for info in list(other.view().transactions):
+            Transaction(other, info).abort()
+        lifecycle.seal(other, sweeper.end_all_transactions)
+        lifecycle.delete(other)
+        with pytest.raises(NoSuchStream):
+            writer.begin_transaction()
+        lifecycle.create(other, 2, StreamConfiguration())
+        with pytest.raises(StaleIdentity, match="Open it anew"):
+            writer.begin_transaction()
+
+
+def test_transaction_is_taken_up_by_its_id_whatever_became_of_it(world: World) -> None:
+    txn = written(world.process(), [("a", b"x")])
+    with TransactionalWriter(world.stream) as writer:
+        assert writer.get_transaction(txn.id).status is OPEN
+        txn.commit()
+        assert writer.get_transaction(txn.id).status is COMMITTED
+        with pytest.raises(NoSuchTransaction):
+            writer.get_transaction("0" * 32)
+        with pytest.raises(InvalidInput, match="32 hexadecimal digits"):
+            writer.get_transaction("x")
+
+
+# ----------------------------------------------------------------------- sessions and the note
+
+
+def test_note_of_the_last_commit_is_what_the_next_writer_reads(world: World, writers: Any) -> None:
+    first = writers(world.stream, "w")
+    assert (first.writer_id, first.last_note) == ("w", None)
+    txn = first.begin_transaction()
+    txn.write_event(b"x", "a")
+    txn.commit("line 1")
+    assert first.last_note == "line 1"
+    with first.begin_transaction() as quiet:
+        quiet.write_event(b"y", "a")
+    first.begin_transaction().abort()
+    second = writers(world.process(), "w")
+    assert second.last_note == "line 1"
+    assert EventStreamWriter(world.process(), "w").last_note == "line 1"
+
+
+def test_note_of_a_commit_that_nobody_carried_out_is_there_for_the_next_writer(
+    world: World, writers: Any
+) -> None:
+    txn = writers(world.stream, "w").begin_transaction()
+    txn.write_event(b"x", "a")
+    txn.commit("line 1", wait=False)
+    assert writers(world.process(), "w").last_note == "line 1"
+    assert world.events() == [b"x"]
+
+
+def test_newer_writer_aborts_what_the_older_left_open_but_not_what_it_prepared(
+    world: World, writers: Any
+) -> None:
+    old = writers(world.stream, "w")
+    lost, kept = old.begin_transaction(), old.begin_transaction()
+    for txn in (lost, kept):
+        txn.write_event(b"x", "a")
+        txn.flush()
+    kept.prepare()
+    theirs = begun(world.process())
+    others = writers(world.process(), "v").begin_transaction()
+    new = writers(world.process(), "w")
+    mine = new.begin_transaction()
+
+    assert [t.status for t in (lost, kept, theirs, others, mine)] == [
+        ABORTED,
+        PREPARED,
+        OPEN,
+        OPEN,
+        OPEN,
+    ]
+    with pytest.raises(WriterFenced, match="session 1 was fenced by session 2; this writer must"):
+        old.begin_transaction()
+    with pytest.raises(TxnFailed, match=r"was aborted \(writer w was opened anew\)"):
+        lost.commit("late")
+    new.get_transaction(kept.id).commit("kept")
+    assert new.last_note == "kept"
+
+
+def test_commit_that_is_decided_while_the_newer_writer_opens_counts_with_its_note(
+    world: World, writers: Any
+) -> None:
+    txn = writers(world.stream, "w").begin_transaction()
+    txn.write_event(b"x", "a")
+    with at_failpoint("txn.deciding", lambda: txn.commit("line 1", wait=False)):
+        new = writers(world.process(), "w")
+    assert new.last_note == "line 1"
+    assert world.events() == [b"x"]
+
+
+def test_newer_writer_that_died_before_it_settled_the_older_is_followed_by_one_that_does(
+    world: World, writers: Any
+) -> None:
+    txn = writers(world.stream, "w").begin_transaction()
+    txn.write_event(b"x", "a")
+    txn.flush()
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    with at_failpoint("txn.deciding", die), pytest.raises(KeyboardInterrupt):
+        writers(world.process(), "w")
+    writers(world.process(), "w")
+    assert txn.status is ABORTED
+
+
+def test_note_needs_an_id_of_the_users_own_and_is_a_text(world: World, writers: Any) -> None:
+    txn = writers(world.stream).begin_transaction()
+    with pytest.raises(InvalidInput, match=r"stream s/t needs a writer with an id of your own"):
+        txn.commit("note")
+    named = writers(world.stream, "w").begin_transaction()
+    with pytest.raises(InvalidInput, match="a note is a text"):
+        named.commit(7)  # type: ignore[arg-type]
+    assert (txn.status, named.status) == (OPEN, OPEN)
+
+
+# ------------------------------------------------------------------------------------- leases
+
+
+class Pinged:
+    """A writer on the system's clocks whose transactions are pinged every few milliseconds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(transaction_leases, "FIRST_PING_SECONDS", 0.01)
+        monkeypatch.setattr(transaction_leases, "ping_interval_seconds", lambda lease_ms: 0.01)
+        self.store = Spy()
+        self.stream = make_stream(self.store, SYSTEM, 2)
+        self.writer = TransactionalWriter(self.stream)
+
+    def pings(self, txn: Transaction) -> int:
+        return self.store.count("put", f"{txn.id}/lease.json")
+
+
+@pytest.fixture
+def pinged(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pinged]:
+    pinged = Pinged(monkeypatch)
+    yield pinged
+    pinged.writer.close()
+
+
+def test_writer_keeps_its_transactions_alive_until_they_end(pinged: Pinged) -> None:
+    one, two = (pinged.writer.begin_transaction() for _ in range(2))
+    until(lambda: pinged.pings(one) > 3 and pinged.pings(two) > 3)
+    one.commit()
+    done = pinged.pings(one)
+    until(lambda: pinged.pings(two) > 10)
+    assert pinged.pings(one) <= done + 1  # one may have been under way
+    assert len(pinged.writer._due) == 1
+
+
+@pytest.mark.parametrize("end", ["commit", "decide", "abort", "elsewhere", "prepare"])
+def test_pings_stop_when_the_end_is_known(pinged: Pinged, end: str) -> None:
+    txn, other = (pinged.writer.begin_transaction() for _ in range(2))
+    until(lambda: pinged.pings(txn) > 1)
+    calls: dict[str, Callable[[], object]] = {
+        "commit": txn.commit,
+        "decide": lambda: txn.commit(wait=False),
+        "abort": txn.abort,
+        "elsewhere": Transaction(pinged.stream, txn.id).commit,
+        "prepare": txn.prepare,
+    }
+    calls[end]()
+    until(lambda: pinged.writer._due.get(txn.id, float("inf")) == float("inf"))
+    done = pinged.pings(txn)
+    more = pinged.pings(other)
+    until(lambda: pinged.pings(other) > more + 3)
+    assert pinged.pings(txn) <= done + 1
+
+
+def test_transaction_taken_up_by_id_is_kept_alive_too(pinged: Pinged) -> None:
+    txn = begun(again(pinged.stream))
+    pinged.writer.get_transaction(txn.id)
+    until(lambda: pinged.pings(txn) > 1)
+
+
+@pytest.mark.parametrize("error", [StoreError("down"), RuntimeError("a bug")], ids=repr)
+def test_ping_that_fails_is_tried_again_and_stops_no_other(
+    pinged: Pinged, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, two = (pinged.writer.begin_transaction() for _ in range(2))
+    with caplog.at_level(logging.WARNING):
+        pinged.store.rules.add(Rule(error, "put", f"*{one.id}/lease.json"))
+        until(lambda: pinged.pings(one) > 3 and pinged.pings(two) > 3)
+        pinged.store.rules.clear()
+        tried = pinged.pings(one)
+        until(lambda: pinged.pings(one) > tried + 1)
+    assert f"the lease of <Transaction {one.id} of s/t" in caplog.text
+
+
+def test_transaction_that_ends_while_it_is_pinged_does_not_end_the_pings_of_others(
+    pinged: Pinged,
+) -> None:
+    one, two = (pinged.writer.begin_transaction() for _ in range(2))
+    keep_alive = one.keep_alive
+
+    def ending() -> bool:
+        kept = keep_alive()
+        one.commit()
+        return kept
+
+    one.keep_alive = ending  # type: ignore[method-assign]
+    until(lambda: one.status is COMMITTED)
+    before = pinged.pings(two)
+    until(lambda: pinged.pings(two) > before + 3)
+
+
+def test_closed_writer_pings_no_more_and_its_thread_ends(pinged: Pinged) -> None:
+    txn = pinged.writer.begin_transaction()
+    until(lambda: pinged.pings(txn) > 0)
+    thread = pinged.writer._pinger
+    assert thread is not None
+    pinged.writer.close()
+    assert not thread.is_alive()
+    txn.write_event(b"x", "a")
+    txn.commit()
+
+
+def test_short_transaction_makes_no_lease(world: World) -> None:
+    with TransactionalWriter(world.stream) as writer:
+        writer.begin_transaction().commit()
+        writer.begin_transaction().abort()
+    assert world.store.count("put", "lease.json") == 0
+
+
+# ------------------------------------------------------------------------- clearing and tending
+
+
+def test_traces_are_cleared_away_when_many_have_ended_and_at_the_close(world: World) -> None:
+    writer = TransactionalWriter(world.stream)
+    for n in range(64 + 6):
+        with writer.begin_transaction() as txn:
+            txn.write_event(b"%d" % n, "a")
+    assert len(world.store.inner.folders("s/t/transactions")) == 6
+    writer.close()
+    assert world.store.inner.folders("s/t/transactions") == []
+    assert len(world.events()) == 70
+
+
+def test_traces_of_what_was_decided_but_not_carried_out_stay_until_it_is(world: World) -> None:
+    writer = TransactionalWriter(world.stream)
+    decided = writer.begin_transaction()
+    decided.write_event(b"x", "a")
+    decided.commit(wait=False)
+    writer._clear()
+    assert world.folder(decided)
+    begun(world.process()).commit()  # carries it out, and clears nothing away
+    writer.begin_transaction().abort()
+    assert (world.events(), len(world.folder(decided))) == ([b"x"], 1)
+    writer.close()
+    assert world.folder(decided) == []
+
+
+def test_clearing_that_fails_fails_no_commit(world: World) -> None:
+    writer = TransactionalWriter(world.stream)
+    world.store.rules.add(Rule(Fault.REFUSE, "delete"))
+    for n in range(65):
+        with writer.begin_transaction() as txn:
+            txn.write_event(b"%d" % n, "a")
+    writer.close()
+    assert len(world.events()) == 65
+
+
+def test_writer_finishes_what_others_left_now_and_then(world: World, writers: Any) -> None:
+    writer = writers(world.stream)
+    lost, done = (written(world.process(), [("a", b"%d" % n)]) for n in range(2))
+    done.commit(wait=False)
+    lost.ping()
+    writer.begin_transaction()
+    assert done.status is COMMITTING
+    world.runtime.sleep(LEASE_MS / 1_000 + 1)
+    writer.begin_transaction()
+    assert (done.status, lost.status) == (COMMITTED, ABORTED)
+
+
+def test_writer_alone_looks_but_does_not_tend(world: World, writers: Any) -> None:
+    writer = writers(world.stream)
+    txn = writer.begin_transaction()
+    world.runtime.sleep(31)
+    writer.begin_transaction()
+    assert txn.is_open
+    assert world.store.count("list", "/transactions") == 0
+
+
+def test_tending_that_fails_fails_no_begin(world: World, writers: Any) -> None:
+    writer = writers(world.stream)
+    written(world.process(), [("a", b"x")])
+    world.runtime.sleep(31)
+    world.store.rules.add(Rule(StoreError("down"), "time_ms"))
+    assert writer.begin_transaction().status is OPEN
+
+
+# ----------------------------------------------------------------------------- threads and forks
+
+
+def test_threads_begin_and_commit_on_one_writer() -> None:
+    stream = make_stream(Spy(), SYSTEM, 2)
+    with TransactionalWriter(stream, "w") as writer:
+
+        def run(name: int) -> None:
+            for n in range(12):
+                with writer.begin_transaction() as txn:
+                    txn.write_event(b"%d %02d" % (name, n), f"k{name}")
+                    txn.write_event(b"%d %02d" % (name, n), f"l{name}")
+
+        threads = [threading.Thread(target=run, args=(name,)) for name in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    found = all_events(again(stream))
+    for name in range(6):
+        for key in (f"k{name}", f"l{name}"):
+            mine = [event for k, event in found if k == key]
+            assert mine == [b"%d %02d" % (name, n) for n in range(12)]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_forked_child_cannot_use_the_writer_and_may_close_it(world: World) -> None:
+    writer = TransactionalWriter(world.stream, "w")
+    txn = writer.begin_transaction()
+
+    def child(results: Any) -> None:
+        for call in (writer.begin_transaction, lambda: writer.get_transaction(txn.id)):
+            try:
+                call()
+            except Exception as error:
+                results.put(type(error).__name__)
+        writer.close()
+        results.put("closed")
+
+    told = told_by_child(child, 3, writer._changed)
+    assert told == [ForkedProcess.__name__, ForkedProcess.__name__, "closed"]
+    txn.commit()
+    writer.close()
+
+
+def test_writer_cannot_be_pickled(world: World, writers: Any) -> None:
+    with pytest.raises(TypeError, match="create it where it is used"):
+        pickle.dumps(writers(world.stream))
+
+
+def test_serializer_serves_every_transaction(world: World) -> None:
+    with TransactionalWriter(world.stream, serializer=lambda n: b"%d" % n) as writer:
+        with writer.begin_transaction() as txn:
+            txn.write_event(5, "a")
+        other = begun(world.stream)
+        writer.get_transaction(other.id).write_event(6, "a")
+    assert world.events() == [b"5"]
+
+
+def test_handle_that_never_reached_its_user_keeps_no_lease(pinged: Pinged) -> None:
+    """As after an interrupt between the registration of the handle and the user's assignment."""
+    lost = pinged.writer.begin_transaction()._id
+    other = pinged.writer.begin_transaction()
+    until(lambda: lost not in pinged.writer._due)
+    done = pinged.store.count("put", f"{lost}/lease.json")
+    more = pinged.pings(other)
+    until(lambda: pinged.pings(other) > more + 3)
+    assert pinged.store.count("put", f"{lost}/lease.json") == done
+
+
+def test_transaction_whose_id_was_given_out_is_kept_alive_without_its_handle(
+    pinged: Pinged,
+) -> None:
+    name = pinged.writer.begin_transaction().id
+    until(lambda: pinged.store.count("put", f"{name}/lease.json") > 3)
+    Transaction(pinged.stream, name).commit()
+    until(lambda: pinged.writer._due.get(name, float("inf")) == float("inf"))
