@@ -65,9 +65,9 @@ class EventStreamWriter:
         self._plain = serializer is None
         self._now_us = stream.runtime.now_us
         self._name = stream.name
-        self._outbox = WriteQueue(self._committer, stream.name, buffer_bytes)
-        # One that is not closed is closed when it is collected; at exit the outbox sees to it.
-        weakref.finalize(self, self._outbox.release).atexit = False
+        self._queue = WriteQueue(self._committer, stream.name, buffer_bytes)
+        # One that is not closed is closed when it is collected; at exit the queue sees to it.
+        weakref.finalize(self, self._queue.release).atexit = False
 
     @property
     def writer_id(self) -> str:
@@ -103,20 +103,20 @@ class EventStreamWriter:
             raise self._encoder.too_large(size)
         if routing_key is not None and not (type(routing_key) is str and routing_key.isascii()):
             self._encoder.check_key(routing_key)
-        outbox = self._outbox
+        queue = self._queue
         size += WRITER_EVENT_BYTES
-        if outbox.taken_bytes + size > outbox.limit_bytes:
+        if queue.taken_bytes + size > queue.limit_bytes:
             self._wait_for_room(size)
         future: WriteFuture[EventPointer] = WriteFuture()
-        future._at = generation = outbox.generation
+        future._at = generation = queue.generation
         time_us = self._now_us()
-        future._number = number = next(outbox.numbers)
+        future._number = number = next(queue.numbers)
         try:
-            outbox.put((data, routing_key, time_us, number, generation))
+            queue.put((data, routing_key, time_us, number, generation))
         finally:  # also if that was interrupted
-            if outbox.is_idle:
-                outbox.wake()
-        outbox.taken_bytes += size
+            if queue.is_idle:
+                queue.wake()
+        queue.taken_bytes += size
         return future
 
     def write_events(
@@ -141,13 +141,13 @@ class EventStreamWriter:
         self._encoder.check_key(routing_key)
         if not data:
             return self._nothing()
-        outbox, size = self._outbox, total + len(data) * WRITER_EVENT_BYTES
-        if outbox.taken_bytes + size > outbox.limit_bytes:
+        queue, size = self._queue, total + len(data) * WRITER_EVENT_BYTES
+        if queue.taken_bytes + size > queue.limit_bytes:
             self._wait_for_room(size)
         future: WriteFuture[tuple[EventPointer, ...]] = WriteFuture()
-        future._at, future._number = outbox.waiting, 0
-        outbox.offer((data, routing_key, self._now_us(), future, None))
-        outbox.taken_bytes += size
+        future._at, future._number = queue.waiting, 0
+        queue.offer((data, routing_key, self._now_us(), future, None))
+        queue.taken_bytes += size
         return future
 
     def _nothing(self) -> WriteFuture[tuple[EventPointer, ...]]:
@@ -167,13 +167,13 @@ class EventStreamWriter:
             self._check_note(note)
         if timeout is not None:
             check_timeout("flush", timeout)
-        if self._outbox.is_mine:
+        if self._queue.is_mine:
             raise IllegalState(
                 f"flush was called on the writer of stream {self._name} from a callback of one of "
                 "its futures, which it would wait for: flush elsewhere."
             )
         self._check_usable()
-        failure = self._outbox.mark(note).exception(timeout)
+        failure = self._queue.mark(note).exception(timeout)
         if failure is not None:
             raise failure
 
@@ -182,12 +182,12 @@ class EventStreamWriter:
 
         From a callback of a future it does not wait: the writer stops when it has flushed.
         """
-        outbox = self._outbox
-        outbox.guard.check()
-        if not outbox.ended:
-            outbox.close()
-        if not outbox.is_told:
-            outbox.raise_failure()
+        queue = self._queue
+        queue.guard.check()
+        if not queue.ended:
+            queue.close()
+        if not queue.is_told:
+            queue.raise_failure()
 
     def __enter__(self) -> EventStreamWriter:
         """Return itself."""
@@ -222,16 +222,16 @@ class EventStreamWriter:
         self._encoder.check_note(note)
 
     def _check_usable(self) -> None:
-        outbox = self._outbox
-        outbox.guard.check()
-        outbox.raise_failure()
-        if outbox.ended:
+        queue = self._queue
+        queue.guard.check()
+        queue.raise_failure()
+        if queue.ended:
             raise ObjectClosed(f"the writer of stream {self._name} was closed; create a new one.")
 
     def _wait_for_room(self, size: int) -> None:
         """Return when the buffer takes so many bytes; raise if the writer takes nothing more."""
-        outbox = self._outbox
+        queue = self._queue
         self._check_usable()
-        if not outbox.is_mine:
-            outbox.waiting.bell.wait_for(lambda: not outbox.is_full(size))
+        if not queue.is_mine:
+            queue.waiting.bell.wait_for(lambda: not queue.is_full(size))
         self._check_usable()

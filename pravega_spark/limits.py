@@ -1,4 +1,4 @@
-"""Policies and options beside their defaults and limits; units are the last word of a name."""
+"""Limits and defaults, each named once; the unit is the last word of a name."""
 
 from __future__ import annotations
 

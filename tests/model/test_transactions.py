@@ -403,7 +403,7 @@ def stay_there(placing: RollingCommit) -> None:
 @pytest.mark.parametrize(
     ("where", "name", "shortcut"),
     [
-        (committer, "turn", all_at_once),
+        (committer, "next_commit_order", all_at_once),
         (RollingCommit, "_moved", into_the_first),
         (RollingCommit, "finish", stay_there),
     ],

@@ -23,7 +23,8 @@ from tests.harness.s3_server import S3Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-HERE = Path(__file__).parent
+PROJECT = Path(__file__).parents[2]
+APPLICATIONS = PROJECT / "tests/harness"
 SPARK_HOME = Path(pyspark.__file__).parent
 LIGHT = {
     "SPARK_DAEMON_MEMORY": "256m",
@@ -40,14 +41,14 @@ def environment() -> dict[str, str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "PYTHONPATH": str(HERE.parents[1]),
+        "PYTHONPATH": str(PROJECT),
     }
 
 
 def attempt(app: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run an application to its end, whatever that is."""
     return subprocess.run(
-        [sys.executable, str(HERE / app), *arguments],
+        [sys.executable, str(APPLICATIONS / app), *arguments],
         env={**environment(), **variables},
         capture_output=True,
         text=True,

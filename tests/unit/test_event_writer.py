@@ -415,7 +415,7 @@ def fail_body(writer: EventStreamWriter) -> None:
 
 
 def wait_for_failure(writer: EventStreamWriter) -> None:
-    while writer._outbox.failure is None:
+    while writer._queue.failure is None:
         time.sleep(0.001)
 
 

@@ -115,11 +115,11 @@ def test_a_process_that_ends_without_close_has_written_all(
 
 STUCK = """
 import sys, threading
-from pravega_spark.engine import outbox
+from pravega_spark.engine.writing import write_queue
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.event_writer import EventStreamWriter
 from tests.harness.engine import Spy, make_stream
-outbox.WRITER_EXIT_SECONDS = {bound}
+write_queue.WRITER_EXIT_SECONDS = {bound}
 store = Spy()
 stream = make_stream(store, SYSTEM)
 written = threading.Event()
@@ -156,7 +156,7 @@ def test_writer_that_is_collected_commits_what_it_took_and_its_thread_ends() -> 
     stream = make_stream(runtime=SYSTEM)
     writer = EventStreamWriter(stream)
     futures = [writer.write_event(b"%d" % n, "k") for n in range(100)]
-    thread = writer._outbox._thread
+    thread = writer._queue._thread
     del writer
     gc.collect()
     assert [future.result(30).offset for future in futures] == list(range(100))
@@ -170,7 +170,7 @@ def test_failure_of_a_collected_writer_is_logged(caplog: pytest.LogCaptureFixtur
     store.rules.add(Rule(StoreFull("disk full"), "put", "*/data/*"))
     writer = EventStreamWriter(stream, "w")
     writer.write_event(b"1", "k")
-    thread = writer._outbox._thread
+    thread = writer._queue._thread
     del writer
     gc.collect()
     thread.join(30)
@@ -186,11 +186,11 @@ def test_what_a_thread_writes_behind_the_end_is_reported_with_its_cause(
     writer = EventStreamWriter(make_stream(store, SYSTEM), "w")
     store.hook = lambda operation, key: written.wait(30) and None
     writer.write_event(b"1", "k")
-    writer._outbox.begin_exit(close=True)
+    writer._queue.begin_exit(close=True)
     writer.write_event(b"2", "k")
     written.set()
-    writer._outbox._thread.join(30)
-    writer._outbox.report_exit()
+    writer._queue._thread.join(30)
+    writer._queue.report_exit()
     (record,) = caplog.records
     assert "1 writes are lost: they were written when the process had begun to end" in (
         record.getMessage()

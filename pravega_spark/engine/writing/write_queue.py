@@ -254,20 +254,20 @@ _live: set[WriteQueue] = set()
 def _leave_all() -> None:
     outboxes = list(_live)
     _live.clear()
-    for outbox in outboxes:
-        outbox.leave()
+    for queue in outboxes:
+        queue.leave()
 
 
 def _settle_all(*, close: bool) -> None:
     """Wait, within a bound, until what the writers of this process have taken is durable."""
     until = time.monotonic() + WRITER_EXIT_SECONDS
     outboxes = list(_live)
-    for outbox in outboxes:
-        outbox.begin_exit(close=close)
-    for outbox in outboxes:
-        outbox.wait_exit(until)
+    for queue in outboxes:
+        queue.begin_exit(close=close)
+    for queue in outboxes:
+        queue.wait_exit(until)
         if close:
-            outbox.report_exit()
+            queue.report_exit()
 
 
 if hasattr(os, "register_at_fork"):

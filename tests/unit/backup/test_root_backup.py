@@ -153,8 +153,8 @@ def test_a_sweep_keeps_the_commits_that_a_backup_is_copying(place: str) -> None:
 def test_without_the_pin_the_same_sweeps_make_the_backup_fail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in ("cleanup", "sweeping"):
-        monkeypatch.setattr(f"pravega_spark.engine.{module}.is_pinned", lambda snapshot: False)
+    for module in ("garbage", "sweep"):
+        monkeypatch.setattr(f"pravega_spark.engine.log.{module}.is_pinned", lambda snapshot: False)
     world = World(commits=10)
 
     def hurry() -> None:

@@ -100,7 +100,7 @@ def test_few_of_many_commits_between_samples_are_laid_out(monkeypatch: pytest.Mo
         write(stream, [(f"key{n}", b"x")])
     past, made = RetentionHistory(stream, stream.view(), Ages.read(stream.log)), []
     monkeypatch.setattr(
-        past_module, "Entry", lambda *told: made.append(told) or RetentionEntry(*told)
+        past_module, "RetentionEntry", lambda *told: made.append(told) or RetentionEntry(*told)
     )
     middle = stream.view().version - 15
     before, after = past.around(lambda e: e.version <= middle)

@@ -89,10 +89,10 @@ def test_a_constant_is_repeated(value: str | int, kind: pa.DataType, rows: int) 
 
 _FORK_AMID_FIRST_USE = """
 import os, signal, sys, threading
-from pravega_spark.engine import vectors
+from pravega_spark.engine.chunks import arrow_arrays
 from pravega_spark.engine.chunks.chunk import encode_events
 amid, go_on = threading.Event(), threading.Event()
-real = vectors.pa.array
+real = arrow_arrays.pa.array
 class Arrow:
     def __getattr__(self, name):
         return getattr(arrow, name)
@@ -100,16 +100,16 @@ class Arrow:
         amid.set()
         go_on.wait({wait})
         return real(*values)
-arrow, vectors.pa = vectors.pa, Arrow()
+arrow, arrow_arrays.pa = arrow_arrays.pa, Arrow()
 first = threading.Thread(target=encode_events, args=(["k"], [1], [b"e"]))
 first.start()
 amid.wait()
 pid = os.fork()
 if pid == 0:
     signal.alarm(20)
-    vectors.pa = arrow
+    arrow_arrays.pa = arrow
     encode_events(["k"], [1], [b"e"])
-    os._exit(0 if vectors.ready._done else 3)
+    os._exit(0 if arrow_arrays.ready._done else 3)
 first.join()
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """

@@ -198,7 +198,7 @@ class slow_number:
     """Numbers of writes; one of them is handed out while others are written and committed."""
 
     def __init__(self, writer: EventStreamWriter, meanwhile: Callable[[], object]) -> None:
-        self.numbers, self.meanwhile = writer._outbox.numbers, meanwhile
+        self.numbers, self.meanwhile = writer._queue.numbers, meanwhile
 
     def __iter__(self) -> slow_number:
         return self
@@ -230,7 +230,7 @@ def test_write_that_is_overtaken_by_others_is_settled_by_its_own_batch(
         assert pause.reached.wait(WAIT)
         if settled:
             pause.go()
-        writer._outbox.numbers = slow_number(writer, meanwhile)  # type: ignore[assignment]
+        writer._queue.numbers = slow_number(writer, meanwhile)  # type: ignore[assignment]
         mine = [writer.write_event(b"%d" % n, f"k{n}") for n in (1, 2, 3)]
         events = dict(zip([first, *mine], [b"0", b"1", b"2", b"3"], strict=True))
         events |= {future: b"other %d" % n for n, future in enumerate(others)}
@@ -247,7 +247,7 @@ def test_write_that_comes_after_the_end_is_lost_and_says_so() -> None:
     _, stream = stream_of()
     writer = EventStreamWriter(stream)
     done = [writer.write_event(b"0", "k"), writer.write_event(b"1", "k")]
-    writer._outbox.numbers = slow_number(writer, writer.close)  # type: ignore[assignment]
+    writer._queue.numbers = slow_number(writer, writer.close)  # type: ignore[assignment]
     late = writer.write_event(b"2", "k")
     assert isinstance(late.exception(0), ObjectClosed)
     assert [future.result(0).offset for future in done] == [0, 1]
@@ -258,22 +258,22 @@ def test_write_that_comes_after_the_end_is_lost_and_says_so() -> None:
 def test_interrupt_right_after_the_events_are_in_wakes_the_thread(events: list[bytes]) -> None:
     _, stream = stream_of()
     writer = EventStreamWriter(stream)
-    outbox, put = writer._outbox, writer._outbox.put
+    queue, put = writer._queue, writer._queue.put
 
     def interrupted(entry: Any) -> None:
-        while not outbox.is_idle:
+        while not queue.is_idle:
             time.sleep(0.001)
         put(entry)
         raise KeyboardInterrupt
 
-    outbox.put = interrupted
+    queue.put = interrupted
     with pytest.raises(KeyboardInterrupt):
         writer.write_events(events, "k") if len(events) > 1 else writer.write_event(events[0])
     until = time.monotonic() + WAIT
     while len(all_events(stream)) < len(events) and time.monotonic() < until:
         time.sleep(0.001)
     assert [event for _, event in all_events(stream)] == events
-    outbox.put = put
+    queue.put = put
     writer.close()
 
 
