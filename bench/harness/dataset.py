@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from bench.harness.context import Context
-from pravega_spark.engine.append import append
-from pravega_spark.engine.chunk import EVENT_SCHEMA, stage
-from pravega_spark.engine.routing import Router, split
+from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, stage
+from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.store import open_store
-from pravega_spark.engine.stream import open_stream
+from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.engine.writing.append import append
 
 EVENT_BYTES = 100
 KEYS = 1_000

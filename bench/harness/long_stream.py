@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from bench.harness.context import Context
 from bench.harness.dataset import table
-from pravega_spark.engine import hygiene
-from pravega_spark.engine.append import append
-from pravega_spark.engine.chunk import stage
-from pravega_spark.engine.log import Log
+from pravega_spark.engine.chunks.chunk import stage
+from pravega_spark.engine.log import checkpointing
+from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store.local import LocalStore
-from pravega_spark.engine.stream import Stream
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.writing.append import append
 
 _LINKS = 50_000  # ext4 allows 65,000 names of one file
 
@@ -51,7 +51,7 @@ def long_stream(context: Context, commits: int) -> str:
 def _build(context: Context, commits: int) -> str:
     name = context.create(f"long-{commits}")
     store = UnsyncedStore(context.root)
-    stream = Stream(store, name)
+    stream = StreamLog(store, name)
     stream.log.maintain = _maintain
     view = stream.view()
     (segment,) = view.active.segments
@@ -68,4 +68,4 @@ def _build(context: Context, commits: int) -> str:
 
 
 def _maintain(log: Log, version: int) -> None:
-    hygiene.maintain(log.reader, version)
+    checkpointing.maintain(log.reader, version)

@@ -18,7 +18,7 @@ from flights.replay import ReplayFailed
 from flights.workspace import Place
 from pravega_spark import StreamManager
 from pravega_spark.jobs import retention
-from pravega_spark.retention.explain import Explanation
+from pravega_spark.retention.explanation import Explanation
 
 TOLD_SECONDS = 60.0
 LOOK_SECONDS = 0.05

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from pravega_spark.config import parse_duration_ms
 from pravega_spark.errors import InvalidConfiguration
+from pravega_spark.units import parse_duration_ms
 
 
 def make_parser(doc: str, prog: str) -> argparse.ArgumentParser:

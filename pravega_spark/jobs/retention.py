@@ -16,17 +16,17 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pravega_spark.config import SAMPLE_FREQUENCY, STREAM_LIMIT
 from pravega_spark.jobs import runner
 from pravega_spark.jobs.command_line import duration, make_parser
 from pravega_spark.jobs.fan_out import map_streams
 from pravega_spark.jobs.runner import Report
 from pravega_spark.jobs.text_table import FAILED, Cell, Side, TextTable, bold
+from pravega_spark.limits import SAMPLE_FREQUENCY, STREAM_LIMIT
 from pravega_spark.manager import StreamManager
-from pravega_spark.retention.auto import options, rows_of
-from pravega_spark.retention.decision import Rule
-from pravega_spark.retention.explain import size_text, time_text
-from pravega_spark.retention.run import ROW_SCHEMA
+from pravega_spark.retention.explanation import size_text, time_text
+from pravega_spark.retention.retention_run import ROW_SCHEMA
+from pravega_spark.retention.stream_retention import options, rows_of
+from pravega_spark.retention.truncation_decision import RetentionRule
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -140,7 +140,7 @@ def retain_streams(
 
 def _complete_groups(root: str) -> dict[str, str]:
     """Complete interrupted changes of reader groups; return the error of each that failed."""
-    errors = StreamManager(root).tend_reader_groups()
+    errors = StreamManager(root).repair_reader_groups()
     return {f"reader group {group}": why for group, why in errors.items()}
 
 
@@ -155,7 +155,7 @@ def counts(rows: Sequence[Row], *, dry_run: bool) -> dict[str, int]:
     truncated = [row for row in moved if dry_run or row["version"] is not None]
     return {
         "streams": len(rows),
-        "policies": sum(row["decision"] != Rule.NO_POLICY.value for row in sound),
+        "policies": sum(row["decision"] != RetentionRule.NO_POLICY.value for row in sound),
         "truncated": len(truncated),
         "events": sum(row["goes_events"] for row in truncated),
         "bytes": sum(row["goes_bytes"] for row in truncated),

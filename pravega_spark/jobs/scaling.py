@@ -16,15 +16,15 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pravega_spark.config import ScalingPace
 from pravega_spark.errors import InvalidConfiguration
 from pravega_spark.jobs import runner
 from pravega_spark.jobs.command_line import make_parser
 from pravega_spark.jobs.fan_out import map_streams
 from pravega_spark.jobs.runner import Report
 from pravega_spark.jobs.text_table import FAILED, Cell, Side, TextTable, bold
-from pravega_spark.scaling.auto import ROW_SCHEMA, rows_of
-from pravega_spark.scaling.decision import NAMES, Action
+from pravega_spark.policies import ScalingPace
+from pravega_spark.scaling.auto_scaling import ROW_SCHEMA, rows_of
+from pravega_spark.scaling.scale_decision import NAMES, Action
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,13 +6,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pravega_spark.config import parse_duration_ms
-from pravega_spark.engine.records import Outcome
-from pravega_spark.engine.stream import Stream, open_stream
+from pravega_spark.engine.stream.records import TransactionOutcome
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import TransactionInfo, TransactionStatus
 from pravega_spark.names import is_transaction
-from pravega_spark.txn import leases, listing
+from pravega_spark.transactions import queries, transaction_leases
+from pravega_spark.units import parse_duration_ms
 
 ROW_SCHEMA: Final = pa.schema(
     [
@@ -44,25 +44,25 @@ def sweep(root: str, stream: str, *, prepared_limit: str, dry_run: bool) -> list
     return _planned(opened, prepared_limit) if dry_run else _swept(opened, prepared_limit)
 
 
-def _swept(stream: Stream, prepared_limit: str) -> list[Row]:
+def _swept(stream: StreamLog, prepared_limit: str) -> list[Row]:
     """Sweep; return the transactions that this ended, and those that are still open."""
     manager = StreamManager(stream.root_url)
-    swept = manager.tend_transactions(stream.name, prepared_limit=prepared_limit)
+    swept = manager.sweep_transactions(stream.name, prepared_limit=prepared_limit)
     now_ms, view = stream.now_ms(), stream.view(refresh=False)
     outcomes = [view.outcome(name) for name in (*swept.committed, *swept.aborted)]
     rows = [_ended(outcome) for outcome in outcomes if outcome is not None]
-    kept = listing.open_ones(stream, view)
+    kept = queries.open_transactions(stream, view)
     return [*rows, *(_row(info, now_ms, KEEP) for info in kept), {"cleared": swept.cleared}]
 
 
-def _planned(stream: Stream, prepared_limit: str) -> list[Row]:
+def _planned(stream: StreamLog, prepared_limit: str) -> list[Row]:
     """Return the transactions without an outcome and what a sweep would do; write nothing."""
     view = stream.view()
     limit_ms = parse_duration_ms("the limit of prepared transactions", prepared_limit)
-    expired = leases.expired(stream, view, limit_ms, write=False)
+    expired = transaction_leases.expired(stream, view, limit_ms, write=False)
     now_ms = stream.now_ms()
     rows = []
-    for info in listing.open_ones(stream, view):
+    for info in queries.open_transactions(stream, view):
         decision = _decision(info, info.transaction_id in expired)
         rows.append(_row(info, now_ms, decision, expired.get(info.transaction_id)))
     folders = stream.store.folders(f"{stream.name}/transactions")
@@ -90,7 +90,7 @@ def _row(info: TransactionInfo, now_ms: int, decision: str, reason: str | None =
     }
 
 
-def _ended(outcome: Outcome) -> Row:
+def _ended(outcome: TransactionOutcome) -> Row:
     status = TransactionStatus.COMMITTED if outcome.committed else TransactionStatus.ABORTED
     return {
         "transaction": outcome.transaction_id,

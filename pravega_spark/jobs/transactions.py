@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pravega_spark.config import PREPARED_LIMIT, parse_duration_ms
 from pravega_spark.errors import InvalidConfiguration
 from pravega_spark.jobs import runner
 from pravega_spark.jobs.command_line import make_parser
@@ -25,6 +24,8 @@ from pravega_spark.jobs.fan_out import map_streams
 from pravega_spark.jobs.runner import Report
 from pravega_spark.jobs.text_table import FAILED, Cell, Side, TextTable, bold
 from pravega_spark.jobs.transaction_rows import ABORT, COMMIT, KEEP, ROW_SCHEMA, sweep
+from pravega_spark.limits import PREPARED_LIMIT
+from pravega_spark.units import parse_duration_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,11 +24,11 @@ from pravega_spark import (
     StreamManager,
     session,
 )
-from pravega_spark.engine.stream import open_stream
+from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.engine.stream.subscribers import publish, subscribe
 from pravega_spark.jobs import retention, runner
 from pravega_spark.model import StreamCut
-from pravega_spark.retention.subscribers import publish, subscribe
-from tests.support import at_crash_point, tree
+from tests.harness.engine import at_failpoint, tree
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 JOB = ("-m", "pravega_spark.jobs.retention")
@@ -190,7 +190,7 @@ def test_groups_left_half_made_are_finished_first_and_a_broken_one_fails_the_job
 ) -> None:
     manager = StreamManager(root)
     for name in ("s/late", "s/broken"):
-        with at_crash_point("group.change.noted", die), pytest.raises(Died):
+        with at_failpoint("group.change.noted", die), pytest.raises(Died):
             manager.create_reader_group(name, [READ], retention="manual")
     for commit in (root / "s" / "_reader_groups" / "broken" / "_delta_log").glob("*.json"):
         commit.write_bytes(commit.read_bytes()[:-30])

@@ -19,11 +19,11 @@ from pyspark.sql import SparkSession
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager, session
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.store import open_store
-from pravega_spark.engine.stream import Stream
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.jobs import runner, scaling
-from pravega_spark.scaling.ratefile import rates_key
-from tests.support import FakeRuntime, tree
-from tests.unit.scaling.loads import load
+from pravega_spark.scaling.rate_file import rates_key
+from tests.harness.engine import FakeRuntime, tree
+from tests.harness.loads import load
 
 JOB = ("-m", "pravega_spark.jobs.scaling")
 HOT, COLD, CALM, FIXED = "s/hot", "s/cold", "s/calm", "t/fixed"
@@ -57,13 +57,13 @@ class Past(FakeRuntime):
         self.wall_ms = SYSTEM.now_ms() - minutes * 60_000
 
 
-def made(root: Path, name: str, policy: ScalingPolicy, minutes: float) -> Stream:
+def made(root: Path, name: str, policy: ScalingPolicy, minutes: float) -> StreamLog:
     """A stream that was created so many minutes ago, with a clock that stands there."""
     runtime = Past(minutes)
     manager = StreamManager(root, runtime=runtime)
     manager.create_scope(name.split("/", maxsplit=1)[0])
     manager.create_stream(name, StreamConfiguration(policy))
-    return Stream(open_store(root), name, runtime)
+    return StreamLog(open_store(root), name, runtime)
 
 
 @pytest.fixture

@@ -17,11 +17,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pravega_spark import StreamManager, session
-from pravega_spark.engine.crashpoints import CRASH_VARIABLE
-from pravega_spark.engine.stream import open_stream
+from pravega_spark.engine.failpoints import CRASH_VARIABLE
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.jobs import runner, transactions
 from pravega_spark.model import TransactionStatus
-from tests.support import tree
+from tests.harness.engine import tree
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 JOB = REPOSITORY / "jobs" / "transactions.py"

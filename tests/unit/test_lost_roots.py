@@ -20,7 +20,7 @@ from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.errors import InvalidInput, RootChanged
 from pravega_spark.jobs.fan_out import find_streams
 from pravega_spark.manager import StreamManager
-from tests.support import FakeRuntime, hygiene_rests
+from tests.harness.engine import FakeRuntime, checkpointing_rests
 from tests.unit.test_lives import FIRST, READS, SECOND, WRITES, G, S, World
 
 Call = Callable[[World], Any]
@@ -47,7 +47,7 @@ class Place:
         self.first = self._made(FIRST)
         self.put("none")
         self.second = self._made(SECOND)
-        hygiene_rests()
+        checkpointing_rests()
         self.now = "second"
 
     def _made(self, configuration: Any) -> World:
@@ -55,7 +55,7 @@ class Place:
         world.runtime, world.other = FakeRuntime(), manager_at(self.root)
         self.now = "first"
         world.begin(configuration)
-        hygiene_rests()
+        checkpointing_rests()
         world.transaction = world.other.list_transactions(S)[0].transaction_id
         world.tail, world.event = world.other.tail(S), next(world.other.read(S)).pointer
         return world
@@ -103,7 +103,7 @@ def test_no_verb_acts_where_the_root_that_was_opened_is_not(
     before = files(place.root)
     with pytest.raises(RootChanged):
         CALLS[name](world)
-    hygiene_rests()
+    checkpointing_rests()
     assert files(place.root) == before
     assert place.root.exists() == (now != "none")
     assert bool(before) == (now != "none")
@@ -135,12 +135,12 @@ OBJECTS: dict[str, Callable[[StreamManager], Callable[[], Any]]] = {
 @pytest.mark.parametrize("name", OBJECTS)
 def test_no_object_that_a_manager_made_does_either(place: Place, name: str, now: str) -> None:
     call = OBJECTS[name](place.opened().manager)
-    hygiene_rests()
+    checkpointing_rests()
     place.put(now)
     before = files(place.root)
     with pytest.raises(RootChanged):
         call()
-    hygiene_rests()
+    checkpointing_rests()
     assert files(place.root) == before
 
 
