@@ -1,1 +1,1 @@
-"""Benchmarks: what a stream costs, each time beside a peer or a floor measured in the same run."""
+"""Benchmarks: each figure is measured beside a peer or a floor in the same run."""

@@ -18,12 +18,18 @@ from bench.harness.registry import find
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run; return 1 if a benchmark failed. A missed target is a result, not a failure."""
+    """Run the benchmarks; return 1 if one failed. A missed target is a result, not a failure."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
-        "--only", action="append", default=[], metavar="NAME", help="part of a name; repeat it"
+        "--only",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="part of a benchmark's name; may be repeated",
     )
-    parser.add_argument("--quick", action="store_true", help="small sizes: does it run at all?")
+    parser.add_argument(
+        "--quick", action="store_true", help="small sizes, only to see whether everything runs"
+    )
     parser.add_argument("--out", type=Path, default=Path("bench/out"), help="folder for results")
     parser.add_argument("--list", action="store_true", help="print the names and stop")
     options = parser.parse_args(argv)

@@ -1,1 +1,1 @@
-"""The benchmarks, one module for each subject. ``bench.harness.registry`` finds them."""
+"""The benchmarks, one module for each subject; ``bench.harness.registry`` finds them."""

@@ -1,35 +1,18 @@
-"""A durable append of one event: against the floor, and in streams of many chunks."""
+"""A durable append of one event: beside its floor, and in streams of many chunks."""
 
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Iterator
 
 from bench.harness.context import Context
+from bench.harness.dataset import EVENT
 from bench.harness.figures import Figure
-from bench.harness.floor import Floor, last_append
+from bench.harness.floor import AppendFloor, last_append
 from bench.harness.long_stream import long_stream
-from bench.harness.measure import interleave, percentile, ratio
+from bench.harness.measure import Side, interleave, median_ms, percentile, timed_each
 from bench.harness.registry import benchmark
 from pravega_spark import EventStreamWriter
-
-EVENT = b"e" * 100
-
-
-def median_ms(action: Callable[[], object], count: int) -> float:
-    """Return the median of so many calls in a row, in milliseconds."""
-    return 1e3 * statistics.median(times(action, count))
-
-
-def times(action: Callable[[], object], count: int) -> list[float]:
-    """Return the seconds that each of so many calls took."""
-    found = []
-    for _ in range(count):
-        begun = time.perf_counter()
-        action()
-        found.append(time.perf_counter() - begun)
-    return found
 
 
 def append_one(writer: EventStreamWriter) -> Callable[[], object]:
@@ -44,25 +27,24 @@ def durable_append(context: Context) -> Iterator[Figure]:
     with context.manager.create_writer(stream) as writer:
         append = append_one(writer)
         median_ms(append, context.size(300, 20))
-        floor = Floor(context.folder / "floor-append", *last_append(context.manager, stream))
+        floor = AppendFloor(context.folder / "floor-append", *last_append(context.manager, stream))
         median_ms(floor, context.size(100, 20))
         calls = context.size(40, 10)
         seen: list[float] = []
 
         def ours() -> float:
-            found = times(append, calls)
+            found = timed_each(append, calls)
             seen.extend(found)
             return 1e3 * statistics.median(found)
 
         sides = {"ours": ours, "floor": lambda: median_ms(floor, calls)}
         found = interleave(context.size(25, 3), sides)
-    yield Figure(
+    yield Figure.of_rounds(
         "durable append of one event, local, p50",
-        statistics.median(found["ours"]),
+        found["ours"],
         "ms",
         "the same writes, links and fsyncs",
-        statistics.median(found["floor"]),
-        ratio(found["ours"], found["floor"]),
+        found["floor"],
         note=f"p99 {1e3 * percentile(seen, 0.99):.2f} ms",
         limited_by="the disk's four fsyncs; above them the Python of one batch: Parquet file, "
         "commit JSON, two thread hand-overs",
@@ -71,13 +53,13 @@ def durable_append(context: Context) -> Iterator[Figure]:
 
 @benchmark()
 def append_to_long_stream(context: Context) -> Iterator[Figure]:
-    """The same in streams that hold 10 to 100,000 commits and chunks."""
+    """The same append in streams that hold 10 to 100,000 commits and chunks."""
     sizes = [10, 100, 600] if context.quick else [10, 10_000, 100_000]
     streams = {size: long_stream(context, size) for size in sizes}
     writers = {size: context.manager.create_writer(name) for size, name in streams.items()}
     calls = context.size(30, 5)
 
-    def side(writer: EventStreamWriter) -> Callable[[], float]:
+    def side(writer: EventStreamWriter) -> Side:
         append = append_one(writer)
         median_ms(append, calls)
         return lambda: median_ms(append, calls)
@@ -89,13 +71,12 @@ def append_to_long_stream(context: Context) -> Iterator[Figure]:
         writer.close()
     smallest, *larger = map(str, sizes)
     for size in larger:
-        yield Figure(
+        yield Figure.of_rounds(
             f"the same in a stream of {int(size):,} chunks",
-            statistics.median(found[size]),
+            found[size],
             "ms",
             f"a stream of {smallest} chunks",
-            statistics.median(found[smallest]),
-            ratio(found[size], found[smallest]),
-            note="built by the engine without fsync, chunks hard-linked",
+            found[smallest],
+            note="the engine built the stream without fsync, from hard-linked chunks",
             limited_by="what grows with the log: the snapshot, or the folder's entries",
         ).within(ratio_at_most=1.3)

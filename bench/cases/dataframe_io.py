@@ -1,25 +1,24 @@
-"""Batch frames in and out, against Spark's own Parquet."""
+"""Batch frames written and read, beside Spark's own Parquet."""
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterator
 from itertools import count
 
 from bench.harness.context import Context
-from bench.harness.cpu_time import Meter, compare
+from bench.harness.cpu_time import CpuMeter, compare
 from bench.harness.dataset import backlog
 from bench.harness.figures import Figure
-from bench.harness.measure import interleave, ratio, timed
+from bench.harness.measure import Side, interleave, timed
 from bench.harness.registry import Phase, benchmark
-from bench.harness.spark_frames import backlog_copy, drain, events, stream_frame
+from bench.harness.spark_frames import backlog_copy, cached_events, drain, stream_frame
 
 
 @benchmark(Phase.SPARK)
 def frame_write(context: Context) -> Iterator[Figure]:
     """A cached frame into a new stream of 4 segments, in one commit; and into Parquet."""
     rows = context.size(4_000_000, 20_000)
-    frame = events(context, rows)
+    frame = cached_events(context, rows)
     numbers = count()
 
     def ours() -> None:
@@ -32,21 +31,20 @@ def frame_write(context: Context) -> Iterator[Figure]:
 
     found, cpu = _rates(rows, context.size(5, 1), ours, parquet)
     frame.unpersist()
-    yield Figure(
+    yield Figure.of_rounds(
         f"DataFrame write of {rows:,} events",
-        statistics.median(found["ours"]),
+        found["ours"],
         "events/s",
         "Spark's own Parquet write, zstd",
-        statistics.median(found["parquet"]),
-        ratio(found["ours"], found["parquet"]),
-        note=f"into 4 segments, routed by key, fsynced, which Spark's write is not; {cpu}",
+        found["parquet"],
+        note=f"into 4 segments, routed by key, with fsync; Spark's write has no fsync; {cpu}",
         limited_by="rows on their way from the JVM into Python as Arrow, and the fsyncs",
     ).within(ratio_at_least=1.0)
 
 
 @benchmark(Phase.SPARK)
 def frame_read(context: Context) -> Iterator[Figure]:
-    """All columns of the backlog to nowhere, and a copy of it in Parquet."""
+    """All columns of the backlog, and of a copy of it in Parquet, read and discarded."""
     stream, rows = backlog(context)
     path = backlog_copy(context, "parquet")
 
@@ -57,13 +55,12 @@ def frame_read(context: Context) -> Iterator[Figure]:
         drain(context.spark.read.parquet(path))
 
     found, cpu = _rates(rows, context.size(7, 1), ours, parquet)
-    yield Figure(
+    yield Figure.of_rounds(
         f"DataFrame read of {rows:,} events, all columns",
-        statistics.median(found["ours"]),
+        found["ours"],
         "events/s",
         "Spark's own Parquet read",
-        statistics.median(found["parquet"]),
-        ratio(found["ours"], found["parquet"]),
+        found["parquet"],
         note=cpu,
         limited_by="rows on their way from Python into the JVM, and from Arrow into its rows, "
         "which alone costs what Spark's own read of Parquet costs",
@@ -73,11 +70,11 @@ def frame_read(context: Context) -> Iterator[Figure]:
 def _rates(
     rows: int, rounds: int, ours: Callable[[], None], parquet: Callable[[], None]
 ) -> tuple[dict[str, list[float]], str]:
-    """Return the rows a second of both, and a sentence on their processor time."""
-    meters = {"ours": Meter(), "parquet": Meter()}
+    """Return the rows per second of both, and a note on their processor time."""
+    meters = {"ours": CpuMeter(), "parquet": CpuMeter()}
 
-    def side(name: str, action: Callable[[], None]) -> Callable[[], float]:
-        action()
+    def side(name: str, action: Callable[[], None]) -> Side:
+        action()  # warm
 
         def measured() -> float:
             with meters[name]:

@@ -1,4 +1,4 @@
-"""From a writer in one process to a reader that follows the tail in another."""
+"""End-to-end latency from a writer in one process to a reader at the tail in another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from bench.harness.context import Context
 from bench.harness.figures import Figure
-from bench.harness.floor import Floor, last_append
+from bench.harness.floor import AppendFloor, last_append
 from bench.harness.measure import percentile, ratio, timed
 from bench.harness.registry import benchmark
 
@@ -34,10 +34,10 @@ print(json.dumps(found))
 
 @benchmark()
 def writer_to_reader(context: Context) -> Iterator[Figure]:
-    """One event after the other; the time from ``write_event`` to the reader's loop.
+    """One event at a time: the time from ``write_event`` to the body of the reader's loop.
 
-    Both processes read one monotonic clock. Between two events the floor takes its turn, after a
-    pause as long as theirs: a processor and a disk that just slept are slower.
+    Both processes read the same monotonic clock. The floor is measured between two events, after
+    an equal pause, because a processor and a disk are slower just after they slept.
     """
     rounds, calls = context.size(10, 2), context.size(100, 10)
     stream = context.create("tail", 1)
@@ -55,7 +55,7 @@ def writer_to_reader(context: Context) -> Iterator[Figure]:
 
         write()
         assert reader.stdout.readline() == "ready\n"
-        floor = Floor(context.folder / "floor-tail", *last_append(context.manager, stream))
+        floor = AppendFloor(context.folder / "floor-tail", *last_append(context.manager, stream))
         for _ in range(rounds):
             for _ in range(calls):
                 write()
@@ -66,8 +66,8 @@ def writer_to_reader(context: Context) -> Iterator[Figure]:
     delays = [(seen - sent) / 1e6 for sent, seen in found[1:]]
     parts = [slice(i, i + calls) for i in range(0, len(delays), calls)]
     for share, name, limit, why in (
-        (0.50, "p50", 5.0, "the writer's four fsyncs, the reader's pause between two looks, and "
-         "its fsync of the log's folder before it shows an event"),
+        (0.50, "p50", 5.0, "the writer's four fsyncs, the reader's pause between two polls, and "
+         "its fsync of the log's folder before it returns an event"),
         (0.99, "p99", 20.0, "the slowest fsync of a hundred, on a disk shared with others"),
     ):  # fmt: skip
         yield Figure(

@@ -1,4 +1,4 @@
-"""Opening a stream of very many commits in a fresh process."""
+"""A stream of very many commits, opened in a fresh process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from bench.harness.context import Context
 from bench.harness.figures import Figure
 from bench.harness.long_stream import long_stream
-from bench.harness.measure import ratio
 from bench.harness.registry import benchmark
 
 _OPEN = """
@@ -35,7 +34,7 @@ print(json.dumps([1e3 * seconds, 1e3 * imported]))
 
 
 def fresh(root: str, stream: str, how: str) -> tuple[float, float]:
-    """Return the milliseconds to open a stream in a new process, and those of the import."""
+    """Return the milliseconds that a new process needs to open a stream, and to import."""
     command = [sys.executable, "-c", _OPEN, root, stream, how]
     found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     opened, imported = json.loads(found)
@@ -44,7 +43,7 @@ def fresh(root: str, stream: str, how: str) -> tuple[float, float]:
 
 @benchmark()
 def open_long_stream(context: Context) -> Iterator[Figure]:
-    """The first call of a fresh process: a writer made, or the last 100 events read."""
+    """The first call of a fresh process: it creates a writer, or reads the last 100 events."""
     commits = context.size(100_000, 600)
     streams = {"short": long_stream(context, context.size(10, 10) + 100)}
     streams["long"] = long_stream(context, commits)
@@ -60,14 +59,13 @@ def open_long_stream(context: Context) -> Iterator[Figure]:
                 opened, imported = fresh(context.root, stream, how)
                 found[name].append(opened)
                 imports.append(imported)
-        yield Figure(
+        yield Figure.of_rounds(
             f"{what}, {commits:,} commits",
-            statistics.median(found["long"]),
+            found["long"],
             "ms",
             "a stream of 110 commits",
-            statistics.median(found["short"]),
-            ratio(found["long"], found["short"]),
-            note=f"a fresh process; its import, before: {statistics.median(imports):.0f} ms",
+            found["short"],
+            note=f"a fresh process; the import before it took {statistics.median(imports):.0f} ms",
             limited_by="the newest light state file, the commits since it and, for the tail, the "
-            "files of its events, of one event each here",
+            "files of its events, here with one event each",
         ).within(at_most=limit)

@@ -1,4 +1,4 @@
-"""How much memory a reader needs."""
+"""The peak memory of a reader."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _READ = """
 import json, sys
 from pravega_spark import StreamManager
 
-def peak():  # not getrusage, which begins with the parent's
+def peak():  # getrusage would start at the parent's peak
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM"))
 
@@ -28,7 +28,7 @@ print(json.dumps([count, peak(), before]))
 
 @benchmark()
 def reader_memory(context: Context) -> Iterator[Figure]:
-    """A fresh process that reads a backlog event by event, from the head to the tail."""
+    """A fresh process reads a backlog event by event, from the head to the tail."""
     stream, count = backlog(context)
     command = [sys.executable, "-c", _READ, context.root, stream]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout

@@ -1,14 +1,13 @@
-"""A staged batch whose segment is split before its commit: its chunks are cut anew by key."""
+"""Rerouting of a staged batch, whose segment is split before its commit."""
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
 
 from bench.harness.context import Context
 from bench.harness.dataset import table
 from bench.harness.figures import Figure
-from bench.harness.measure import interleave, ratio, timed
+from bench.harness.measure import interleave, timed
 from bench.harness.registry import benchmark
 from pravega_spark import KeyRange
 from pravega_spark.engine.chunks.chunk import StagedChunk, stage
@@ -18,10 +17,10 @@ from pravega_spark.engine.writing.reroute import reroute
 
 
 @benchmark()
-def recut(context: Context) -> Iterator[Figure]:
-    """Read, route, write and fsync again, as the commit does it; the commit itself is apart."""
+def reroute_after_split(context: Context) -> Iterator[Figure]:
+    """Chunks are read, routed, written and fsynced again, as a commit does; no commit is timed."""
     count = context.size(1_000_000, 5_000)
-    name = context.create("recut", 1)
+    name = context.create("reroute", 1)
     stream = open_stream(context.root, name)
     events = table(count)
     view = stream.view()
@@ -31,26 +30,28 @@ def recut(context: Context) -> Iterator[Figure]:
     context.manager.scale_stream(name, [segment.segment_id], halves)
     after = stream.view()
 
-    def again() -> list[StagedChunk]:
+    def from_chunks() -> list[StagedChunk]:
         moved = reroute(stream, after, view.version, staged, {})
         assert sum(chunk.rows for chunk in moved) == count
         return moved
 
-    def anew() -> None:
+    def from_memory() -> None:
         for segment_id, part in split(events, Router(after.active.segments)):
             token = stream.runtime.token()
             stage(stream.store, stream.path, after.version, segment_id, part, name=token)
 
-    sides = {"again": lambda: count / timed(again), "anew": lambda: count / timed(anew)}
+    sides = {
+        "chunks": lambda: count / timed(from_chunks),
+        "memory": lambda: count / timed(from_memory),
+    }
     interleave(1, sides)
     found = interleave(context.size(7, 2), sides)
-    yield Figure(
+    yield Figure.of_rounds(
         f"re-cutting a staged batch of {count:,} events after a split",
-        statistics.median(found["again"]),
+        found["chunks"],
         "events/s",
         "routing and staging the same batch from memory",
-        statistics.median(found["anew"]),
-        ratio(found["again"], found["anew"]),
-        note=f"{len(staged)} chunks of 100-byte events; best {max(found['again']):,.0f}/s",
-        limited_by="writing Parquet with zstd, once more than without a scale; then the fsyncs",
+        found["memory"],
+        note=f"{len(staged)} chunks of 100-byte events; best {max(found['chunks']):,.0f}/s",
+        limited_by="writing Parquet with zstd once more than without a scale, and the fsyncs",
     ).within(at_least=1_000_000)

@@ -1,19 +1,19 @@
-"""Retention: a decision on a stream of very many chunks, and truncations small and large."""
+"""Retention: the decision on a stream of very many chunks, truncations, and the job."""
 
 from __future__ import annotations
 
 import os
-import statistics
 from collections.abc import Iterator
 from functools import partial
 
-from bench.cases.auto_scaling import fleet, job_seconds
 from bench.harness.context import Context
 from bench.harness.dataset import EVENT_BYTES
 from bench.harness.figures import Figure
-from bench.harness.long_stream import UnsyncedStore, long_stream
+from bench.harness.fleet import fleet, run_job
+from bench.harness.long_stream import long_stream
 from bench.harness.measure import interleave, percentile, timed
 from bench.harness.registry import Phase, benchmark
+from bench.harness.unsynced_store import UnsyncedStore
 from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration, StreamCut
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.log.actions import Body
@@ -34,14 +34,14 @@ POLICIES = (
 
 
 def opened(context: Context, name: str) -> StreamLog:
-    """Return the stream as a process that never saw it has it."""
+    """Return the stream without cached state, as in a new process."""
     stream = StreamLog(LocalStore(context.root), name)
     stream.log.maintain = None
     return stream
 
 
-def sampled(context: Context, name: str, commits: int, count: int) -> None:
-    """Give a long stream a policy, two subscribers, and a retention set of so many entries."""
+def prepare(context: Context, name: str, commits: int, count: int) -> None:
+    """Give a long stream a policy, two subscribers, and a retention set of ``count`` entries."""
     stream = opened(context, name)
     view = stream.view()
     (segment,) = view.active.segment_ids
@@ -66,36 +66,36 @@ def sampled(context: Context, name: str, commits: int, count: int) -> None:
 
 @benchmark(Phase.CHANGES_SHARED_INPUT)
 def retention_decision(context: Context) -> Iterator[Figure]:
-    """What would go, what stays and who holds it: the stream is opened anew each time."""
+    """What a truncation would delete, and what holds it back; the stream is opened each time."""
     commits, samples = context.size(100_000, 600), context.size(1_000, 20)
     name = long_stream(context, commits)
-    sampled(context, name, commits, samples)
+    prepare(context, name, commits, samples)
     now_ms = opened(context, name).view().timestamp_ms
     sides = {
         "decide": lambda: 1e3 * timed(lambda: decide(opened(context, name), now_ms=now_ms)),
         "open": lambda: 1e3 * timed(opened(context, name).view),
     }
     found = interleave(context.size(15, 2), sides)
-    ours, peer = found["decide"], found["open"]
-    yield Figure(
+    ours = found["decide"]
+    yield Figure.of_rounds(
         f"one retention decision, stream of {commits:,} chunks and {samples:,} retention-set "
         "entries",
-        statistics.median(ours),
+        ours,
         "ms",
         "opening the stream alone",
-        statistics.median(peer),
-        statistics.median(a / b for a, b in zip(ours, peer, strict=True)),
+        found["open"],
         note=f"with two subscribers and both limits; p90 {percentile(ours, 0.9):.0f} ms",
-        limited_by="opening; the commits between two samples, for each place that is looked up",
+        limited_by="opening; for each cut that is looked up, the commits between two samples",
     ).within(at_most=100.0)
-    yield from _large(context, name, commits)
+    yield from _large_truncation(context, name, commits)
 
 
 @benchmark(Phase.SPARK)
 def retention_job(context: Context) -> Iterator[Figure]:
-    """The job of retention over streams of 30 commits, as ``jobs/retention.py`` maps them.
+    """The retention job over streams of 30 commits each.
 
-    A third each by time, by size and by consumption, with two subscribers; all have to truncate.
+    The policies are by time, by size and by consumption, a third of the streams each. All streams
+    have two subscribers, and all must be truncated.
     """
     root, names = fleet(context, context.size(1_000, 20), "retained")
     store = UnsyncedStore(root)
@@ -108,24 +108,26 @@ def retention_job(context: Context) -> Iterator[Figure]:
             tail = {s: offset // part for s, offset in view.tail.positions.items()}
             subscribe(stream, group, 0)
             publish(stream, group, 0, StreamCut(name, view.life, tail))
-    os.sync()  # so that no measurement pays for this
+    os.sync()  # so that no measurement pays for these writes
     work = partial(rows_of, options=options(), dry_run=False, limit_seconds=600.0)
-    floor, first, again, rows = job_seconds(context, root, names, work, ROW_SCHEMA)
-    truncated = sum(row["version"] is not None for row in rows)
+    job = run_job(context, root, names, work, ROW_SCHEMA)
+    truncated = sum(row["version"] is not None for row in job.rows)
     assert truncated == len(names), f"{truncated} of {len(names)} streams were truncated"
     yield Figure(
         f"jobs/retention.py over {len(names):,} streams, two cores",
-        first,
+        job.first,
         "s",
         "the same job without work",
-        floor,
-        first / floor,
-        note=f"with {truncated:,} truncations, samples and sweeps; the next round {again:.1f} s",
+        job.floor,
+        job.first / job.floor,
+        note=f"with {truncated:,} truncations, samples and sweeps; "
+        f"the next round {job.again:.1f} s",
         limited_by="opening the streams, and the fsyncs of truncations and samples",
     ).within(at_most=60.0)
 
 
-def _large(context: Context, name: str, commits: int) -> Iterator[Figure]:
+def _large_truncation(context: Context, name: str, commits: int) -> Iterator[Figure]:
+    """One truncation at the middle of the stream."""
     stream = opened(context, name)
     view = stream.view()
     (segment,) = view.active.segment_ids
@@ -140,14 +142,14 @@ def _large(context: Context, name: str, commits: int) -> Iterator[Figure]:
         "a durable write of the commit's bytes",
         peer,
         ours / peer,
-        note=f"a commit of {len(written) / 2**20:.1f} MiB, the stream opened anew",
-        limited_by="the remove action that the log needs for each chunk: found, encoded, written",
+        note=f"a commit of {len(written) / 2**20:.1f} MiB; the stream was just opened",
+        limited_by="one remove action for each chunk, which is found, encoded and written",
     ).within(at_most=2.0)
 
 
 @benchmark()
 def truncation(context: Context) -> Iterator[Figure]:
-    """Truncations by one chunk of a stream that has few."""
+    """Truncations of one chunk each on a stream of few chunks."""
     rounds = context.size(200, 3)
     name = context.create("truncated")
     with context.manager.create_writer(name) as writer:
@@ -169,14 +171,12 @@ def truncation(context: Context) -> Iterator[Figure]:
         return 1e3 * timed(lambda: stream.store.put_if_absent(key, commit))
 
     found = interleave(rounds, {"truncate": cut, "put": put})
-    ours, peer = found["truncate"], found["put"]
-    yield Figure(
+    yield Figure.of_rounds(
         "truncation of a small stream, p50",
-        statistics.median(ours),
+        found["truncate"],
         "ms",
         "one durable put of a commit",
-        statistics.median(peer),
-        statistics.median(a / b for a, b in zip(ours, peer, strict=True)),
-        note=f"one chunk each time; p99 {percentile(ours, 0.99):.1f} ms",
+        found["put"],
+        note=f"one chunk each time; p99 {percentile(found['truncate'], 0.99):.1f} ms",
         limited_by="the fsyncs of one commit",
     ).within(at_most=10.0)

@@ -1,47 +1,36 @@
-"""A streaming query that works off a backlog, against Delta's own streaming source."""
+"""A streaming query that reads a backlog, beside Delta's own streaming source."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 from bench.harness.context import Context
-from bench.harness.cpu_time import Meter, compare
+from bench.harness.cpu_time import CpuMeter, compare
 from bench.harness.dataset import backlog
 from bench.harness.figures import Figure
 from bench.harness.measure import interleave, ratio, timed
 from bench.harness.registry import Phase, benchmark
-from bench.harness.spark_frames import SNAPSHOT_PARTITIONS, backlog_copy, conf
-
-_numbers = count()
-
-
-def finish(context: Context, frame: Any, sink: Callable[[Any], Any]) -> Any:
-    """Run a query over what there is, with a checkpoint of its own; return it when it ended."""
-    checkpoint = str(context.folder / f"checkpoint-{next(_numbers)}")
-    writer = sink(frame.writeStream).option("checkpointLocation", checkpoint)
-    query = writer.trigger(availableNow=True).start()
-    query.awaitTermination()
-    return query
+from bench.harness.spark_frames import backlog_copy, run_to_end
+from bench.harness.spark_session import SNAPSHOT_PARTITIONS, spark_setting
 
 
 @benchmark(Phase.SPARK)
 def streaming_backlog(context: Context) -> Iterator[Figure]:
-    """readStream with AvailableNow to nowhere: from start() until the query has ended.
+    """readStream with AvailableNow and no sink, from start() until the end of the query.
 
-    The peer as it comes, and with the number of snapshot partitions that suits a small machine.
+    The peer has its default number of snapshot partitions, then one that suits a small machine.
     """
     stream, rows = backlog(context)
     path = backlog_copy(context, "delta")
 
-    def run(frame: Any, meter: Meter) -> float:
+    def run(frame: Any, meter: CpuMeter) -> float:
         queries: list[Any] = []
 
         def query() -> None:
-            queries.append(finish(context, frame, lambda writer: writer.format("noop")))
+            queries.append(run_to_end(context, frame, lambda writer: writer.format("noop")))
 
         with meter:
             seconds = timed(query)
@@ -57,22 +46,21 @@ def streaming_backlog(context: Context) -> Iterator[Figure]:
         return run(context.spark.readStream.format("delta").load(path), meters[name])
 
     def default() -> float:
-        with conf(context.spark, SNAPSHOT_PARTITIONS, "50"):
+        with spark_setting(context.spark, SNAPSHOT_PARTITIONS, "50"):
             return delta("default")
 
-    meters = {name: Meter() for name in ("ours", "tuned", "default", "first")}
+    meters = {name: CpuMeter() for name in ("ours", "tuned", "default", "first")}
     ours(), delta("first"), default()
     sides = {"ours": ours, "tuned": lambda: delta("tuned"), "default": default}
     found = interleave(context.size(5, 1), sides)
-    figure = Figure(
+    figure = Figure.of_rounds(
         f"readStream of a backlog of {rows:,} events, whole query",
-        statistics.median(found["ours"]),
+        found["ours"],
         "events/s",
         "Delta's readStream of an equal table",
-        statistics.median(found["default"]),
-        ratio(found["ours"], found["default"]),
+        found["default"],
         note=compare(meters["ours"], meters["default"]),
-        limited_by="turning rows from Arrow into the JVM's, which alone costs what Spark's own "
+        limited_by="converting Arrow rows into the JVM's, which alone costs what Spark's own "
         "read of Parquet costs; and the start of the source's Python process",
     )
     yield figure.within(ratio_at_least=2.5)

@@ -1,4 +1,4 @@
-"""Micro-batches from one stream into another, exactly-once, against Delta to Delta."""
+"""Micro-batches: from stream to stream beside Delta to Delta, and the cost of a reader group."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
-from bench.cases.streaming_backlog import finish
 from bench.harness.context import Context
 from bench.harness.dataset import table
 from bench.harness.figures import Figure
 from bench.harness.measure import interleave, ratio
 from bench.harness.registry import Phase, benchmark
-from bench.harness.spark_frames import conf, stream_frame
+from bench.harness.spark_frames import run_to_end, stream_frame
+from bench.harness.spark_session import spark_setting
 from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration
 
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
@@ -28,23 +28,21 @@ _WARM_BATCHES = 3
 def stream_to_stream(context: Context) -> Iterator[Figure]:
     """Micro-batches of 100 rows, as Spark times them (``triggerExecution``).
 
-    Both sources hold one file of 100 rows for each micro-batch, and both are limited to it; both
-    sinks are exactly-once. With Spark's default manager of checkpoint files, and with its
-    FileSystemBasedCheckpointFileManager.
+    Both sources hold one file of 100 rows for each micro-batch, both queries are limited to one
+    file a batch, and both sinks are exactly-once. Two managers of checkpoint files are measured:
+    Spark's default and FileSystemBasedCheckpointFileManager.
     """
     batches = context.size(15, 5)
-    source, path = _sources(context, batches)
+    source, path = _stream_and_table(context, batches)
     numbers = count()
 
     def ours() -> float:
-        reader = context.spark.readStream.format("pravega").option("root", context.root)
-        reader = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", _ROWS)
         target = f"bench/target-{next(numbers)}"
 
         def sink(writer: Any) -> Any:
             return writer.format("pravega").option("root", context.root).option("stream", target)
 
-        return _median_ms(finish(context, reader.load(source), sink), batches)
+        return _median_ms(run_to_end(context, _read_stream(context, source), sink), batches)
 
     def delta() -> float:
         reader = context.spark.readStream.format("delta").option("maxFilesPerTrigger", 1)
@@ -53,19 +51,18 @@ def stream_to_stream(context: Context) -> Iterator[Figure]:
         def sink(writer: Any) -> Any:
             return writer.format("delta").option("path", target)
 
-        return _median_ms(finish(context, reader.load(path), sink), batches)
+        return _median_ms(run_to_end(context, reader.load(path), sink), batches)
 
     for manager, name in ((None, "default checkpoints"), (_FILE_SYSTEM_BASED, "FileSystem-based")):
-        with conf(context.spark, _MANAGER, manager):
+        with spark_setting(context.spark, _MANAGER, manager):
             ours()
             found = interleave(context.size(3, 1), {"ours": ours, "delta": delta})
-        yield Figure(
+        yield Figure.of_rounds(
             f"micro-batch of {_ROWS} rows, stream to stream, p50, {name}",
-            statistics.median(found["ours"]),
+            found["ours"],
             "ms",
             "Delta to Delta, 2 snapshot partitions",
-            statistics.median(found["delta"]),
-            ratio(found["ours"], found["delta"]),
+            found["delta"],
             note="exactly-once; the peer has the same checkpoint files",
             limited_by="Spark's own checkpoint files, its planning of a micro-batch, and the "
             "round trips to Python workers",
@@ -74,25 +71,23 @@ def stream_to_stream(context: Context) -> Iterator[Figure]:
 
 @benchmark(Phase.SPARK)
 def reader_group_overhead(context: Context) -> Iterator[Figure]:
-    """The same micro-batches to nowhere, by a subscriber that tells every batch, and by nobody."""
+    """A query that reports every micro-batch to a reader group, beside one without a group."""
     batches = context.size(30, 5)
     source = _source(context, "watched", batches)
     policy = RetentionPolicy.by_consumption()
     context.manager.update_stream(source, StreamConfiguration(ScalingPolicy.fixed(1), policy))
     numbers = count()
 
-    def run(**options: str) -> float:
-        reader = context.spark.readStream.format("pravega").option("root", context.root)
-        reader = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", _ROWS)
-        frame = reader.options(**options).load(source)
-        return _median_ms(finish(context, frame, lambda w: w.format("noop")), batches)
+    def alone(**options: str) -> float:
+        frame = _read_stream(context, source, **options)
+        return _median_ms(run_to_end(context, frame, lambda w: w.format("noop")), batches)
 
     def member() -> float:
         group = f"bench/query-{next(numbers)}"
-        return run(readerGroup=group, readerGroupMode="subscriber", readerGroupInterval="1ms")
+        return alone(readerGroup=group, readerGroupMode="subscriber", readerGroupInterval="1ms")
 
     member()
-    found = interleave(context.size(5, 1), {"member": member, "alone": run})
+    found = interleave(context.size(5, 1), {"member": member, "alone": alone})
     ours, peer = found["member"], found["alone"]
     yield Figure(
         "readerGroup on a streaming query: what a micro-batch costs more",
@@ -101,9 +96,16 @@ def reader_group_overhead(context: Context) -> Iterator[Figure]:
         "the query without a group, p50",
         statistics.median(peer),
         ratio(ours, peer),
-        note="a subscriber that tells each batch; by default at most one in 5 s is told",
-        limited_by="two commits: the group's position, and what the stream need not keep",
+        note="a subscriber that reports each batch; by default it reports at most one in 5 s",
+        limited_by="two commits: the group's position, and the stream's subscriber cut",
     ).within(at_most=30.0)
+
+
+def _read_stream(context: Context, stream: str, **options: str) -> Any:
+    """Return a streaming frame over a stream, limited to one file a micro-batch."""
+    reader = context.spark.readStream.format("pravega").option("root", context.root)
+    reader = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", _ROWS)
+    return reader.options(**options).load(stream)
 
 
 def _source(context: Context, name: str, batches: int) -> str:
@@ -116,8 +118,8 @@ def _source(context: Context, name: str, batches: int) -> str:
     return stream
 
 
-def _sources(context: Context, batches: int) -> tuple[str, str]:
-    """Return a stream and a Delta table with one file of 100 rows for each micro-batch."""
+def _stream_and_table(context: Context, batches: int) -> tuple[str, str]:
+    """Return a stream and an equal Delta table, each with one file for each micro-batch."""
     stream = _source(context, "source", batches)
     path = str(context.folder / "source-delta")
     frame = stream_frame(context, stream)
@@ -126,6 +128,7 @@ def _sources(context: Context, batches: int) -> tuple[str, str]:
 
 
 def _median_ms(query: Any, batches: int) -> float:
+    """Return the median duration of a finished query's micro-batches after the first few."""
     done = [p for p in query.recentProgress if p["numInputRows"] > 0]
     assert len(done) == batches, f"{len(done)} micro-batches, not {batches}"
     assert all(p["numInputRows"] == _ROWS for p in done)

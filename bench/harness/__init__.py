@@ -1,1 +1,1 @@
-"""What the benchmarks share: inputs, measuring, floors, and the report of the results."""
+"""What the benchmarks share: inputs, floors, timing, and the report of the results."""

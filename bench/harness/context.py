@@ -1,19 +1,23 @@
-"""What the benchmarks share in one run: a folder, sizes, a stream of events, a Spark session."""
+"""The context of one run: its folder and sizes, the inputs benchmarks share, a Spark session."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 
+from bench.harness.spark_session import start_session
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 
 SCOPE = "bench"
+
+Input = TypeVar("Input")
 
 
 @dataclass
@@ -26,7 +30,7 @@ class Context:
     _shared: dict[str, Any] = field(default_factory=dict)
 
     def size(self, full: int, quick: int) -> int:
-        """Return the size that this run uses."""
+        """Return the one of two sizes that this run uses."""
         return quick if self.quick else full
 
     @cached_property
@@ -42,27 +46,26 @@ class Context:
         return str(self.folder / "streams")
 
     def create(self, name: str, segments: int = 1) -> str:
-        """Create a stream; return its full name."""
+        """Create a stream and return its full name."""
         stream = f"{SCOPE}/{name}"
         configuration = StreamConfiguration(ScalingPolicy.fixed(segments))
         assert self.manager.create_stream(stream, configuration), f"{stream} exists"
         return stream
 
-    def shared(self, key: str, make: Any) -> Any:
-        """Return what ``make(self)`` made for the first benchmark that asked for ``key``."""
+    def shared(self, key: str, make: Callable[[Context], Input]) -> Input:
+        """Return the input named ``key``; the first benchmark that asks for it makes it."""
         if key not in self._shared:
             self._shared[key] = make(self)
-        return self._shared[key]
+        made: Input = self._shared[key]
+        return made
 
     @cached_property
     def spark(self) -> Any:
-        """The one Spark session of the run: two cores, as the peers in docs have."""
-        from bench.harness.spark_frames import start
-
-        return start(self.folder)
+        """The run's only Spark session, with two cores. Peers run in it, too."""
+        return start_session(self.folder)
 
     def close(self) -> None:
-        """Stop Spark and remove the folder."""
+        """Stop Spark and delete the folder."""
         if "spark" in self.__dict__:
             self.spark.stop()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,8 +1,9 @@
-"""Events of 100 bytes: 20 digits, then 80 hexadecimal ones that compress to about a half."""
+"""Events to benchmark with: 100 bytes each, 20 decimal digits and 80 hexadecimal ones.
+
+The hexadecimal digits compress to about half their size.
+"""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,12 +16,14 @@ from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.writing.append import append
 
 EVENT_BYTES = 100
+EVENT = b"e" * EVENT_BYTES
+"""An event for benchmarks in which its content does not matter."""
 KEYS = 1_000
 _BLOCK = 500_000
 
 
 def payloads(count: int, seed: int = 1) -> pa.BinaryArray:
-    """Return events; the same for the same seed."""
+    """Return events; equal seeds give equal events."""
     digits = np.frombuffer(np.random.default_rng(seed).bytes(40 * count).hex().encode(), np.uint8)
     numbers = np.char.zfill(np.arange(count).astype("S20"), 20)
     events = np.empty((count, EVENT_BYTES), np.uint8)
@@ -33,19 +36,19 @@ def payloads(count: int, seed: int = 1) -> pa.BinaryArray:
 
 
 def keys(count: int) -> pa.StringArray:
-    """Return routing keys: ``KEYS`` of them, in turn."""
+    """Return routing keys that cycle through ``KEYS`` values."""
     names = pa.array([f"key-{i}" for i in range(KEYS)])
     return names.take(pa.array(np.arange(count) % KEYS))
 
 
 def table(count: int, seed: int = 1) -> pa.Table:
-    """Return events as the engine takes them."""
+    """Return events in the engine's schema."""
     times = pa.array(np.full(count, 1_700_000_000_000_000 + seed)).view(pa.timestamp("us", "UTC"))
     return pa.Table.from_arrays([keys(count), times, payloads(count, seed)], schema=EVENT_SCHEMA)
 
 
 def fill(context: Context, stream: str, count: int) -> str:
-    """Append ``count`` events to a stream by the engine, in blocks; return its name."""
+    """Append ``count`` events to a stream in large blocks; return the stream's name."""
     opened = open_stream(open_store(context.root), stream)
     view = opened.view()
     router = Router(view.active.segments)
@@ -64,11 +67,10 @@ def fill(context: Context, stream: str, count: int) -> str:
 
 
 def backlog(context: Context) -> tuple[str, int]:
-    """Return a stream of 4 M events in 4 segments, and how many; one for the whole run."""
+    """Return a stream of 4 M events in 4 segments, made once a run, and its number of events."""
 
-    def make(context: Context) -> Any:
+    def make(context: Context) -> tuple[str, int]:
         count = context.size(4_000_000, 20_000)
         return fill(context, context.create("backlog", 4), count), count
 
-    found: tuple[str, int] = context.shared("backlog", make)
-    return found
+    return context.shared("backlog", make)

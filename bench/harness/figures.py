@@ -1,20 +1,23 @@
-"""What a benchmark says: one value beside its peer, held against its target."""
+"""A figure: one measured value, its peer, and its target."""
 
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+
+from bench.harness.measure import ratio
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
     """One line of the results.
 
-    ``ratio`` is the median over the rounds of value / peer, each pair measured within seconds.
-    ``margin`` says how far inside its target a figure is: 1 is just met, 2 is twice as good.
-    ``limited_by`` says what bounds the figure, for when the target is missed.
+    ``ratio`` is the median of value / peer over the rounds; each pair is measured within seconds.
+    ``margin`` is 1 if the target is just met, and 2 if the value is twice as good.
+    ``limited_by`` names what bounds the value; the report prints it if the target is missed.
     """
 
     name: str
@@ -29,6 +32,30 @@ class Figure:
     note: str = ""
     limited_by: str = ""
 
+    @classmethod
+    def of_rounds(
+        cls,
+        name: str,
+        ours: Sequence[float],
+        unit: str,
+        peer: str,
+        theirs: Sequence[float],
+        *,
+        note: str = "",
+        limited_by: str = "",
+    ) -> Figure:
+        """Return the figure of rounds in which both sides were measured: medians and the ratio."""
+        return cls(
+            name,
+            statistics.median(ours),
+            unit,
+            peer,
+            statistics.median(theirs),
+            ratio(ours, theirs),
+            note=note,
+            limited_by=limited_by,
+        )
+
     def within(
         self,
         *,
@@ -37,12 +64,11 @@ class Figure:
         ratio_at_most: float | None = None,
         ratio_at_least: float | None = None,
     ) -> Figure:
-        """Return the figure held against its limits; all that are given must hold."""
-        ratio = self.ratio if self.ratio is not None else 0.0
+        """Return the figure with its target; all given limits must hold."""
         margins: list[float] = []
         texts: list[str] = []
         for measured, most, least, unit in (
-            (ratio, ratio_at_most, ratio_at_least, "x"),
+            (self.ratio or 0.0, ratio_at_most, ratio_at_least, "x"),
             (self.value, at_most, at_least, f" {self.unit}"),
         ):
             if most is not None:

@@ -1,9 +1,8 @@
-"""The floor of a durable append: its writes, links and fsyncs of the same bytes, nothing else."""
+"""The floor of a durable append: the same bytes written, linked and fsynced, and nothing else."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -13,9 +12,9 @@ from pravega_spark.model import SegmentRange
 
 
 def last_append(manager: StreamManager, stream: str) -> tuple[bytes, bytes]:
-    """Return the bytes of the chunk and of the commit of the last event of a stream.
+    """Return the bytes of the chunk and of the commit of a stream's last append.
 
-    The events are all in one segment, as those of one routing key are.
+    All events must be in one segment, as those of one routing key are.
     """
     opened = open_stream(manager.root, stream)
     view = opened.view()
@@ -25,28 +24,34 @@ def last_append(manager: StreamManager, stream: str) -> tuple[bytes, bytes]:
     return chunk, opened.store.get(opened.log.reader.key(view.version))
 
 
-class Floor:
-    """Puts two files as an append puts its chunk and its commit."""
+class AppendFloor:
+    """Puts two files, as an append puts its chunk and its commit."""
 
     def __init__(self, folder: Path, chunk: bytes, commit: bytes) -> None:
-        self._parts = [(str(folder / "data"), chunk), (str(folder / "log"), commit)]
-        for path, _ in self._parts:
+        self._files = [(str(folder / "data"), chunk), (str(folder / "log"), commit)]
+        for path, _ in self._files:
             os.makedirs(path)
-        self._numbers: Iterator[int] = count()
+        self._numbers = count()
 
     def __call__(self) -> None:
         number = next(self._numbers)
-        for folder, data in self._parts:
-            _put(folder, f"{folder}/{number:020d}", data)
+        for folder, data in self._files:
+            put_durably(folder, f"{number:020d}", data)
 
 
-def _put(folder: str, path: str, data: bytes) -> None:
+def put_durably(folder: str, name: str, data: bytes) -> None:
+    """Write a file, fsync it, link it under its name, and fsync the folder."""
     descriptor = os.open(folder, os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o666)
     os.write(descriptor, data)
     os.fsync(descriptor)
     source = f"/proc/self/fd/{descriptor}"
-    os.link(source, path, src_dir_fd=descriptor, follow_symlinks=True)
+    os.link(source, f"{folder}/{name}", src_dir_fd=descriptor, follow_symlinks=True)
     os.close(descriptor)
+    sync_folder(folder)
+
+
+def sync_folder(folder: str) -> None:
+    """Fsync a folder, which makes its new entries durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     os.fsync(descriptor)
     os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Measuring on a machine that others use too: sides take turns, and ratios are of neighbours."""
+"""Timing on a shared machine: the sides alternate, and a ratio compares neighbouring rounds."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 Side = Callable[[], float]
+"""One side of a comparison: measures once and returns the result."""
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the value below which ``share`` of the values lie (nearest rank)."""
+    """Return the value at a share of the sorted values (nearest rank)."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
@@ -23,8 +24,18 @@ def timed(action: Callable[[], object]) -> float:
     return time.perf_counter() - begun
 
 
+def timed_each(action: Callable[[], object], count: int) -> list[float]:
+    """Return the seconds of each of ``count`` calls in a row."""
+    return [timed(action) for _ in range(count)]
+
+
+def median_ms(action: Callable[[], object], count: int) -> float:
+    """Return the median of ``count`` calls in a row, in milliseconds."""
+    return 1e3 * statistics.median(timed_each(action, count))
+
+
 def interleave(rounds: int, sides: Mapping[str, Side]) -> dict[str, list[float]]:
-    """Measure each side once a round; odd rounds go backwards, so that no side is always first."""
+    """Measure each side once a round. Every other round is reversed, so no side is always first."""
     found: dict[str, list[float]] = {name: [] for name in sides}
     names = list(sides)
     for _ in range(rounds):
@@ -36,5 +47,5 @@ def interleave(rounds: int, sides: Mapping[str, Side]) -> dict[str, list[float]]
 
 
 def ratio(ours: Sequence[float], peer: Sequence[float]) -> float:
-    """Return the median of the rounds' ratios."""
+    """Return the median of the ratios of each round."""
     return statistics.median(a / b for a, b in zip(ours, peer, strict=True))

@@ -1,4 +1,4 @@
-"""The results as a table, as JSON, and as a picture."""
+"""The results as a table and as a picture."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GOOD, _MISSED, _GRAY, _INK = "#2a7f62", "#d1603d", "#6b7280", "#111827"
 
 
 def number(value: float | None, unit: str = "") -> str:
-    """Return a number with three digits that count, as people write it."""
+    """Return a number with three significant digits."""
     if value is None:
         return "-"
     if abs(value) >= 1e6:
@@ -51,7 +51,7 @@ def table(figures: Sequence[Figure]) -> Table:
 
 
 def explain(console: Console, figure: Figure) -> None:
-    """Print one finished figure; a missed one with what bounds it."""
+    """Print one finished figure; if its target is missed, print what bounds it."""
     mark = "" if not figure.target else "[green]met[/]  " if figure.met else "[red]missed[/]  "
     ratio = "" if figure.ratio is None else f", {figure.ratio:.2f}x of {figure.peer}"
     console.print(f"  {mark}{figure.name}: {number(figure.value, figure.unit)}{ratio}")
@@ -62,7 +62,7 @@ def explain(console: Console, figure: Figure) -> None:
 
 
 def draw(figures: Sequence[Figure], path: Path) -> None:
-    """Draw how far inside or outside its target each figure is."""
+    """Draw each figure's margin to its target."""
     import matplotlib
 
     matplotlib.use("Agg")

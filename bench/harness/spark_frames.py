@@ -1,71 +1,27 @@
-"""The one Spark session of a run, and the frames that its benchmarks use."""
+"""DataFrames and streaming queries that several benchmarks use."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 from bench.harness.context import Context
 from bench.harness.dataset import KEYS, backlog
-from pravega_spark import session
 
-SNAPSHOT_PARTITIONS = "spark.databricks.delta.snapshotPartitions"
-
-
-def start(folder: Path) -> Any:
-    """Return a session with two cores and Delta; peers and ours run in it by turns."""
-    settings = {
-        "spark.master": "local[2]",
-        "spark.app.name": "pravega-bench",
-        "spark.driver.memory": "4g",
-        "spark.local.dir": str(folder / "spark"),
-        "spark.log.level": "ERROR",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        SNAPSHOT_PARTITIONS: "2",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    return session(**settings)
+_checkpoints = count()
 
 
-def events(context: Context, count: int) -> Any:
-    """Return a cached frame of keys and events of 100 bytes, in two partitions."""
-    from pyspark.sql import functions as f
-
-    spark = context.spark  # functions need a session
-    number = f.lpad(f.col("id").cast("string"), 20, "0")
-    digits = [f.lpad(f.hex(f.xxhash64("id", f.lit(i))), 16, "0") for i in range(5)]
-    frame = (
-        spark.range(0, count, 1, 2)
-        .select(
-            f.concat(f.lit("key-"), (f.col("id") % KEYS).cast("string")).alias("routing_key"),
-            f.concat(number, *digits).cast("binary").alias("event"),
-        )
-        .cache()
+def cached_events(context: Context, rows: int) -> Any:
+    """Return a cached frame of routing keys and 100-byte events, in two partitions."""
+    digits = ", ".join(f"lpad(hex(xxhash64(id, {i})), 16, '0')" for i in range(5))
+    frame = context.spark.range(0, rows, 1, 2).selectExpr(
+        f"concat('key-', cast(id % {KEYS} as string)) as routing_key",
+        f"cast(concat(lpad(cast(id as string), 20, '0'), {digits}) as binary) as event",
     )
+    frame.cache()
     drain(frame)
     return frame
-
-
-@contextmanager
-def conf(spark: Any, key: str, value: str | None) -> Iterator[None]:
-    """Set a setting of Spark while a block runs; None leaves it as it is."""
-    if value is None:
-        yield
-        return
-    before = spark.conf.get(key, None)
-    spark.conf.set(key, value)
-    try:
-        yield
-    finally:
-        if before is None:
-            spark.conf.unset(key)
-        else:
-            spark.conf.set(key, before)
 
 
 def stream_frame(context: Context, stream: str) -> Any:
@@ -75,14 +31,26 @@ def stream_frame(context: Context, stream: str) -> Any:
 
 
 def drain(frame: Any) -> None:
-    """Compute every row and column of a frame, and drop them."""
+    """Compute every row and column of a frame and discard them."""
     frame.write.format("noop").mode("overwrite").save()
 
 
-def backlog_copy(context: Context, kind: str) -> str:
-    """Return the path of a copy of the backlog, all columns and as many files, as a peer's table.
+def run_to_end(context: Context, frame: Any, sink: Callable[[Any], Any]) -> Any:
+    """Run a streaming query over all available data; return the query after its end.
 
-    ``kind`` is ``parquet`` or ``delta``; made once a run.
+    The query has a checkpoint location of its own.
+    """
+    checkpoint = str(context.folder / f"checkpoint-{next(_checkpoints)}")
+    writer = sink(frame.writeStream).option("checkpointLocation", checkpoint)
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    return query
+
+
+def backlog_copy(context: Context, kind: str) -> str:
+    """Return the path of the backlog's copy in a peer's format, made once a run.
+
+    ``kind`` is ``parquet`` or ``delta``. The copy has all columns and as many files.
     """
 
     def make(context: Context) -> str:
@@ -92,4 +60,4 @@ def backlog_copy(context: Context, kind: str) -> str:
         frame.write.format(kind).option("compression", "zstd").save(path)
         return path
 
-    return str(context.shared(f"backlog-{kind}", make))
+    return context.shared(f"backlog-{kind}", make)

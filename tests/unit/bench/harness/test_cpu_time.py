@@ -3,11 +3,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from bench.harness.cpu_time import Meter, compare
+from bench.harness.cpu_time import CpuMeter, compare
 
 
 def test_processor_time_of_children_counts() -> None:
-    meter = Meter()
+    meter = CpuMeter()
     with meter:
         subprocess.run([sys.executable, "-c", "sum(range(3_000_000))"], check=True)
     assert meter.seconds[0] > 0
