@@ -1,4 +1,4 @@
-"""The demo as a file, for spark-submit; what it does is in ``flights/demo.py``."""
+"""Starts the demo, ``flights/demo.py``, under spark-submit or as a plain script."""
 
 import sys
 

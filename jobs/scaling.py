@@ -1,4 +1,4 @@
-"""``python -m pravega_spark.jobs.scaling`` as a file, for spark-submit and for Databricks."""
+"""Starts ``pravega_spark.jobs.scaling`` where a file is needed: spark-submit, Databricks."""
 
 import sys
 

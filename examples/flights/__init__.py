@@ -1,1 +1,1 @@
-"""The demo: a year of real flights through one stream."""
+"""The demo of pravega_spark: a year of real flights through one stream."""

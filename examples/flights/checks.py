@@ -1,7 +1,7 @@
-"""The demo's checks: what the stream and the table hold, against what the source says.
+"""Checks of the stream and the table against the source.
 
-Each takes Arrow tables and returns a Finding, so that a test can hand it a stream with a lost,
-a repeated, a changed or a misplaced event, and see it fail.
+Each check takes Arrow tables and returns a Finding, so that tests can pass it a stream with a lost,
+repeated, changed or misplaced event.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 EXAMPLES = 3
-"""How many of the faulty events a finding names."""
+"""How many faulty events a finding names."""
 
 Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found: whether it held, and what people should know either way."""
+    """The result of a check: whether it held, and a detail to print in either case."""
 
     name: str
     held: bool
@@ -30,15 +30,15 @@ class Finding:
 
 
 def every_event_once(source: pa.Table, stream: pa.Table, *, closing: int = 0) -> Finding:
-    """Check that each row of the source is in the stream once, byte for byte, and no other.
+    """Check that the stream has each row of the source once, byte for byte, and no other event.
 
-    ``source`` has columns row, key, digest (of the event's bytes); ``stream`` the same and more,
-    with a null row for the ``closing`` events that end the stream.
+    ``source`` has the columns row, key and digest (of the event's bytes). ``stream`` has them, too;
+    the ``closing`` events that end the stream have a null row.
     """
     found = stream.filter(pc.is_valid(stream["row"]))
     rows, times = np.unique(_numbers(found["row"]), return_counts=True)
     expected = _numbers(source["row"])
-    assert len(np.unique(expected)) == len(expected), "the source numbers a row twice"
+    assert len(np.unique(expected)) == len(expected), "the source has a row number twice"
     once = found.filter(pc.is_in(found["row"], value_set=pa.array(rows[times == 1])))
     faults = {
         "lost": np.setdiff1d(expected, rows),
@@ -57,10 +57,10 @@ def every_event_once(source: pa.Table, stream: pa.Table, *, closing: int = 0) ->
 
 
 def every_key_in_order(stream: pa.Table) -> Finding:
-    """Check that offsets have no gap and that the events of each key are in their order.
+    """Check that offsets have no gap and that the events of each key are in order.
 
-    ``stream`` has columns segment_id, offset, key, sequence. The segments that a key has been in
-    follow each other in the order of their ids, since the creation epoch leads the id.
+    ``stream`` has the columns segment_id, offset, key and sequence. A key's segments follow each
+    other in the order of their ids, since an id starts with the creation epoch.
     """
     order = [("segment_id", "ascending"), ("offset", "ascending")]
     stream = stream.take(pc.sort_indices(stream, order))
@@ -80,7 +80,7 @@ def every_key_in_order(stream: pa.Table) -> Finding:
 
 
 def same_table(name: str, computed: pa.Table, expected: pa.Table) -> Finding:
-    """Check that two tables hold the same rows, each as often, to the last digit."""
+    """Check that two tables have the same rows, each equally often, to the last digit."""
     assert computed.column_names == expected.column_names, "the tables have different columns"
     columns = expected.column_names
     sides = [
@@ -96,28 +96,29 @@ def same_table(name: str, computed: pa.Table, expected: pa.Table) -> Finding:
     return Finding(
         name,
         False,
-        f"{more:,} rows that should not be, {wrong.num_rows - more:,} missing, such as {first}",
+        f"{more:,} unexpected rows, {wrong.num_rows - more:,} missing, such as {first}",
     )
 
 
 def exactly_unread_kept(
-    before: pa.Table, after: pa.Table, unread: pa.ChunkedArray, told: tuple[int, int]
+    before: pa.Table, after: pa.Table, unread: pa.ChunkedArray, reported: tuple[int, int]
 ) -> Finding:
-    """Check that retention let go what was consumed, all the rest is where it was, and it says so.
+    """Check that retention deleted what was consumed, moved nothing else, and counted correctly.
 
-    ``before`` and ``after`` have columns segment_id, offset, row, digest; ``unread`` are the rows
-    that nobody has consumed; ``told`` is how many events went and how many stayed, as it says.
+    ``before`` and ``after`` have the columns segment_id, offset, row and digest. ``unread`` are the
+    rows that no subscriber has consumed. ``reported`` are retention's own counts of deleted and of
+    kept events.
     """
-    name, place = "retention_exact", ["segment_id", "offset", "row", "digest"]
-    expected = before.filter(pc.is_in(before["row"], value_set=unread)).select(place)
-    found = same_table(name, after.select(place), expected)
+    name, columns = "retention_exact", ["segment_id", "offset", "row", "digest"]
+    expected = before.filter(pc.is_in(before["row"], value_set=unread)).select(columns)
+    found = same_table(name, after.select(columns), expected)
     if not found.held:
         return found
     counts = before.num_rows - after.num_rows, after.num_rows
-    detail = "{:,} consumed events gone, {:,} unread ones kept".format(*counts)
-    if counts != told:
-        detail += "; but it says {:,} and {:,}".format(*told)
-    return Finding(name, counts == told, detail)
+    detail = "{:,} consumed events deleted, {:,} unread ones kept".format(*counts)
+    if counts != reported:
+        detail += "; but retention reports {:,} and {:,}".format(*reported)
+    return Finding(name, counts == reported, detail)
 
 
 def _changed(source: pa.Table, once: pa.Table) -> Numbers:
@@ -133,7 +134,7 @@ def _changed(source: pa.Table, once: pa.Table) -> Numbers:
 
 
 def _steps(groups: pa.ChunkedArray, values: pa.ChunkedArray) -> tuple[Numbers, Numbers]:
-    """Return each value's predecessor in its own group, and the value."""
+    """Return pairs of neighbours: each value's predecessor in its group, and the value."""
     codes = pc.dictionary_encode(groups).combine_chunks().indices.to_numpy(zero_copy_only=False)
     order = np.argsort(codes, kind="stable")
     codes, numbers = codes[order], _numbers(values)[order]

@@ -1,4 +1,4 @@
-"""Where the demo speaks: results to stdout, the progress bar to the user's stderr."""
+"""Output of the demo: results on stdout, the progress bar on the user's stderr."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 WIDTH = 100
-"""Columns of what is printed where nobody's terminal says otherwise."""
+"""Columns of the output where no terminal sets them."""
 
 
 def out_console() -> Console:
@@ -21,7 +21,7 @@ def out_console() -> Console:
 
 @contextmanager
 def stderr_into(path: str) -> Iterator[None]:
-    """Let what is started inside write its stderr, for ever, to the end of a file."""
+    """Append the stderr of processes that start inside to a file, for as long as they run."""
     kept = os.dup(2)
     try:
         with open(path, "ab") as file:
@@ -34,7 +34,7 @@ def stderr_into(path: str) -> Iterator[None]:
 
 @contextmanager
 def progress_bars(total: int) -> Iterator[Callable[[int, int], None]]:
-    """Show how much was written and read, on a terminal only; give what sets it."""
+    """Show on a terminal how much was written and read; yield the function that updates it."""
     if not sys.stderr.isatty():
         yield lambda written, read: None
         return

@@ -1,15 +1,15 @@
-"""What the demo replays: rows in the order of time, each with a key, an hour and a number.
+"""The rows that the demo replays, in the order of time, each with a key, an hour and a number.
 
-A dataset's table has the columns of its source, as they came, and these of the demo's own:
+A dataset's table has the unchanged columns of its source, and these columns of the demo:
 
 ========== ============================ =====================================================
 column     type                         meaning
 ========== ============================ =====================================================
 _row       int64                        number of the row in the source, from 1
 _key       string                       routing key
-_sequence  int64                        number of the event among those of its key, from 1
-_time      timestamp[us, UTC]           when it happened; the order of the replay
-_hour      timestamp[us, UTC]           the hour it counts in
+_sequence  int64                        number of the event within its key, from 1
+_time      timestamp[us, UTC]           event time; the order of the replay
+_hour      timestamp[us, UTC]           hour by which the table counts it
 ========== ============================ =====================================================
 """
 
@@ -34,20 +34,20 @@ OWN_COLUMNS = ("_row", "_key", "_sequence", "_time", "_hour")
 TIME = pa.timestamp("us", "UTC")
 EARLIEST = datetime(1970, 1, 1, 1, tzinfo=timezone.utc)
 LATE_SHARE = 0.02
-"""This part of the events, the last ones, comes when the reading query has been stopped."""
+"""Share of the events, the last ones, that arrives after the reading query has stopped."""
 MAX_FEED_FILES = 12
 MIN_FEED_FILES = 8
 FEED_FILE_ROWS = 2_000
-"""A replay has between MIN and MAX files, of at least so many rows where it has them."""
+"""A replay has MIN to MAX files, and more than MIN only if each has this many rows."""
 
 
 class InputError(Exception):
-    """What the user gave cannot be used; nothing was done."""
+    """The user's input is unusable; nothing was done."""
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Rows to replay; with ``weather`` (origin, hour, rain) they are flights with delays."""
+    """Rows to replay. With ``weather`` (origin, hour, rain) they are flights with delays."""
 
     source: str
     rows: pa.Table
@@ -61,18 +61,18 @@ class Dataset:
 
     @property
     def keys(self) -> int:
-        """How many routing keys they have."""
+        """How many routing keys the events have."""
         return len(self.rows["_key"].unique())
 
     @property
     def last_hour(self) -> datetime:
-        """The last hour that any row counts in."""
+        """The last hour of any row."""
         last = pc.max(self.rows["_hour"]).as_py()
         assert isinstance(last, datetime)
         return last
 
     def split(self) -> tuple[Dataset, Dataset]:
-        """Return the events of the replay, at least one, and the late ones after them."""
+        """Return the events of the replay, at least one, and the late events after them."""
         early = max(1, self.events - math.ceil(LATE_SHARE * self.events))
         rows = self.rows.slice(0, early), self.rows.slice(early)
         return replace(self, rows=rows[0]), replace(self, rows=rows[1])
@@ -88,7 +88,7 @@ def in_time_order(
     limit: int | None = None,
     weather: pa.Table | None = None,
 ) -> Dataset:
-    """Give the rows their numbers and sort them; keep the first ``limit`` in time."""
+    """Number the rows and sort them by time; keep the first ``limit``."""
     if hours is None:
         hours = pc.floor_temporal(times, unit="hour")
     own = {
@@ -106,7 +106,7 @@ def in_time_order(
 
 
 def sequence_numbers(keys: pa.ChunkedArray) -> np.ndarray:
-    """Return for each row how many rows up to it have its key."""
+    """Return for each row how many rows, up to and including it, have its key."""
     codes = pc.dictionary_encode(keys).combine_chunks().indices.to_numpy(zero_copy_only=False)
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
@@ -117,7 +117,7 @@ def sequence_numbers(keys: pa.ChunkedArray) -> np.ndarray:
 
 
 def load_file(path: Path, *, key: str, time_column: str, limit: int | None = None) -> Dataset:
-    """Read a user's own CSV or Parquet; raise InputError that names the place of a fault."""
+    """Read a CSV or Parquet file of the user's; raise InputError that names column and row."""
     table = _read(path)
     if table.num_rows == 0:
         raise InputError(f"{path} has no rows.")
@@ -130,12 +130,12 @@ def load_file(path: Path, *, key: str, time_column: str, limit: int | None = Non
     taken = [name for name in OWN_COLUMNS if name in names]
     if taken:
         raise InputError(
-            f"{path} has a column {taken[0]!r}, which the demo adds itself; rename yours."
+            f"{path} has a column {taken[0]!r}, which the demo adds itself; rename that column."
         )
     for option, name in (("--key", key), ("--time", time_column)):
         if name not in table.column_names:
             raise InputError(
-                f"{path} has no column {name!r}, which {option} names; it has: "
+                f"{path} has no column {name!r}, which {option} names; its columns are: "
                 f"{', '.join(table.column_names)}."
             )
     table = pa.table({name: _for_spark(table[name]) for name in table.column_names})
@@ -145,15 +145,15 @@ def load_file(path: Path, *, key: str, time_column: str, limit: int | None = Non
     if early is not None:
         raise InputError(
             f"{path}, row {early}: {times[early - 1].as_py()} is before {EARLIEST}, where Spark's "
-            "watermarks begin."
+            "watermarks start."
         )
     return in_time_order(table, source=str(path), key=key, times=times, limit=limit)
 
 
 def write_feed(dataset: Dataset, folder: Path) -> list[int]:
-    """Write the rows as Parquet files for Spark's file source; return the rows of each.
+    """Write the rows as Parquet files for Spark's file source; return how many rows each has.
 
-    The source takes one file a micro-batch, the oldest first: so the files' times are set apart.
+    The source reads one file in each micro-batch, the oldest first, so their times must differ.
     """
     folder.mkdir(parents=True)
     files = min(MAX_FEED_FILES, max(MIN_FEED_FILES, dataset.events // FEED_FILE_ROWS))
@@ -167,7 +167,7 @@ def write_feed(dataset: Dataset, folder: Path) -> list[int]:
 
 
 def write_rows(rows: pa.Table, path: Path) -> None:
-    """Write rows as one Parquet file that Spark reads in their order."""
+    """Write rows as one Parquet file that Spark reads in order."""
     pq.write_table(
         rows,
         path,
@@ -185,7 +185,7 @@ def _read(path: Path) -> pa.Table:
         if path.is_dir() or suffixes[-1:] in ([".parquet"], [".pq"]):
             return pq.read_table(path)
         if ".csv" in suffixes[-2:]:
-            # Otherwise a block of a large file may begin inside quotes.
+            # Without this option a block of a large file may start inside quotes.
             return csv.read_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
@@ -194,7 +194,7 @@ def _read(path: Path) -> pa.Table:
 
 
 def _for_spark(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Turn what Spark has no type for into text."""
+    """Convert types that Spark does not have to text."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         column = column.cast(kind.value_type)
@@ -241,8 +241,8 @@ def _parse_times(path: Path, name: str, texts: Sequence[str]) -> list[datetime]:
             parsed = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
         except ValueError:
             raise InputError(
-                f"{path}, row {row}: {text!r} in column {name!r} is no time; write "
-                "2013-01-01T10:15:00Z (without a zone it is UTC)."
+                f"{path}, row {row}: {text!r} in column {name!r} is not a time; write "
+                "2013-01-01T10:15:00Z (UTC if it names no zone)."
             ) from None
         times.append(parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc))
     return times

@@ -1,6 +1,6 @@
-"""The demo's second query: from the stream, with the weather, into a Delta table by key and hour.
+"""The demo's second query: delays from the stream, with the weather, by key and hour, into Delta.
 
-What it computes is computed again from the source by Arrow, without stream and without Spark.
+``expected_delays`` computes the same table from the source with Arrow, without stream and Spark.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ LATENESS = timedelta(hours=24)
 """How long an hour waits for its flights: the latest of 2013 left 21 h 41 min late."""
 
 FIELDS = "_hour TIMESTAMP, origin STRING, dep_delay INT"
-"""What the query reads of an event; in a source of the user's own, the hour is there alone."""
+"""Fields that the query reads of an event; events of the user's own have only the hour."""
 
 
 def delays_by_hour(events: DataFrame, weather: DataFrame | None) -> DataFrame:
-    """Count the events of each key and hour; with the weather, departures and their delays too.
+    """Count events by key and hour; with the weather, also departures and their delays.
 
-    The hour is the event time. Every batch of this query ends where one of the ingest ended, so
+    The hour is the event time. Every batch of this query ends where a batch of the ingest ended, so
     no segment runs ahead of the others in time, and the watermark drops nothing.
     """
     hourly = events.select(
@@ -54,9 +54,9 @@ def start_delays(
     table: str,
     checkpoint: str,
 ) -> StreamingQuery:
-    """Start the query; an hour is appended to the table when the watermark has passed it.
+    """Start the query, which appends an hour to the table when the watermark has passed it.
 
-    It is a subscriber of the stream, which keeps for it what it has not consumed.
+    The query is a subscriber of the stream, which keeps what the query has not consumed.
     """
     events = (
         spark.readStream.format("pravega")
@@ -79,16 +79,16 @@ def start_delays(
 
 
 def closing_event(dataset: Dataset) -> str:
-    """Return the event that ends the stream: its time lets the watermark pass the last hour.
+    """Return the event that ends the stream and moves the watermark past the last hour.
 
-    Its own hour is never passed, so it is never counted.
+    The watermark never passes the event's own hour, so the event is never counted.
     """
     hour = dataset.last_hour + LATENESS + timedelta(hours=1)
     return f'{{"_hour":"{hour:%Y-%m-%dT%H:%M:%S.000Z}"}}'
 
 
 def expected_delays(dataset: Dataset) -> pa.Table:
-    """Return what the table must hold, computed from the source."""
+    """Return the table that the query must write, computed from the source."""
     rows = dataset.rows.rename_columns({"_key": "key", "_hour": "hour_of"})
     keys = ["key", "hour_of"]
     if dataset.weather is None:

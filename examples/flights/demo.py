@@ -1,16 +1,18 @@
-"""A year of real flights through one stream, with one query killed on the way; then the proof.
+"""Send a year of real flights through one stream, kill a query on the way, and check the result.
 
     spark-submit --packages io.delta:delta-spark_4.2_2.13:4.4.0 examples/demo.py
 
-One query replays the flights, in the order in which they left, into a stream with the carrier as
-routing key. A second one reads the stream meanwhile, joins the weather, and keeps the departure
-delays by carrier and hour in a Delta table. In the middle the first one, a process of its own, is
-killed with SIGKILL and started again, and the stream's segments are split for their load (or one by
-hand, if the machine is too slow for that). When
-the second one has been stopped, the last events come. Then every event is looked for in the stream,
-the table is computed again without it, and the job of retention lets go what the second query, a
-subscriber, has consumed, and nothing else. The last line of the output is one JSON object; the exit
-status is 0 if all checks held, 1 if not, and 2 for input that cannot be used.
+The first query, the ingest, replays the flights in order of departure into a stream, with the
+carrier as routing key. A second query reads the stream at the same time, joins the weather, and
+keeps departure delays by carrier and hour in a Delta table. In the middle of the replay the ingest,
+a process of its own, is killed with SIGKILL and started again. The load makes the stream's segments
+split; on a machine that is too slow for that, one segment is split by hand. The last events arrive
+after the second query has stopped.
+
+Then the demo looks up every event in the stream and computes the table again from the source. The
+retention job deletes what the second query, a subscriber, has consumed, and nothing else. The last
+line of the output is one JSON object; the exit status is 0 if all checks held, 1 if not, and 2 for
+unusable input.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from flights.picture import draw
 from flights.replay import ReplayFailed
 from flights.report import PICTURE, Run, print_report, summary
 from flights.run import run
-from flights.workspace import WORK, Place, prepare
+from flights.workspace import WORK, Workspace, prepare
 from pravega_spark import PravegaSparkError
 from pravega_spark.jobs.launcher_stderr import launcher_stderr
 
@@ -45,20 +47,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(argv)
     try:
         dataset = load(arguments)
-        place = prepare(arguments.root, arguments.stream, arguments.segments, dataset.events)
+        workspace = prepare(arguments.root, arguments.stream, arguments.segments, dataset.events)
     except (InputError, PravegaSparkError, OSError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 2
     console = out_console()
-    announce(console, dataset, place)
+    announce(console, dataset, workspace)
     try:
         with progress_bars(dataset.events) as on_sample:
-            done = run(dataset, place, on_sample, started=started)
+            done = run(dataset, workspace, on_sample, started=started)
     except (ReplayFailed, PravegaSparkError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("demo: interrupted; its processes were ended.", file=sys.stderr)
+        print("demo: interrupted; its processes have been stopped.", file=sys.stderr)
         return 130
     picture(done)
     print_report(console, done)
@@ -67,22 +69,26 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line; a fault in it exits with 2."""
+    """Parse the command line; an error in it exits with 2."""
     parser = argparse.ArgumentParser(prog="demo", description=(__doc__ or "").splitlines()[0])
-    own = parser.add_argument_group("input of your own, instead of the flights")
+    own = parser.add_argument_group("your own input, instead of the flights")
     own.add_argument("--input", type=Path, metavar="FILE", help="a CSV or Parquet file")
-    own.add_argument("--key", metavar="COLUMN", help="its routing key")
-    own.add_argument("--time", metavar="COLUMN", help="its time: rows are replayed in its order")
+    own.add_argument("--key", metavar="COLUMN", help="column of the routing key")
+    own.add_argument(
+        "--time", metavar="COLUMN", help="column of the time, in whose order the rows are replayed"
+    )
     parser.add_argument(
         "--root",
-        help="folder or URL, such as s3://bucket/streams, for the stream; nothing there is "
-        f"removed (default: {WORK}/streams, which each run makes anew)",
+        help="folder or URL of the stream, such as s3://bucket/streams; nothing in it is deleted "
+        f"(default: {WORK}/streams, which each run creates again)",
     )
     parser.add_argument(
         "--stream", help=f"scope/stream (default: {FLIGHTS_STREAM}, or {OWN_STREAM} with --input)"
     )
     parser.add_argument("--segments", type=positive, default=4, help="default: 4")
-    parser.add_argument("--limit", type=positive, metavar="N", help="the first N events in time")
+    parser.add_argument(
+        "--limit", type=positive, metavar="N", help="replay only the first N events in time"
+    )
     arguments = parser.parse_args(argv)
     if arguments.input is None and (arguments.key or arguments.time):
         parser.error("--key and --time name columns of --input, which is missing")
@@ -94,7 +100,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def positive(text: str) -> int:
-    """Read a whole number above 0."""
+    """Parse a whole number above 0."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number above 0, not {text!r}")
     return int(text)
@@ -109,28 +115,28 @@ def load(arguments: argparse.Namespace) -> Dataset:
     )
 
 
-def announce(console: Console, dataset: Dataset, place: Place) -> None:
-    """Say what will be done, and where."""
+def announce(console: Console, dataset: Dataset, workspace: Workspace) -> None:
+    """Print what the demo will do, and where."""
     console.print(
         f"{dataset.events:,} events of {dataset.source}, in the order of time, into "
-        f"{place.stream}: {place.segments} segments, routing key {dataset.key}, to be split when "
-        f"one takes more than {place.target:,} events a second.\n"
-        f"The stream is in {place.root}; the rest goes to {place.work}, emptied first.",
+        f"{workspace.stream}: {workspace.segments} segments, routing key {dataset.key}; a segment "
+        f"splits above {workspace.target:,} events a second.\n"
+        f"The stream is in {workspace.root}; all else is in {workspace.work}, which was emptied.",
         soft_wrap=True,
         markup=False,
     )
 
 
 def picture(done: Run) -> None:
-    """Draw throughput, lag, what is kept, and what the table says."""
-    dataset, place = done.dataset, done.place
+    """Draw throughput, lag, what retention keeps, and the table."""
+    dataset, workspace = done.dataset, done.workspace
     flights = dataset.weather is not None
     draw(
-        Path(place.path(PICTURE)),
+        Path(workspace.path(PICTURE)),
         title=f"{dataset.events:,} {'flights' if flights else 'events'} through one stream",
-        subtitle=f"{dataset.source}; {place.segments} segments, {dataset.keys:,} routing keys; "
+        subtitle=f"{dataset.source}; {workspace.segments} segments, {dataset.keys:,} routing keys; "
         f"{done.verdict}",
-        story=done.story,
+        timeline=done.timeline,
         table=done.table,
         retained=done.retained,
         names=airlines() if flights else {},

@@ -1,7 +1,7 @@
-"""The demo's first query, a process of its own: the feed's files into the stream, one a batch.
+"""The demo's first query, in its own process: each batch puts one file into the stream.
 
-``demo.py`` starts it, kills it with SIGKILL and starts it again, with the same arguments. It
-needs no jar: the data source is found in the Python that runs it.
+The demo starts this process, kills it with SIGKILL, and starts it again with the same arguments. It
+needs no jar: Spark finds the data source in the Python environment.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a JVM that ends within a minute, what the optimizing compiler costs is never earned."""
-LOOK_SECONDS = 0.05
+"""In a JVM that runs for a minute, the optimizing compiler costs more than it saves."""
+POLL_SECONDS = 0.05
 PROGRAM = __file__
-"""What a process runs for this query."""
+"""The script that the process runs."""
 
 
 def event_of(feed: DataFrame) -> Column:
-    """Return the event of a feed's row: the row as JSON, in bytes."""
+    """Return the event of a row of the feed: the row as JSON in bytes."""
     names = (name.replace("`", "``") for name in feed.columns if name != "_key")
     return F.to_json(F.struct(*(F.col(f"`{name}`") for name in names))).cast("binary")
 
 
 def events_of(feed: DataFrame) -> DataFrame:
-    """Return a feed's rows as the stream takes them, with their times."""
+    """Return the rows of the feed in the columns of the stream, with their times."""
     return feed.select(
         F.col("_key").alias("routing_key"),
         F.col("_time").alias("time"),
@@ -42,7 +42,7 @@ def events_of(feed: DataFrame) -> DataFrame:
 def ingest(
     spark: SparkSession, *, feed: str, root: str, stream: str, checkpoint: str
 ) -> StreamingQuery:
-    """Start the query: it ends when every file of the feed is in the stream."""
+    """Start the query, which ends when every file of the feed is in the stream."""
     schema = spark.read.parquet(feed).schema
     files = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(feed)
     return (
@@ -59,19 +59,19 @@ def ingest(
 
 
 def wait_for(go: Path) -> None:
-    """Wait until the demo has made this file: its reading query runs, and it watches this one.
+    """Wait until the demo has created this file, after its reading query has started.
 
-    Spark starts meanwhile. Whoever watches sees every event come, however slow the machine is.
+    Spark starts before that. So the demo observes every event, however slow the machine is.
     """
     parent = os.getppid()
     while not go.exists():
         if os.getppid() != parent:
             raise SystemExit("the demo ended before the ingest began")
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the query to its end; a query that fails raises."""
+    """Run the query to its end; raise if it fails."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     for option in ("--feed", "--root", "--stream", "--checkpoint", "--go"):
         parser.add_argument(option, required=True)

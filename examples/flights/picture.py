@@ -1,4 +1,4 @@
-"""The demo's picture: how fast the stream went, what it keeps, what it said of the flights."""
+"""The demo's picture: throughput, lag, retention, and the delays of the flights."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from flights.replay import Story
-from flights.retention import Retained
+from flights.replay import Timeline
+from flights.retention import RetentionResult
 
 WRITTEN, READ, LAG, KILLED = "#1f6f8b", "#e07a3f", "#8a5a9e", "#b3261e"
 DRY, RAIN = "#c9a227", "#2a5d9f"
-GONE, KEPT = "#dcdcdc", "#3c7d4f"
+DELETED, KEPT = "#dcdcdc", "#3c7d4f"
 INK, FAINT = "#222222", "#8a8a8a"
 MOST_KEYS = 20
 STEP_SECONDS = 0.05
 SMOOTHING_SECONDS = 0.8
 FEW_DEPARTURES = 20
-"""A mean of fewer departures than this is not drawn."""
+"""Means of fewer departures are not drawn."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -51,12 +51,12 @@ def draw(
     *,
     title: str,
     subtitle: str,
-    story: Story,
+    timeline: Timeline,
     table: pa.Table,
-    retained: Retained,
+    retained: RetentionResult,
     names: dict[str, str],
 ) -> None:
-    """Draw throughput, lag, what is kept, and the delays by carrier (or events by key)."""
+    """Draw throughput, lag, what retention kept, and delays by carrier (or events by key)."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(14, 7.5), dpi=130, layout="constrained")
         figure.suptitle(f"{title}\n", x=0.012, ha="left", fontsize=17, fontweight="bold")
@@ -64,8 +64,8 @@ def draw(
         grid = figure.add_gridspec(3, 2, width_ratios=(1.15, 1), height_ratios=(1, 1, 0.2))
         rates = figure.add_subplot(grid[0, 0])
         lag = figure.add_subplot(grid[1, 0], sharex=rates)
-        _throughput(rates, story)
-        _lag(lag, story)
+        _throughput(rates, timeline)
+        _lag(lag, timeline)
         _retention(figure.add_subplot(grid[2, 0]), retained)
         right = figure.add_subplot(grid[:, 1])
         if "delay_minutes" in table.column_names:
@@ -75,15 +75,15 @@ def draw(
         figure.savefig(path)
 
 
-def _throughput(axes: Axes, story: Story) -> None:
-    """Draw rates, smoothed so that a batch, which comes at once, can be read as a rate."""
-    seconds, written, _ = _columns(story)
+def _throughput(axes: Axes, timeline: Timeline) -> None:
+    """Draw rates, smoothed because the events of a batch arrive all at once."""
+    seconds, written, _ = _columns(timeline)
     at = np.arange(0, seconds[-1], STEP_SECONDS)
     reach = np.arange(-4 * SMOOTHING_SECONDS, 4 * SMOOTHING_SECONDS + STEP_SECONDS, STEP_SECONDS)
     weights = np.exp(-0.5 * (reach / SMOOTHING_SECONDS) ** 2)
-    first = _first_event(story)
+    first = _first_event(timeline)
     reading = np.zeros(len(at))
-    for start, end, events in story.reads:
+    for start, end, events in timeline.reads:
         reading += events * ((at >= start - first) & (at < end - first)) / (end - start)
     writing = np.gradient(np.interp(at, seconds, written), STEP_SECONDS)
     for rate, color, label in (
@@ -98,13 +98,13 @@ def _throughput(axes: Axes, story: Story) -> None:
     axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     axes.set_ylim(0, axes.dataLim.ymax * 1.25)
     axes.tick_params(labelbottom=False)
-    _mark_kill(axes, story, label=True)
-    _mark_splits(axes, story)
+    _mark_kill(axes, timeline, label=True)
+    _mark_splits(axes, timeline)
     axes.legend(loc="lower right", bbox_to_anchor=(1, 0.985), ncols=2, borderpad=0)
 
 
-def _lag(axes: Axes, story: Story) -> None:
-    seconds, written, read = _columns(story)
+def _lag(axes: Axes, timeline: Timeline) -> None:
+    seconds, written, read = _columns(timeline)
     behind = np.maximum(written - read, 0)
     axes.fill_between(seconds, behind, step="post", color=LAG, alpha=0.18, linewidth=0)
     axes.step(seconds, behind, where="post", color=LAG, linewidth=1.8)
@@ -114,29 +114,29 @@ def _lag(axes: Axes, story: Story) -> None:
     axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     axes.set_ylim(bottom=0)
     axes.set_xlim(0, seconds[-1])
-    _mark_kill(axes, story)
+    _mark_kill(axes, timeline)
 
 
-def _retention(axes: Axes, retained: Retained) -> None:
-    """Draw how much retention let go, and how much it kept for whom."""
-    gone, kept = retained.truncated_events, retained.left.stays.events
-    axes.barh(0, gone, color=GONE)
-    axes.barh(0, kept, left=gone, color=KEPT)
-    axes.text(gone * 0.01, 0, f"{gone:,} consumed, gone", va="center")
-    says = f"{kept:,} unread, kept for {retained.left.held_by or 'nobody'}"
-    axes.text(gone * 0.99, 0, says, ha="right", va="center", color=KEPT)
+def _retention(axes: Axes, retained: RetentionResult) -> None:
+    """Draw how much retention deleted, and how much it kept for which subscriber."""
+    deleted, kept = retained.truncated_events, retained.left.stays.events
+    axes.barh(0, deleted, color=DELETED)
+    axes.barh(0, kept, left=deleted, color=KEPT)
+    axes.text(deleted * 0.01, 0, f"{deleted:,} consumed, deleted", va="center")
+    label = f"{kept:,} unread, kept for {retained.left.held_by or 'no subscriber'}"
+    axes.text(deleted * 0.99, 0, label, ha="right", va="center", color=KEPT)
     axes.set_title("Retention by consumption")
-    axes.set_xlim(0, max(1, gone + kept))
+    axes.set_xlim(0, max(1, deleted + kept))
     axes.axis("off")
 
 
-def _mark_splits(axes: Axes, story: Story) -> None:
-    """Draw a line where segments were split."""
-    if not story.splits:
+def _mark_splits(axes: Axes, timeline: Timeline) -> None:
+    """Draw a line at the time of the split."""
+    if not timeline.splits:
         return
-    at = story.splits[0].at - _first_event(story)
+    at = timeline.splits[0].at - _first_event(timeline)
     axes.axvline(at, color=WRITTEN, linewidth=1.2, linestyle="--")
-    count = len(story.splits)
+    count = len(timeline.splits)
     axes.annotate(
         f"{count} segment{'s' * (count > 1)} split",
         (at, 0.97),
@@ -150,12 +150,12 @@ def _mark_splits(axes: Axes, story: Story) -> None:
     )
 
 
-def _mark_kill(axes: Axes, story: Story, *, label: bool = False) -> None:
-    """Shade the time from the kill to the next event written."""
-    if story.killed_at is None:
+def _mark_kill(axes: Axes, timeline: Timeline, *, label: bool = False) -> None:
+    """Shade the time from the kill to the next written event."""
+    if timeline.killed_at is None:
         return
-    first = _first_event(story)
-    killed, back = story.killed_at - first, (story.resumed_at or story.ingested_at) - first
+    first = _first_event(timeline)
+    killed, back = timeline.killed_at - first, (timeline.resumed_at or timeline.ingested_at) - first
     axes.axvspan(killed, back, color=KILLED, alpha=0.07, linewidth=0)
     axes.axvline(killed, color=KILLED, linewidth=1.2)
     if label:
@@ -171,20 +171,20 @@ def _mark_kill(axes: Axes, story: Story, *, label: bool = False) -> None:
         )
 
 
-def _first_event(story: Story) -> float:
-    """Return when the last look was that saw an empty stream."""
-    return max((at for at, written, _ in story.samples if not written), default=0.0)
+def _first_event(timeline: Timeline) -> float:
+    """Return the time of the last sample with an empty stream."""
+    return max((at for at, written, _ in timeline.samples if not written), default=0.0)
 
 
-def _columns(story: Story) -> list[Floats]:
-    """Return seconds since the first event, events written and events read."""
-    seconds, written, read = np.array(story.samples, dtype=float).T
-    seconds = seconds - _first_event(story)
+def _columns(timeline: Timeline) -> list[Floats]:
+    """Return seconds since the first event, events written, and events read."""
+    seconds, written, read = np.array(timeline.samples, dtype=float).T
+    seconds = seconds - _first_event(timeline)
     return [column[seconds >= 0] for column in (seconds, written, read)]
 
 
 def _delays(axes: Axes, table: pa.Table, names: dict[str, str]) -> None:
-    """Draw for each carrier the mean delay in dry hours and in rain, joined by a line."""
+    """Draw the mean delay of each carrier in dry hours and in rain, joined by a line."""
     columns = [name for name in table.column_names if name not in ("key", "hour")]
     sums = table.group_by("key").aggregate([(name, "sum") for name in columns]).to_pylist()
     rows = []
@@ -213,7 +213,7 @@ def _delays(axes: Axes, table: pa.Table, names: dict[str, str]) -> None:
 
 
 def _counts(axes: Axes, table: pa.Table) -> None:
-    """Draw how many events each key has; the most frequent ones."""
+    """Draw the number of events of the most frequent keys."""
     sums = table.group_by("key").aggregate([("events", "sum")])
     sums = sums.sort_by([("events_sum", "descending"), ("key", "ascending")])
     keys = [str(key) for key in sums["key"].to_pylist()[:MOST_KEYS]]

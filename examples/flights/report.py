@@ -1,4 +1,4 @@
-"""The demo's last words: a table for people, one line of JSON for programs."""
+"""The report of the demo: tables for people, and one line of JSON for programs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rich.table import Table
 
 from flights.checks import Finding
 from flights.dataset import Dataset
-from flights.replay import Story
-from flights.retention import Retained
-from flights.workspace import Place
+from flights.replay import Timeline
+from flights.retention import RetentionResult
+from flights.workspace import Workspace
 
 PICTURE = "demo.png"
 TABLE = "delays"
@@ -26,46 +26,46 @@ SPARK_LOG = "spark.log"
 
 @dataclass(frozen=True)
 class Run:
-    """One run of the demo, as it is reported."""
+    """One run of the demo."""
 
     dataset: Dataset
-    place: Place
+    workspace: Workspace
     batch_rows: Sequence[int]
-    story: Story
+    timeline: Timeline
     findings: Sequence[Finding]
     table: pa.Table
-    retained: Retained
+    retained: RetentionResult
     seconds: float
 
     @property
     def replayed(self) -> int:
-        """How many events came before the reading query was stopped."""
+        """How many events were written before the reading query was stopped."""
         return sum(self.batch_rows)
 
     @property
     def held(self) -> bool:
         """Whether all checks held, and the ingest was killed as promised."""
-        return self.story.killed_at is not None and all(found.held for found in self.findings)
+        return self.timeline.killed_at is not None and all(found.held for found in self.findings)
 
     @property
     def verdict(self) -> str:
-        """What the checks say, in a few words."""
+        """The result of the checks in a few words."""
         failed = ", ".join(found.name for found in self.findings if not found.held)
-        held = "every event once, in order, totals exact, nothing unread let go"
+        held = "every event once, in order, totals exact, nothing unread deleted"
         return f"NOT HELD: {failed}" if failed else held
 
     @property
     def outage(self) -> float:
         """Seconds from the kill to the first event after it."""
-        story = self.story
-        if story.killed_at is None:
+        timeline = self.timeline
+        if timeline.killed_at is None:
             return 0.0
-        return (story.resumed_at or story.ingested_at) - story.killed_at
+        return (timeline.resumed_at or timeline.ingested_at) - timeline.killed_at
 
     @property
     def write_rate(self) -> float:
-        """Events a second between the first and the last that were written, without the outage."""
-        at = [(seconds, written) for seconds, written, _ in self.story.samples if written]
+        """Events a second from the first to the last one written, without the outage."""
+        at = [(seconds, written) for seconds, written, _ in self.timeline.samples if written]
         most = min(self.replayed, at[-1][1])
         end = next(seconds for seconds, written in at if written >= most)
         took = end - at[0][0] - self.outage
@@ -73,12 +73,12 @@ class Run:
 
     @property
     def whole_rate(self) -> float:
-        """Events a second of the whole replay: starts, kill and restart included."""
-        return self.replayed / self.story.read_at
+        """Events a second of the whole replay, with starts, kill and restart."""
+        return self.replayed / self.timeline.read_at
 
 
 def print_report(console: Console, run: Run) -> None:
-    """Print what was done, with times and rates, and what the checks found."""
+    """Print the steps with times and rates, and the results of the checks."""
     table = Table(box=box.SIMPLE_HEAD, title_justify="left", title="What the demo did")
     for heading in ("step", "what", "result"):
         table.add_column(heading, justify="right" if heading == "result" else "left")
@@ -93,70 +93,70 @@ def print_report(console: Console, run: Run) -> None:
             found.name, "[green]yes[/]" if found.held else "[red]NO[/]", escape(found.detail)
         )
     console.print(checks)
-    console.print(f"picture: {run.place.path(PICTURE)}", soft_wrap=True, markup=False)
+    console.print(f"picture: {run.workspace.path(PICTURE)}", soft_wrap=True, markup=False)
 
 
 def summary(run: Run) -> str:
     """Return the results as one JSON object."""
-    story = run.story
+    timeline = run.timeline
     record = {
         "events": run.dataset.events,
         **{found.name: found.held for found in run.findings},
         "events_per_second": round(run.whole_rate),
         "write_events_per_second": round(run.write_rate),
         "seconds": round(run.seconds, 1),
-        "replay_seconds": round(story.read_at, 1),
-        "killed": None if story.killed_at is None else "ingest",
-        "killed_batch": story.killed_batch,
-        "killed_batch_was_durable": story.killed_durable,
+        "replay_seconds": round(timeline.read_at, 1),
+        "killed": None if timeline.killed_at is None else "ingest",
+        "killed_batch": timeline.killed_batch,
+        "killed_batch_was_durable": timeline.killed_durable,
         "outage_seconds": round(run.outage, 1),
         "batches_written": len(run.batch_rows),
-        "batches_read": len(run.story.reads),
-        "segments": run.place.segments,
-        "splits": len(story.splits),
+        "batches_read": len(run.timeline.reads),
+        "segments": run.workspace.segments,
+        "splits": len(timeline.splits),
         "retention": {
             "truncated_events": run.retained.truncated_events,
             "kept_events": run.retained.left.stays.events,
             "holder": run.retained.left.held_by,
         },
-        "root": run.place.root,
-        "stream": run.place.stream,
-        "table": run.place.path(TABLE),
-        "picture": run.place.path(PICTURE),
+        "root": run.workspace.root,
+        "stream": run.workspace.stream,
+        "table": run.workspace.path(TABLE),
+        "picture": run.workspace.path(PICTURE),
     }
     return json.dumps(record)
 
 
 def _steps(run: Run) -> list[tuple[str, str, str]]:
-    story, dataset, place = run.story, run.dataset, run.place
+    timeline, dataset, workspace = run.timeline, run.dataset, run.workspace
     return [
         ("input", dataset.source, f"{dataset.events:,} events, {dataset.keys:,} keys"),
-        ("stream", place.stream, f"{place.segments} segments"),
+        ("stream", workspace.stream, f"{workspace.segments} segments"),
         (
             "ingest",
             f"writeStream, routing key {dataset.key}: {len(run.batch_rows)} micro-batches",
             f"{run.write_rate:,.0f} events/s",
         ),
-        ("kill", _kill(story), f"back after {run.outage:.1f} s" if story.killed_at else ""),
-        ("scale", _scale(run), f"{len(story.splits)} splits"),
+        ("kill", _kill(timeline), f"back after {run.outage:.1f} s" if timeline.killed_at else ""),
+        ("scale", _scale(run), f"{len(timeline.splits)} splits"),
         (
             "read",
-            f"readStream, by {dataset.key} and hour: {len(run.story.reads)} micro-batches",
+            f"readStream, by {dataset.key} and hour: {len(run.timeline.reads)} micro-batches",
             f"{run.table.num_rows:,} rows of {TABLE}",
         ),
         (
             "replay",
             "from the start of the ingest to the last hour in the table",
-            f"{story.read_at:.1f} s, {run.whole_rate:,.0f} events/s",
+            f"{timeline.read_at:.1f} s, {run.whole_rate:,.0f} events/s",
         ),
         (
             "late",
-            "a plain writer, when the query had been stopped: nobody has read it",
+            "a plain writer, after the query has stopped: no query has read them",
             f"{dataset.events - run.replayed:,} events",
         ),
         (
             "retain",
-            "jobs/retention.py: consumed by all, and gone (the closing event, too)",
+            "the retention job: consumed by all, deleted (with the closing event)",
             f"{run.retained.truncated_events:,} events",
         ),
         *(
@@ -168,17 +168,17 @@ def _steps(run: Run) -> list[tuple[str, str, str]]:
 
 
 def _scale(run: Run) -> str:
-    policy = f"by event rate, target {run.place.target:,} a second in a segment"
-    if not run.story.splits:
-        return f"{policy}: none was above it for long enough"
-    first = run.story.splits[0]
+    policy = f"by event rate, target {run.workspace.target:,} a second in a segment"
+    if not run.timeline.splits:
+        return f"{policy}: no segment was above it for long enough"
+    first = run.timeline.splits[0]
     return f"{policy}: at {first.at:.1f} s, {first.segment}: {first.reason}"
 
 
-def _kill(story: Story) -> str:
-    if story.killed_at is None:
+def _kill(timeline: Timeline) -> str:
+    if timeline.killed_at is None:
         return "the ingest ended before it could be killed"
-    if story.killed_batch is None:
+    if timeline.killed_batch is None:
         return "SIGKILL to the ingest between two batches"
-    state = "already" if story.killed_durable else "not yet"
-    return f"SIGKILL to the ingest in batch {story.killed_batch}, {state} in the stream"
+    state = "already" if timeline.killed_durable else "not yet"
+    return f"SIGKILL to the ingest in batch {timeline.killed_batch}, {state} in the stream"

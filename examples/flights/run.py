@@ -1,4 +1,4 @@
-"""The demo's course: the feed, two queries and a kill, the checks, retention."""
+"""A run of the demo: the feed, two queries and a kill, retention, the checks."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from flights.console import stderr_into
 from flights.dataset import Dataset, write_feed
 from flights.delays import closing_event, expected_delays, start_delays
 from flights.ingest import PROGRAM, SHORT_LIVED, event_of
-from flights.replay import Ingest, OnSample, Replay, ReplayFailed
+from flights.replay import IngestProcess, OnSample, Replay, ReplayFailed
 from flights.report import INGEST_LOG, SPARK_LOG, TABLE, Run
-from flights.retention import append_late, retain, wait_until_told
+from flights.retention import append_late, retain, wait_until_published
 from flights.scaling import Scaler
-from flights.workspace import Place
+from flights.workspace import Workspace
 from pravega_spark import StreamManager
 
 CLOSING_EVENTS = 1
 GO = "go"
-"""The file in the demo's folder for which the ingest waits."""
+"""File in the demo's folder that starts the ingest."""
 SHUFFLE_PARTITIONS = 2
 
 
-class Reading(StreamingQueryListener):
-    """What the reading query has done, told by Spark batch by batch."""
+class ReadProgress(StreamingQueryListener):
+    """Progress of the reading query, which Spark reports batch by batch."""
 
     def __init__(self) -> None:
-        """Begin with nothing read."""
+        """Start with nothing read."""
         self.query: StreamingQuery | None = None
         self.batches: list[tuple[float, float, int]] = []
         """(start, end, events), by the monotonic clock."""
@@ -68,97 +68,97 @@ class Reading(StreamingQueryListener):
         """Do nothing."""
 
     def onQueryTerminated(self, event: Any) -> None:
-        """Do nothing: :meth:`has_passed` sees it."""
+        """Do nothing: `count` notices it."""
 
     def count(self) -> int:
-        """Return the events read; raise ReplayFailed if the query has ended."""
+        """Return how many events were read; raise ReplayFailed if the query has ended."""
         if self.query is not None and not self.query.isActive:
             raise ReplayFailed(f"the reading query ended: {self.query.exception()}")
         return self.events
 
     def has_passed(self, hour: datetime) -> bool:
-        """Tell whether a batch whose watermark was at or after the hour is finished."""
+        """Whether a batch with a watermark at or after the hour is finished."""
         return self.watermark >= f"{hour:%Y-%m-%dT%H:%M:%S.000Z}"
 
 
-def run(dataset: Dataset, place: Place, on_sample: OnSample, *, started: float) -> Run:
+def run(dataset: Dataset, workspace: Workspace, on_sample: OnSample, *, started: float) -> Run:
     """Run the demo from the feed to the last check. Raises ReplayFailed."""
     early, late = dataset.split()
-    feed, late_file = place.path("feed"), place.path("late.parquet")
+    feed, late_file = workspace.path("feed"), workspace.path("late.parquet")
     batch_rows = write_feed(early, Path(feed))
-    manager, reading = StreamManager(place.root), Reading()
-    scaler = Scaler(place.root, place.stream, early.events)
-    ingest = make_ingest(place, feed)
+    manager, reading = StreamManager(workspace.root), ReadProgress()
+    scaler = Scaler(workspace.root, workspace.stream, early.events)
+    ingest = make_ingest(workspace, feed)
     replay = Replay(
         ingest,
         batch_rows,
-        written=lambda: manager.stream_info(place.stream).events,
+        written=lambda: manager.stream_info(workspace.stream).events,
         read=reading.count,
         on_sample=on_sample,
     )
     try:
         replay.start()
-        with stderr_into(place.path(SPARK_LOG)):
+        with stderr_into(workspace.path(SPARK_LOG)):
             spark = make_session()
         spark.streams.addListener(reading)
         reading.query = start_delays(
             spark,
-            root=place.root,
-            stream=place.stream,
-            group=place.group,
+            root=workspace.root,
+            stream=workspace.stream,
+            group=workspace.group,
             weather=dataset.weather,
-            table=place.path(TABLE),
-            checkpoint=place.path("checkpoints/delays"),
+            table=workspace.path(TABLE),
+            checkpoint=workspace.path("checkpoints/delays"),
         )
         scaler.start()
-        Path(place.path(GO)).touch()
+        Path(workspace.path(GO)).touch()
         replay.run()
         scaler.finish()
-        with manager.create_writer(place.stream) as writer:
+        with manager.create_writer(workspace.stream) as writer:
             writer.write_event(closing_event(early))
         replay.wait(lambda: reading.has_passed(early.last_hour))
-        replay.note_reads(reading.batches)
-        replay.note_splits(scaler.splits)
+        replay.add_reads(reading.batches)
+        replay.add_splits(scaler.splits)
     finally:
         scaler.stop()
         ingest.stop()
         if reading.query is not None:
             reading.query.stop()
-    table = read_table(spark, place.path(TABLE))
-    wait_until_told(place)
-    append_late(spark, late, place, Path(late_file))
-    source, stream = read_source(spark, [feed, late_file]), read_stream(spark, place)
-    retained = retain(spark, place)
-    told = retained.truncated_events, retained.left.stays.events
+    table = read_table(spark, workspace.path(TABLE))
+    wait_until_published(workspace)
+    append_late(spark, late, workspace, Path(late_file))
+    source, stream = read_source(spark, [feed, late_file]), read_stream(spark, workspace)
+    retained = retain(spark, workspace)
+    reported = retained.truncated_events, retained.left.stays.events
     findings = (
         every_event_once(source, stream, closing=CLOSING_EVENTS),
         every_key_in_order(stream),
         same_table("aggregate_matches", table, expected_delays(early)),
-        exactly_unread_kept(stream, read_stream(spark, place), late.rows["_row"], told),
+        exactly_unread_kept(stream, read_stream(spark, workspace), late.rows["_row"], reported),
     )
     spark.stop()
     seconds = time.monotonic() - started
-    return Run(dataset, place, batch_rows, replay.story, findings, table, retained, seconds)
+    return Run(dataset, workspace, batch_rows, replay.timeline, findings, table, retained, seconds)
 
 
-def make_ingest(place: Place, feed: str) -> Ingest:
-    """Return the ingest, not yet started."""
-    checkpoint = place.path("checkpoints/ingest")
+def make_ingest(workspace: Workspace, feed: str) -> IngestProcess:
+    """Return the ingest without starting it."""
+    checkpoint = workspace.path("checkpoints/ingest")
     options = {
         "--feed": feed,
-        "--root": place.root,
-        "--stream": place.stream,
+        "--root": workspace.root,
+        "--stream": workspace.stream,
         "--checkpoint": checkpoint,
-        "--go": place.path(GO),
+        "--go": workspace.path(GO),
     }
     command = [sys.executable, PROGRAM]
     for name, text in options.items():
         command += [name, text]
-    return Ingest(command, checkpoint=Path(checkpoint), log=Path(place.path(INGEST_LOG)))
+    return IngestProcess(command, checkpoint=Path(checkpoint), log=Path(workspace.path(INGEST_LOG)))
 
 
 def make_session() -> SparkSession:
-    """Return a session with Delta and the data source ``pravega``, quiet, in UTC."""
+    """Return a quiet session in UTC with Delta and the data source ``pravega``."""
     spark = pravega_spark.session(
         SparkSession.builder.appName("pravega-demo"),
         **{
@@ -176,19 +176,19 @@ def make_session() -> SparkSession:
 
 
 def read_source(spark: SparkSession, files: Sequence[str]) -> pa.Table:
-    """Return what the stream must hold: row, key, and the digest of the event's bytes."""
+    """Return what the stream must contain: row, key, and digest of the event's bytes."""
     rows = spark.read.parquet(*files)
     digest = F.xxhash64(event_of(rows)).alias("digest")
     return rows.select(F.col("_row").alias("row"), F.col("_key").alias("key"), digest).toArrow()
 
 
-def read_stream(spark: SparkSession, place: Place) -> pa.Table:
-    """Return what the stream holds now, with the place of each event in it."""
+def read_stream(spark: SparkSession, workspace: Workspace) -> pa.Table:
+    """Return what the stream contains now, with the segment and offset of each event."""
     numbers = F.json_tuple(F.col("event").cast("string"), "_row", "_sequence")
     return (
         spark.read.format("pravega")
-        .option("root", place.root)
-        .load(place.stream)
+        .option("root", workspace.root)
+        .load(workspace.stream)
         .select(
             "segment_id",
             "offset",

@@ -1,7 +1,7 @@
-"""The demo's scaler: what jobs/scaling.py does for every stream, for one, until it was split.
+"""Scaling of the demo's stream, as the scaling job does it, until the first split.
 
-On a machine that is too slow or too busy the load may never call for a split. Then the scaler
-splits the fullest segment by hand, and says that.
+On a slow or busy machine the load may never require a split. Then the fullest segment is split by
+hand, and the report says so.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from pravega_spark.scaling.manual_scaling import scale_stream
 from pravega_spark.scaling.scale_decision import Action
 
 COOLDOWN = "2 s"
-"""Pravega waits for ten minutes; all its times are shortened in this proportion."""
-LOOK_SECONDS = 0.25
+"""Pravega's is ten minutes; all other times of scaling are shortened in proportion."""
+POLL_SECONDS = 0.25
 FACTOR = 2
 BY_HAND_FROM = 0.5
-"""When this part of the events is there and the load has called for no split, one is made."""
-BY_HAND = "split by hand: its load called for no split before half of the events were there"
+"""Share of the events after which a segment is split by hand, if its load required no split."""
+BY_HAND = "split by hand: its load required no split before half of the events were written"
 
 logger = logging.getLogger(__name__)
 
 
 def policy(events: int, segments: int) -> ScalingPolicy:
-    """Return a policy whose target the replay is above on any machine: a four-minute replay's."""
+    """Return a policy whose target is the rate of a four-minute replay; real ones are faster."""
     target = max(1, events // (240 * segments))
     return ScalingPolicy.by_event_rate(target=target, factor=FACTOR, minimum=segments)
 
 
 @dataclass(frozen=True)
 class Split:
-    """One split: when, by the monotonic clock, which segment, and why."""
+    """A split: its time by the monotonic clock, the segment, and the reason."""
 
     at: float
     segment: str
@@ -46,10 +46,10 @@ class Split:
 
 
 class Scaler:
-    """Watches the stream's rates in a thread, and stops after the first splits."""
+    """Scales the stream by its rates in a thread, and stops after the first splits."""
 
     def __init__(self, root: str, stream: str, events: int) -> None:
-        """Name the stream, and how many events will come; nothing is looked at yet."""
+        """Open the stream, to which so many ``events`` will be written."""
         self._events = events
         self.splits: list[Split] = []
         self._stream = open_stream(root, stream)
@@ -57,11 +57,11 @@ class Scaler:
         self._thread = threading.Thread(target=self._run, name="demo-scaler", daemon=True)
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start the thread."""
         self._thread.start()
 
     def finish(self) -> None:
-        """Stop watching; a stream that has not been split is split by hand. All events are there.
+        """Stop when all events are written; split a segment by hand if none was split.
 
         Raises PravegaSparkError.
         """
@@ -70,20 +70,20 @@ class Scaler:
             self._split_by_hand()
 
     def stop(self) -> None:
-        """Stop watching."""
+        """Stop the thread."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:
         pace = ScalingPace.of_cooldown(COOLDOWN)
-        while not self.splits and not self._stopping.wait(LOOK_SECONDS):
+        while not self.splits and not self._stopping.wait(POLL_SECONDS):
             try:
-                self._look(pace)
+                self._scale(pace)
             except PravegaSparkError:
-                logger.exception("the demo's scaler did not decide; it tries again")
+                logger.exception("the demo could not scale its stream; it tries again")
 
-    def _look(self, pace: ScalingPace) -> None:
+    def _scale(self, pace: ScalingPace) -> None:
         rows = act(self._stream, pace).rows()
         now = time.monotonic()
         self.splits = [
@@ -105,6 +105,6 @@ class Scaler:
 
 
 def written(stream: StreamLog) -> int:
-    """Return how many events are in the stream, in all."""
+    """Return how many events the active segments contain."""
     view = stream.view()
     return sum(view.segment(segment_id).next_offset for segment_id in view.active.segment_ids)

@@ -1,4 +1,4 @@
-"""The demo's checks see every kind of fault they are there for."""
+"""The demo's checks find every kind of fault."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Row = dict[str, object]
 
 
 def events() -> list[Row]:
-    """Two keys in turn, each in a segment of its own."""
+    """Alternating events of two keys, each in its own segment."""
     return [
         {
             "segment_id": row % 2,
@@ -78,13 +78,13 @@ def change_key(rows: list[Row]) -> list[Row]:
 
 
 def lose_one_repeat_one(rows: list[Row]) -> list[Row]:
-    """Leave the number of events as it was."""
+    """Keep the number of events."""
     lost = dict(rows[6])
     return [{**rows[4], "offset": lost["offset"]} if row == lost else row for row in rows]
 
 
 def swap(rows: list[Row]) -> list[Row]:
-    """Let two events of one key change places."""
+    """Swap two events of one key."""
     first, second = dict(rows[4]), dict(rows[6])
     first["offset"], second["offset"] = second["offset"], first["offset"]
     return [*rows[:4], first, rows[5], second, *rows[7:]]
@@ -100,7 +100,7 @@ def test_what_was_written_passes() -> None:
     assert every_key_in_order(found).held
 
 
-def test_the_order_in_which_the_stream_is_read_is_nothing_to_the_checks() -> None:
+def test_the_order_in_which_the_stream_is_read_does_not_matter() -> None:
     found = stream([CLOSING, *reversed(events())])
     assert every_event_once(source(), found, closing=1).held
     assert every_key_in_order(found).held
@@ -125,7 +125,7 @@ def test_a_fault_of_delivery_is_found(fault: Callable[[list[Row]], list[Row]], s
 
 
 @pytest.mark.parametrize("closing", [0, 2])
-def test_another_number_of_closing_events_is_found(closing: int) -> None:
+def test_a_wrong_number_of_closing_events_is_found(closing: int) -> None:
     found = stream([*events(), *[CLOSING] * closing])
     assert not every_event_once(source(), found, closing=1).held
 
@@ -155,39 +155,39 @@ def test_a_key_that_moves_to_a_successor_segment_stays_in_order() -> None:
     assert every_key_in_order(stream(moved)).held
 
 
-def retained(rows: list[Row], told: tuple[int, int] = (9, 4)) -> Finding:
-    """The finding where rows 9 to 12 are unread, and these are left."""
+def retained(rows: list[Row], reported: tuple[int, int] = (9, 4)) -> Finding:
+    """The finding if rows 9 to 12 are unread and these rows are left."""
     before = stream([*events()[:8], CLOSING, *events()[8:]])
-    return exactly_unread_kept(before, stream(rows), pa.chunked_array([[9, 10, 11, 12]]), told)
+    return exactly_unread_kept(before, stream(rows), pa.chunked_array([[9, 10, 11, 12]]), reported)
 
 
-def test_a_stream_that_keeps_just_what_is_unread_passes() -> None:
+def test_a_stream_that_keeps_exactly_the_unread_events_passes() -> None:
     finding = retained(events()[8:])
     assert finding.held
-    assert finding.detail == "9 consumed events gone, 4 unread ones kept"
+    assert finding.detail == "9 consumed events deleted, 4 unread ones kept"
 
 
 @pytest.mark.parametrize(
     ("rows", "says"),
     [
-        (events()[9:], "0 rows that should not be, 1 missing, such as segment_id 0, offset 4, "),
-        (events()[7:], "1 rows that should not be, 0 missing, such as segment_id 1, offset 3, "),
-        ([CLOSING, *events()[8:]], "1 rows that should not be, 0 missing"),
-        (leave_gap(events())[8:], "1 rows that should not be, 1 missing"),
-        ([], "0 rows that should not be, 4 missing"),
+        (events()[9:], "0 unexpected rows, 1 missing, such as segment_id 0, offset 4, "),
+        (events()[7:], "1 unexpected rows, 0 missing, such as segment_id 1, offset 3, "),
+        ([CLOSING, *events()[8:]], "1 unexpected rows, 0 missing"),
+        (leave_gap(events())[8:], "1 unexpected rows, 1 missing"),
+        ([], "0 unexpected rows, 4 missing"),
     ],
 )
-def test_what_is_let_go_unread_or_kept_for_nobody_is_found(rows: list[Row], says: str) -> None:
+def test_a_deleted_unread_event_or_a_kept_consumed_one_is_found(rows: list[Row], says: str) -> None:
     finding = retained(rows)
     assert not finding.held
     assert finding.detail.startswith(says)
 
 
-def test_retention_that_does_not_say_what_it_did_is_found() -> None:
-    finding = retained(events()[8:], told=(8, 4))
+def test_wrong_counts_of_retention_are_found() -> None:
+    finding = retained(events()[8:], reported=(8, 4))
     assert not finding.held
-    assert "9 consumed events gone" in finding.detail
-    assert finding.detail.endswith("but it says 8 and 4")
+    assert "9 consumed events deleted" in finding.detail
+    assert finding.detail.endswith("but retention reports 8 and 4")
 
 
 def totals(*rows: tuple[str | None, int]) -> pa.Table:
@@ -205,19 +205,19 @@ def test_equal_tables_match_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("computed", "says"),
     [
-        (totals(("UA", 2)), "0 rows that should not be, 1 missing, such as key AA, events 1"),
+        (totals(("UA", 2)), "0 unexpected rows, 1 missing, such as key AA, events 1"),
         (
             totals(("UA", 2), ("AA", 1), ("AA", 1)),
-            "1 rows that should not be, 0 missing, such as key AA, events 1",
+            "1 unexpected rows, 0 missing, such as key AA, events 1",
         ),
         (
             totals(("UA", 2), ("AA", 1), (None, 1)),
-            "1 rows that should not be, 0 missing, such as key None, events 1",
+            "1 unexpected rows, 0 missing, such as key None, events 1",
         ),
         (totals(("UA", 3), ("AA", 1)), None),
     ],
 )
-def test_a_missing_repeated_strange_or_wrong_row_is_found(
+def test_a_missing_repeated_unexpected_or_wrong_row_is_found(
     computed: pa.Table, says: str | None
 ) -> None:
     finding = same_table("aggregate_matches", computed, totals(("UA", 2), ("AA", 1)))

@@ -36,17 +36,17 @@ def test_every_flight_is_there_in_the_order_of_time(flights: Dataset) -> None:
 
 
 def test_local_clocks_agree_with_the_instants_also_when_clocks_change(flights: Dataset) -> None:
-    """Every scheduled hour of the year, and every departure, against two sources of zones."""
+    """Compare each scheduled hour and each departure with two sources of time zones."""
     columns = [flights.rows[name] for name in ("year", "month", "day", "hour", "_hour")]
     hours = set(zip(*(column.to_pylist() for column in columns), strict=True))
     for year, month, day, hour, instant in hours:
         assert datetime(year, month, day, hour, tzinfo=NEW_YORK) == instant
     assert {(m, d) for _, m, d, _, _ in hours} >= {(3, 9), (3, 10), (11, 2), (11, 3)}
-    gone = flights.rows.filter(pc.is_valid(flights.rows["departure"]))
-    local = pc.local_timestamp(gone["departure"].cast(pa.timestamp("us", "America/New_York")))
+    departed = flights.rows.filter(pc.is_valid(flights.rows["departure"]))
+    local = pc.local_timestamp(departed["departure"].cast(pa.timestamp("us", "America/New_York")))
     clock = pc.add(pc.multiply(pc.hour(local), 100), pc.minute(local))
-    said = pc.if_else(pc.equal(gone["dep_time"], 2_400), 0, gone["dep_time"])
-    assert pc.all(pc.equal(clock, said)).as_py()
+    expected = pc.if_else(pc.equal(departed["dep_time"], 2_400), 0, departed["dep_time"])
+    assert pc.all(pc.equal(clock, expected)).as_py()
 
 
 def test_a_cancelled_flight_has_neither_delay_nor_departure_but_a_time(flights: Dataset) -> None:
@@ -153,7 +153,7 @@ def load(tmp_path: Path, text: str, name: str = "own.csv", **options: str) -> Da
         ("2013-01-01", datetime(2013, 1, 1, tzinfo=UTC)),
     ],
 )
-def test_times_are_read_as_instants(tmp_path: Path, text: str, instant: datetime) -> None:
+def test_times_are_parsed_as_instants(tmp_path: Path, text: str, instant: datetime) -> None:
     own = load(tmp_path, f"id,when\na,{text}\n")
     assert own.rows["_time"].to_pylist() == [instant]
     assert own.rows["_hour"].to_pylist() == [instant.replace(minute=0, second=0, microsecond=0)]
@@ -168,7 +168,7 @@ def test_mixed_forms_of_time_are_sorted_as_instants(tmp_path: Path) -> None:
     assert own.rows["_sequence"].to_pylist() == [1, 1, 2]
 
 
-def test_parquet_with_types_that_spark_lacks_is_taken(tmp_path: Path) -> None:
+def test_parquet_with_types_that_spark_lacks_is_accepted(tmp_path: Path) -> None:
     instant = datetime(2013, 1, 1, 10, 15)
     table = pa.table(
         {
@@ -199,11 +199,14 @@ def test_a_large_csv_may_have_line_breaks_inside_quotes(tmp_path: Path) -> None:
     [
         ("", "cannot be read"),
         ("id,when\n", "has no rows"),
-        ("id,when\na,2013-01-01\nb,yesterday\n", "row 2: 'yesterday' in column 'when' is no time"),
+        (
+            "id,when\na,2013-01-01\nb,yesterday\n",
+            "row 2: 'yesterday' in column 'when' is not a time",
+        ),
         ("id,when\na,2013-01-01\nb,\n", "row 2: no time in column 'when'"),
         ("id,when\na,2013-01-01\n,2013-01-01\n", "row 2: no key in column 'id'"),
         ("id,when\na,20130101\n", "column 'when' is int64, not a time"),
-        ("id,at\na,2013-01-01\n", "no column 'when', which --time names; it has: id, at"),
+        ("id,at\na,2013-01-01\n", "no column 'when', which --time names; its columns are: id, at"),
         ("ID,when\na,2013-01-01\n", "no column 'id', which --key names"),
         ("id,ID,when\na,b,2013-01-01\n", "more than one column named 'id'"),
         ("id,when,\na,2013-01-01,b\n", "a column without a name"),
@@ -212,7 +215,7 @@ def test_a_large_csv_may_have_line_breaks_inside_quotes(tmp_path: Path) -> None:
         ("id,when\na,2013-01-01,more\n", "cannot be read"),
     ],
 )
-def test_a_broken_file_is_an_error_that_names_the_place(
+def test_a_bad_value_is_an_error_that_names_row_and_column(
     tmp_path: Path, text: str, says: str
 ) -> None:
     with pytest.raises(InputError, match=r"own\.csv") as caught:
@@ -220,7 +223,7 @@ def test_a_broken_file_is_an_error_that_names_the_place(
     assert says in str(caught.value)
 
 
-def test_a_missing_strange_or_torn_file_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_unknown_or_truncated_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist"):
         load_file(tmp_path / "none.csv", key="id", time_column="when")
     with pytest.raises(InputError, match="neither"):

@@ -31,7 +31,7 @@ Done = subprocess.CompletedProcess[str]
 def run(
     folder: Path, *arguments: str, submit: bool = False, env: dict[str, str] | None = None
 ) -> Done:
-    """Run the demo in a folder, by spark-submit as ``make demo`` does, or as a plain script."""
+    """Run the demo in a folder, with spark-submit as ``make demo`` does, or as a plain script."""
     environment = {**os.environ, **(env or {})}
     environment.pop("PYSPARK_PYTHON", None)
     command = [sys.executable]
@@ -88,7 +88,7 @@ def test_flights_are_in_the_stream_once_and_in_order_although_the_ingest_was_kil
 @pytest.mark.slow
 @pytest.mark.s3
 @pytest.mark.timeout(900)
-def test_a_csv_of_the_users_own_with_odd_names_goes_into_a_bucket(
+def test_a_csv_of_the_users_own_with_odd_names_is_replayed_into_a_bucket(
     tmp_path: Path, s3: S3Server
 ) -> None:
     folder = tmp_path / "my files"
@@ -119,7 +119,7 @@ def test_a_csv_of_the_users_own_with_odd_names_goes_into_a_bucket(
         (("--limit", "0"), "must be a whole number above 0"),
         (("--segments", "1000000", "--limit", "9"), "at most 10000 segments"),
         (("--stream", "flights", "--limit", "9"), "'scope/stream', with one slash"),
-        (("--root", "memory://x", "--limit", "9"), "seen by one process alone"),
+        (("--root", "memory://x", "--limit", "9"), "visible to one process only"),
         (("--root", "out/demo/x", "--limit", "9"), "which the demo empties"),
         (("--root", "own.csv", "--limit", "9"), "is a file, not a folder"),
     ],

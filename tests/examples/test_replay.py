@@ -1,4 +1,4 @@
-"""The demo kills its ingest at the worst moment, once, and starts it again."""
+"""The demo kills its ingest once, at the worst moment, and starts it again."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from flights.replay import Ingest, Replay, ReplayFailed
+from flights.replay import IngestProcess, Replay, ReplayFailed
 
 BATCHES = 20
 ROWS = 100
 
-# Writes a batch, and says so in the checkpoint after that, as Spark does; goes on where the
-# checkpoint ends; a batch that is there already is not written again. It waits to be killed before
-# or after it says that it has finished one batch.
+# Writes a batch and then records it in the checkpoint, as Spark does; resumes where the checkpoint
+# ends. Waits to be killed before or after it records one batch as finished.
 INGEST = """
 import os, sys, time
 folder, batch_of_kill, place = sys.argv[1], int(sys.argv[2]), sys.argv[3]
@@ -38,13 +37,13 @@ for batch in range(len(os.listdir(f"{folder}/commits")), %d):
 
 
 class Fake:
-    """An ingest of 20 batches, and what can be seen of it."""
+    """An ingest of 20 batches, and what the demo observes of it."""
 
     def __init__(
         self, folder: Path, program: str = INGEST % BATCHES, waits: tuple[int, str] = (8, "before")
     ) -> None:
         self.folder = folder
-        self.ingest = Ingest(
+        self.ingest = IngestProcess(
             [sys.executable, "-c", program, str(folder), *map(str, waits)],
             checkpoint=folder,
             log=folder / "log",
@@ -73,22 +72,24 @@ class Fake:
 def test_ingest_is_killed_between_its_commit_and_the_checkpoint(tmp_path: Path) -> None:
     fake = Fake(tmp_path)
     fake.run()
-    story = fake.replay.story
+    timeline = fake.replay.timeline
     assert fake.written() == BATCHES * ROWS
-    assert story.killed_durable
-    assert story.killed_at is not None
-    assert story.killed_batch == 8
-    assert story.resumed_at is not None
-    assert story.killed_at < story.resumed_at < story.ingested_at
+    assert timeline.killed_durable
+    assert timeline.killed_at is not None
+    assert timeline.killed_batch == 8
+    assert timeline.resumed_at is not None
+    assert timeline.killed_at < timeline.resumed_at < timeline.ingested_at
     assert fake.seen[-1] == (BATCHES * ROWS, 0)
 
 
-def test_ingest_that_shows_no_bad_moment_is_killed_at_any(tmp_path: Path) -> None:
+def test_ingest_that_is_never_ahead_of_its_checkpoint_is_killed_at_any_moment(
+    tmp_path: Path,
+) -> None:
     fake = Fake(tmp_path, waits=(12, "after"))
     fake.run()
-    story = fake.replay.story
-    assert story.killed_at is not None
-    assert not story.killed_durable
+    timeline = fake.replay.timeline
+    assert timeline.killed_at is not None
+    assert not timeline.killed_durable
     assert fake.written() == BATCHES * ROWS
 
 
@@ -133,10 +134,10 @@ def test_ingest_does_not_join_the_spark_that_runs_the_demo(
     program = "import os; assert not [n for n in os.environ if n.startswith('PYSPARK_GATEWAY')]"
     fake = Fake(tmp_path, program)
     fake.run()
-    assert fake.replay.story.killed_at is None
+    assert fake.replay.timeline.killed_at is None
 
 
-def test_a_replay_that_stands_still_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replay_that_stalls_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flights.replay.STALLED_SECONDS", 0.5)
     with pytest.raises(ReplayFailed, match="nothing was written or read"):
         Fake(tmp_path, "import time; time.sleep(600)").run()

@@ -1,4 +1,4 @@
-"""The demo's report and picture, of runs that went well and of runs that did not."""
+"""The report and the picture of successful and of failed runs of the demo."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from flights.checks import Finding
 from flights.delays import expected_delays
 from flights.nycflights import airlines, load_flights
 from flights.picture import draw
-from flights.replay import Story
+from flights.replay import Timeline
 from flights.report import Run, print_report, summary
-from flights.retention import Retained
-from flights.workspace import Place
+from flights.retention import RetentionResult
+from flights.workspace import Workspace
 from pravega_spark import RetentionPolicy, StreamConfiguration, StreamManager
 
 FINDINGS = (
     Finding("exactly_once", True, "1,000 events, each once"),
     Finding("in_order", True, "16 keys in 4 segments"),
     Finding("aggregate_matches", True, "900 rows, each the same"),
-    Finding("retention_exact", True, "980 consumed events gone, 20 unread ones kept"),
+    Finding("retention_exact", True, "980 consumed events deleted, 20 unread ones kept"),
 )
 
 
-def story() -> Story:
-    """Ten seconds: about 100 events in each but three, with a kill at 4 s."""
+def timeline() -> Timeline:
+    """Ten seconds with about 100 events each, except three; the kill is at 4.5 s."""
     written = [0, 0, 100, 200, 300, 300, 400, 600, 800, 980]
-    return Story(
+    return Timeline(
         samples=[(float(at), count, count // 2) for at, count in enumerate(written)],
         reads=[(2.0, 4.0, 300), (6.0, 9.0, 700)],
         killed_at=4.5,
@@ -46,8 +46,8 @@ def story() -> Story:
     )
 
 
-def retained(root: Path) -> Retained:
-    """A stream that holds 20 events for one who has read none of it since it subscribed."""
+def retained(root: Path) -> RetentionResult:
+    """A stream that keeps 20 events for a subscriber that has read none of them."""
     manager = StreamManager(root)
     manager.create_scope("nyc")
     manager.create_stream(
@@ -56,18 +56,18 @@ def retained(root: Path) -> Retained:
     manager.create_reader_group("nyc/dashboards", ["nyc/flights"], retention="automatic")
     with manager.create_writer("nyc/flights") as writer:
         writer.write_events([b"x"] * 20)
-    return Retained(980, manager.retention("nyc/flights").explain())
+    return RetentionResult(980, manager.retention("nyc/flights").explain())
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     dataset = load_flights(limit=1_000)
     root = tmp_path_factory.mktemp("root")
-    place = Place(
+    workspace = Workspace(
         str(root), "nyc/flights", "nyc/dashboards", 4, 350, tmp_path_factory.mktemp("work")
     )
     table = expected_delays(dataset)
-    return Run(dataset, place, [98] * 10, story(), FINDINGS, table, retained(root), 12.0)
+    return Run(dataset, workspace, [98] * 10, timeline(), FINDINGS, table, retained(root), 12.0)
 
 
 def printed(run: Run) -> str:
@@ -76,7 +76,7 @@ def printed(run: Run) -> str:
     return out.getvalue()
 
 
-def test_a_run_whose_checks_held_says_so(run: Run) -> None:
+def test_a_run_whose_checks_hold_reports_success(run: Run) -> None:
     assert run.held
     found = json.loads(summary(run))
     assert found["events"] == 1_000
@@ -92,27 +92,27 @@ def test_a_run_whose_checks_held_says_so(run: Run) -> None:
     assert "held by subscriber nyc/dashboards" in printed(run)
 
 
-@pytest.mark.parametrize("place", range(4))
-def test_one_check_that_did_not_hold_fails_the_run(run: Run, place: int) -> None:
+@pytest.mark.parametrize("number", range(4))
+def test_a_check_that_does_not_hold_fails_the_run(run: Run, number: int) -> None:
     findings = list(FINDINGS)
-    findings[place] = Finding(findings[place].name, False, "1 lost [row 7]")
+    findings[number] = Finding(findings[number].name, False, "1 lost [row 7]")
     failed = replace(run, findings=findings)
     assert not failed.held
-    assert json.loads(summary(failed))[findings[place].name] is False
+    assert json.loads(summary(failed))[findings[number].name] is False
     assert "1 lost [row 7]" in printed(failed)
-    assert findings[place].name in failed.verdict
+    assert findings[number].name in failed.verdict
 
 
-def test_a_run_that_killed_nothing_is_no_success(run: Run) -> None:
-    calm = replace(run, story=replace(story(), killed_at=None))
+def test_a_run_without_a_kill_fails(run: Run) -> None:
+    calm = replace(run, timeline=replace(timeline(), killed_at=None))
     assert not calm.held
     assert "ended before it could be killed" in printed(calm)
 
 
-def test_a_run_that_lost_events_is_still_reported(run: Run) -> None:
-    samples = [(at, min(written, 900), read) for at, written, read in story().samples]
-    assert run.replayed in [written for _, written, _ in story().samples]
-    assert json.loads(summary(replace(run, story=replace(story(), samples=samples))))
+def test_a_run_that_lost_events_is_reported(run: Run) -> None:
+    samples = [(at, min(written, 900), read) for at, written, read in timeline().samples]
+    assert run.replayed in [written for _, written, _ in timeline().samples]
+    assert json.loads(summary(replace(run, timeline=replace(timeline(), samples=samples))))
 
 
 def test_the_picture_of_flights_and_of_any_events_is_drawn(run: Run, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_the_picture_of_flights_and_of_any_events_is_drawn(run: Run, tmp_path: P
             path,
             title=name,
             subtitle="",
-            story=story(),
+            timeline=timeline(),
             table=table,
             retained=run.retained,
             names=airlines(),

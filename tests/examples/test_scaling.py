@@ -1,4 +1,4 @@
-"""The demo's stream is split for its load, or by hand on a machine that is too slow for that."""
+"""The load splits a segment of the demo's stream; on a slow machine it is split by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PACE = ScalingPace.of_cooldown(COOLDOWN)
 
 @pytest.fixture
 def manager(tmp_path: Path) -> StreamManager:
-    """A stream of two segments with half of the events, whose load calls for nothing."""
+    """A stream of two segments with half of the events, whose load requires no split."""
     manager = StreamManager(tmp_path / "root")
     manager.create_scope("s")
     calm = ScalingPolicy.by_event_rate(target=1_000_000, factor=2, minimum=2)
@@ -39,7 +39,7 @@ def write(manager: StreamManager, events: int) -> None:
             writer.write_event(b"x", routing_key=str(n))
 
 
-def test_half_of_the_events_without_a_split_are_split_by_hand_and_said_to_be(
+def test_after_half_of_the_events_without_a_split_one_is_made_by_hand_and_reported(
     manager: StreamManager, scaler: Scaler
 ) -> None:
     ends = manager.tail("s/a").positions
@@ -50,7 +50,7 @@ def test_half_of_the_events_without_a_split_are_split_by_hand_and_said_to_be(
     assert len(manager.segments("s/a")) == 3
 
 
-def test_events_that_came_unseen_are_split_at_the_end(
+def test_a_stream_that_was_not_split_in_time_is_split_at_the_end(
     manager: StreamManager, scaler: Scaler
 ) -> None:
     scaler.finish()
@@ -59,10 +59,10 @@ def test_events_that_came_unseen_are_split_at_the_end(
     assert len(manager.segments("s/a")) == 3, "once"
 
 
-def test_fewer_events_wait_for_their_load(manager: StreamManager) -> None:
+def test_before_half_of_the_events_nothing_is_split_by_hand(manager: StreamManager) -> None:
     scaler = Scaler(manager.root, "s/a", EVENTS + 2)
-    scaler._look(PACE)
+    scaler._scale(PACE)
     assert scaler.splits == []
     write(manager, 1)
-    scaler._look(PACE)
+    scaler._scale(PACE)
     assert len(scaler.splits) == 1
