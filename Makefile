@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo check test long lint bench clean
 
 # The first interpreter that runs (a pyenv shim may not), is new enough, and can make an environment.
 PYTHON ?= $(shell for python in python3.12 python3.11 python3.10 python3; do \
@@ -36,8 +36,14 @@ demo: setup ## run the demo, examples/demo.py (ARGS="--help" for its options)
 	$(BIN)/spark-submit --packages $(DELTA) --conf spark.log.level=ERROR \
 		--driver-java-options '$(SHORT_LIVED)' examples/demo.py $(ARGS)
 
-test: lint ## lint, then every test (ARGS="-k name" to choose)
+check: lint ## lint, then the tests that need neither a JVM nor a server: under three minutes
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m 'not (spark or s3 or slow)' $(ARGS)
+
+test: lint ## lint, then every test (ARGS="-k name" to choose): about 20 minutes
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
+
+long: setup ## the tests that have a long form, at full size: hours
+	PRAVEGA_SPARK_TESTS=long $(BIN)/pytest --numprocesses $(WORKERS) --dist load -m long $(ARGS)
 
 lint: setup ## ruff, mypy, and the layers
 	$(BIN)/ruff check .

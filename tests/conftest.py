@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from tests.harness.s3_server import S3Server, start_s3
+from tests.harness.tiers import IS_LONG, LONG_TIMEOUT_SECONDS
 
 # Without it Spark's workers run whatever `python3` is first on the path.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -17,6 +18,15 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 # Time limits are pytest-timeout's: on a busy machine a deadline for each example only flakes.
 settings.register_profile("pravega_spark", deadline=None)
 settings.load_profile("pravega_spark")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test by the servers that its fixtures start, and give long forms their time."""
+    for item in items:
+        for name in {"s3", "spark"}.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(name)
+        if IS_LONG and item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_SECONDS), append=False)
 
 
 @pytest.fixture(scope="session")

@@ -32,10 +32,11 @@ from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.spark.session import session
 from tests.harness.bank import DECOY, FENCED, STREAM, event, fund
 from tests.harness.bank_audit import Books
+from tests.harness.tiers import sized
 
 PROJECT = Path(__file__).parents[2]
 SEED = os.environ.get("BANK_SEED", "1")
-COUNT = int(os.environ.get("BANK_TRANSFERS", "40"))
+COUNT = sized(40, 1_000, "BANK_TRANSFERS")
 """Transfers of each teller."""
 STRIKES = COUNT // 6
 """So often somebody is killed, or stopped and replaced, besides the crash points."""
@@ -223,6 +224,7 @@ def pairs(table: pa.Table | pa.RecordBatch) -> Iterator[tuple[str, bytes]]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_every_transfer_is_done_once_whoever_is_killed_when(bank: tuple[Path, Nemesis]) -> None:
     root, nemesis = bank
     books = Books()
@@ -238,6 +240,7 @@ def test_every_transfer_is_done_once_whoever_is_killed_when(bank: tuple[Path, Ne
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_every_version_balances_for_our_reader(bank: tuple[Path, Nemesis]) -> None:
     root, _ = bank
     manager, books = StreamManager(root), Books()
@@ -254,6 +257,7 @@ def test_every_version_balances_for_our_reader(bank: tuple[Path, Nemesis]) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_every_version_balances_for_delta_rs(bank: tuple[Path, Nemesis], tmp_path: Path) -> None:
     root, _ = bank
     table = root / STREAM / "events"
@@ -282,6 +286,7 @@ def test_every_version_balances_for_delta_rs(bank: tuple[Path, Nemesis], tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.spark
 def test_sampled_versions_balance_for_delta_spark(bank: tuple[Path, Nemesis]) -> None:
     root, _ = bank

@@ -35,12 +35,13 @@ from tests.harness.group_audit import (
     ownerships,
 )
 from tests.harness.group_processes import GROUP, read, write
+from tests.harness.tiers import sized
 from tests.harness.writer_processes import STREAM
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL and SIGSTOP")
 
 SEED = os.environ.get("GROUP_SEED", "1")
-ROUNDS = int(os.environ.get("GROUP_ROUNDS", "10"))
+ROUNDS = sized(10, 100, "GROUP_ROUNDS")
 READERS, WRITERS = 4, 2
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.harness.group_processes"])
@@ -158,6 +159,7 @@ def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300 + 20 * ROUNDS)
 def test_group_reads_all_in_order_and_only_what_a_dead_reader_had_not_recorded_twice(
     theatre: Theatre,

@@ -7,7 +7,6 @@ that goes back, one that comes late and one that is dead. ``RETENTION_ROUNDS=50`
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 import sys
 import time
@@ -33,11 +32,12 @@ from tests.harness.retention_processes import (
     subscriber,
     write,
 )
+from tests.harness.tiers import sized
 from tests.harness.writer_processes import STREAM
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 
-ROUNDS = int(os.environ.get("RETENTION_ROUNDS", "1"))
+ROUNDS = sized(1, 10, "RETENTION_ROUNDS")
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.harness.retention_processes"])
 LIMIT_SECONDS = 90.0 * ROUNDS
@@ -153,6 +153,7 @@ def theatre(tmp_path: Path) -> Iterator[Theatre]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_killed_at_every_step_retention_passes_no_bound_and_loses_nothing(
     theatre: Theatre,
 ) -> None:

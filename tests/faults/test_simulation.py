@@ -1,19 +1,20 @@
 from __future__ import annotations
 
 import collections
-import os
 
 import pytest
 
 from pravega_spark.engine.log.commit_log import Log
 from tests.harness.faulty_store import Fault
 from tests.harness.simulation import LOSSES, LookAtNewest, NewToken, RetryAtNext, Simulation
+from tests.harness.tiers import sized
 
-SEEDS = int(os.environ.get("SIMULATION_SEEDS", "600"))
+SEEDS = sized(600, 50_000, "SIMULATION_SEEDS")
 """More of them find rarer things: SIMULATION_SEEDS=5000 takes a minute or two."""
 FEW = 100
 
 
+@pytest.mark.long
 def test_no_event_is_lost_or_doubled_whatever_answers_are_lost_or_late() -> None:
     met: collections.Counter[Fault] = collections.Counter()
     for seed in range(SEEDS):
@@ -26,6 +27,7 @@ def test_no_event_is_lost_or_doubled_whatever_answers_are_lost_or_late() -> None
     assert all(met[fault] > SEEDS / 4 for fault in (*LOSSES, Fault.REFUSE)), met
 
 
+@pytest.mark.long
 def test_writers_with_sessions_end_with_every_event_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pravega_spark.engine.log.create_once.COMMIT_DEADLINE_SECONDS", 0.01)
     unknown = 0

@@ -20,10 +20,11 @@ from pravega_spark.transactions import transaction_lifecycle
 from tests.faults.test_processes import PROJECT, finish, ready
 from tests.harness.faulty_store import Fault
 from tests.harness.ledgers import LOSSES, POINTS, Ledgers, Met
+from tests.harness.tiers import sized
 from tests.harness.transaction_processes import KEYS, LINES
 from tests.harness.writer_processes import STREAM
 
-SEEDS = int(os.environ.get("TRANSACTION_SEEDS", "40"))
+SEEDS = sized(40, 1_000, "TRANSACTION_SEEDS")
 """More of them find rarer things: TRANSACTION_SEEDS=1000 takes about ten minutes."""
 
 
@@ -31,6 +32,7 @@ SEEDS = int(os.environ.get("TRANSACTION_SEEDS", "40"))
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_every_line_is_copied_once_whatever_dies_stalls_or_gets_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

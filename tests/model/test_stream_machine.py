@@ -14,6 +14,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -56,6 +57,7 @@ from pravega_spark.limits import CLEANUP_WAIT_SECONDS
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.harness.engine import FakeRuntime, all_events, events_of, scale, staged
 from tests.harness.faulty_store import Fault, FaultyStore
+from tests.harness.tiers import sized
 
 KEYS = [f"k{n}" for n in range(6)]
 FAULTS = st.lists(
@@ -417,5 +419,7 @@ class StreamMachine(RuleBasedStateMachine):
                 last = number
 
 
-StreamMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-test_stream_machine = StreamMachine.TestCase
+StreamMachine.TestCase.settings = settings(
+    max_examples=sized(60, 2_000, "STREAM_EXAMPLES"), stateful_step_count=40, deadline=None
+)
+test_stream_machine = pytest.mark.long(StreamMachine.TestCase)

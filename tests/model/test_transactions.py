@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -54,8 +53,9 @@ from pravega_spark.transactions.transactional_writer import TransactionalWriter
 from tests.harness.engine import FakeRuntime, staged
 from tests.harness.faulty_store import Fault, FaultyStore
 from tests.harness.stream_model import Ledger, Write, Written
+from tests.harness.tiers import sized
 
-EXAMPLES = int(os.environ.get("TRANSACTION_EXAMPLES", "80"))
+EXAMPLES = sized(80, 2_000, "TRANSACTION_EXAMPLES")
 """More of them find rarer things: TRANSACTION_EXAMPLES=5000 takes ten minutes."""
 LEASE_MS = 60_000
 PROCESSES = 3
@@ -379,7 +379,7 @@ class TransactionMachine(RuleBasedStateMachine):
 TransactionMachine.TestCase.settings = settings(
     max_examples=EXAMPLES, stateful_step_count=40, deadline=None
 )
-test_transactions = TransactionMachine.TestCase
+test_transactions = pytest.mark.long(TransactionMachine.TestCase)
 
 
 # ------------------------------------------------------------- what others do, for comparison

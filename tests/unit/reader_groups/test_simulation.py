@@ -11,6 +11,7 @@ import pytest
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.reader_groups import assignment, checkpoints, segment_transitions
 from tests.harness.simulated_group import SimulatedGroup, step
+from tests.harness.tiers import sized
 
 EVERYTHING = {
     "checkpoint completed",
@@ -28,6 +29,10 @@ EVERYTHING = {
 }
 
 
+SEEDS = sized(100, 5_000, "GROUP_SEEDS")
+"""Histories of each of the two parts."""
+
+
 def run(seed: int, steps: int = 160) -> dict[str, int]:
     dice = Random(seed)
     group = SimulatedGroup(dice, streams=dice.choice((1, 1, 2)), with_ends=dice.random() < 0.3)
@@ -37,19 +42,13 @@ def run(seed: int, steps: int = 160) -> dict[str, int]:
     return group.counts
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(2))
 def test_histories_keep_every_promise_of_a_group(part: int) -> None:
     met: Counter[str] = Counter()
-    for seed in range(part * 50, (part + 1) * 50):
+    for seed in range(part * SEEDS, (part + 1) * SEEDS):
         met.update(run(seed))
     assert set(met) >= EVERYTHING
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(10))
-def test_thousands_of_histories_keep_every_promise_of_a_group(part: int) -> None:
-    for seed in range(1_000 + part * 200, 1_000 + (part + 1) * 200):
-        run(seed)
 
 
 def acquire_while_owing(acquire: Callable[..., Any]) -> Callable[..., Any]:
