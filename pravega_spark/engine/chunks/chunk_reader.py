@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import repeat
 from typing import Final
 
@@ -99,6 +100,18 @@ def _read_range(
             at = end
     if at < rng.end:
         raise DataLoss(f"{rng} has no event at offset {at}: no chunk of the log holds it.")
+
+
+def first_gap(rng: SegmentRange, refs: Iterable[ChunkRef]) -> SegmentRange | None:
+    """Return the first part of the range that none of the chunks (in offset order) holds."""
+    at = rng.start
+    for ref in refs:
+        if at >= rng.end:
+            return None
+        if ref.base_offset > at:
+            return replace(rng, start=at, end=min(rng.end, ref.base_offset))
+        at = max(at, ref.end)
+    return replace(rng, start=at) if at < rng.end else None
 
 
 def first_at_or_after(

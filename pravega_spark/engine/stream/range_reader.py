@@ -1,24 +1,35 @@
-"""Reading a range of a segment to its end, whatever compaction does meanwhile."""
+"""Reads a range of one segment to its end while compaction and sweeps replace its chunks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
 from pravega_spark.engine.chunks import chunk_reader
 from pravega_spark.engine.chunks.chunk import ChunkRef
-from pravega_spark.engine.chunks.chunk_reader import BATCH_ROWS
+from pravega_spark.engine.chunks.chunk_reader import BATCH_ROWS, first_gap
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.errors import CorruptChunk
+from pravega_spark.errors import DataLoss, PravegaSparkError, TruncatedData
 from pravega_spark.model import SegmentRange
 
-_FIRST_PAGE, _GROWTH, _PAGE_CHUNKS = 1_024, 4, 256
-"""Chunks are resolved for so many events first, then for more, until so many are found at once.
+LOOK_UPS = 3
+"""How often a missing file is looked up in the log again before it counts as lost."""
 
-So the first event comes as soon in a long segment as in a short one.
+_FIRST_PAGE, _GROWTH, _PAGE_CHUNKS = 1_024, 4, 256
+"""Chunks are looked up by pages: events of the first one, growth, chunks after which it stops.
+
+Small first pages make the first event of a long segment as fast as that of a short one.
 """
+
+OnLoss = Callable[[SegmentRange, PravegaSparkError], None]
+"""Takes a part of the range that cannot be read, and why; raises, or returns to skip the part."""
+
+
+def fail(lost: SegmentRange, error: PravegaSparkError) -> None:
+    """Raise the error: the policy of a reader that must not miss an event."""
+    raise error
 
 
 def read_range(
@@ -28,34 +39,114 @@ def read_range(
     *,
     columns: Sequence[str] | None = None,
     batch_rows: int = BATCH_ROWS,
+    on_loss: OnLoss = fail,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the events of ``rng`` in order; return only when its end was reached.
+    """Yield the events of ``rng`` in order; return only at its end.
 
-    ``refs`` are chunks that somebody resolved earlier. One that is gone meanwhile (compacted,
-    swept) is looked up again by offset, once for each place. Raises TruncatedData, DataLoss or
-    CorruptChunk.
+    ``refs`` are chunks that a planner found earlier: while their files exist, the log is not read.
+    A file that is missing (compacted, swept) is looked up again by offset. ``on_loss`` decides
+    about events that are truncated (TruncatedData), that no chunk of the log holds, or whose file
+    is lost (both DataLoss): by default it raises. Raises CorruptChunk for a damaged file;
+    StaleIdentity or NoSuchStream if the life of the range has ended when the log is read.
     """
-    names = list(columns) if columns is not None else list(chunk_reader.BATCH_COLUMNS)
-    wanted = names if "offset" in names else [*names, "offset"]
-    at, failed_at, page = rng.start, -1, _FIRST_PAGE
-    while at < rng.end:
-        left = SegmentRange(rng.stream, rng.life, rng.segment_id, at, rng.end)
-        found = refs
-        if found is None:
-            found = stream.chunks(replace(left, end=min(rng.end, at + page)))
-            left = replace(left, end=min(rng.end, found[-1].end))
-            page *= _GROWTH if len(found) < _PAGE_CHUNKS else 1
+    return _RangeReader(stream, rng, refs or (), columns, batch_rows, on_loss).batches()
+
+
+class _RangeReader:
+    """One read: the next offset, and the chunks that are known to follow it."""
+
+    def __init__(
+        self,
+        stream: StreamLog,
+        rng: SegmentRange,
+        refs: Sequence[ChunkRef],
+        columns: Sequence[str] | None,
+        batch_rows: int,
+        on_loss: OnLoss,
+    ) -> None:
+        self._stream = stream
+        self._rng = rng
+        self._refs = refs
+        self._columns = columns
+        self._batch_rows = batch_rows
+        self._on_loss = on_loss
+        self._at = rng.start
+        self._page = _FIRST_PAGE
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        misses, missed_at = 0, -1
+        while self._at < self._rng.end:
+            held = self._held()
+            if not len(held):
+                self._look_up()
+                continue
+            try:
+                yield from self._read(self._refs, held)
+            except FileNotFoundError:
+                misses = misses + 1 if self._at == missed_at else 1
+                missed_at = self._at
+                if misses > LOOK_UPS:
+                    yield from self._read_each_chunk()
+                else:
+                    self._stream.view(life=self._rng.life)
+                    self._refs = ()
+
+    def _rest(self) -> SegmentRange:
+        return replace(self._rng, start=self._at)
+
+    def _held(self) -> SegmentRange:
+        """Return the part of the rest that the known chunks hold, up to their first gap."""
+        rest = self._rest()
+        gap = first_gap(rest, self._refs)
+        return rest if gap is None else replace(rest, end=gap.start)
+
+    def _read(self, refs: Sequence[ChunkRef], rng: SegmentRange) -> Iterator[pa.RecordBatch]:
+        store, path, rows = self._stream.store, self._stream.path, self._batch_rows
+        for batch in chunk_reader.read_range(
+            store, path, refs, rng, columns=self._columns, batch_rows=rows
+        ):
+            self._at += batch.num_rows
+            yield batch
+
+    def _look_up(self) -> None:
+        """Find the next chunks in the log, or report the events that it does not hold."""
+        rest = self._rest()
         try:
-            for batch in chunk_reader.read_range(
-                stream.store, stream.path, found, left, columns=wanted, batch_rows=batch_rows
-            ):
-                at = batch.column("offset")[-1].as_py() + 1
-                yield batch if wanted is names else batch.select(names)
-        except FileNotFoundError as error:
-            if failed_at == at:
-                raise CorruptChunk(
-                    f"{left} cannot be read: {error} The log names that file: restore it from a "
-                    "copy."
-                ) from error
-            failed_at, refs = at, None
-            stream.view().check_life(rng.life)
+            end = min(rest.end, self._at + self._page)
+            self._refs = self._stream.chunks(replace(rest, end=end))
+            self._page *= _GROWTH if len(self._refs) < _PAGE_CHUNKS else 1
+        except TruncatedData as error:
+            self._lose(self._head_offset(), error)
+        except DataLoss as error:
+            self._refs = self._stream.known_chunks(rest)
+            gap = first_gap(rest, self._refs)
+            if gap is not None and gap.start == self._at:
+                self._lose(gap.end, error)
+
+    def _head_offset(self) -> int:
+        """Return the first readable offset of the segment; the range's end if it has none."""
+        view, segment_id = self._stream.view(refresh=False), self._rng.segment_id
+        named = segment_id in view.record.head
+        return view.head_offset(segment_id) if named else self._rng.end
+
+    def _read_each_chunk(self) -> Iterator[pa.RecordBatch]:
+        """Read chunk by chunk, and report each one whose file is lost."""
+        for ref in self._refs:
+            end = min(ref.end, self._rng.end)
+            if end <= self._at:
+                continue
+            rest = replace(self._rest(), end=end)
+            try:
+                yield from self._read([ref], rest)
+            except FileNotFoundError:
+                lost = replace(rest, start=self._at)
+                error = DataLoss(
+                    f"{lost} is lost: the log names {ref}, whose file does not exist; restore the "
+                    "file from a copy."
+                )
+                self._lose(end, error)
+
+    def _lose(self, end: int, error: PravegaSparkError) -> None:
+        end = min(end, self._rng.end)
+        self._on_loss(replace(self._rest(), end=end), error)
+        self._at = end

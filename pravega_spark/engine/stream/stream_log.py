@@ -130,37 +130,29 @@ class StreamLog:
         view = self.view(refresh=False)
         if view.life == rng.life and view.is_truncated(rng.segment_id, rng.start):
             raise _truncated(view, rng)
-        return self._resolved(rng)
+        return self._all_chunks(rng)
 
-    def _resolved(self, rng: SegmentRange) -> list[ChunkRef]:
-        """Do what :meth:`chunks` does, below the head as well while chunks are left there."""
-        refs, at = self._covering(rng)
-        return refs if at >= rng.end else self._look_again(rng)
-
-    def _covering(self, rng: SegmentRange) -> tuple[list[ChunkRef], int]:
-        """Return the chunks of the range, and how far they cover it without a gap."""
-        with self.log.files() as files:
-            refs = [chunk_ref(add) for add in files.find(rng.segment_id, rng.start, rng.end)]
-        at = rng.start
-        for ref in refs:
-            if ref.base_offset > at:
-                break
-            at = ref.end
-        return refs, at
-
-    def _look_again(self, rng: SegmentRange) -> list[ChunkRef]:
-        """Do what :meth:`chunks` does at the head of the log: what is known may be older."""
-        view = self.view()
-        view.check_life(rng.life)
-        refs, at = self._covering(rng)
-        if at >= rng.end:
+    def _all_chunks(self, rng: SegmentRange) -> list[ChunkRef]:
+        """Do what :meth:`chunks` does, and below the head, too, while chunks remain there."""
+        refs = self.known_chunks(rng)
+        if chunk_reader.first_gap(rng, refs) is None:
             return refs
-        if view.is_truncated(rng.segment_id, at):
+        view = self.view(life=rng.life)
+        refs = self.known_chunks(rng)
+        gap = chunk_reader.first_gap(rng, refs)
+        if gap is None:
+            return refs
+        if view.is_truncated(rng.segment_id, gap.start):
             raise _truncated(view, rng)
         raise DataLoss(
             f"{rng} cannot be read: the log of version {view.version} has no chunk with offset "
-            f"{at}; the segment's next offset is {view.segment(rng.segment_id).next_offset}."
+            f"{gap.start}; the segment's next offset is {view.segment(rng.segment_id).next_offset}."
         )
+
+    def known_chunks(self, rng: SegmentRange) -> list[ChunkRef]:
+        """Return the chunks of the last known version that hold any event of the range."""
+        with self.log.files() as files:
+            return [chunk_ref(add) for add in files.find(rng.segment_id, rng.start, rng.end)]
 
     def bytes_at(self, segment_id: int, offset: int, view: StreamView | None = None) -> int:
         """Return the cumulative bytes of the segment's events before ``offset``, exactly.
@@ -186,7 +178,7 @@ class StreamLog:
         if offset >= record.next_offset:
             return record.size_bytes
         rng = SegmentRange(self.name, view.life, segment_id, offset, offset + 1)
-        (ref,) = self._resolved(rng)
+        (ref,) = self._all_chunks(rng)
         return ref.base_bytes if ref.base_offset == offset else ref
 
     def _bytes_inside(self, ref: ChunkRef, offset: int) -> int:
@@ -197,7 +189,7 @@ class StreamLog:
 
         And how many there are. The end of the range, if it does not have so many.
         """
-        for ref in self._resolved(rng):
+        for ref in self._all_chunks(rng):
             if ref.base_bytes + ref.event_bytes >= size_bytes:
                 left = size_bytes - ref.base_bytes
                 offset, size = chunk_reader.offset_after(self.store, self.path, ref, left)

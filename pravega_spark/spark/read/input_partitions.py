@@ -15,14 +15,13 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from pravega_spark.engine.chunks import chunk_reader
 from pravega_spark.engine.chunks.arrow_arrays import mask, numbers
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.chunks.routing import positions
 from pravega_spark.engine.layout.read_plan import share
-from pravega_spark.engine.store import open_store
-from pravega_spark.engine.stream.stream_log import events_path, open_stream
-from pravega_spark.errors import DataLoss, TruncatedData
+from pravega_spark.engine.stream.range_reader import fail, read_range
+from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.errors import PravegaSparkError
 from pravega_spark.model import KeyRange, SegmentRange
 from pravega_spark.spark.read.columns import projection
 from pravega_spark.spark.settings import ReadSettings
@@ -32,8 +31,6 @@ logger = logging.getLogger(__name__)
 BATCH_ROWS = 65_536
 PARTITION_BYTES = 128 << 20
 """A batch read splits a segment's files about here, as Spark does with files of its own."""
-LOOK_UPS = 3
-"""So often a task asks the log again for a file that is not there before it calls it lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,97 +130,19 @@ def read_events(
     columns = rows.columns
     if part is not None:
         columns = tuple(dict.fromkeys((*columns, "offset", "routing_key")))
-    reading = _TaskReader(settings.root, partition, columns, settings.fail_on_data_loss)
-    for batch in reading.batches():
+    batches = read_range(
+        open_stream(settings.root, rng.stream),
+        rng,
+        partition.refs,
+        columns=columns,
+        batch_rows=BATCH_ROWS,
+        on_loss=fail if settings.fail_on_data_loss else _skip,
+    )
+    for batch in batches:
         selected = batch if part is None else part.select(batch)
         if selected.num_rows:
             yield rows(selected)
 
 
-class _TaskReader:
-    """One task's way through its range, whatever becomes of the files meanwhile."""
-
-    def __init__(
-        self, root: str, partition: EventPartition, columns: Sequence[str], strict: bool
-    ) -> None:
-        self._root = root
-        self._rng = partition.rng
-        self._refs: Sequence[ChunkRef] = partition.refs
-        self._columns = columns
-        self._strict = strict
-        self._store = open_store(root)
-        self._path = events_path(self._rng.stream)
-        self._at = self._rng.start
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        misses, last = 0, -1
-        while self._at < self._rng.end:
-            try:
-                yield from self._range(self._refs)
-            except FileNotFoundError:
-                misses, last = (misses + 1 if self._at == last else 1), self._at
-                self._look_up()
-                if misses == LOOK_UPS:
-                    yield from self._one_by_one()
-            except DataLoss as error:
-                self._lose(self._rng.end, error)
-
-    def _rest(self, end: int | None = None) -> SegmentRange:
-        rng = self._rng
-        return SegmentRange(
-            rng.stream, rng.life, rng.segment_id, self._at, rng.end if end is None else end
-        )
-
-    def _range(self, refs: Sequence[ChunkRef], end: int | None = None) -> Iterator[pa.RecordBatch]:
-        found = chunk_reader.read_range(
-            self._store,
-            self._path,
-            refs,
-            self._rest(end),
-            columns=self._columns,
-            batch_rows=BATCH_ROWS,
-        )
-        for batch in found:
-            self._at += batch.num_rows
-            yield batch
-
-    def _look_up(self) -> None:
-        """Find the chunks of the rest in the newest log: compaction moves events, not offsets."""
-        stream = open_stream(self._root, self._rng.stream)
-        view = stream.view()
-        view.check_life(self._rng.life)
-        while self._at < self._rng.end:
-            try:
-                self._refs = stream.chunks(self._rest())
-                return
-            except TruncatedData as error:
-                head, segment_id = self._rng.end, self._rng.segment_id
-                if segment_id in view.record.head:
-                    head = view.head_offset(segment_id)
-                self._lose(min(self._rng.end, max(head, self._at + 1)), error)
-            except DataLoss as error:
-                self._lose(self._rng.end, error)
-
-    def _one_by_one(self) -> Iterator[pa.RecordBatch]:
-        """Read chunk by chunk where the log names files that are not there."""
-        for ref in self._refs:
-            end = min(ref.end, self._rng.end)
-            try:
-                yield from self._range([ref], end)
-            except FileNotFoundError:
-                error = DataLoss(
-                    f"{self._rest(end)} is lost: the log names {ref}, whose file is gone; restore "
-                    "it from a copy."
-                )
-                self._lose(end, error)
-
-    def _lose(self, end: int, error: Exception) -> None:
-        if self._strict:
-            raise error
-        logger.warning(
-            "failOnDataLoss=false: %d events of %s are skipped: %s",
-            end - self._at,
-            self._rest(end),
-            error,
-        )
-        self._at = end
+def _skip(lost: SegmentRange, error: PravegaSparkError) -> None:
+    logger.warning("failOnDataLoss=false: skipped %d events of %s: %s", len(lost), lost, error)

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pravega_spark.engine.log.actions import Body, Remove
+from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import (
@@ -242,6 +243,19 @@ def test_compaction_between_planning_and_reading_changes_nothing(root: str) -> N
     assert events(rows(reader, planned)) == list(range(20))
 
 
+def test_tasks_read_no_log_while_the_planned_files_exist(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = created(root)
+    for i in range(3):
+        fill(stream, 10 * i, 10 * i + 10)
+    reader = batch(root)
+    planned = reader.partitions()
+    for name in ("refresh", "files"):
+        monkeypatch.setattr(Log, name, lambda *_, **__: pytest.fail("a task reads the log"))
+    assert events(rows(reader, planned)) == list(range(30))
+
+
 def test_lost_file_fails_the_task_with_the_lost_range_named(
     root: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -257,7 +271,7 @@ def test_lost_file_fails_the_task_with_the_lost_range_named(
     lax = batch(root, failondataloss="false")
     with caplog.at_level(logging.WARNING):
         assert events(rows(lax, lax.partitions())) == [*range(10), *range(20, 30)]
-    assert "10 events of s/a segment 0#0 [10, 20) are skipped" in caplog.text
+    assert "skipped 10 events of s/a segment 0#0 [10, 20)" in caplog.text
 
 
 def test_truncation_between_planning_and_reading(
@@ -297,7 +311,7 @@ def test_truncation_of_all_of_a_sealed_stream_is_lost_at_once(
     with caplog.at_level(logging.WARNING):
         assert events(rows(lax, planned)) == []
     assert [r.message.split(":")[1] for r in caplog.records] == [
-        " 10 events of s/a segment 0#0 [0, 10) are skipped"
+        " skipped 10 events of s/a segment 0#0 [0, 10)"
     ]
     offsets = {"startingoffsets": '{"s/a": {"0#0": -2}}'}
     reader = batch(root, **offsets)

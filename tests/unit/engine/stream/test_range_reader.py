@@ -1,16 +1,25 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pravega_spark.engine.chunks.chunk import ChunkRef
+from pravega_spark.engine.log.actions import Body, Remove
+from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.stream import range_reader
-from pravega_spark.engine.stream.range_reader import read_range
+from pravega_spark.engine.stream.range_reader import LOOK_UPS, fail, read_range
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.errors import DataLoss, PravegaSparkError, TruncatedData
 from pravega_spark.model import SegmentRange
-from tests.harness.engine import again, make_stream, write
+from tests.harness.engine import NOW_MS, Spy, again, commit, make_stream, write
+from tests.harness.truncating import truncate
+
+Reports = list[tuple[int, int, type[PravegaSparkError]]]
 
 
 def counted(stream: StreamLog, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Count the chunks of each look-up."""
     found: list[int] = []
     real = stream.chunks
 
@@ -23,19 +32,61 @@ def counted(stream: StreamLog, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
+def chunked(count: int, events: int = 5) -> tuple[StreamLog, SegmentRange, list[ChunkRef]]:
+    """A stream with one segment of ``count`` chunks, its whole range, and the chunks."""
+    stream = make_stream(Spy())
+    for n in range(count):
+        write(stream, [("k", b"%d" % i) for i in range(n * events, (n + 1) * events)])
+    rng = SegmentRange(stream.name, 1, 0, 0, count * events)
+    return stream, rng, stream.chunks(rng)
+
+
+def spy_of(stream: StreamLog) -> Spy:
+    assert isinstance(stream.store, Spy)
+    return stream.store
+
+
+def read(
+    stream: StreamLog, rng: SegmentRange, refs: list[ChunkRef] | None, *, strict: bool = False
+) -> tuple[list[int], Reports]:
+    """Read a range; return its events and the losses that were reported and skipped."""
+    reports: Reports = []
+
+    def skip(lost: SegmentRange, error: PravegaSparkError) -> None:
+        reports.append((lost.start, lost.end, type(error)))
+
+    batches = read_range(stream, rng, refs, columns=["event"], on_loss=fail if strict else skip)
+    return [int(e) for batch in batches for e in batch.column("event").to_pylist()], reports
+
+
+def edit(stream: StreamLog, refs: list[ChunkRef], *, moved: bool) -> None:
+    """Take chunks out of the log, or give them other paths; delete the old files."""
+    old = [f"{stream.path}/{ref.path}" for ref in refs]
+
+    def decide(snapshot: Snapshot | None) -> Body:
+        with stream.log.files() as files:
+            found = [add for add in files.all() if add.path in {ref.path for ref in refs}]
+        adds = [replace(add, path=f"{add.path}.new.parquet") for add in found] if moved else []
+        for add, new in zip(found, adds, strict=False):
+            data = stream.store.get(f"{stream.path}/{add.path}")
+            stream.store.put(f"{stream.path}/{new.path}", data)
+        return Body("TEST", adds=adds, removes=[Remove.of(add, NOW_MS) for add in found])
+
+    stream.view()
+    commit(stream.log, decide)
+    stream.store.delete(old)
+
+
 @pytest.mark.parametrize("count", [40, 400])
 def test_first_event_of_a_segment_needs_as_few_chunks_however_many_there_are(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(range_reader, "_FIRST_PAGE", 10)
     monkeypatch.setattr(range_reader, "_PAGE_CHUNKS", 20)
-    stream = make_stream()
-    for n in range(count):
-        write(stream, [("k", b"%d" % n)])
+    stream, _, _ = chunked(count, 1)
     stream = again(stream)
-    rng = SegmentRange(stream.name, 1, 0, 3, count)
     found = counted(stream, monkeypatch)
-    batches = read_range(stream, rng)
+    batches = read_range(stream, SegmentRange(stream.name, 1, 0, 3, count))
     first = next(batches)
     assert found == [10]
     rest = [event for batch in batches for event in batch.column("event").to_pylist()]
@@ -43,3 +94,67 @@ def test_first_event_of_a_segment_needs_as_few_chunks_however_many_there_are(
     assert events == [b"%d" % n for n in range(3, count)]
     assert max(found) <= 40
     assert sum(found) == count - 3
+
+
+def test_known_chunks_are_read_without_any_call_to_the_log() -> None:
+    stream, rng, refs = chunked(3)
+    stream, spy = again(stream), spy_of(stream)
+    spy.calls.clear()
+    assert read(stream, rng, refs) == (list(range(15)), [])
+    assert {key for _, key in spy.calls} == {f"{stream.path}/{ref.path}" for ref in refs}
+    assert len(spy.calls) == len(refs)
+
+
+def test_chunks_that_move_twice_during_a_read_are_found_again() -> None:
+    stream, rng, refs = chunked(4)
+    batches = read_range(again(stream), rng, refs, columns=["event"], batch_rows=5)
+    events = next(batches).column("event").to_pylist()
+    for _ in range(2):
+        edit(stream, stream.chunks(rng), moved=True)
+    events += [event for batch in batches for event in batch.column("event").to_pylist()]
+    assert list(map(int, events)) == list(range(20))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_lost_file_is_looked_up_a_bounded_number_of_times_and_then_is_data_loss(
+    known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, rng, refs = chunked(3)
+    stream.store.delete([f"{stream.path}/{refs[1].path}"])
+    stream = again(stream)
+    found = counted(stream, monkeypatch)
+    with pytest.raises(DataLoss, match=r"segment 0#0 \[5, 10\) is lost: .*restore"):
+        read(stream, rng, refs if known else None, strict=True)
+    assert len(found) == LOOK_UPS + (not known)
+
+
+def test_a_policy_skips_a_lost_file_and_reads_the_chunks_around_it() -> None:
+    stream, rng, refs = chunked(5)
+    stream.store.delete(f"{stream.path}/{refs[n].path}" for n in (1, 3))
+    rest = [*range(5), *range(10, 15), *range(20, 25)]
+    for known in (refs, None):
+        lost = [(5, 10, DataLoss), (15, 20, DataLoss)]
+        assert read(again(stream), rng, known) == (rest, lost)
+
+
+def test_a_policy_skips_exactly_the_events_that_no_chunk_of_the_log_holds() -> None:
+    stream, rng, refs = chunked(5)
+    edit(stream, [refs[1], refs[2], refs[4]], moved=False)
+    rest = [*range(5), *range(15, 20)]
+    for known in (refs, None):
+        lost = [(5, 15, DataLoss), (20, 25, DataLoss)]
+        assert read(again(stream), rng, known) == (rest, lost)
+    with pytest.raises(DataLoss, match="no chunk with offset 5"):
+        read(again(stream), rng, refs, strict=True)
+
+
+def test_a_policy_skips_truncated_events_up_to_the_head() -> None:
+    stream, rng, refs = chunked(5)
+    truncate(stream, {0: 12})
+    for known in (refs, None):
+        assert read(again(stream), rng, known) == (
+            list(range(12, 25)),
+            [(0, 12, TruncatedData)],
+        )
+        with pytest.raises(TruncatedData, match="go on at the head"):
+            read(again(stream), rng, known, strict=True)
