@@ -24,3 +24,8 @@ def test_the_margin_is_that_of_the_limit_met_worst(
     assert figure.target == target
     assert figure.margin == pytest.approx(margin)
     assert figure.met is (margin >= 1)
+
+
+def test_a_figure_of_rounds_has_the_medians_and_the_median_of_the_ratios() -> None:
+    figure = Figure.of_rounds("append", [2.0, 30.0, 4.0], "ms", "floor", [1.0, 10.0, 4.0])
+    assert (figure.value, figure.peer_value, figure.ratio) == (4.0, 4.0, 2.0)
