@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine import failpoints
 from pravega_spark.engine.log import garbage
 from pravega_spark.errors import StoreRefused
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from tests.harness import failpoints
 from tests.harness.retention_processes import write
 from tests.harness.writer_processes import STREAM
 

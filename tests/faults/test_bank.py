@@ -21,7 +21,6 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from pravega_spark.engine.failpoints import CRASH_VARIABLE
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.log.snapshot import Snapshot, first_snapshot
 from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
@@ -30,6 +29,7 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.spark.session import session
+from tests.harness import failpoints
 from tests.harness.bank import DECOY, FENCED, STREAM, event, fund
 from tests.harness.bank_audit import Books
 from tests.harness.tiers import sized
@@ -86,7 +86,7 @@ class Actor:
                 [sys.executable, "-m", "tests.harness.bank", *self.command],
                 stdout=acks,
                 cwd=PROJECT,
-                env={**os.environ, CRASH_VARIABLE: crash},
+                env={**os.environ, **failpoints.variables(crash)},
             )
 
     def kill(self) -> None:

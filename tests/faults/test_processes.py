@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.failpoints import CRASH_VARIABLE
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from tests.harness import failpoints
 from tests.harness.writer_processes import STREAM
 
 PROJECT = Path(__file__).parents[2]
@@ -28,7 +28,7 @@ def start(*arguments: str, crash: str = "", **environment: str) -> subprocess.Po
         stdout=subprocess.PIPE,
         text=True,
         cwd=PROJECT,
-        env={**os.environ, CRASH_VARIABLE: crash, **environment},
+        env={**os.environ, **failpoints.variables(crash), **environment},
     )
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.engine.failpoints import CRASH_VARIABLE
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import TransactionStatus
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.transactions import transaction_lifecycle
 from tests.faults.test_processes import PROJECT, finish, ready
+from tests.harness import failpoints
 from tests.harness.faulty_store import Fault
 from tests.harness.ledgers import LOSSES, POINTS, Ledgers, Met
 from tests.harness.tiers import sized
@@ -67,7 +67,7 @@ def start(*arguments: str, crash: str = "") -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         text=True,
         cwd=PROJECT,
-        env={**os.environ, CRASH_VARIABLE: crash},
+        env={**os.environ, **failpoints.variables(crash)},
     )
 
 

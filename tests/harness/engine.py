@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from pravega_spark.engine import failpoints
 from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events, stage
 from pravega_spark.engine.chunks.chunk_reader import read_range
 from pravega_spark.engine.chunks.routing import Router, split
@@ -159,25 +158,6 @@ def tree(folder: Path) -> dict[str, tuple[int, int, str]]:
         digest = sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
         found[str(path.relative_to(folder))] = stat.st_ino, stat.st_mtime_ns, digest
     return found
-
-
-class at_failpoint:
-    """Run something once, when the process is at a crash point."""
-
-    def __init__(self, name: str, action: Callable[[], object]) -> None:
-        self.name, self.action, self.hits = name, action, 0
-
-    def __enter__(self) -> at_failpoint:
-        failpoints.register(self.name, self._hit)
-        return self
-
-    def _hit(self) -> None:
-        self.hits += 1
-        if self.hits == 1:
-            self.action()
-
-    def __exit__(self, *_: object) -> None:
-        failpoints.register(self.name, None)
 
 
 # ------------------------------------------------------------------------------- a small table

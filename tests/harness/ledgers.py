@@ -17,7 +17,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from pravega_spark.engine import failpoints
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -37,6 +36,7 @@ from pravega_spark.scaling import manual_scaling
 from pravega_spark.transactions import sweeper
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transactional_writer import TransactionalWriter
+from tests.harness import failpoints
 from tests.harness.engine import FakeRuntime, memory, staged
 from tests.harness.faulty_store import Fault, FaultyStore
 

@@ -28,7 +28,8 @@ from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.stream.subscribers import publish, subscribe
 from pravega_spark.jobs import retention, runner
 from pravega_spark.model import StreamCut
-from tests.harness.engine import at_failpoint, tree
+from tests.harness.engine import tree
+from tests.harness.failpoints import at_failpoint
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 JOB = ("-m", "pravega_spark.jobs.retention")

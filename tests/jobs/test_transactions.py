@@ -17,10 +17,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pravega_spark import StreamManager, session
-from pravega_spark.engine.failpoints import CRASH_VARIABLE
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.jobs import runner, transactions
 from pravega_spark.model import TransactionStatus
+from tests.harness import failpoints
 from tests.harness.engine import tree
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -258,7 +258,7 @@ def command(root: Path, *arguments: str, **variables: str) -> subprocess.Complet
 
 @pytest.mark.slow
 def test_a_job_that_is_killed_in_the_middle_is_finished_by_the_next_one(world: World) -> None:
-    killed = command(world.root, **{CRASH_VARIABLE: "txn.decided"})
+    killed = command(world.root, **failpoints.variables("txn.decided"))
     assert killed.returncode == 1, killed.stdout + killed.stderr
     assert world.status(DEAD) is TransactionStatus.ABORTING
     done = command(world.root)

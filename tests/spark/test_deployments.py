@@ -16,9 +16,9 @@ from typing import Any
 import pyspark
 import pytest
 
-from pravega_spark.engine.failpoints import CRASH_VARIABLE
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from tests.harness import failpoints
 from tests.harness.s3_server import S3Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -144,7 +144,7 @@ def test_query_whose_sink_is_killed_after_its_commit_copies_every_event_once(
             writer.write_event(str(n), f"k{n % 7}")
 
     arguments = ("copying_app.py", str(root), str(checkpoint))
-    killed = attempt(*arguments, **{CRASH_VARIABLE: "commit.applied"})
+    killed = attempt(*arguments, **failpoints.variables("commit.applied"))
     assert killed.returncode == 1
     assert "Python worker exited unexpectedly" in killed.stderr
     assert len(numbers(manager, "s/b")) == 20, "the batch is in the stream"

@@ -34,7 +34,8 @@ from pravega_spark.reader_groups.group_reader import EventStreamReader
 from pravega_spark.retention.stream_retention import StreamRetention
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transactional_writer import TransactionalWriter
-from tests.harness.engine import NOW_MS, FakeRuntime, Spy, at_failpoint, memory
+from tests.harness.engine import NOW_MS, FakeRuntime, Spy, memory
+from tests.harness.failpoints import at_failpoint
 
 S, G, H = "s/t", "s/g", "s/h"
 STREAM, SCOPE = f"{S}/events", "s/_scope"

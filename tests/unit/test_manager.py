@@ -45,7 +45,8 @@ from pravega_spark.errors import (
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import EventPointer, StreamCut
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
-from tests.harness.engine import FakeRuntime, Spy, at_failpoint, checkpointing_rests, created
+from tests.harness.engine import FakeRuntime, Spy, checkpointing_rests, created
+from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from pravega_spark.backup.table_copy import copy_table
-from pravega_spark.engine import failpoints
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.log.version_ages import Ages
 from pravega_spark.engine.log.version_pins import pin, pins, release, release_expired
@@ -31,8 +30,10 @@ from pravega_spark.errors import (
 from pravega_spark.limits import CLEANUP_WAIT_SECONDS
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
+from tests.harness import failpoints
 from tests.harness.backup_world import World, manager_of, stream_of
-from tests.harness.engine import all_events, at_failpoint, clean, scale, versions, write
+from tests.harness.engine import all_events, clean, scale, versions, write
+from tests.harness.failpoints import at_failpoint
 
 HOUR_MS = 3_600_000
 

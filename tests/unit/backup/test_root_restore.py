@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.engine import failpoints
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.memory import MemoryStore
@@ -23,8 +22,10 @@ from pravega_spark.errors import (
     StoreRefused,
 )
 from pravega_spark.manager import StreamManager
+from tests.harness import failpoints
 from tests.harness.backup_world import World, manager_of, stream_of
-from tests.harness.engine import all_events, at_failpoint, clean, write
+from tests.harness.engine import all_events, clean, write
+from tests.harness.failpoints import at_failpoint
 from tests.unit.backup.test_root_backup import _Death, _die, dying
 
 

@@ -5,7 +5,8 @@ import pytest
 from pravega_spark import StreamManager
 from pravega_spark.engine.store import Store
 from pravega_spark.reader_groups.changing_groups import FOLDER, LEFT_MS
-from tests.harness.engine import FakeRuntime, Spy, at_failpoint, checkpointing_rests, memory
+from tests.harness.engine import FakeRuntime, Spy, checkpointing_rests, memory
+from tests.harness.failpoints import at_failpoint
 
 
 class Killed(BaseException):

@@ -35,7 +35,8 @@ from pravega_spark.reader_groups.group_configuration import ReaderGroupConfigura
 from pravega_spark.reader_groups.group_state import GroupState, Phase
 from pravega_spark.reader_groups.position import Position
 from pravega_spark.reader_groups.reader_group import ReaderGroup
-from tests.harness.engine import Spy, again, at_failpoint, scale, write
+from tests.harness.engine import Spy, again, scale, write
+from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
 from tests.harness.group_world import NAME, World, drain

@@ -11,7 +11,8 @@ from pravega_spark.model import StreamCut
 from pravega_spark.policies import StreamConfiguration
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
 from pravega_spark.reader_groups.group_reader import EventStreamReader
-from tests.harness.engine import at_failpoint, scale
+from tests.harness.engine import scale
+from tests.harness.failpoints import at_failpoint
 from tests.harness.group_world import NAME, World, drain
 
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from pravega_spark.engine import failpoints
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -17,10 +16,10 @@ from pravega_spark.retention import retention_run
 from pravega_spark.retention.retention_run import RetentionOptions, act, decide
 from pravega_spark.retention.truncation_decision import RetentionRule
 from pravega_spark.transactions import sweeper, transaction_lifecycle
+from tests.harness import failpoints
 from tests.harness.engine import (
     FakeRuntime,
     again,
-    at_failpoint,
     clean,
     events_of,
     memory,
@@ -28,6 +27,7 @@ from tests.harness.engine import (
     versions,
     write,
 )
+from tests.harness.failpoints import at_failpoint
 
 MINUTE_MS = 60_000
 NO_SWEEP = RetentionOptions(sweep=False)

@@ -14,7 +14,7 @@ from pravega_spark.reader_groups.group_configuration import ReaderGroupConfigura
 from pravega_spark.retention.retention_run import ROW_SCHEMA, RetentionResult
 from pravega_spark.retention.stream_retention import options, rows_of, within
 from pravega_spark.retention.truncation_decision import RetentionRule
-from tests.harness.engine import at_failpoint
+from tests.harness.failpoints import at_failpoint
 
 
 @pytest.fixture

@@ -14,16 +14,8 @@ from pravega_spark.scaling.manual_scaling import scale_stream
 from pravega_spark.scaling.rate_file import rates_key
 from pravega_spark.transactions import transaction_lifecycle
 from pravega_spark.transactions.transaction import Transaction
-from tests.harness.engine import (
-    FakeRuntime,
-    Spy,
-    again,
-    all_events,
-    at_failpoint,
-    make_stream,
-    memory,
-    write,
-)
+from tests.harness.engine import FakeRuntime, Spy, again, all_events, make_stream, memory, write
+from tests.harness.failpoints import at_failpoint
 from tests.harness.loads import PACE, load, stream_with
 
 POLICY = ScalingPolicy.by_event_rate(2, 4, 1)

@@ -17,8 +17,9 @@ from pravega_spark.model import TransactionStatus
 from pravega_spark.transactions import committer, sweeper
 from pravega_spark.transactions.manifests import announced, announcement_key
 from pravega_spark.transactions.transaction import Transaction
-from tests.harness.engine import Spy, again, all_events, at_failpoint, events_of, make_stream, scale
+from tests.harness.engine import Spy, again, all_events, events_of, make_stream, scale
 from tests.harness.engine import commit as commit_body
+from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
 from tests.harness.transaction_world import World, begun, decide_abort, session, story, written

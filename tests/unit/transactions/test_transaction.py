@@ -35,7 +35,8 @@ from pravega_spark.policies import StreamConfiguration
 from pravega_spark.transactions import sweeper
 from pravega_spark.transactions.manifests import chunk_folder
 from pravega_spark.transactions.transaction import Transaction
-from tests.harness.engine import Spy, again, at_failpoint, events_of, make_stream, scale
+from tests.harness.engine import Spy, again, events_of, make_stream, scale
+from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
 from tests.harness.transaction_world import (

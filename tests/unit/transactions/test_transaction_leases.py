@@ -8,7 +8,7 @@ from pravega_spark.errors import InvalidConfiguration, TxnFailed
 from pravega_spark.model import TransactionStatus
 from pravega_spark.transactions import sweeper, transaction_leases
 from pravega_spark.transactions.transaction import Transaction
-from tests.harness.engine import at_failpoint
+from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
 from tests.harness.transaction_world import LEASE_MS, World, begun, brought_to, written

@@ -32,7 +32,8 @@ from pravega_spark.policies import StreamConfiguration
 from pravega_spark.transactions import sweeper, transaction_leases
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transactional_writer import TransactionalWriter
-from tests.harness.engine import Spy, again, all_events, at_failpoint, make_stream
+from tests.harness.engine import Spy, again, all_events, make_stream
+from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
 from tests.harness.transaction_world import LEASE_MS, World, begun, told_by_child, written

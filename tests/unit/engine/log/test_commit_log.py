@@ -28,7 +28,6 @@ from pravega_spark.limits import COMMIT_DEADLINE_SECONDS, STALE_HEAD_SECONDS
 from tests.harness.engine import (
     FakeRuntime,
     Spy,
-    at_failpoint,
     clean,
     commit,
     event_add,
@@ -38,6 +37,7 @@ from tests.harness.engine import (
     table_log,
     versions,
 )
+from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
 

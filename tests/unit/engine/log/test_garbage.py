@@ -33,7 +33,6 @@ from tests.harness.engine import (
     Spy,
     again,
     all_events,
-    at_failpoint,
     clean,
     commit,
     event_add,
@@ -45,6 +44,7 @@ from tests.harness.engine import (
     versions,
     write,
 )
+from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
 

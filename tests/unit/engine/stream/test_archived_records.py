@@ -15,7 +15,8 @@ from pravega_spark.engine.writing.append import Monotone, Succession
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import CommitUnknown, CorruptLog
 from pravega_spark.transactions import transaction_lifecycle
-from tests.harness.engine import FakeRuntime, Spy, again, at_failpoint, make_stream, memory, write
+from tests.harness.engine import FakeRuntime, Spy, again, make_stream, memory, write
+from tests.harness.failpoints import at_failpoint
 
 HOUR_MS = 3_600_000
 

@@ -22,13 +22,13 @@ from tests.harness.engine import (
     Spy,
     again,
     all_events,
-    at_failpoint,
     make_stream,
     memory,
     staged,
     versions,
     write,
 )
+from tests.harness.failpoints import at_failpoint
 
 HOUR_MS = 3_600_000
 

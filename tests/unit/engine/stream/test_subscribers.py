@@ -19,7 +19,8 @@ from pravega_spark.errors import (
     NoSuchSubscriber,
 )
 from pravega_spark.model import StreamCut
-from tests.harness.engine import FakeRuntime, Spy, again, at_failpoint, make_stream, memory, write
+from tests.harness.engine import FakeRuntime, Spy, again, make_stream, memory, write
+from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
 

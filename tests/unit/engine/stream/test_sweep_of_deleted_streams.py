@@ -16,14 +16,8 @@ from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import CommitUnknown, StaleIdentity
 from pravega_spark.limits import CLEANUP_WAIT_SECONDS
-from tests.harness.engine import (
-    FakeRuntime,
-    Spy,
-    at_failpoint,
-    checkpointing_rests,
-    memory,
-    versions,
-)
+from tests.harness.engine import FakeRuntime, Spy, checkpointing_rests, memory, versions
+from tests.harness.failpoints import at_failpoint
 from tests.harness.faulty_store import FaultyStore
 
 SECRET = b"payroll-writer"

@@ -23,7 +23,6 @@ from tests.harness.engine import (
     FakeRuntime,
     Spy,
     again,
-    at_failpoint,
     events_of,
     make_stream,
     memory,
@@ -31,6 +30,7 @@ from tests.harness.engine import (
     staged,
     write,
 )
+from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
 

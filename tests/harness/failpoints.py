@@ -1,0 +1,83 @@
+"""Actions at the package's failpoints: run a function once, fail, hold, or kill the process.
+
+A test in the same process calls :func:`register` or enters :class:`at_failpoint`. A child process
+is killed at a failpoint if it was started with the :func:`variables`: they put the folder
+``kill_on_start`` on the child's path, whose ``sitecustomize`` calls :func:`kill_at`. So the child
+runs the package unchanged, whether it is a script, a module, a Spark driver or a Spark worker.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from pravega_spark.engine import failpoints
+
+KILL_VARIABLE = "PRAVEGA_SPARK_TEST_KILL_AT"
+PROJECT = Path(__file__).parents[2]
+_SITE = Path(__file__).parent / "kill_on_start"
+
+_actions: dict[str, Callable[[], object]] = {}
+
+
+def _run(name: str) -> None:
+    action = _actions.get(name)
+    if action is not None:
+        action()
+
+
+def register(name: str, action: Callable[[], object] | None) -> None:
+    """Set the action of a failpoint, or remove it with None."""
+    if action is None:
+        _actions.pop(name, None)
+    else:
+        _actions[name] = action
+    failpoints.install(_run if _actions else None)
+
+
+class at_failpoint:
+    """Run an action the first time this process reaches a failpoint; count the visits."""
+
+    def __init__(self, name: str, action: Callable[[], object]) -> None:
+        self.name, self.action, self.hits = name, action, 0
+
+    def __enter__(self) -> at_failpoint:
+        register(self.name, self._hit)
+        return self
+
+    def _hit(self) -> None:
+        self.hits += 1
+        if self.hits == 1:
+            self.action()
+
+    def __exit__(self, *_: object) -> None:
+        register(self.name, None)
+
+
+def kill_at(visit: str) -> None:
+    """Kill this process at the n-th visit of a failpoint: ``name[:n]``. Empty text: never."""
+    name, _, nth = visit.partition(":")
+    if not name:
+        return
+    remaining = int(nth or 1)
+
+    def kill() -> None:
+        nonlocal remaining
+        remaining -= 1
+        if remaining == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    register(name, kill)
+
+
+def variables(visit: str) -> dict[str, str]:
+    """Return the environment variables with which a child process is killed at ``name[:n]``.
+
+    There are none for an empty text: that child lives.
+    """
+    if not visit:
+        return {}
+    path = [str(_SITE), str(PROJECT), os.environ.get("PYTHONPATH", "")]
+    return {KILL_VARIABLE: visit, "PYTHONPATH": os.pathsep.join(filter(None, path))}
