@@ -1,0 +1,198 @@
+"""The examples of docs/FORMAT.md, made of what the story wrote."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pravega_spark.engine.routing import position
+from tests.docs.format_story import COPY, GROUP, RESTORED, ROOT, STREAM, Story
+
+EVENTS, SCOPE = f"{STREAM}/events", "nyc/_scope"
+GROUP_TABLE = "nyc/_reader_groups/dashboards"
+WIDTH = 110
+LONG = 400
+
+
+def examples(story: Story) -> dict[str, str]:
+    """The text of each example by its name."""
+    made = _Maker(story)
+    return {name: made.page(text(made)) for name, text in _TEXTS.items()}
+
+
+def shape(text: str) -> str:
+    """The text without what differs from run to run: numbers, tokens, digests, line breaks."""
+    text = re.sub(r"[0-9a-f]{16,}", "h", re.sub(r"\s+", "", text))
+    return re.sub(r"\d+", "0", text)
+
+
+class _Maker:
+    def __init__(self, story: Story) -> None:
+        self.story = story
+        self.domains = story.domains()
+
+    def page(self, text: str) -> str:
+        """Name no place of this machine, and break long lines behind commas."""
+        text = text.replace(str(self.story.folder / ROOT), "/data/streams")
+        text = re.sub(r'"storage": \["[^"]*"\]', '"storage": ["ext4 5a157c6739a7cd2f"]', text)
+        process = "host-1/5e4b2a6c-90d1-4f0e-8a57-3c1d8b6e2f90/pid:[4026531836] 4711 95359"
+        text = re.sub(r'"process":"[^"]*"', f'"process":"{process}"', text)
+        return "\n".join(part for line in text.splitlines() for part in _broken(line))
+
+    def last(self, key: str, root: str = ROOT) -> str:
+        return self.story.of(key, root)[-1].decode()
+
+    def first(self, part: str, suffix: str, root: str = ROOT) -> str:
+        """The newest content of the first object with that name."""
+        for found, key in self.story.written:
+            if found == root and part in key and key.endswith(suffix):
+                return self.last(key, root)
+        raise KeyError(part)
+
+    def commit(self, operation: str, table: str = EVENTS) -> list[dict[str, Any]]:
+        """The newest commit of an operation."""
+        found = [
+            actions
+            for actions in self.story.commits(table)
+            if actions[0]["commitInfo"]["operation"] == operation
+        ]
+        return found[-1]
+
+    def domain(self, prefix: str, wanted: Callable[[str], bool] = lambda text: True) -> str:
+        """The first domain with that prefix whose value is wanted."""
+        for name, values in self.domains.items():
+            for value in values:
+                if name.startswith(prefix) and wanted(value):
+                    return f"{name}: {value}"
+        raise KeyError(prefix)
+
+    def rows(self, table: str, wanted: Callable[[Mapping[str, Any]], bool]) -> str:
+        """The rows of the first file of a table in which one is wanted."""
+        for (root, key), contents in self.story.written.items():
+            if root == ROOT and key.startswith(f"{table}/data/"):
+                rows = pq.ParquetFile(pa.BufferReader(contents[-1])).read().to_pylist()
+                if any(map(wanted, rows)):
+                    told = [{k: v for k, v in row.items() if v is not None} for row in rows]
+                    return "\n".join(_compact(row) for row in told)
+        raise KeyError(table)
+
+    def state(self) -> tuple[str, list[str]]:
+        """First line and unpacked lines of the newest state file of the events."""
+        found = [key for root, key in self.story.written if root == ROOT and "/state/" in key]
+        data = self.story.of(max(key for key in found if key.startswith(EVENTS)))[0]
+        line, _, rest = data.partition(b"\n")
+        size = json.loads(line)["size"]
+        plain = pa.decompress(rest, size, codec="zstd", asbytes=True).decode()
+        return line.decode(), plain.splitlines()
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _lines(*actions: Any) -> str:
+    return "\n".join(map(_compact, actions))
+
+
+def _short(text: str, length: int = LONG) -> str:
+    return text if len(text) <= length else f"{text[:length]}…"
+
+
+def _broken(line: str) -> list[str]:
+    """A line in parts of the page's width, broken behind commas where there are any."""
+    parts = []
+    while len(line) > WIDTH:
+        at = line.rfind(",", 20, WIDTH) + 1 or line.rfind(" ", 20, WIDTH) + 1 or WIDTH
+        parts.append(line[:at])
+        line = "  " + line[at:]
+    return [*parts, line]
+
+
+def _routing(made: _Maker) -> str:
+    return "\n".join(f"{json.dumps(key)}: {position(key)!r}" for key in ("", "UA", "customer 7"))
+
+
+def _metadata(made: _Maker) -> str:
+    found = next(a["metaData"] for a in made.commit("CREATE STREAM") if "metaData" in a)
+    schema = json.loads(found["schemaString"])
+    schema["fields"] = schema["fields"][:1]
+    short = _compact(schema).removesuffix("]}") + ",…]}"
+    return _compact({"metaData": {**found, "schemaString": short}})
+
+
+def _restore_plan(made: _Maker) -> str:
+    plan = json.loads(made.last(f"{EVENTS}/_pravega/restore.json", RESTORED))
+    return _compact({**plan, "last": _short(plan["last"], 200)})
+
+
+def _state_lines(made: _Maker) -> str:
+    first, *rest = made.state()[1]
+    state = json.loads(first)
+    domains = dict(list(state["domains"].items())[:2])
+    told = _compact({"protocol": "…", "metaData": "…", "domains": domains})
+    return "\n".join([told.removesuffix("}}") + ",…}}", *rest[:1]])
+
+
+def _appended(made: _Maker) -> str:
+    actions = next(
+        actions
+        for actions in made.story.commits(EVENTS)
+        if actions[0]["commitInfo"]["operation"] == "APPEND"
+    )
+    return _lines(*actions)
+
+
+def _has_hold(text: str) -> bool:
+    return json.loads(text)[4] is not None
+
+
+_TEXTS: dict[str, Callable[[_Maker], str]] = {
+    "routing": _routing,
+    "marker": lambda made: made.last("_pravega_spark.json"),
+    "clock": lambda made: made.last("_pravega_clock.json"),
+    "commit": _appended,
+    "protocol": lambda made: _compact(
+        next(a for a in made.commit("CREATE STREAM") if "protocol" in a)
+    ),
+    "metaData": _metadata,
+    "remove": lambda made: _compact(
+        next(a for a in made.commit("TRUNCATE STREAM") if "remove" in a)
+    ),
+    "pravega.log": lambda made: made.domain("pravega.log"),
+    "pravega.pin": lambda made: made.domain("pravega.pin."),
+    "pravega.stream": lambda made: made.domain("pravega.stream", lambda t: '"truncation":[' in t),
+    "pravega.epoch": lambda made: made.domain("pravega.epoch.1"),
+    "pravega.segment": lambda made: made.domain("pravega.segment.0", lambda t: "null" not in t),
+    "pravega.writer": lambda made: made.domain("pravega.writer.ingest-1"),
+    "pravega.note": lambda made: made.domain("pravega.note.ingest-1"),
+    "pravega.open": lambda made: made.domain("pravega.open."),
+    "pravega.transaction": lambda made: made.domain(
+        "pravega.transaction.", lambda t: t.startswith("[true")
+    ),
+    "pravega.subscriber": lambda made: made.domain(f"pravega.subscriber.{GROUP}", _has_hold),
+    "pravega.sample": lambda made: made.domain("pravega.sample."),
+    "pravega.scope": lambda made: made.domain("pravega.scope"),
+    "pravega.rows": lambda made: made.domain("pravega.rows.1"),
+    "state header": lambda made: made.state()[0],
+    "state lines": _state_lines,
+    "checkpoint digest": lambda made: made.first(f"{EVENTS}/_pravega/checkpoint/", ".json"),
+    "_last_checkpoint": lambda made: made.last(f"{EVENTS}/_delta_log/_last_checkpoint"),
+    "latest": lambda made: made.last(f"{EVENTS}/_pravega/latest.json"),
+    "removed": lambda made: made.last(f"{SCOPE}/_pravega/removed.json"),
+    "rates": lambda made: made.last(f"{EVENTS}/_pravega/rates.json"),
+    "moved": lambda made: made.first(f"{EVENTS}/_pravega/moved/", ".json"),
+    "scope rows": lambda made: made.rows(SCOPE, lambda row: row["kind"] == "group"),
+    "group rows": lambda made: made.rows(GROUP_TABLE, lambda row: row["kind"] == "last"),
+    "lease": lambda made: made.last(f"{GROUP_TABLE}/_leases/reader-1.json"),
+    "history rows": lambda made: made.rows(
+        f"{STREAM}/metadata", lambda row: row["name"].startswith("pravega.note")
+    ),
+    "manifest": lambda made: made.first(f"{STREAM}/transactions/", "/00000000.json"),
+    "backup marker": lambda made: made.last("_pravega_spark.json", COPY),
+    "restore plan": _restore_plan,
+}

@@ -1,0 +1,230 @@
+"""A story in which every object, domain and operation of docs/FORMAT.md is written at least once."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from pravega_spark import (
+    RetentionPolicy,
+    ScalingPolicy,
+    StreamConfiguration,
+    StreamCut,
+    StreamManager,
+)
+from pravega_spark.engine.chunk import encode_events, stage
+from pravega_spark.engine.store.local import LocalStore
+from pravega_spark.engine.stream import Stream
+from pravega_spark.scaling import auto
+from tests.support import DatedDisk, FakeRuntime
+
+STREAM, GROUP = "nyc/flights", "nyc/dashboards"
+HOUR = 3_600
+ROOT, COPY, RESTORED = "streams", "backup", "restored"
+
+
+class Clock(FakeRuntime):
+    """Clocks that the story moves, and tokens as the package makes them, from a seed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tokens = random.Random(7)
+
+    def token(self) -> str:
+        return self._tokens.randbytes(12).hex()
+
+    def boot_id(self) -> str:
+        return "5e4b2a6c-90d1-4f0e-8a57-3c1d8b6e2f90"
+
+
+@dataclass
+class Story:
+    """What was written: by root and key, every content that an object has had, in order."""
+
+    folder: Path
+    written: dict[tuple[str, str], list[bytes]] = field(default_factory=lambda: defaultdict(list))
+
+    def of(self, key: str, root: str = ROOT) -> list[bytes]:
+        return self.written.get((root, key), [])
+
+    def commits(self, table: str, root: str = ROOT) -> Iterator[list[dict[str, Any]]]:
+        """The commits of a table as they were written, as lists of actions."""
+        prefix = f"{table}/_delta_log/"
+        for (found, key), contents in self.written.items():
+            if found == root and key.startswith(prefix) and key.endswith(".json"):
+                for content in contents:
+                    yield [json.loads(line) for line in content.splitlines()]
+
+    def tables(self) -> set[tuple[str, str]]:
+        """Every table that has a log, by root and path."""
+        logs = ((root, key.partition("/_delta_log/")) for root, key in self.written)
+        return {(root, path) for root, (path, found, _) in logs if found}
+
+    def domains(self) -> dict[str, list[str]]:
+        """Every domain that a commit set, with its values."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for root, table in sorted(self.tables()):
+            for actions in self.commits(table, root):
+                for action in actions:
+                    record = action.get("domainMetadata")
+                    if record is not None and not record["removed"]:
+                        found[record["domain"]].append(record["configuration"])
+        return found
+
+    def operations(self) -> dict[str, list[dict[str, Any]]]:
+        """The ``commitInfo`` of every commit, by operation."""
+        found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for root, table in sorted(self.tables()):
+            for actions in self.commits(table, root):
+                found[actions[0]["commitInfo"]["operation"]].append(actions[0]["commitInfo"])
+        return found
+
+
+@contextmanager
+def _recorded(story: Story) -> Iterator[None]:
+    """Note whatever is put on a local disk below the story's folder."""
+    put, put_if_absent = LocalStore.put, LocalStore.put_if_absent
+
+    def note(store: LocalStore, key: str, data: Any) -> None:
+        root = Path(store.url.removeprefix("file://")).relative_to(story.folder)
+        story.written[str(root), key].append(bytes(data))
+
+    def noted_put(store: LocalStore, key: str, data: Any, **options: Any) -> None:
+        put(store, key, data, **options)
+        note(store, key, data)
+
+    def noted_create(store: LocalStore, key: str, data: bytes, **options: Any) -> Any:
+        answer = put_if_absent(store, key, data, **options)
+        if answer.value == "created":
+            note(store, key, data)
+        return answer
+
+    with (
+        patch.object(LocalStore, "put", noted_put),
+        patch.object(LocalStore, "put_if_absent", noted_create),
+    ):
+        yield
+
+
+def tell(folder: Path) -> Story:
+    """Write everything once; return what was written."""
+    story = Story(folder)
+    with _recorded(story):
+        clock = Clock()
+        manager = StreamManager(folder / ROOT, runtime=clock)
+        manager._store = DatedDisk(folder / ROOT, clock)
+        _begin(manager, clock)
+        _transact(manager, clock)
+        _read_in_a_group(manager, clock)
+        _scale_and_truncate(manager, clock)
+        _sweep(manager, clock)
+        _state_in_several_files(manager)
+        _copy(manager, clock, folder)
+        _end(manager, clock)
+    return story
+
+
+def _begin(manager: StreamManager, clock: Clock) -> None:
+    manager.create_scope("nyc")
+    scaling = ScalingPolicy.by_event_rate(1_000, minimum=2)
+    retention = RetentionPolicy.by_consumption(maximum="7 days")
+    manager.create_stream(STREAM, StreamConfiguration(scaling, retention, {"demo"}))
+    with manager.create_writer(STREAM, writer_id="ingest-1") as writer:
+        for line in (b"UA1545", b"B6 725", b"DL 461", b"UA1714"):
+            writer.write_event(line, routing_key=line[:2].decode())
+        writer.flush(note="flights.csv:4")
+    with manager.create_writer(STREAM) as guest:
+        guest.write_event(b"AA1141", "AA").result()
+    clock.sleep(60)
+
+
+def _transact(manager: StreamManager, clock: Clock) -> None:
+    with manager.create_transactional_writer(STREAM, "rebooking") as writer:
+        several = [writer.begin_transaction(lease="60 s") for _ in range(18)]
+        for number, transaction in enumerate(several):
+            transaction.write_event(b"UA1545: seat %d" % number, "UA")
+        youngest, second, *others = reversed(several)
+        youngest.ping()  # writes the lease
+        youngest.commit("bookings.csv:18")  # not among the oldest, so it is announced
+        second.flush()
+        second.prepare()
+        second.commit()
+        for transaction in others:
+            transaction.abort()
+    clock.sleep(60)
+
+
+def _read_in_a_group(manager: StreamManager, clock: Clock) -> None:
+    group = manager.create_reader_group(GROUP, [STREAM], retention="automatic")
+    with group.create_reader("reader-1") as reader:
+        for _ in range(3):
+            assert reader.read_next_event(timeout=1.0).event
+        clock.sleep(30)
+        future = group.initiate_checkpoint("evening")
+        for _ in range(8):
+            reader.read_next_event(timeout=1.0)
+            clock.sleep(30)
+        assert future.done()
+    clock.sleep(60)
+
+
+def _scale_and_truncate(manager: StreamManager, clock: Clock) -> None:
+    auto.act(Stream(manager._store, STREAM, clock))
+    middle = manager.tail(STREAM)
+    manager.scale_stream(STREAM, seal=[0], key_ranges=[(0.0, 0.25), (0.25, 0.5)])
+    with manager.create_writer(STREAM, writer_id="ingest-1") as writer:
+        writer.write_events([b"UA1696", b"UA 303"], "UA").result()
+    manager.truncate_stream(STREAM, middle, past_subscribers=True)
+    manager.retention(STREAM).run(sweep=False)
+    manager.delete_reader_group(GROUP)
+    clock.sleep(60)
+
+
+def _sweep(manager: StreamManager, clock: Clock) -> None:
+    """Three sweeps, hours apart: marks, a checkpoint and state files, records that move."""
+    for number in range(3):
+        clock.sleep(9 * HOUR)
+        with manager.create_writer(STREAM) as guest:
+            for _ in range(2):
+                guest.write_event(b"B6 %d" % number, "B6").result()
+        clock.sleep(9 * HOUR)
+        manager.sweep_stream(STREAM, grace="2 hours", retain="8 hours", keep_records="6 hours")
+        clock.sleep(2 * HOUR)
+
+
+def _state_in_several_files(manager: StreamManager) -> None:
+    policy = StreamConfiguration(ScalingPolicy.fixed(600))
+    manager.create_stream("nyc/many", policy)
+    manager.create_reader_group("nyc/all", ["nyc/many"])
+
+
+def _copy(manager: StreamManager, clock: Clock, folder: Path) -> None:
+    """A backup, and a restore of a copy that lacks the newest chunk."""
+    manager.backup(folder / COPY)
+    shutil.copytree(folder / COPY, folder / RESTORED)
+    copy = StreamManager(folder / RESTORED, runtime=clock)
+    with copy.create_writer(STREAM) as writer:
+        writer.write_event(b"lost", "UA").result()
+    newest = max((folder / RESTORED / STREAM / "events/data").rglob("*.parquet"), key=_written)
+    newest.unlink()
+    copy.restore()
+
+
+def _written(path: Path) -> int:
+    return path.stat().st_mtime_ns
+
+
+def _end(manager: StreamManager, clock: Clock) -> None:
+    manager.seal_stream(STREAM)
+    manager.delete_stream(STREAM)
+    for _ in range(2):
+        manager.sweep_scope("nyc", grace="2 hours", retain="8 hours")
+        clock.sleep(9 * HOUR)

@@ -1,0 +1,330 @@
+"""docs/FORMAT.md names all that the package writes, shows it as it is, and suffices to read it.
+
+``PRAVEGA_SPARK_WRITE_DOCS=1 pytest tests/docs`` writes the examples anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import xxhash
+
+from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration, StreamManager
+from pravega_spark.engine.hygiene import maintain
+from pravega_spark.engine.routing import position as position_of_the_package
+from pravega_spark.engine.stream import Stream
+from tests.docs import format_reader
+from tests.docs.format_examples import examples, shape
+from tests.docs.format_story import Story, tell
+
+PAGE = Path(__file__).parents[2] / "docs/FORMAT.md"
+EXAMPLE = re.compile(r"(<!-- example: ([^\n]*) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+STREAM = "nyc/flights"
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
+    return tell(tmp_path_factory.mktemp("format"))
+
+
+# ------------------------------------------------------------ the page and what is written
+
+
+def cells(kind: str) -> list[str]:
+    """The first cells of the rows of a checked table, without their backticks."""
+    table = re.search(rf"<!-- {kind}: [^\n]*-->\n(.*?)<!-- end -->", PAGE.read_text(), re.DOTALL)
+    assert table is not None
+    rows = [line.split("|")[1].strip() for line in table[1].splitlines()]
+    return [row.strip("`") for row in rows[2:]]
+
+
+TABLES = (
+    "<scope>/_scope",
+    "<scope>/<stream>/events",
+    "<scope>/<stream>/metadata",
+    "<scope>/_reader_groups/<group>",
+)
+PLACEHOLDERS = {
+    "table": f"(?:{'|'.join(TABLES)})",
+    "version": r"\d{20}",
+    "number": r"\d+",
+    "n": r"\d+",
+    "id": r"[^/]+",
+    "life": r"\d+",
+    "digest": "[0-9a-f]{32}",
+    "token": "[0-9a-f]+",
+    "transaction": "[0-9a-f]{32}",
+    "record": "[a-z]+",
+    "name": "[^/]+",
+    "lease": "[^/]+",
+    "scope": "[^/_][^/]*",
+    "stream": "[^/_][^/]*",
+    "group": "[^/]+",
+}
+
+
+def pattern(text: str) -> re.Pattern[str]:
+    """What a cell such as ``<table>/_pravega/state/<version>.json`` stands for."""
+    found = re.escape(text)
+    for name, meaning in PLACEHOLDERS.items():
+        found = found.replace(re.escape(f"<{name}>"), meaning)
+        if name == "table":
+            found = re.sub(r"<(scope|stream|group)>", lambda m: PLACEHOLDERS[m[1]], found)
+    return re.compile(found)
+
+
+NOT_TOLD = {"_probe/clock-<token>"}
+"""What no story on a local disk writes."""
+NOT_SET = {"pravega.compacted"}
+"""What no verb of the manager sets."""
+
+
+def test_every_object_that_is_written_has_one_row_of_the_page(story: Story) -> None:
+    rows = {cell: pattern(cell) for cell in cells("objects")}
+    matched = set[str]()
+    for _, key in story.written:
+        found = [cell for cell, meaning in rows.items() if meaning.fullmatch(key)]
+        assert len(found) == 1, (key, found)
+        matched.update(found)
+    assert matched == set(rows) - NOT_TOLD
+
+
+def test_every_domain_that_is_set_has_one_row_of_the_page(story: Story) -> None:
+    names = {"<group>": "[^/]+/[^/]+", "<id>": ".+", "<n>": r"\d+", "<version>": r"\d+"}
+    rows = {}
+    for cell in cells("domains"):
+        meaning = re.escape(cell)
+        for placeholder, text in names.items():
+            meaning = meaning.replace(re.escape(placeholder), text)
+        rows[cell] = re.compile(meaning)
+    matched = set[str]()
+    for domain in story.domains():
+        found = [cell for cell, meaning in rows.items() if meaning.fullmatch(domain)]
+        assert len(found) == 1, (domain, found)
+        matched.update(found)
+    assert matched == set(rows) - NOT_SET
+
+
+def test_every_operation_that_is_committed_has_a_row_with_its_parameters(story: Story) -> None:
+    page = PAGE.read_text()
+    assert set(story.operations()) <= set(cells("operations"))
+    for operation, infos in story.operations().items():
+        (row,) = re.findall(rf"^\| `{operation}` \|.*$", page, re.MULTILINE)
+        if row.endswith("| the same, without a committed one |"):
+            continue
+        for info in infos:
+            assert [p for p in info["operationParameters"] if f"`{p}`" not in row] == []
+
+
+def test_every_field_of_a_record_is_named_on_the_page(story: Story) -> None:
+    prose = re.sub(r"^```.*?^```$", "", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
+    named = set(re.findall(r"[A-Za-z_]+", " ".join(re.findall(r"`([^`]*)`", prose))))
+    seen = set[str]()
+    for contents in story.written.values():
+        for content in contents:
+            seen |= set(_fields(content))
+    for values in story.domains().values():
+        for value in values:
+            seen |= set(_fields(value.encode()))
+    assert {name for name in seen if name not in named} == set()
+
+
+def _fields(content: bytes) -> Iterator[str]:
+    """The names of the fields of JSON objects; not of maps from names of users or ids."""
+    for line in content.splitlines():
+        try:
+            value = json.loads(line)
+        except ValueError:
+            return
+        if isinstance(value, dict):
+            yield from (name for name in value if re.fullmatch("[A-Za-z_]+", name))
+
+
+def test_the_examples_are_what_is_written(story: Story) -> None:
+    made = examples(story)
+    text = PAGE.read_text()
+    if os.environ.get("PRAVEGA_SPARK_WRITE_DOCS"):
+        text = EXAMPLE.sub(lambda m: f"{m[1]}```text\n{made[m[2]]}\n```\n{m[4]}", text)
+        PAGE.write_text(text)
+    shown = {name: body for _, name, body, _ in EXAMPLE.findall(text)}
+    assert set(shown) == set(made)
+    for name, body in shown.items():
+        body = body.removeprefix("```text\n").removesuffix("```\n")
+        assert shape(body) == shape(made[name]), name
+
+
+def test_the_links_of_the_page_lead_somewhere() -> None:
+    text = PAGE.read_text()
+    for page, anchor in re.findall(r"\]\((?!http)([^)#]*)(?:#([^)]*))?\)", text):
+        assert (PAGE.parent / page).exists(), page
+        titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+        anchors = {re.sub(r"[^a-z0-9 _-]", "", title.lower()).replace(" ", "-") for title in titles}
+        assert page or anchor in anchors, anchor
+
+
+# ------------------------------------------------------------------ a reader made by the page
+
+
+@dataclass
+class Written:
+    """A stream on disk, and how its log was left."""
+
+    root: Path
+    manager: StreamManager
+
+    def read(self) -> format_reader.Stream:
+        return format_reader.Stream(
+            self.root,
+            STREAM,
+            digest_64=lambda data: xxhash.xxh3_64_hexdigest(data),
+            digest_128=lambda data: xxhash.xxh3_128_hexdigest(data),
+        )
+
+    def copy(self, root: Path) -> Written:
+        """The same on another place, to be changed."""
+        shutil.copytree(self.root, root)
+        return Written(root, StreamManager(root))
+
+    def tend(self, *, checkpoint: bool) -> None:
+        """Write a state file of the newest version, and a checkpoint if asked."""
+        stream = Stream(self.manager._store, STREAM)
+        maintain(stream.log.reader, stream.view().version, checkpoint=checkpoint)
+
+
+BASES = ("commits", "state", "checkpoint", "both", "lost pointer", "lost state files")
+
+
+@pytest.fixture(scope="module", params=BASES)
+def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """A stream with a scale, a truncation, transactions and a note; its log in various states."""
+    root, base = tmp_path_factory.mktemp("written") / "root", request.param
+    manager = StreamManager(root)
+    found = Written(root, manager)
+    manager.create_scope("nyc")
+    policy = RetentionPolicy.by_time("7 days")
+    manager.create_stream(STREAM, StreamConfiguration(ScalingPolicy.fixed(2), policy, {"demo"}))
+    keys = ["UA", "AA", "B6", None, "", "Zürich ⇄ 東京", "x" * 100]
+    with manager.create_writer(STREAM, writer_id="ingest-1") as writer:
+        for number in range(50):
+            writer.write_event(b"first %d" % number, keys[number % len(keys)])
+        writer.flush(note="flights.csv:50")
+        if base != "commits":
+            found.tend(checkpoint=base in ("checkpoint", "both", "lost state files"))
+        middle = manager.tail(STREAM)
+        for number in range(30):
+            writer.write_event(b"second %d" % number, keys[number % len(keys)]).result()
+    with manager.create_transactional_writer(STREAM) as transactional:
+        early = transactional.begin_transaction()
+        early.write_event(b"early", "UA")
+        early.write_event(b"early", "AA")
+        early.flush()
+        manager.scale_stream(STREAM, seal=[0, 1], key_ranges=[(0.0, 0.3), (0.3, 0.6), (0.6, 1.0)])
+        with transactional.begin_transaction() as late:
+            late.write_events([b"late", b"later"], "UA")
+        early.commit()  # rolls: it repeats the epoch before the scale
+        transactional.begin_transaction().abort()
+    if base == "both":
+        found.tend(checkpoint=False)
+    manager.truncate_stream(STREAM, middle)
+    with manager.create_writer(STREAM) as guest:
+        guest.write_events([b"last", b"of all"], "B6").result()
+    if base == "lost pointer":
+        (root / STREAM / "events/_pravega/latest.json").unlink()
+    if base == "lost state files":
+        for path in (root / STREAM / "events/_pravega/state").iterdir():
+            path.unlink()
+    return found
+
+
+def test_the_reader_of_the_page_reads_what_the_package_reads(written: Written) -> None:
+    manager, found = written.manager, written.read()
+    info = manager.stream_info(STREAM)
+    assert (found.version, found.life) == (info.version, info.life)
+    assert (found.head(), found.tail()) == (str(info.head), str(info.tail))
+    assert found.configuration == info.configuration.to_json()
+    expected: dict[int, list[format_reader.Event]] = {}
+    for event in manager.read(STREAM):
+        expected.setdefault(event.segment_id, []).append(
+            format_reader.Event(event.offset, event.routing_key, event.timestamp_us, event.data)
+        )
+    assert found.read() == expected
+    assert sum(map(len, expected.values())) == 36
+
+
+def test_the_reader_of_the_page_finds_the_layouts(written: Written) -> None:
+    manager, found = written.manager, written.read()
+    epochs = found.epochs()
+    assert len(epochs) == 4, "the first one, the scale, and two of the transaction that rolled"
+    for number, segments in epochs.items():
+        expected = manager.segments(STREAM, epoch=number)
+        ranges = [(s.segment_id, s.key_range.low, s.key_range.high) for s in expected]
+        assert segments == ranges
+    for segments in epochs.values():
+        for segment, _, _ in segments:
+            expected = {s.segment_id for s, _ in manager.successors(STREAM, segment)}
+            assert set(found.successors(segment)) == expected
+
+
+def test_the_reader_of_the_page_finds_writers_and_transactions(
+    written: Written, tmp_path: Path
+) -> None:
+    written = written.copy(tmp_path / "root")
+    manager, found = written.manager, written.read()
+    session, last, _, note, number = found.writer("ingest-1")
+    ended = {
+        done.transaction_id: (done.status.value == "COMMITTED", done.events)
+        for done in manager.list_completed_transactions(STREAM)
+    }
+    assert found.transactions() == ended
+    with manager.create_writer(STREAM, writer_id="ingest-1") as writer:
+        assert (last, note) == (writer.last_event_number, writer.last_note) == (80, "flights.csv:50")
+        assert number == writer.last_note_event_number == 50
+    assert written.read().writer("ingest-1")[0] == session + 1 == 2
+
+
+def test_a_key_is_where_the_page_says(written: Written, tmp_path: Path) -> None:
+    written = written.copy(tmp_path / "root")
+    for key in ["", "UA", "Zürich ⇄ 東京", *("k" * n for n in range(1, 200, 7))]:
+        assert format_reader.position(key) == position_of_the_package(key)
+    found = written.read()
+    with written.manager.create_writer(STREAM) as writer:
+        for number in range(20):
+            pointer = writer.write_event(b"x", f"key {number}").result()
+            assert pointer.segment_id == found.route(f"key {number}")
+
+
+def test_the_reader_of_the_page_refuses_what_it_must(written: Written, tmp_path: Path) -> None:
+    written = written.copy(tmp_path / "root")
+    log = written.root / STREAM / "events/_delta_log"
+    newest = max(log.glob("0*.json"))
+    sound = newest.read_bytes()
+    newest.write_bytes(sound.replace(b'"rows":"2"', b'"rows":"3"'))
+    with pytest.raises(format_reader.Refused, match="damaged"):
+        written.read()
+    newest.write_bytes(sound.replace(b"pravega_spark/", b"delta-rs/"))
+    with pytest.raises(format_reader.Refused, match="delta-rs"):
+        written.read()
+    newest.write_bytes(sound)
+    marker = written.root / "_pravega_spark.json"
+    marker.write_bytes(marker.read_bytes().replace(b'"format": 1', b'"format": 2'))
+    with pytest.raises(format_reader.Refused, match="format 2"):
+        written.read()
+
+
+def test_the_reader_of_the_page_reads_a_root_that_was_swept_and_copied(story: Story) -> None:
+    """The stream of the story was swept to its checkpoints, and the copies were restored."""
+    for root in ("backup", "restored"):
+        found = format_reader.Stream(story.folder / root, STREAM)
+        events = StreamManager(story.folder / root).read(STREAM)
+        read = [(s, e.offset, e.data) for s, part in found.read().items() for e in part]
+        assert sorted(read) == sorted((e.segment_id, e.offset, e.data) for e in events)
+        assert read
+    with pytest.raises(format_reader.Refused, match="there is no stream"):
+        format_reader.Stream(story.folder / "streams", STREAM)
