@@ -17,12 +17,12 @@ import pytest
 import xxhash
 
 from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration, StreamManager
-from pravega_spark.engine.hygiene import maintain
-from pravega_spark.engine.routing import position as position_of_the_package
-from pravega_spark.engine.stream import Stream
-from tests.docs import format_reader
-from tests.docs.format_examples import examples, shape
-from tests.docs.format_story import Story, tell
+from pravega_spark.engine.chunks.routing import position as position_of_the_package
+from pravega_spark.engine.log.checkpointing import maintain
+from pravega_spark.engine.stream.stream_log import StreamLog
+from tests.harness import format_reader
+from tests.harness.format_examples import examples, shape
+from tests.harness.format_story import Story, tell
 
 PAGE = Path(__file__).parents[2] / "docs/FORMAT.md"
 EXAMPLE = re.compile(r"(<!-- example: ([^\n]*) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -156,8 +156,8 @@ def test_the_examples_are_what_is_written(story: Story) -> None:
     shown = {name: body for _, name, body, _ in EXAMPLE.findall(text)}
     assert set(shown) == set(made)
     for name, body in shown.items():
-        body = body.removeprefix("```text\n").removesuffix("```\n")
-        assert shape(body) == shape(made[name]), name
+        text = body.removeprefix("```text\n").removesuffix("```\n")
+        assert shape(text) == shape(made[name]), name
 
 
 def test_the_links_of_the_page_lead_somewhere() -> None:
@@ -183,8 +183,8 @@ class Written:
         return format_reader.Stream(
             self.root,
             STREAM,
-            digest_64=lambda data: xxhash.xxh3_64_hexdigest(data),
-            digest_128=lambda data: xxhash.xxh3_128_hexdigest(data),
+            digest_64=xxhash.xxh3_64_hexdigest,
+            digest_128=xxhash.xxh3_128_hexdigest,
         )
 
     def copy(self, root: Path) -> Written:
@@ -194,7 +194,7 @@ class Written:
 
     def tend(self, *, checkpoint: bool) -> None:
         """Write a state file of the newest version, and a checkpoint if asked."""
-        stream = Stream(self.manager._store, STREAM)
+        stream = StreamLog(self.manager._store, STREAM)
         maintain(stream.log.reader, stream.view().version, checkpoint=checkpoint)
 
 
@@ -268,8 +268,8 @@ def test_the_reader_of_the_page_finds_the_layouts(written: Written) -> None:
         assert segments == ranges
     for segments in epochs.values():
         for segment, _, _ in segments:
-            expected = {s.segment_id for s, _ in manager.successors(STREAM, segment)}
-            assert set(found.successors(segment)) == expected
+            following = {s.segment_id for s, _ in manager.successors(STREAM, segment)}
+            assert set(found.successors(segment)) == following
 
 
 def test_the_reader_of_the_page_finds_writers_and_transactions(
@@ -284,7 +284,9 @@ def test_the_reader_of_the_page_finds_writers_and_transactions(
     }
     assert found.transactions() == ended
     with manager.create_writer(STREAM, writer_id="ingest-1") as writer:
-        assert (last, note) == (writer.last_event_number, writer.last_note) == (80, "flights.csv:50")
+        assert (
+            (last, note) == (writer.last_event_number, writer.last_note) == (80, "flights.csv:50")
+        )
         assert number == writer.last_note_event_number == 50
     assert written.read().writer("ingest-1")[0] == session + 1 == 2
 

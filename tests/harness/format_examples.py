@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pravega_spark.engine.routing import position
-from tests.docs.format_story import COPY, GROUP, RESTORED, ROOT, STREAM, Story
+from pravega_spark.engine.chunks.routing import position
+from tests.harness.format_story import COPY, GROUP, RESTORED, ROOT, STREAM, Story
 
 EVENTS, SCOPE = f"{STREAM}/events", "nyc/_scope"
 GROUP_TABLE = "nyc/_reader_groups/dashboards"
@@ -54,6 +54,11 @@ class _Maker:
                 return self.last(key, root)
         raise KeyError(part)
 
+    def containing(self, part: str, text: str) -> str:
+        """The newest content of the first object with that name that holds a text."""
+        keys = [key for root, key in self.story.written if root == ROOT and part in key]
+        return next(found for key in keys if text in (found := self.last(key)))
+
     def commit(self, operation: str, table: str = EVENTS) -> list[dict[str, Any]]:
         """The newest commit of an operation."""
         found = [
@@ -78,7 +83,7 @@ class _Maker:
                 rows = pq.ParquetFile(pa.BufferReader(contents[-1])).read().to_pylist()
                 if any(map(wanted, rows)):
                     told = [{k: v for k, v in row.items() if v is not None} for row in rows]
-                    return "\n".join(_compact(row) for row in told)
+                    return "\n".join(sorted(map(_compact, told)))
         raise KeyError(table)
 
     def state(self) -> tuple[str, list[str]]:
@@ -109,7 +114,7 @@ def _broken(line: str) -> list[str]:
     while len(line) > WIDTH:
         at = line.rfind(",", 20, WIDTH) + 1 or line.rfind(" ", 20, WIDTH) + 1 or WIDTH
         parts.append(line[:at])
-        line = "  " + line[at:]
+        line = "  " + line[at:].lstrip()
     return [*parts, line]
 
 
@@ -168,7 +173,7 @@ _TEXTS: dict[str, Callable[[_Maker], str]] = {
     "pravega.stream": lambda made: made.domain("pravega.stream", lambda t: '"truncation":[' in t),
     "pravega.epoch": lambda made: made.domain("pravega.epoch.1"),
     "pravega.segment": lambda made: made.domain("pravega.segment.0", lambda t: "null" not in t),
-    "pravega.writer": lambda made: made.domain("pravega.writer.ingest-1"),
+    "pravega.writer": lambda made: made.domain("pravega.writer.ingest-1", lambda t: ",0," not in t),
     "pravega.note": lambda made: made.domain("pravega.note.ingest-1"),
     "pravega.open": lambda made: made.domain("pravega.open."),
     "pravega.transaction": lambda made: made.domain(
@@ -185,7 +190,7 @@ _TEXTS: dict[str, Callable[[_Maker], str]] = {
     "latest": lambda made: made.last(f"{EVENTS}/_pravega/latest.json"),
     "removed": lambda made: made.last(f"{SCOPE}/_pravega/removed.json"),
     "rates": lambda made: made.last(f"{EVENTS}/_pravega/rates.json"),
-    "moved": lambda made: made.first(f"{EVENTS}/_pravega/moved/", ".json"),
+    "moved": lambda made: made.containing(f"{EVENTS}/_pravega/moved/", "ingest-1"),
     "scope rows": lambda made: made.rows(SCOPE, lambda row: row["kind"] == "group"),
     "group rows": lambda made: made.rows(GROUP_TABLE, lambda row: row["kind"] == "last"),
     "lease": lambda made: made.last(f"{GROUP_TABLE}/_leases/reader-1.json"),

@@ -151,7 +151,7 @@ class Table:
 
     def read(self, add: Add) -> bytes:
         """The bytes of a live file."""
-        data = (self._folder / add["path"]).read_bytes()
+        data = Path(self._folder, add["path"]).read_bytes()
         if len(data) != add["size"]:
             raise Refused(f"{add['path']} has {len(data)} bytes")
         return data

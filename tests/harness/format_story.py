@@ -1,4 +1,4 @@
-"""A story in which every object, domain and operation of docs/FORMAT.md is written at least once."""
+"""A story that writes every object, domain and operation of docs/FORMAT.md at least once."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ from pravega_spark import (
     RetentionPolicy,
     ScalingPolicy,
     StreamConfiguration,
-    StreamCut,
     StreamManager,
 )
-from pravega_spark.engine.chunk import encode_events, stage
 from pravega_spark.engine.store.local import LocalStore
-from pravega_spark.engine.stream import Stream
-from pravega_spark.scaling import auto
-from tests.support import DatedDisk, FakeRuntime
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.scaling import auto_scaling
+from tests.harness.engine import DatedDisk, FakeRuntime
 
 STREAM, GROUP = "nyc/flights", "nyc/dashboards"
 HOUR = 3_600
@@ -177,7 +175,7 @@ def _read_in_a_group(manager: StreamManager, clock: Clock) -> None:
 
 
 def _scale_and_truncate(manager: StreamManager, clock: Clock) -> None:
-    auto.act(Stream(manager._store, STREAM, clock))
+    auto_scaling.act(StreamLog(manager._store, STREAM, clock))
     middle = manager.tail(STREAM)
     manager.scale_stream(STREAM, seal=[0], key_ranges=[(0.0, 0.25), (0.25, 0.5)])
     with manager.create_writer(STREAM, writer_id="ingest-1") as writer:
