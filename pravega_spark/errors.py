@@ -1,4 +1,4 @@
-"""Every error this package raises, grouped by what the caller should do next.
+"""Every error of this package, in branches by what the caller does next.
 
 ::
 
@@ -9,7 +9,7 @@
     │   ├── InvalidStreamCut
     │   ├── InvalidOption
     │   └── EventTooLarge
-    ├── NotFound (LookupError)           create it, or name another
+    ├── NotFound (LookupError)           create the object, or name another one
     │   ├── NoSuchScope
     │   ├── NoSuchStream
     │   ├── NoSuchSegment
@@ -17,21 +17,24 @@
     │   ├── NoSuchTransaction
     │   ├── NoSuchReaderGroup
     │   └── NoSuchSubscriber
-    ├── IllegalState                     the object's state forbids the call: stop
+    ├── IllegalState                     stop: the object's state forbids the call
     │   ├── StreamSealed
-    │   ├── SegmentSealed
     │   ├── StreamNotSealed
     │   ├── ScopeNotEmpty
-    │   ├── ScaleConflict
     │   ├── TxnFailed
     │   ├── PingFailed
     │   ├── ConfigMismatch
-    │   ├── TooManyCheckpoints
     │   ├── CheckpointFailed
-    │   ├── HeldBySubscriber
     │   └── ObjectClosed
-    ├── Reopen                           open the object anew; it no longer matches the log
+    ├── TryAgain                         wait or look again, then call again; nothing was done
+    │   ├── TooBusy
+    │   ├── ScaleConflict
+    │   ├── SegmentSealed
+    │   ├── TooManyCheckpoints
+    │   └── HeldBySubscriber
+    ├── Reopen                           open the object again; it no longer matches the log
     │   ├── CommitUnknown
+    │   │   └── WriterForgotten
     │   ├── WriterFenced
     │   ├── OutOfOrder
     │   ├── StagedTooLate
@@ -40,171 +43,332 @@
     │   ├── GenerationMismatch
     │   ├── RootChanged
     │   └── ForkedProcess
-    ├── TooBusy                          wait, then try again
-    ├── TruncatedData                    go on at the head, which the error names
+    ├── TruncatedData                    continue at the head, which the error carries
     ├── Damaged                          restore the named object from a copy
     │   ├── CorruptLog
     │   ├── CorruptChunk
     │   └── DataLoss
-    └── StoreError (OSError)             the storage refused
+    └── StoreError (OSError)             repair the storage, or its access, then call again
         ├── StoreRefused
         ├── StoreFull
         ├── StoreReadOnly
         └── ForeignTable
+
+The message is for people. What a program needs in order to act is in the fields of each class; a
+field is None, or empty, where the error was raised without that knowledge.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from pravega_spark.model import EventPointer, SegmentRange, StreamCut, TransactionStatus
+
+
+@dataclass(eq=False, repr=False)
 class PravegaSparkError(Exception):
     """Base of every error of this package."""
 
+    message: str = ""
+
+    def __post_init__(self) -> None:
+        """Keep the message as the only argument: so the error pickles, fields included."""
+        self.args = (self.message,)
+
+    def __str__(self) -> str:
+        """Return the message, also where a builtin base would format it otherwise."""
+        return self.message
+
 
 class InvalidInput(PravegaSparkError, ValueError):
-    """An argument is not acceptable: fix it and call again; nothing was done."""
+    """An argument is not acceptable: fix it and call again. Nothing was done."""
 
 
 class InvalidName(InvalidInput):
-    """A scope, stream, writer or group name breaks the naming rule."""
+    """The name of a scope, stream, writer or group breaks the naming rule."""
 
 
 class InvalidConfiguration(InvalidInput):
-    """A policy or option value is out of its range."""
+    """The value of a policy or an option is out of its range."""
 
 
 class InvalidStreamCut(InvalidInput):
-    """A cut belongs to another stream or life, or does not cover the key space once."""
+    """A cut belongs to another stream or life, or does not cover the key space exactly once."""
 
 
 class InvalidOption(InvalidInput):
-    """A Spark option is unknown or its value cannot be read."""
+    """A Spark option is unknown, or its value cannot be read."""
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class EventTooLarge(InvalidInput):
-    """An event or an atomic list of events exceeds the size limit."""
+    """An event, or an atomic list of events, exceeds a size limit.
+
+    Both fields are None if the list has too many events rather than too many bytes.
+    """
+
+    size_bytes: int | None = None
+    limit_bytes: int | None = None
 
 
 class NotFound(PravegaSparkError, LookupError):
-    """The named object does not exist."""
+    """The named object does not exist: create it, or name another one."""
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class NoSuchScope(NotFound):
     """The scope does not exist: create it first."""
 
+    scope: str | None = None
 
+
+@dataclass(eq=False, repr=False, kw_only=True)
 class NoSuchStream(NotFound):
     """The stream does not exist, or was deleted."""
 
+    stream: str | None = None
 
+
+@dataclass(eq=False, repr=False, kw_only=True)
 class NoSuchSegment(NotFound):
-    """The stream has no segment of that id."""
+    """The stream has no segment with this id."""
+
+    stream: str | None = None
+    segment_id: int | None = None
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class NoSuchEvent(NotFound):
-    """The pointer names no event: it was truncated, or never written."""
+    """No event was ever written where the pointer points."""
+
+    pointer: EventPointer | None = None
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class NoSuchTransaction(NotFound):
-    """The stream knows no transaction of that id: never begun, or ended too long ago."""
+    """The stream knows no transaction with this id: it never began, or ended too long ago."""
+
+    stream: str | None = None
+    transaction_id: str | None = None
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class NoSuchReaderGroup(NotFound):
     """The reader group does not exist, or was deleted."""
 
+    group: str | None = None
 
+
+@dataclass(eq=False, repr=False, kw_only=True)
 class NoSuchSubscriber(NotFound):
-    """The group is no subscriber of the stream: never was, removed, or expired: subscribe it."""
+    """The group does not subscribe to the stream: it never did, was removed, or expired."""
+
+    stream: str | None = None
+    group: str | None = None
 
 
 class IllegalState(PravegaSparkError):
-    """The object exists but its state forbids the call."""
+    """The object exists, but its state forbids the call: the same call fails again."""
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class StreamSealed(IllegalState):
-    """The stream was sealed: no event can be written any more."""
+    """The stream is sealed: it accepts no more events."""
+
+    stream: str | None = None
 
 
-class SegmentSealed(IllegalState):
-    """A segment was sealed by a scale after events were routed to it: route them anew."""
-
-
+@dataclass(eq=False, repr=False, kw_only=True)
 class StreamNotSealed(IllegalState):
     """Only a sealed stream can be deleted: seal it first."""
 
+    stream: str | None = None
 
+
+@dataclass(eq=False, repr=False, kw_only=True)
 class ScopeNotEmpty(IllegalState):
-    """The scope still holds objects: delete them first, or delete recursively."""
+    """The scope still holds streams or reader groups: delete them first, or recursively."""
+
+    scope: str | None = None
 
 
-class ScaleConflict(IllegalState):
-    """A segment to be sealed is not current any more: another scale came first; look again."""
-
-
+@dataclass(eq=False, repr=False, kw_only=True)
 class TxnFailed(IllegalState):
-    """The transaction has ended, or is about to, in another way than the call asks for."""
+    """The transaction has ended, or is ending, in another way than the call asks for."""
+
+    transaction_id: str | None = None
+    status: TransactionStatus | None = None
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PingFailed(IllegalState):
-    """The transaction's lease cannot be extended: commit it before it runs out."""
+    """The transaction's lease cannot be extended: commit before it runs out, or begin another."""
+
+    transaction_id: str | None = None
+    status: TransactionStatus | None = None
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class ConfigMismatch(IllegalState):
-    """A reader group of that name exists with another configuration: take that, or reset it."""
+    """A reader group of this name exists with another configuration: open it as it is, or reset it.
+
+    ``generation`` is that of the existing group.
+    """
+
+    group: str | None = None
+    generation: int | None = None
 
 
-class TooManyCheckpoints(IllegalState):
-    """As many checkpoints as the group allows are under way: wait for one of them."""
-
-
+@dataclass(eq=False, repr=False, kw_only=True)
 class CheckpointFailed(IllegalState):
-    """The checkpoint was cancelled, or the group was reset: initiate another one."""
+    """The checkpoint was cancelled, or the group was reset: initiate another one.
 
+    ``generation`` is the group's present one.
+    """
 
-class HeldBySubscriber(IllegalState):
-    """A subscriber still needs what would be truncated: wait, remove it, or say to pass it."""
+    group: str | None = None
+    generation: int | None = None
+    checkpoint: str | None = None
 
 
 class ObjectClosed(IllegalState):
-    """The writer, reader or manager was closed."""
+    """The writer or reader was closed: create another one."""
+
+
+class TryAgain(PravegaSparkError):
+    """Nothing was done: wait or look again, then call again."""
+
+
+class TooBusy(TryAgain):
+    """The call lost too many races in a row, or took too long: call it again later."""
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class ScaleConflict(TryAgain):
+    """Another scale sealed the segment first: read the present segments and decide again.
+
+    ``epoch`` is the stream's active one.
+    """
+
+    stream: str | None = None
+    segment_id: int | None = None
+    epoch: int | None = None
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class SegmentSealed(TryAgain):
+    """A scale sealed the segment after events were routed to it: route them again."""
+
+    stream: str | None = None
+    segment_id: int | None = None
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class TooManyCheckpoints(TryAgain):
+    """The group has as many incomplete checkpoints as it allows: wait for one of them."""
+
+    group: str | None = None
+    limit: int | None = None
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class HeldBySubscriber(TryAgain):
+    """Subscribers still need what the truncation would delete: wait, remove or bypass them.
+
+    ``cut`` is the first cut that ``groups`` still need.
+    """
+
+    groups: tuple[str, ...] = ()
+    cut: StreamCut | None = None
 
 
 class Reopen(PravegaSparkError):
-    """The object's knowledge no longer matches the log: open it anew and go on from there."""
+    """The object no longer matches the log: open it again and continue from what it reports."""
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class CommitUnknown(Reopen):
-    """Nobody can tell yet whether the commit landed: reopen, which settles it, then look."""
+    """The outcome of a commit is unknown: reopening decides it and reports the result.
 
-
-class WriterForgotten(CommitUnknown):
-    """The log holds nothing of a writer that has written: open it again, by its own id if any.
-
-    A sweep moved its record away, or deleted what was staged since it was opened.
+    ``version`` is the one that the commit was to write.
     """
 
+    version: int | None = None
 
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class WriterForgotten(CommitUnknown):
+    """The log no longer knows the writer: open it again, by its id if it has one of its own.
+
+    A sweep archived its record, or deleted what it had staged.
+    """
+
+    writer_id: str | None = None
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
 class WriterFenced(Reopen):
     """A newer session of the same writer id took over: this writer must stop."""
 
+    writer_id: str | None = None
+    session: int | None = None
+    newer_session: int | None = None
 
+
+@dataclass(eq=False, repr=False, kw_only=True)
 class OutOfOrder(Reopen):
-    """A batch does not continue what the log holds of its writer: events before it are missing."""
+    """A batch does not continue what the log holds of its writer: events before it are missing.
+
+    ``last_event_number`` is the last number that the log holds.
+    """
+
+    writer_id: str | None = None
+    last_event_number: int | None = None
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class StagedTooLate(Reopen):
-    """Data staged before the stream's horizon can no longer be committed: stage it again."""
+    """Data staged at a version below the staging horizon cannot be committed: write it again."""
+
+    version: int | None = None
+    horizon: int | None = None
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class StaleIdentity(Reopen):
-    """The stream was created again, or restored: the object belongs to an earlier life."""
+    """The name was deleted and created again, or restored: the object is of an earlier life.
+
+    ``name`` is a stream, scope or reader group. ``current_life`` is None if that is unknown.
+    """
+
+    name: str | None = None
+    life: int | None = None
+    current_life: int | None = None
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class ReinitializationRequired(Reopen):
-    """The reader is not in its group any more, or the group was reset: create the reader anew."""
+    """The reader is no longer in its group, or the group was reset: create the reader again.
+
+    ``generation`` is the group's present one, or None if the group was deleted.
+    """
+
+    group: str | None = None
+    reader: str | None = None
+    generation: int | None = None
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class GenerationMismatch(Reopen):
-    """The group was changed, reset or created again: what is used here is of another generation."""
+    """The group was changed, reset or created again: the object is of another generation."""
+
+    group: str | None = None
+    generation: int | None = None
+    current_generation: int | None = None
+    cut: StreamCut | None = None
+    """The cut that the stream holds for the present generation."""
 
 
 class RootChanged(Reopen):
@@ -215,36 +379,53 @@ class ForkedProcess(Reopen):
     """The object was created before a fork: create it in the child process."""
 
 
-class TooBusy(PravegaSparkError):
-    """Too many races were lost in a row: wait and try again; nothing was done."""
-
-
+@dataclass(eq=False, repr=False, kw_only=True)
 class TruncatedData(PravegaSparkError):
-    """Data to be read was truncated: go on at the head, or start again from an allowed cut."""
+    """Events to be read were truncated: continue at the head, or start again at a valid cut.
+
+    ``lost`` names the truncated ranges. A range whose end is unknown is empty. ``head`` is the
+    earliest cut that loses nothing; it is None if several streams were truncated.
+    """
+
+    head: StreamCut | None = None
+    lost: tuple[SegmentRange, ...] = ()
 
 
 class Damaged(PravegaSparkError):
-    """Stored bytes are not what was written: restore the named object from a copy."""
+    """Stored bytes are not those that were written: restore the named object from a copy."""
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class CorruptLog(Damaged):
-    """A log entry is torn, missing or not valid Delta."""
+    """A log entry is torn, missing or not valid Delta. ``path`` names the table or the file."""
+
+    path: str | None = None
+    version: int | None = None
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class CorruptChunk(Damaged):
-    """A chunk is missing, torn, or does not hold what the log says."""
+    """A data file exists, but its bytes are wrong."""
+
+    path: str | None = None
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class DataLoss(Damaged):
-    """A planned range could not be read to its end."""
+    """A range cannot be read to its end: a file is missing, or the log has a gap.
+
+    ``lost`` is the unreadable rest of the range.
+    """
+
+    lost: SegmentRange | None = None
+    path: str | None = None
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class StoreError(PravegaSparkError, OSError):
-    """The storage refused an operation."""
+    """The storage refused an operation. ``url`` names the object, or the root."""
 
-    def __str__(self) -> str:
-        """Show the message alone, not OSError's errno form."""
-        return str(self.args[0]) if self.args else ""
+    url: str | None = None
 
 
 class StoreRefused(StoreError):
@@ -252,12 +433,12 @@ class StoreRefused(StoreError):
 
 
 class StoreFull(StoreError):
-    """No space is left (ENOSPC, EDQUOT): free some and call again; nothing was committed."""
+    """No space is left (ENOSPC, EDQUOT): free some and call again. Nothing was committed."""
 
 
 class StoreReadOnly(StoreError):
-    """The root cannot be written (EROFS, EACCES)."""
+    """The root cannot be written (EROFS, EACCES): grant the right, or name another root."""
 
 
 class ForeignTable(StoreError):
-    """A Delta table that is not ours, or has a feature this version does not know: left alone."""
+    """The Delta table is not ours, or needs a feature that this version does not know."""

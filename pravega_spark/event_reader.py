@@ -229,7 +229,7 @@ class EventReader:
         if not view.is_truncated(pointer.segment_id, pointer.offset):
             known = view.has_segment(pointer.segment_id)
             if not known or pointer.offset >= view.segment(pointer.segment_id).next_offset:
-                raise NoSuchEvent(f"{pointer} names no event that the stream has.")
+                raise NoSuchEvent(f"{pointer} names no event that the stream has.", pointer=pointer)
         (batch,) = read_range(self._stream, rng)
         (event,) = self._decode(rng, batch)
         return event

@@ -131,7 +131,9 @@ class EventStreamWriter:
         if total > MAX_ATOMIC_WRITE_BYTES:
             raise EventTooLarge(
                 f"{len(data)} events of {total} bytes for stream {self._name}: together at most "
-                f"{MAX_ATOMIC_WRITE_BYTES} bytes are allowed; use a transaction for more."
+                f"{MAX_ATOMIC_WRITE_BYTES} bytes are allowed; use a transaction for more.",
+                size_bytes=total,
+                limit_bytes=MAX_ATOMIC_WRITE_BYTES,
             )
         if len(data) > WRITER_BATCH_EVENTS:
             raise EventTooLarge(

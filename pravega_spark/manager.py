@@ -197,7 +197,7 @@ class StreamManager:
         life = lifecycle.next_life(opened)
         if life is None:
             if self._scope(scope).state() == DELETED:
-                raise NoSuchScope(f"scope {scope} does not exist; create it first.")
+                raise NoSuchScope(f"scope {scope} does not exist; create it first.", scope=scope)
             return False
         claimed, configuration = self._scope(scope).claim(name, life, configuration)
         failpoint("create.row")

@@ -45,7 +45,8 @@ def newest_intact_version(reader: LogReader) -> IntactVersion:
             return _told(reader, IntactVersion(snapshot, max(versions)))
     raise CorruptLog(
         f"{reader.where}: there is no version whose commits and files are all there; take another "
-        "copy."
+        "copy.",
+        path=reader.where,
     )
 
 

@@ -126,7 +126,9 @@ class Backup:
                 if scope.state() != DELETED:
                     yield scope
                 elif self.name:
-                    raise NoSuchScope(f"scope {name} does not exist under {self.source.url}.")
+                    raise NoSuchScope(
+                        f"scope {name} does not exist under {self.source.url}.", scope=name
+                    )
 
     def _begin(self) -> None:
         """Take the target: an empty one, or one that this very backup was begun on."""
@@ -216,7 +218,9 @@ class Backup:
         scope, name = split_stream(self.name)
         log = self._log(events_path(self.name))
         if log is None or log.snapshot is None:
-            raise NoSuchStream(f"stream {self.name} does not exist under {self.source.url}.")
+            raise NoSuchStream(
+                f"stream {self.name} does not exist under {self.source.url}.", stream=self.name
+            )
         view = StreamView(log.snapshot)
         view.check_exists()
         copy = Scope(self.target, scope, self.runtime)

@@ -53,7 +53,9 @@ def restore_stream(store: Store, stream: str, runtime: Runtime) -> RestoredTable
     """
     scope, name = split_stream(stream)
     if not _is_table(store, events_path(stream)):
-        raise NoSuchStream(f"there is no stream {stream} under {store.url} to be restored.")
+        raise NoSuchStream(
+            f"there is no stream {stream} under {store.url} to be restored.", stream=stream
+        )
     with admitted(store):
         look(store, again=True)
         done = _restore_events(store, stream, runtime)

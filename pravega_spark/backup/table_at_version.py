@@ -18,7 +18,7 @@ def table_at(reader: LogReader, version: int) -> tuple[Snapshot, FileIndex]:
     """
     opened = reader.open(below=version + 1)
     if opened is None:
-        raise CorruptLog(f"{reader.where}: there is no log.")
+        raise CorruptLog(f"{reader.where}: there is no log.", path=reader.where)
     found: Snapshot | None = opened[0] if opened[1] >= 0 else None
     recent = RecentLayer(opened[1])
     for commit in reader.span(recent.older, version):

@@ -130,7 +130,9 @@ def _copy(
     found, copied = table_at(copy, last)
     if found.version != last or sum(1 for _ in copied.all()) != count:
         copy.store.delete([copy.key(0)])
-        raise CorruptLog(f"{copy.where}: the copy does not hold what {log.reader.where} holds.")
+        raise CorruptLog(
+            f"{copy.where}: the copy does not hold what {log.reader.where} holds.", path=copy.where
+        )
     failpoint("backup.table")
     _point(copy, last)
     deleted = _is_deleted(snapshot)
@@ -180,7 +182,8 @@ def _copy_file(log: Log, copy: LogReader, add: Add) -> None:
     if len(data) != add.size:
         raise DataLoss(
             f"{log.reader.where}: file {add.path} has {len(data)} bytes instead of {add.size}, so "
-            "the table cannot be backed up; restore the file from a copy."
+            "the table cannot be backed up; restore the file from a copy.",
+            path=add.path,
         )
     failpoint("backup.file")
     copy.store.put(key, data)
@@ -202,7 +205,11 @@ def _copy_log(log: Log, copy: LogReader, snapshot: Snapshot) -> None:
         absent = _copy_objects(log.runtime, source, copy, [source.key(v) for v in page])
         missing |= {v for v in page if v in needed and source.key(v) in absent}
     if missing:
-        raise CorruptLog(f"{source.where}: version {min(missing)} of the log is missing.")
+        raise CorruptLog(
+            f"{source.where}: version {min(missing)} of the log is missing.",
+            path=source.where,
+            version=min(missing),
+        )
     for version in source.listed("checkpoint", last + 1):
         keys = [checkpoint_key(source.path, version), digest_key(source.path, version)]
         _copy_objects(log.runtime, source, copy, keys)

@@ -53,7 +53,9 @@ def find_streams(
     manager = StreamManager(root)
     for name in streams:
         if _is_missing(manager, name):
-            raise NoSuchStream(f"stream {name} does not exist under {root}; use another name.")
+            raise NoSuchStream(
+                f"stream {name} does not exist under {root}; use another name.", stream=name
+            )
     found = {*streams, *(name for scope in scopes for name in manager.list_streams(scope))}
     return store.url, sorted(found if scopes or streams else _all(manager))
 

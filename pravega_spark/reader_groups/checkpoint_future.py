@@ -55,7 +55,10 @@ class CheckpointFuture:
         if found is None or state.generation != self._generation:
             raise CheckpointFailed(
                 f"checkpoint {self._checkpoint.name} of reader group {state.group} was cancelled, "
-                "the group was reset, or it was completed too long ago."
+                "the group was reset, or it was completed too long ago.",
+                group=state.group,
+                generation=state.generation,
+                checkpoint=self._checkpoint.name,
             )
         if not found.is_complete:
             return None

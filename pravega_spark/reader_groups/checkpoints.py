@@ -36,7 +36,9 @@ def initiate(
         raise TooManyCheckpoints(
             f"reader group {state.group} has {len(counted)} checkpoints under way "
             f"({', '.join(c.name for c in counted)}), as many as its configuration allows; wait "
-            "for one of them, or cancel them."
+            "for one of them, or cancel them.",
+            group=state.group,
+            limit=state.configuration.max_outstanding,
         )
     positions = {**state.unassigned, **dict.fromkeys(state.future, NOT_REACHED), **state.completed}
     begun = Checkpoint(

@@ -93,7 +93,8 @@ class GroupCodec:
         if value["format"] != FORMAT:
             raise CorruptLog(
                 f"reader group {group['name']} has format {value['format']}, which this version of "
-                f"pravega_spark does not know (it knows {FORMAT}); upgrade the package."
+                f"pravega_spark does not know (it knows {FORMAT}); upgrade the package.",
+                path=group["name"],
             )
         ordered = sorted(rows.values(), key=lambda row: row["number"] or 0)
         segments = {

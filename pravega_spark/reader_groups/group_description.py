@@ -77,7 +77,9 @@ def look_up(store: Store, group: str) -> GroupVersion:
     """Do what :func:`find` does; raise NoSuchReaderGroup instead of None."""
     found = find(store, group)
     if found is None:
-        raise NoSuchReaderGroup(f"reader group {group} does not exist under {store.url}.")
+        raise NoSuchReaderGroup(
+            f"reader group {group} does not exist under {store.url}.", group=group
+        )
     return found
 
 

@@ -382,14 +382,18 @@ class EventStreamReader:
             raise NoSuchStream(
                 f"reader group {result.state.group}: {', '.join(deleted)} was deleted; the next "
                 "call goes on with the other streams. Reset the group to a configuration without "
-                "it, or to one with what was created, or restored from a copy, in its place."
+                "it, or to one with what was created, or restored from a copy, in its place.",
+                stream=deleted[0],
             ) from met
         if result.lost or gone or met is not None:
             named = cuts.ranges_text(result.lost) or ", ".join(map(str, sorted(gone)))
             who = ", ".join(f"{s}{view.truncated_by}" for s, view in views.items() if view)
+            heads = [view.head for view in views.values() if view]
             raise TruncatedData(
                 f"reader group {result.state.group}: events were truncated before they were read, "
-                f"in {who} ({named or met}); the next call goes on at the head."
+                f"in {who} ({named or met}); the next call goes on at the head.",
+                head=heads[0] if len(heads) == 1 else None,
+                lost=result.lost,
             ) from met
 
     def _leave(self, offsets: Mapping[Key, int]) -> None:

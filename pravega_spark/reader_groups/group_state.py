@@ -129,13 +129,18 @@ class GroupState:
         member = self.readers.get(reader)
         if self.phase in (Phase.DELETING, Phase.DELETED):
             raise ReinitializationRequired(
-                f"reader {reader}: reader group {self.group} was deleted."
+                f"reader {reader}: reader group {self.group} was deleted.",
+                group=self.group,
+                reader=reader,
             )
         if member is None or member.number != number:
             raise ReinitializationRequired(
                 f"reader {reader} is not in reader group {self.group} any more: the group was "
                 "reset, or the reader was taken for dead and others go on from its last recorded "
-                "position. Create the reader anew."
+                "position. Create the reader anew.",
+                group=self.group,
+                reader=reader,
+                generation=self.generation,
             )
         return member
 

@@ -166,7 +166,8 @@ class QueryMember:
             f"the streaming query is not in reader group {self._name} any more: the group was "
             "reset or deleted, or another query took it over when this one gave no sign for "
             f"{LEASE_MS // 1_000} s. Start the query with a new checkpoint folder to go on where "
-            "the group is."
+            "the group is.",
+            group=self._name,
         )
 
     # ---------------------------------------------------------------------------------- its places

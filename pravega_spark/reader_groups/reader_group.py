@@ -165,7 +165,9 @@ class ReaderGroup:
         if state is not None and state.configuration != configuration:
             raise ConfigMismatch(
                 f"reader group {self.name} exists with another configuration, generation "
-                f"{state.generation}; open it as it is, or reset it to this one."
+                f"{state.generation}; open it as it is, or reset it to this one.",
+                group=self.name,
+                generation=state.generation,
             )
         return claimed
 
@@ -325,7 +327,9 @@ class ReaderGroup:
         """Return the newest state. Raises NoSuchReaderGroup."""
         state = self.settle()
         if state is None or state.phase is Phase.DELETED:
-            raise NoSuchReaderGroup(f"reader group {self.name} does not exist; create it first.")
+            raise NoSuchReaderGroup(
+                f"reader group {self.name} does not exist; create it first.", group=self.name
+            )
         return state
 
     def reset(
@@ -399,7 +403,8 @@ class ReaderGroup:
     def _ended(self, before: str) -> StaleIdentity:
         return StaleIdentity(
             f"reader group {self.name} was deleted, and perhaps created again, before {before}. "
-            "Open it again."
+            "Open it again.",
+            name=self.name,
         )
 
     def _life(self, state: GroupState) -> int | None:

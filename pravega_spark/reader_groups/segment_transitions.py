@@ -62,7 +62,7 @@ def _bounds(layout: Layout, span: Span) -> tuple[LocatedCut, StreamCut | None]:
     lineage = layout.lineage
     start = locate(lineage, cuts.resolve(layout, span.start))
     if start.forgotten:
-        raise _truncated(layout, start.cut, cuts.clip_to_head(layout, start.cut)[0])
+        raise _truncated(layout, start.cut, *cuts.clip_to_head(layout, start.cut))
     if span.end is None:
         return start, None
     end = cuts.resolve(layout, span.end)
@@ -77,13 +77,17 @@ def check_start(layout: Layout, cut: StreamCut | str) -> None:
     start = cuts.resolve(layout, StreamCut.of(cut))
     clipped, lost = cuts.clip_to_head(layout, start)
     if lost:
-        raise _truncated(layout, start, clipped)
+        raise _truncated(layout, start, clipped, lost)
 
 
-def _truncated(layout: Layout, start: StreamCut, clipped: StreamCut) -> TruncatedData:
+def _truncated(
+    layout: Layout, start: StreamCut, clipped: StreamCut, lost: tuple[SegmentRange, ...]
+) -> TruncatedData:
     return TruncatedData(
         f"start {start} lies below the head of {layout.stream}, which was "
-        f"truncated{layout.truncated_by}: use {clipped}."
+        f"truncated{layout.truncated_by}: use {clipped}.",
+        head=clipped,
+        lost=lost,
     )
 
 
@@ -205,7 +209,8 @@ def abandon(state: GroupState, stream: str) -> GroupState:
 def _below(state: GroupState, layout: Layout) -> TruncatedData:
     return TruncatedData(
         f"reader group {state.group} is below the head of {layout.stream}, {layout.head}, "
-        f"which was truncated{layout.truncated_by}, and goes on there."
+        f"which was truncated{layout.truncated_by}, and goes on there.",
+        head=layout.head,
     )
 
 

@@ -122,13 +122,21 @@ def _check_current(view: StreamView, named: int, current: int) -> None:
     if view.has_segment(current):
         raise ScaleConflict(
             f"{what} was sealed by epoch {view.segment(current).sealed_epoch}, so another scale "
-            f"came first; {now}: look at them, and decide anew."
+            f"came first; {now}: look at them, and decide anew.",
+            stream=view.stream,
+            segment_id=current,
+            epoch=view.active.number,
         )
     if segment_number(named) >= view.record.next_segment_number or (
         segment_epoch(named) >= view.oldest_epoch  # else it may be one that was truncated away
     ):
-        raise NoSuchSegment(f"{what} does not exist; {now}.")
-    raise ScaleConflict(f"{what} is not current any more; {now}: look at them, and decide anew.")
+        raise NoSuchSegment(f"{what} does not exist; {now}.", stream=view.stream, segment_id=named)
+    raise ScaleConflict(
+        f"{what} is not current any more; {now}: look at them, and decide anew.",
+        stream=view.stream,
+        segment_id=current,
+        epoch=view.active.number,
+    )
 
 
 def segment_named(view: StreamView, name: int | str) -> int:

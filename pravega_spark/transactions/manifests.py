@@ -96,7 +96,7 @@ def decode(data: bytes, where: str) -> Manifest:
     """Read what ``Manifest.encode`` wrote; raise CorruptLog for anything else."""
     line, _, digest = data.partition(b"\n")
     if xxhash.xxh3_128_hexdigest(line).encode() != digest.strip():
-        raise CorruptLog(f"{where} is torn or was changed; restore it from a copy.")
+        raise CorruptLog(f"{where} is torn or was changed; restore it from a copy.", path=where)
     try:
         record = json.loads(line)
         return Manifest(
@@ -111,7 +111,9 @@ def decode(data: bytes, where: str) -> Manifest:
             record["token"],
         )
     except DAMAGE as error:
-        raise CorruptLog(f"{where} is damaged ({error!r}); restore it from a copy.") from error
+        raise CorruptLog(
+            f"{where} is damaged ({error!r}); restore it from a copy.", path=where
+        ) from error
 
 
 Decide = Callable[[Sequence[Manifest]], Manifest | None]

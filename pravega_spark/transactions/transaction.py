@@ -188,7 +188,9 @@ class Transaction:
         if last is not Kind.WRITE:
             raise TxnFailed(
                 f"{self._manifests.name} is {last.name}: no event can be written into it any "
-                "more. Begin another."
+                "more. Begin another.",
+                transaction_id=self.id,
+                status=TransactionStatus[last.name],
             )
 
     def _check_in(
@@ -209,12 +211,18 @@ class Transaction:
         with self._lock:
             lease, status = self._lease, self.status
             if lease is None or status is not TransactionStatus.OPEN:
-                raise PingFailed(f"{self._manifests.name} is {status.value}: it has no lease.")
+                raise PingFailed(
+                    f"{self._manifests.name} is {status.value}: it has no lease.",
+                    transaction_id=self.id,
+                    status=status,
+                )
             if not lease.has_time():
                 raise PingFailed(
                     f"{self._manifests.name} reaches its maximum execution time before another "
                     f"lease of {self.lease_ms // 1000} s ends: commit it, or begin another with "
-                    "a longer max_execution."
+                    "a longer max_execution.",
+                    transaction_id=self.id,
+                    status=status,
                 )
             lease.extend()
 
@@ -353,7 +361,11 @@ class Transaction:
     def _require_open(self) -> None:
         """Raise TxnFailed if the transaction is known to have ended."""
         if self._final is not None:
-            raise TxnFailed(f"{self._manifests.name} is {self._final.value}. Begin another.")
+            raise TxnFailed(
+                f"{self._manifests.name} is {self._final.value}. Begin another.",
+                transaction_id=self.id,
+                status=self._final,
+            )
 
     def _require_writable(self) -> None:
         self._require_open()

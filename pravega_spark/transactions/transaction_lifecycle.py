@@ -86,7 +86,10 @@ def _check_session(view: StreamView, writer: WriterRecord) -> None:
     if known is None or known.session != writer.session:
         raise WriterFenced(
             f"writer {writer.writer_id!r} of stream {view.stream}: session {writer.session} was "
-            f"fenced by session {known.session if known else 'none'}; this writer must stop."
+            f"fenced by session {known.session if known else 'none'}; this writer must stop.",
+            writer_id=writer.writer_id,
+            session=writer.session,
+            newer_session=known.session if known else None,
         )
 
 
@@ -97,7 +100,9 @@ def find(view: StreamView, transaction_id: str) -> OpenTransaction | Transaction
     if found is None:
         raise NoSuchTransaction(
             f"stream {view.stream} (life {view.life}) knows no transaction {transaction_id}: it "
-            "was begun on another stream, or ended so long ago that its outcome is not kept."
+            "was begun on another stream, or ended so long ago that its outcome is not kept.",
+            stream=view.stream,
+            transaction_id=transaction_id,
         )
     return found
 
@@ -117,7 +122,9 @@ def failed(view: StreamView, outcome: TransactionOutcome) -> TxnFailed:
     what = "committed" if outcome.committed else f"aborted ({outcome.reason})"
     return TxnFailed(
         f"transaction {outcome.transaction_id} of stream {view.stream} was {what} at version "
-        f"{outcome.version}; that is final. Begin another."
+        f"{outcome.version}; that is final. Begin another.",
+        transaction_id=outcome.transaction_id,
+        status=status_of(outcome),
     )
 
 
@@ -147,13 +154,17 @@ def close(manifests: Manifests, mark: Manifest, *, if_open: bool = False) -> boo
             return None
         if last.is_closing:
             raise TxnFailed(
-                f"{manifests.name} is {last.name} already; that is final. Begin another."
+                f"{manifests.name} is {last.name} already; that is final. Begin another.",
+                transaction_id=manifests.transaction_id,
+                status=TransactionStatus[last.name],
             )
         if last is Kind.PREPARED and if_open:
             return None
         if last is Kind.PREPARED and left:
             raise TxnFailed(
-                f"{manifests.name} was prepared; no event can be written into it any more."
+                f"{manifests.name} was prepared; no event can be written into it any more.",
+                transaction_id=manifests.transaction_id,
+                status=TransactionStatus.PREPARED,
             )
         return replace(mark, chunks=tuple(left))
 
@@ -167,7 +178,9 @@ def without(manifests: Manifests, events: int) -> TxnFailed:
     """Return the error of a process that another one was quicker than with the commit."""
     return TxnFailed(
         f"{manifests.name} was committed by another process, and that is final: {events} events of "
-        "this one were not flushed before and are not in it. Write them in another transaction."
+        "this one were not flushed before and are not in it. Write them in another transaction.",
+        transaction_id=manifests.transaction_id,
+        status=TransactionStatus.COMMITTED,
     )
 
 
@@ -191,7 +204,8 @@ def missing(
     if commit is None:
         raise CommitUnknown(
             f"{manifests.name} was committed at version {outcome.version}, which is not kept any "
-            f"more: nobody can tell whether {rows_of(chunks)} events of this process are in it."
+            f"more: nobody can tell whether {rows_of(chunks)} events of this process are in it.",
+            version=outcome.version,
         )
     named = {add.path for add in commit.adds}
     return [chunk for chunk in chunks if chunk.path not in named]

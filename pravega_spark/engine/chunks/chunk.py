@@ -222,7 +222,9 @@ def _byte_ends(table: pa.Table) -> NDArray[np.int64]:
         if lengths[row] > MAX_EVENT_BYTES:
             raise EventTooLarge(
                 f"event {row} of {len(lengths)} has {lengths[row]} bytes; at most "
-                f"{MAX_EVENT_BYTES} are allowed: store it elsewhere and write a reference."
+                f"{MAX_EVENT_BYTES} are allowed: store it elsewhere and write a reference.",
+                size_bytes=int(lengths[row]),
+                limit_bytes=MAX_EVENT_BYTES,
             )
     return ends
 

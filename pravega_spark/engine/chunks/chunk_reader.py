@@ -99,7 +99,10 @@ def _read_range(
             yield from _read(store, table_path, ref, at, end, names, batch_rows, data)
             at = end
     if at < rng.end:
-        raise DataLoss(f"{rng} has no event at offset {at}: no chunk of the log holds it.")
+        raise DataLoss(
+            f"{rng} has no event at offset {at}: no chunk of the log holds it.",
+            lost=replace(rng, start=at),
+        )
 
 
 def first_gap(rng: SegmentRange, refs: Iterable[ChunkRef]) -> SegmentRange | None:
@@ -247,13 +250,19 @@ def _rows(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield (first delta, rows) of the checked parts of rows [first, last) of a chunk's file."""
     if source.size() != ref.size:
-        raise CorruptChunk(f"{ref} has {source.size()} bytes; the log says {ref.size}.")
+        raise CorruptChunk(
+            f"{ref} has {source.size()} bytes; the log says {ref.size}.", path=ref.path
+        )
     # Far storage is asked once for a row group's columns; no threads, which do not survive a fork.
     file = pq.ParquetFile(source, pre_buffer=not is_local, page_checksum_verification=True)
     if not file.schema_arrow.equals(FILE_SCHEMA):
-        raise CorruptChunk(f"{ref} has the columns {file.schema_arrow}, not those of a chunk.")
+        raise CorruptChunk(
+            f"{ref} has the columns {file.schema_arrow}, not those of a chunk.", path=ref.path
+        )
     if file.metadata.num_rows != ref.rows:
-        raise CorruptChunk(f"{ref} holds {file.metadata.num_rows} events; the log says {ref.rows}.")
+        raise CorruptChunk(
+            f"{ref} holds {file.metadata.num_rows} events; the log says {ref.rows}.", path=ref.path
+        )
     columns = ["offset_delta", *(name for name in names if name != "offset")]
     if "event" in names:
         _check_sizes(file.metadata, ref)
@@ -268,7 +277,8 @@ def _rows(
             if not np.array_equal(deltas, np.arange(at, at + len(deltas), dtype=np.int32)):
                 raise CorruptChunk(
                     f"{ref} counts its events {deltas[0]}..{deltas[-1]} where {at}.."
-                    f"{at + len(deltas) - 1} were written."
+                    f"{at + len(deltas) - 1} were written.",
+                    path=ref.path,
                 )
             if "event" in names:
                 _check_events(batch.column("event"), ref)
@@ -278,7 +288,7 @@ def _rows(
             at += len(deltas)
             if at >= last:
                 return
-    raise CorruptChunk(f"{ref} ends after {at} events.")
+    raise CorruptChunk(f"{ref} ends after {at} events.", path=ref.path)
 
 
 def _check_sizes(metadata: pq.FileMetaData, ref: ChunkRef) -> None:
@@ -296,7 +306,8 @@ def _check_sizes(metadata: pq.FileMetaData, ref: ChunkRef) -> None:
     if size > 2 * expected + _PAGE_HEADERS:
         raise CorruptChunk(
             f"{ref} would unpack to {size} bytes of events; the log says {ref.event_bytes}, and an "
-            f"event has at most {MAX_EVENT_BYTES}."
+            f"event has at most {MAX_EVENT_BYTES}.",
+            path=ref.path,
         )
 
 
@@ -308,7 +319,8 @@ def _check_events(events: pa.Array, ref: ChunkRef) -> None:
     if events.null_count or longest > MAX_EVENT_BYTES:
         raise CorruptChunk(
             f"{ref} has an event that is null or of {longest} bytes; at most {MAX_EVENT_BYTES} are "
-            "ever written."
+            "ever written.",
+            path=ref.path,
         )
 
 
@@ -323,8 +335,8 @@ def _sound(ref: ChunkRef) -> Iterator[None]:
         if isinstance(error, MemoryError):
             raise
         if isinstance(error, OSError) and (error.errno is not None or type(error) is not OSError):
-            raise StoreError(f"{ref} cannot be read: {error}.") from error
-        raise CorruptChunk(f"{ref} is no sound Parquet file: {error}") from error
+            raise StoreError(f"{ref} cannot be read: {error}.", url=ref.path) from error
+        raise CorruptChunk(f"{ref} is no sound Parquet file: {error}", path=ref.path) from error
 
 
 def _joined(batches: Iterator[pa.RecordBatch], batch_rows: int) -> Iterator[pa.RecordBatch]:

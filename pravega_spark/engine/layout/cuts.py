@@ -162,7 +162,9 @@ def from_head(lineage: Lineage, cut: StreamCut) -> LocatedCut:
     if lost:
         raise TruncatedData(
             f"cut of {cut.stream} begins below the head: {lost_text(lineage.layout, lost)}; go on "
-            f"at the head, {clipped}"
+            f"at the head, {clipped}",
+            head=clipped,
+            lost=lost,
         )
     return here if clipped is here.cut else locate(lineage, clipped)
 

@@ -112,7 +112,9 @@ class Lineage:
                 return segment
         raise NoSuchSegment(
             f"stream {self.layout.stream} has no segment {segment_text(segment_id)} in the epochs "
-            f"{self.layout.oldest_epoch} to {self.layout.active.number}."
+            f"{self.layout.oldest_epoch} to {self.layout.active.number}.",
+            stream=self.layout.stream,
+            segment_id=segment_id,
         )
 
     def end(self, segment: Segment) -> int:
@@ -257,7 +259,10 @@ def _current(layout: Layout, what: str, seal: Collection[int]) -> frozenset[Segm
                 f"{what}: segment {segment_text(segment_id)} is not current; {shown}."
             )
         if layout.segment(segment_id).sealed_epoch is not None:
-            raise StreamSealed(f"{what}: the stream was sealed; its segments stay as they are.")
+            raise StreamSealed(
+                f"{what}: the stream was sealed; its segments stay as they are.",
+                stream=layout.stream,
+            )
     return frozenset(current[segment_id] for segment_id in seal)
 
 

@@ -259,7 +259,9 @@ def parse_commit(version: int, data: bytes, where: str, *, light: bool = False) 
     except DAMAGE as error:
         raise CorruptLog(
             f"{where}: version {version} of the log is torn or damaged ({kind_of(error)}); restore "
-            "it from a copy."
+            "it from a copy.",
+            path=where,
+            version=version,
         ) from error
 
 
@@ -273,11 +275,14 @@ def _info(version: int, line: bytes, where: str) -> Mapping[str, Any]:
     if version == 0:
         raise ForeignTable(
             f"{where} is a Delta table that pravega_spark did not make; it is left alone. "
-            "Name another root, scope or stream."
+            "Name another root, scope or stream.",
+            url=where,
         )
     raise CorruptLog(
         f"{where}: version {version} was written by {engine!r}, not by pravega_spark; other "
-        "writers must not change its tables: restore the log from a copy."
+        "writers must not change its tables: restore the log from a copy.",
+        path=where,
+        version=version,
     )
 
 

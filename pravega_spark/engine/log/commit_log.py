@@ -355,7 +355,8 @@ class Log:
         if landed and known is not None and self._stale() and self._gone(known):
             raise CommitUnknown(
                 f"{self.reader.where}: version {version} was written after the log before it had "
-                "been cleaned away; it does not count. Open the object anew."
+                "been cleaned away; it does not count. Open the object anew.",
+                version=version,
             )
         if not landed:
             self._catch_up()
@@ -386,7 +387,8 @@ class Log:
         return CommitUnknown(
             f"{self.reader.where}: nobody can tell whether version {version} was committed "
             f"(no clear answer for {COMMIT_DEADLINE_SECONDS:.0f} s); staged files are kept. Open "
-            "the object anew, which settles it, and go on from what it then reports."
+            "the object anew, which settles it, and go on from what it then reports.",
+            version=version,
         )
 
     def _after_commit(self) -> Snapshot:

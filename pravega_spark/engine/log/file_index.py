@@ -26,7 +26,9 @@ def place_of(add: Add) -> tuple[int, int]:
     try:
         return int(partition.get(SEGMENT_COLUMN, 0)), int(partition.get(OFFSET_COLUMN, 0))
     except DAMAGE as error:
-        raise CorruptLog(f"the log's file {add.path} has no place: {error!r}.") from error
+        raise CorruptLog(
+            f"the log's file {add.path} has no place: {error!r}.", path=add.path
+        ) from error
 
 
 def rows_of(add: Add) -> int:
@@ -34,7 +36,9 @@ def rows_of(add: Add) -> int:
     try:
         return int((add.tags or {}).get("rows", 0))
     except DAMAGE as error:
-        raise CorruptLog(f"the log's file {add.path} has no rows: {error!r}.") from error
+        raise CorruptLog(
+            f"the log's file {add.path} has no rows: {error!r}.", path=add.path
+        ) from error
 
 
 class Layer(Protocol):

@@ -93,7 +93,9 @@ class LogReader:
         """Return the error of a log with a gap."""
         return CorruptLog(
             f"{self.where}: version {version} of the log is missing although version {last} "
-            "exists; restore it from a copy."
+            "exists; restore it from a copy.",
+            path=self.where,
+            version=version,
         )
 
     def last_listed(self, after: int) -> int:
@@ -160,7 +162,9 @@ class LogReader:
             raise CorruptLog(
                 f"{self.where}: the log has no beginning: version 0 is missing although version "
                 f"{max(versions)} exists. The storage was emptied under an open writer, or copied "
-                "in part; restore it from a copy."
+                "in part; restore it from a copy.",
+                path=self.where,
+                version=0,
             )
 
     def _open_slowly(self, first: Commit, below: int | None) -> tuple[Snapshot, int]:
@@ -178,7 +182,8 @@ class LogReader:
         if not self.has(1) and self.last_listed(0) > 0 and not self.has(1):
             raise CorruptLog(
                 f"{self.where}: the log was cleaned and none of its state files or checkpoints "
-                "is sound; restore one from a copy."
+                "is sound; restore one from a copy.",
+                path=self.where,
             )
         return snapshot, -1
 

@@ -119,7 +119,9 @@ def _changed(
 def first_snapshot(commit: Commit, where: str) -> Snapshot:
     """Return the snapshot that version 0 makes; raise CorruptLog if it makes no table."""
     if commit.version != 0 or commit.protocol is None or commit.metadata is None:
-        raise CorruptLog(f"{where}: version 0 of the log holds no protocol or metadata.")
+        raise CorruptLog(
+            f"{where}: version 0 of the log holds no protocol or metadata.", path=where, version=0
+        )
     empty = Snapshot.of(-1, 0, "", commit.protocol, commit.metadata, {})
     return guard(empty.apply(commit), where)
 
@@ -130,13 +132,15 @@ def guard(snapshot: Snapshot, where: str) -> Snapshot:
     if STREAM_FEATURE not in features:
         raise ForeignTable(
             f"{where} is a Delta table that pravega_spark did not make; it is left alone. "
-            "Name another root, scope or stream."
+            "Name another root, scope or stream.",
+            url=where,
         )
     unknown = features - KNOWN_FEATURES
     versions = (snapshot.protocol["minReaderVersion"], snapshot.protocol["minWriterVersion"])
     if unknown or versions != (1, 7):
         raise ForeignTable(
             f"{where} needs table features {sorted(unknown)} at protocol {versions}, which this "
-            "version of pravega_spark does not know; upgrade the package to use it."
+            "version of pravega_spark does not know; upgrade the package to use it.",
+            url=where,
         )
     return snapshot

@@ -86,7 +86,8 @@ class GenericStore:
             fs, root = fsspec.url_to_fs(self._url, skip_instance_cache=True, **options)
         except ImportError as error:
             raise StoreRefused(
-                f"{self._url}: its driver is missing: {error}. Install it, or name another root."
+                f"{self._url}: its driver is missing: {error}. Install it, or name another root.",
+                url=self._url,
             ) from error
         except _UNABLE as error:
             raise InvalidInput(
@@ -95,7 +96,8 @@ class GenericStore:
         except Exception as error:  # drivers raise what their SDK or the network raises
             raise StoreError(
                 f"{self._url} cannot be reached: {type(error).__name__}: {error}. Check the URL, "
-                "the network and the credentials, or name another root."
+                "the network and the credentials, or name another root.",
+                url=self._url,
             ) from error
         return self._given or fs, root.rstrip("/") + "/"
 
@@ -178,7 +180,8 @@ class GenericStore:
             return refused_unless_there(self, key, self._denied(error, key), error)
         except _UNABLE as error:
             refused = StoreRefused(
-                f"{self.url}: its driver {type(fs).__name__} has no exclusive create ({error})."
+                f"{self.url}: its driver {type(fs).__name__} has no exclusive create ({error}).",
+                url=self.url,
             )
             return refused_unless_there(self, key, refused, error)
         except Exception:  # drivers raise their SDK's own classes
@@ -193,7 +196,9 @@ class GenericStore:
         except PermissionError as error:
             raise self._denied(error, key) from error
         except Exception as error:
-            raise StoreError(f"{self.url}/{key} could not be written: {error}.") from error
+            raise StoreError(
+                f"{self.url}/{key} could not be written: {error}.", url=f"{self.url}/{key}"
+            ) from error
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete the objects one by one."""
@@ -206,7 +211,9 @@ class GenericStore:
             except PermissionError as error:
                 raise self._denied(error, key) from error
             except Exception as error:
-                raise StoreError(f"{self.url}/{key} could not be deleted: {error}.") from error
+                raise StoreError(
+                    f"{self.url}/{key} could not be deleted: {error}.", url=f"{self.url}/{key}"
+                ) from error
 
     def discard_unfinished(self, prefix: str, older_ms: int, *, deep: bool = True) -> list[Entry]:
         """Do nothing: what is left of uploads is not known."""
@@ -259,10 +266,16 @@ class GenericStore:
     def _read_error(self, error: Exception, key: str) -> OSError:
         if isinstance(error, _ABSENT):
             return FileNotFoundError(f"{self.url}/{key} does not exist.")
-        return StoreError(f"{self.url}/{key} cannot be read: {type(error).__name__}: {error}.")
+        return StoreError(
+            f"{self.url}/{key} cannot be read: {type(error).__name__}: {error}.",
+            url=f"{self.url}/{key}",
+        )
 
     def _denied(self, error: Exception, key: str) -> StoreReadOnly:
-        return StoreReadOnly(f"{self.url}/{key}: {error}. Check the credentials and their rights.")
+        return StoreReadOnly(
+            f"{self.url}/{key}: {error}. Check the credentials and their rights.",
+            url=f"{self.url}/{key}",
+        )
 
 
 def _name(item: Mapping[str, Any]) -> str:

@@ -52,7 +52,9 @@ class LocalStore:
         top = self._root
         while not os.path.isdir(top):
             if os.path.lexists(top):
-                raise StoreRefused(f"{top} is a file, not a folder: give another root than {path}.")
+                raise StoreRefused(
+                    f"{top} is a file, not a folder: give another root than {path}.", url=path
+                )
             top = os.path.dirname(top)
         self._top = top
         self._anchored = {top}
@@ -97,7 +99,7 @@ class LocalStore:
         except _ABSENT:
             return None
         except OSError as error:
-            raise StoreError(f"{path} cannot be read: {error.strerror}.") from error
+            raise StoreError(f"{path} cannot be read: {error.strerror}.", url=path) from error
 
     def get(self, key: str) -> bytes:
         """Return the whole file."""
@@ -108,7 +110,7 @@ class LocalStore:
         except _ABSENT:
             raise FileNotFoundError(f"{path} does not exist.") from None
         except OSError as error:
-            raise StoreError(f"{path} cannot be read: {error.strerror}.") from error
+            raise StoreError(f"{path} cannot be read: {error.strerror}.", url=path) from error
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         """Return the files in order, None for each absent."""
@@ -149,7 +151,7 @@ class LocalStore:
         except UnclearOutcome:
             return Put.UNKNOWN
         if not created and os.path.isdir(path):
-            raise StoreError(f"{path} is a folder: no object of that key can be created.")
+            raise StoreError(f"{path} is a folder: no object of that key can be created.", url=path)
         return Put.CREATED if created else Put.EXISTS
 
     def put(self, key: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
@@ -160,7 +162,8 @@ class LocalStore:
             self._publish(path, data, replace=True, durable=durable)
         except UnclearOutcome as error:
             raise StoreError(
-                f"{path} may not be durable: {error}. Check the disk, then write it again."
+                f"{path} may not be durable: {error}. Check the disk, then write it again.",
+                url=path,
             ) from error
 
     def delete(self, keys: Iterable[str]) -> None:
@@ -210,7 +213,9 @@ class LocalStore:
         except _ABSENT:
             return []
         except OSError as error:
-            raise StoreError(f"{self._base}{prefix} cannot be listed: {error.strerror}.") from error
+            raise StoreError(
+                f"{self._base}{prefix} cannot be listed: {error.strerror}.", url=self._base + prefix
+            ) from error
 
     def open(self, key: str) -> pa.NativeFile:
         """Open the file for random reads; not mapped, so that a damaged disk is no SIGBUS."""
@@ -220,7 +225,7 @@ class LocalStore:
         except OSError as error:
             if isinstance(error, _ABSENT) or not os.path.isfile(path):
                 raise FileNotFoundError(f"{path} does not exist.") from None
-            raise StoreError(f"{path} cannot be read: {error}.") from error
+            raise StoreError(f"{path} cannot be read: {error}.", url=path) from error
 
     def settle(self, prefix: str) -> None:
         """Write the folder's entries, and its own entry in each ancestor, onto the disk."""
@@ -232,7 +237,8 @@ class LocalStore:
         except UnclearOutcome as error:
             raise StoreError(
                 f"{folder} cannot be made durable: {error}. Check the disk, then open the root in "
-                "a new process."
+                "a new process.",
+                url=folder,
             ) from error
         except OSError as error:
             raise refusal(error, folder) from error
@@ -254,7 +260,8 @@ class LocalStore:
         if durable and folder in self._failed:
             raise StoreError(
                 f"{path}: an earlier fsync of its folder failed, so nothing can be promised. Check "
-                "the disk, then open the root in a new process."
+                "the disk, then open the root in a new process.",
+                url=path,
             )
         for attempt in range(_PUBLISH_ATTEMPTS):
             nameless = self._nameless and attempt < 2
@@ -269,7 +276,7 @@ class LocalStore:
                     raise refusal(error, path) from error
                 self._nameless = False
         raise StoreError(
-            f"{path}: its folder vanished {_PUBLISH_ATTEMPTS} times while it was written."
+            f"{path}: its folder vanished {_PUBLISH_ATTEMPTS} times while it was written.", url=path
         )
 
     def _publish_once(
@@ -352,7 +359,9 @@ class LocalStore:
             except _ABSENT:
                 continue
             except OSError as error:
-                raise StoreError(f"{self._base}{folder}: {error.strerror}.") from error
+                raise StoreError(
+                    f"{self._base}{folder}: {error.strerror}.", url=self._base + folder
+                ) from error
         found.sort(key=lambda entry: entry.key)
         return found
 

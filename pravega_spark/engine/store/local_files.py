@@ -214,14 +214,20 @@ def refusal(error: OSError, path: str) -> StoreError:
     if isinstance(error, LinkRefused):
         return StoreRefused(
             f"{path}: its file system has no hard links ({reason}), so two writers could not be "
-            "kept apart. Use a POSIX file system such as ext4, xfs or NFS, or an object store."
+            "kept apart. Use a POSIX file system such as ext4, xfs or NFS, or an object store.",
+            url=path,
         )
     if error.errno in _FULL:
-        return StoreFull(f"{path}: {reason}; nothing was committed. Free some space and try again.")
+        return StoreFull(
+            f"{path}: {reason}; nothing was committed. Free some space and try again.", url=path
+        )
     if error.errno in _READ_ONLY:
         return StoreReadOnly(
-            f"{path}: {reason}. Give this user the right to write there, or use another root."
+            f"{path}: {reason}. Give this user the right to write there, or use another root.",
+            url=path,
         )
     if error.errno in (errno.ENOTDIR, errno.EISDIR):
-        return StoreError(f"{path}: {reason}. A folder and a file are in each other's place.")
-    return StoreError(f"{path}: {reason}.")
+        return StoreError(
+            f"{path}: {reason}. A folder and a file are in each other's place.", url=path
+        )
+    return StoreError(f"{path}: {reason}.", url=path)

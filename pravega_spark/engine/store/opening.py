@@ -69,7 +69,8 @@ def _open(address: str, options: dict[str, Any]) -> Store:
         raise StoreRefused(
             f"{address} cannot hold streams: pyarrow offers no exclusive create on HDFS, and its "
             "rename replaces what exists. Use a local disk, S3, or another object store with "
-            "conditional writes."
+            "conditional writes.",
+            url=address,
         )
     scheme = _ALIASES.get(scheme, scheme)
     return _open_generic(scheme, f"{scheme}://{rest}", options)
@@ -122,7 +123,7 @@ def _open_s3(address: str, options: dict[str, Any]) -> Store:
         from pravega_spark.engine.store.s3 import S3Store
     except ImportError as error:
         raise StoreRefused(
-            f"{address} needs s3fs ({error}): pip install 'pravega-spark[s3]'."
+            f"{address} needs s3fs ({error}): pip install 'pravega-spark[s3]'.", url=address
         ) from error
     return shared(S3Store, address, options)
 
@@ -134,7 +135,8 @@ def _open_generic(scheme: str, address: str, options: dict[str, Any]) -> Store:
     if scheme not in known:
         raise StoreRefused(
             f"{address!r}: nothing known has the scheme {scheme!r}. Use a path, file://, s3://, "
-            f"memory://, or one of fsspec's: {', '.join(sorted(known))}."
+            f"memory://, or one of fsspec's: {', '.join(sorted(known))}.",
+            url=address,
         )
     from pravega_spark.engine.store.generic import GenericStore
 

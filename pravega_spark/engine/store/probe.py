@@ -122,4 +122,4 @@ def _read(store: Store, key: str) -> bytes:
 
 
 def _failed(store: Store, what: str) -> StoreRefused:
-    return StoreRefused(f"{store.url} cannot hold streams: {what}. {_WAY_ON}")
+    return StoreRefused(f"{store.url} cannot hold streams: {what}. {_WAY_ON}", url=store.url)

@@ -165,7 +165,8 @@ def read_record(store: Store) -> dict[str, Any] | None:
     if not is_ours:
         raise StoreRefused(
             f"{store.url}/{MARKER_KEY} is not a marker of pravega_spark: {content[:80]!r}. Restore "
-            "it, or delete it to have the root probed again."
+            "it, or delete it to have the root probed again.",
+            url=f"{store.url}/{MARKER_KEY}",
         )
     return record
 
@@ -180,12 +181,14 @@ def _read(store: Store) -> Root | None:
         source = record.get("backup", {}).get("of")
         raise StoreRefused(
             f"{store.url} is a copy of {source} that is not whole: repeat the backup, or open what "
-            "is there by StreamManager.restore()."
+            "is there by StreamManager.restore().",
+            url=store.url,
         )
     if found not in (MARKER_FORMAT, COPY_FORMAT):
         raise StoreRefused(
             f"{store.url} has format {found!r}, this version knows {MARKER_FORMAT}: "
-            "use the version of pravega_spark that wrote it, or a newer one."
+            "use the version of pravega_spark that wrote it, or a newer one.",
+            url=store.url,
         )
     # Markers of older versions have no name; the time of their probe tells them apart.
     token = str(record.get("root") or f"probed-{record.get('probed_ms')}")

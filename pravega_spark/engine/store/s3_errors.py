@@ -135,23 +135,31 @@ def refusal(error: BaseException, url: str, operation: str) -> StoreError:
     if isinstance(error, _CREDENTIALS):
         return StoreReadOnly(
             f"{url}: {operation} needs credentials ({error}). Set AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY, or pass key= and secret=."
+            "AWS_SECRET_ACCESS_KEY, or pass key= and secret=.",
+            url=url,
         )
     if answer is None:
         return StoreError(
             f"{url}: {operation} got no answer ({type(error).__name__}: {error}). Check endpoint "
-            "and network, then try again."
+            "and network, then try again.",
+            url=url,
         )
     said = f"{operation} was answered {answer.status} {answer.code}: {answer.message}".rstrip(": .")
     if answer.code == "NoSuchBucket":
-        return StoreError(f"{url}: the bucket does not exist. Create it, or name another.")
+        return StoreError(f"{url}: the bucket does not exist. Create it, or name another.", url=url)
     if answer.code in _FULL or answer.status == 507:
-        return StoreFull(f"{url}: {said}. Free some space or raise the quota, then try again.")
+        return StoreFull(
+            f"{url}: {said}. Free some space or raise the quota, then try again.", url=url
+        )
     if answer.status == 501:
-        return StoreRefused(f"{url}: {said}. The server lacks conditional writes: use another.")
+        return StoreRefused(
+            f"{url}: {said}. The server lacks conditional writes: use another.", url=url
+        )
     if answer.code in _DENIED or answer.status in (401, 403):
-        return StoreReadOnly(f"{url}: {said}. Check the credentials and the bucket's policy.")
-    return StoreError(f"{url}: {said}.")
+        return StoreReadOnly(
+            f"{url}: {said}. Check the credentials and the bucket's policy.", url=url
+        )
+    return StoreError(f"{url}: {said}.", url=url)
 
 
 def delete_refusal(failed: Mapping[str, str], url: str) -> StoreError:

@@ -94,7 +94,9 @@ def _found(stream: StreamLog, view: StreamView, name: str) -> dict[str, str]:
 def _read(store: Store, key: str) -> tuple[str, dict[str, str]]:
     line, _, digest = store.get(key).partition(b"\n")
     if xxhash.xxh3_128_hexdigest(line).encode() != digest.strip():
-        raise CorruptLog(f"{store.url}/{key} is torn or was changed; restore it from a copy.")
+        raise CorruptLog(
+            f"{store.url}/{key} is torn or was changed; restore it from a copy.", path=key
+        )
     record = json.loads(line)
     return record["name"], record["domains"]
 

@@ -127,7 +127,8 @@ def update(
         if is_sealed and configuration.scaling != old.scaling:
             raise StreamSealed(
                 f"stream {stream.name} is sealed: its scaling policy cannot be updated any more; "
-                f"give the present one, {old.scaling}, to update its retention policy and tags."
+                f"give the present one, {old.scaling}, to update its retention policy and tags.",
+                stream=stream.name,
             )
         same = old == configuration and old.tags == configuration.tags
         if same:
@@ -224,7 +225,8 @@ def delete(stream: StreamLog, *, life: int | None = None) -> bool:
         if view.record.state is not StreamState.SEALED:
             raise StreamNotSealed(
                 f"stream {stream.name} is {view.record.state.value}: only a sealed stream can be "
-                "deleted; seal it first."
+                "deleted; seal it first.",
+                stream=stream.name,
             )
         return _deletion(stream, view), True
 

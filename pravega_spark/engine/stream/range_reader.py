@@ -142,7 +142,9 @@ class _RangeReader:
                 lost = replace(rest, start=self._at)
                 error = DataLoss(
                     f"{lost} is lost: the log names {ref}, whose file does not exist; restore the "
-                    "file from a copy."
+                    "file from a copy.",
+                    lost=lost,
+                    path=ref.path,
                 )
                 self._lose(end, error)
 

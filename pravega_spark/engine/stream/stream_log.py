@@ -92,7 +92,8 @@ class StreamLog:
     def absent(self) -> NoSuchStream:
         """Return the error that a stream without a log raises."""
         return NoSuchStream(
-            f"stream {self.name} does not exist under {self.root_url}; {NO_SUCH_STREAM_ADVICE}"
+            f"stream {self.name} does not exist under {self.root_url}; {NO_SUCH_STREAM_ADVICE}",
+            stream=self.name,
         )
 
     def life_of(self, life: int | None) -> int:
@@ -146,7 +147,8 @@ class StreamLog:
             raise _truncated(view, rng)
         raise DataLoss(
             f"{rng} cannot be read: the log of version {view.version} has no chunk with offset "
-            f"{gap.start}; the segment's next offset is {view.segment(rng.segment_id).next_offset}."
+            f"{gap.start}; the segment's next offset is {view.segment(rng.segment_id).next_offset}.",
+            lost=gap,
         )
 
     def known_chunks(self, rng: SegmentRange) -> list[ChunkRef]:
@@ -200,7 +202,9 @@ class StreamLog:
 
 def _truncated(view: StreamView, rng: SegmentRange) -> TruncatedData:
     return TruncatedData(
-        f"{rng} was truncated{view.truncated_by} up to the head {view.head}; go on at the head."
+        f"{rng} was truncated{view.truncated_by} up to the head {view.head}; go on at the head.",
+        head=view.head,
+        lost=(rng,),
     )
 
 
@@ -220,7 +224,9 @@ def chunk_ref(add: Add) -> ChunkRef:
             int(tags["maxTimestamp"]),
         )
     except DAMAGE as error:
-        raise CorruptLog(f"the log's file {add.path} is no chunk: {error!r}.") from error
+        raise CorruptLog(
+            f"the log's file {add.path} is no chunk: {error!r}.", path=add.path
+        ) from error
 
 
 class _OpenStreams:

@@ -155,12 +155,19 @@ def _published_by(view: StreamView, name: str, generation: int) -> SubscriberRec
         if known is not None and known.removed == IDLE:
             why = ": it published nothing for so long that it expired"
         raise NoSuchSubscriber(
-            f"group {name} is no subscriber of stream {view.stream}{why}; subscribe it first."
+            f"group {name} is no subscriber of stream {view.stream}{why}; subscribe it first.",
+            stream=view.stream,
+            group=name,
         )
     if known.generation != generation:
+        bound = known.bound
         raise GenerationMismatch(
             f"subscriber {name} of {view.stream} is in generation {known.generation}, and what "
-            f"publishes here is of generation {generation}; open the group anew."
+            f"publishes here is of generation {generation}; open the group anew.",
+            group=name,
+            generation=generation,
+            current_generation=known.generation,
+            cut=None if bound is None else bound.cut(view.stream, view.life),
         )
     return known
 

@@ -148,15 +148,18 @@ def _refuse_held(
 ) -> list[str]:
     """Return the names of the subscribers that are passed; raise if one may not be."""
     passed = [record for record in passed_subscribers(view, goal) if record.group not in leaving]
+    held = [] if allowed is None else [r.group for r in passed if r.group not in allowed]
     for record in passed:
-        if allowed is not None and record.group not in allowed:
+        if record.group in held:
             bound = record.bound
             assert bound is not None
             says = "published" if record.published else "is protected from"
             raise HeldBySubscriber(
                 f"stream {view.stream} cannot be truncated at {goal}: subscriber {record.group} "
                 f"{says} {bound.cut(view.stream, view.life)} and still needs what lies "
-                "between; wait for it, remove it, or truncate with past_subscribers=True."
+                "between; wait for it, remove it, or truncate with past_subscribers=True.",
+                groups=tuple(held),
+                cut=bound.cut(view.stream, view.life),
             )
     return [record.group for record in passed]
 

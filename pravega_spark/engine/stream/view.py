@@ -74,7 +74,10 @@ class StreamView:
         """Read the stream's record; the rest is read when it is asked for."""
         text = snapshot.domains.get(STREAM_DOMAIN)
         if text is None:
-            raise CorruptLog(f"version {snapshot.version} of the log holds no {STREAM_DOMAIN}.")
+            raise CorruptLog(
+                f"version {snapshot.version} of the log holds no {STREAM_DOMAIN}.",
+                version=snapshot.version,
+            )
         self.snapshot = snapshot
         self.record: StreamRecord = decode_stream(text)
         self._segments = dict[int, SegmentRecord]()
@@ -135,7 +138,9 @@ class StreamView:
         if text is None:
             raise NoSuchSegment(
                 f"stream {self.stream} has no segment {segment_text(segment_id)}; its active ones "
-                f"are {', '.join(map(str, self.active.segments))}."
+                f"are {', '.join(map(str, self.active.segments))}.",
+                stream=self.stream,
+                segment_id=segment_id,
             )
         return decode_segment(segment_id, text)
 
@@ -275,7 +280,10 @@ class StreamView:
             raise StaleIdentity(
                 f"stream {self.stream} was deleted and created again, or restored from a copy: it "
                 f"is in life {self.life}, and what is used here belongs to life {life}. Open it "
-                "anew."
+                "anew.",
+                name=self.stream,
+                life=life,
+                current_life=self.life,
             )
 
     def check_not_sealing(self, change: str) -> None:
@@ -291,5 +299,6 @@ class StreamView:
         if self.record.state is StreamState.DELETED:
             raise NoSuchStream(
                 f"stream {self.stream} does not exist: it was deleted (seen at version "
-                f"{self.version} of its log); {NO_SUCH_STREAM_ADVICE}"
+                f"{self.version} of its log); {NO_SUCH_STREAM_ADVICE}",
+                stream=self.stream,
             )

@@ -71,7 +71,7 @@ class Scope:
         return life
 
     def _absent(self) -> NoSuchScope:
-        return NoSuchScope(f"scope {self.name} does not exist; create it first.")
+        return NoSuchScope(f"scope {self.name} does not exist; create it first.", scope=self.name)
 
     def create(self) -> bool:
         """Create the scope; False if it exists."""
@@ -115,7 +115,8 @@ class Scope:
             if state.rows:
                 raise ScopeNotEmpty(
                     f"scope {self.name} still holds {_told(state.rows)}; delete them first, or "
-                    "delete the scope with recursive=True."
+                    "delete the scope with recursive=True.",
+                    scope=self.name,
                 )
             value = to_json({**record, "state": DELETED})
             return TableChange(
@@ -173,13 +174,18 @@ class Scope:
             if scope_life is not None and record["life"] != scope_life:
                 raise StaleIdentity(
                     f"scope {self.name} was deleted and created again before the {kind} "
-                    f"{row_name(row)} was noted in it; create it again."
+                    f"{row_name(row)} was noted in it; create it again.",
+                    name=self.name,
+                    life=scope_life,
+                    current_life=record["life"],
                 )
             known = state.rows.get(key)
             if known is not None and known["life"] >= row["life"]:
                 return None, (False, known)
             if record["state"] == DELETING:
-                raise NoSuchScope(f"scope {self.name} is being deleted; it takes no new {kind}.")
+                raise NoSuchScope(
+                    f"scope {self.name} is being deleted; it takes no new {kind}.", scope=self.name
+                )
             return _change("PUT", row, {**state.rows, key: row}), (True, row)
 
         return self.table.change(decide)[1]

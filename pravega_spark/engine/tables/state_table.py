@@ -130,7 +130,8 @@ class StateTable:
         except (pa.ArrowException, OSError) as error:
             raise CorruptChunk(
                 f"{self.log.reader.where}: the rows in {path} cannot be read; restore the file "
-                "from a copy."
+                "from a copy.",
+                path=path,
             ) from error
         return self._rows(table)
 

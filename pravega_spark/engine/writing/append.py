@@ -52,7 +52,10 @@ class Succession:
         if known.session != self.session:
             raise WriterFenced(
                 f"writer {self.writer_id!r} of stream {view.stream}: session {self.session} was "
-                f"fenced by session {known.session}; this writer must stop."
+                f"fenced by session {known.session}; this writer must stop.",
+                writer_id=self.writer_id,
+                session=self.session,
+                newer_session=known.session,
             )
         if self.last <= known.last and self.previous < self.last:
             return False
@@ -60,7 +63,9 @@ class Succession:
             raise OutOfOrder(
                 f"writer {self.writer_id!r} of stream {view.stream}: a batch of the events "
                 f"{self.previous + 1} to {self.last} does not follow the log's last, {known.last}; "
-                "reopen the writer and go on after its last_event_number."
+                "reopen the writer and go on after its last_event_number.",
+                writer_id=self.writer_id,
+                last_event_number=known.last,
             )
         return True
 
@@ -69,7 +74,8 @@ class Succession:
         if not expected or opened_at(self.writer_id) < view.snapshot.horizon:
             raise WriterForgotten(
                 f"writer {self.writer_id!r} of stream {view.stream}: the log holds nothing of it, "
-                "so whether earlier batches landed cannot be told; open a new writer."
+                "so whether earlier batches landed cannot be told; open a new writer.",
+                writer_id=self.writer_id,
             )
 
     def record(self, known: WriterRecord | None, version: int) -> WriterRecord:
@@ -94,7 +100,9 @@ class Monotone:
                 f"writer {self.writer_id!r} of stream {view.stream}: the stream was restored from "
                 f"a copy that holds its batches up to {known.last}, and this is batch "
                 f"{self.number}; write those between again, or go on under another id (a streaming "
-                "query: with another checkpoint)."
+                "query: with another checkpoint).",
+                name=view.stream,
+                current_life=view.life,
             )
         return True
 
@@ -185,7 +193,9 @@ def _check_segments(view: StreamView, staged: Sequence[StagedChunk]) -> None:
         if not view.has_segment(chunk.segment_id) or view.segment(chunk.segment_id).is_sealed:
             raise SegmentSealed(
                 f"stream {view.stream}: segment {segment_text(chunk.segment_id)} was sealed by a "
-                "scale; route its events anew."
+                "scale; route its events anew.",
+                stream=view.stream,
+                segment_id=chunk.segment_id,
             )
 
 
@@ -195,7 +205,9 @@ def _check_open(view: StreamView, staging_version: int) -> None:
     if staging_version < view.snapshot.horizon:
         raise StagedTooLate(
             f"stream {view.stream}: data staged at version {staging_version} cannot be committed "
-            f"since the horizon is at version {view.snapshot.horizon}; write it again."
+            f"since the horizon is at version {view.snapshot.horizon}; write it again.",
+            version=staging_version,
+            horizon=view.snapshot.horizon,
         )
 
 
@@ -203,7 +215,8 @@ def sealed_error(view: StreamView) -> StreamSealed:
     """Return the error that a write to a sealed stream raises."""
     return StreamSealed(
         f"stream {view.stream} was sealed{_sealed_at(view)} (seen at version {view.version}); no "
-        "event can be written any more."
+        "event can be written any more.",
+        stream=view.stream,
     )
 
 

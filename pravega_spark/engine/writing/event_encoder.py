@@ -55,7 +55,9 @@ class EventEncoder:
         """Return the error for an event of ``size`` bytes."""
         return EventTooLarge(
             f"an event of {size} bytes for stream {self._name} is larger than {MAX_EVENT_BYTES} "
-            "bytes (8 MiB); split it, or store it elsewhere and write a reference."
+            "bytes (8 MiB); split it, or store it elsewhere and write a reference.",
+            size_bytes=size,
+            limit_bytes=MAX_EVENT_BYTES,
         )
 
     def _bytes(self, event: Any) -> bytes:

@@ -8,6 +8,7 @@ itself. Whoever put something wakes the thread if that is idle, interrupted or n
 from __future__ import annotations
 
 import atexit
+import copy
 import logging
 import os
 import threading
@@ -122,7 +123,7 @@ class WriteQueue:
         """Raise what made the writer fail, if anything did."""
         if self.failure is not None and self._lost is not None:
             self._lost.told = True
-            raise type(self.failure)(*self.failure.args) from self.failure
+            raise copy.copy(self.failure) from self.failure
 
     def _run(self) -> None:
         try:

@@ -22,7 +22,10 @@ def open_session(stream: StreamLog, life: int, writer_id: str) -> WriterRecord:
 
     def decide(view: StreamView) -> Proposal[WriterRecord]:
         if view.record.state is not StreamState.ACTIVE:
-            raise StreamSealed(f"stream {stream.name} is sealed; no writer can be opened on it.")
+            raise StreamSealed(
+                f"stream {stream.name} is sealed; no writer can be opened on it.",
+                stream=stream.name,
+            )
         known = archived_records.writer(stream, view, writer_id) or WriterRecord(
             writer_id, 0, 0, view.version
         )

@@ -87,7 +87,9 @@ class QueryMembership:
             raise ReinitializationRequired(
                 f"reader group {self._name} was reset: the query's checkpoint is of generation "
                 f"{reading.generation}, the group is in generation {member.generation}. "
-                "Start the query with a new checkpoint folder to go on where the group is."
+                "Start the query with a new checkpoint folder to go on where the group is.",
+                group=self._name,
+                generation=member.generation,
             )
 
     def _enter(self, start: Offsets, *, is_ours: bool) -> QueryMember:
@@ -102,7 +104,8 @@ class QueryMembership:
             raise ReinitializationRequired(
                 f"reader group {self._name} was deleted, and with it the position of the query. "
                 "Start the query with a new checkpoint folder, which begins where the start "
-                "options say, or without readerGroup."
+                "options say, or without readerGroup.",
+                group=self._name,
             )
         mode = self._settings.group_mode or "observer"
         with contextlib.suppress(ConfigMismatch):  # somebody was faster: theirs is as good

@@ -164,7 +164,9 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             return stream.chunks(rng)
         except TruncatedData as error:
-            raise TruncatedData(f"{error} {start_again(self.settings.group)}") from None
+            raise TruncatedData(
+                f"{error} {start_again(self.settings.group)}", head=error.head, lost=error.lost
+            ) from None
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's events as Arrow batches; runs in a task."""

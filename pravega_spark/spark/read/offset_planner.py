@@ -147,7 +147,10 @@ class OffsetPlanner:
             f"stream {name} was deleted and created again, or restored from a copy: reader group "
             f"{self.settings.group} is "
             f"in life {place.life} of it, and now it is in life {view.life}. Reset the group, or "
-            "set failOnDataLoss to false to go on at the head."
+            "set failOnDataLoss to false to go on at the head.",
+            name=name,
+            life=place.life,
+            current_life=view.life,
         )
         if self.settings.fail_on_data_loss:
             raise error
@@ -276,7 +279,10 @@ class OffsetPlanner:
             f"stream {name} was deleted and created again, or restored from a copy: the query has "
             f"read life {start.life} up "
             f"to {start.cut}, and now it is in life {view.life}. Start a query with a new "
-            "checkpoint, or set failOnDataLoss to false to go on at its head."
+            "checkpoint, or set failOnDataLoss to false to go on at its head.",
+            name=name,
+            life=start.life,
+            current_life=view.life,
         )
         if self.settings.fail_on_data_loss:
             raise error
@@ -289,7 +295,9 @@ class OffsetPlanner:
         if not lost:
             return start
         if self.settings.fail_on_data_loss:
-            raise TruncatedData(f"{_told(view, lost)}. {start_again(self.settings.group)}")
+            raise TruncatedData(
+                f"{_told(view, lost)}. {start_again(self.settings.group)}", head=clipped, lost=lost
+            )
         report_lost(view, lost)
         return replace(start, cut=clipped)
 
@@ -376,7 +384,8 @@ def _unread(name: str, error: NoSuchStream) -> NoSuchStream:
     return NoSuchStream(
         f"{error} The query's checkpoint has read stream {name}, which may have had unread events "
         "when it was deleted. Start without it and with a new checkpoint folder, or set "
-        "failOnDataLoss to false to go on with the other streams."
+        "failOnDataLoss to false to go on with the other streams.",
+        stream=name,
     )
 
 

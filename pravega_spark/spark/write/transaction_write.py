@@ -13,6 +13,7 @@ from pravega_spark.engine.stream.records import OpenTransaction, TransactionOutc
 from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import TxnFailed
+from pravega_spark.model import TransactionStatus
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.task_staging import TaskStaging
 from pravega_spark.transactions import transaction_lifecycle
@@ -69,7 +70,9 @@ def _entries(stream: StreamLog, transaction_id: str) -> Sequence[Manifest]:
     if entries and entries[-1].kind is not Kind.WRITE:
         raise TxnFailed(
             f"transaction {transaction_id} of stream {stream.name} is {entries[-1].kind.name}: no "
-            "event can be written into it any more. Begin another."
+            "event can be written into it any more. Begin another.",
+            transaction_id=transaction_id,
+            status=TransactionStatus[entries[-1].kind.name],
         )
     return entries
 
