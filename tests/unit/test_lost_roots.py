@@ -163,6 +163,6 @@ def test_a_new_manager_opens_what_is_there_and_the_old_one_what_came_back(tmp_pa
     place.put("none")
     assert StreamManager(place.root).list_scopes() == []
     assert not place.root.exists()
-    with pytest.raises(InvalidInput, match="bring the root back if it was moved or unmounted"):
+    with pytest.raises(InvalidInput, match="restore or mount the root if it was moved"):
         find_streams(str(place.root))
     assert StreamManager(place.root).create_scope("new")
