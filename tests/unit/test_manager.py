@@ -23,6 +23,7 @@ from pravega_spark.errors import (
     ConfigMismatch,
     CorruptChunk,
     CorruptLog,
+    DataLoss,
     ForeignTable,
     InvalidConfiguration,
     InvalidInput,
@@ -43,7 +44,7 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import EventPointer, StreamCut
+from pravega_spark.model import EventPointer, SegmentRange, StreamCut
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.harness.engine import FakeRuntime, Spy, checkpointing_rests, created
 from tests.harness.failpoints import at_failpoint
@@ -674,9 +675,10 @@ def test_damaged_log_or_chunk_is_named_and_the_rest_is_readable(
     with pytest.raises(CorruptChunk, match=chunk.key.rsplit("/", 1)[-1]):
         list(manager_of(store).read("s/t"))
     store.delete([chunk.key])
-    once = rf"cannot be read: \S+ {chunk.key} does not exist\. The log names that file: restore it"
-    with pytest.raises(CorruptChunk, match=once):
+    with pytest.raises(DataLoss, match=r"file does not exist; restore the file") as missing:
         list(manager_of(store).read("s/t"))
+    assert missing.value.path == chunk.key.removeprefix("s/t/events/")
+    assert missing.value.lost == SegmentRange("s/t", 1, 0, 0, 5)
     store.put(chunk.key, whole)
     assert len(list(manager_of(store).read("s/t"))) == 5
 

@@ -145,9 +145,10 @@ class StreamLog:
             return refs
         if view.is_truncated(rng.segment_id, gap.start):
             raise _truncated(view, rng)
+        end = view.segment(rng.segment_id).next_offset
         raise DataLoss(
             f"{rng} cannot be read: the log of version {view.version} has no chunk with offset "
-            f"{gap.start}; the segment's next offset is {view.segment(rng.segment_id).next_offset}.",
+            f"{gap.start}; the segment's next offset is {end}.",
             lost=gap,
         )
 
