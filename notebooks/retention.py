@@ -1,9 +1,9 @@
 # Databricks notebook source
 # MAGIC %md
 # MAGIC # Keep what is still needed
-# MAGIC A table keeps its rows for some days, whoever has read them, and whoever has not. A stream knows its readers: with retention by consumption it keeps exactly what one of them still needs, and tells who that is.
+# MAGIC A table keeps its rows for some days, whether or not anybody has read them. A stream knows its readers: with retention by consumption it keeps exactly what at least one of them still needs, and names that reader.
 # MAGIC
-# MAGIC Two weeks of real flights go through a stream with four kinds of readers: one that is fast, one that is slow, one that dies, one that comes late. Runs on Databricks, and as plain Python: `python notebooks/retention.py --root /tmp/streams`.
+# MAGIC Two weeks of real flights go through a stream with four readers: a fast one, a slow one, one that dies, and one that arrives late. The notebook runs on Databricks and as plain Python: `python notebooks/retention.py --root /tmp/streams`.
 
 # COMMAND ----------
 
@@ -20,15 +20,15 @@ if dbutils is not None:
     dbutils.widgets.text("root", "", "Root of the streams")
     root = dbutils.widgets.get("root")
 else:
-    parser = argparse.ArgumentParser(description="The story of retention as plain Python.")
-    parser.add_argument("--root", required=True, help="folder or URL that holds the streams")
+    parser = argparse.ArgumentParser(description="Run the notebook on retention as plain Python.")
+    parser.add_argument("--root", required=True, help="folder or URL of the streams")
     root = parser.parse_args().root
 
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC ## A stream that its subscribers hold
-# MAGIC A reader group with `retention="manual"` is a subscriber: the stream keeps for it what lies after the cut that it published last, and from the moment it subscribes on. (With `"automatic"` that is its last checkpoint, and a streaming query subscribes with `readerGroup` and `readerGroupMode`.)
+# MAGIC ## Subscribers hold data
+# MAGIC A reader group with `retention="manual"` is a subscriber. The stream keeps everything after the cut that the group published last, and before its first publication everything since it subscribed. With `"automatic"`, the group publishes its last checkpoint. A streaming query subscribes with the options `readerGroup` and `readerGroupMode`.
 
 # COMMAND ----------
 
@@ -45,12 +45,12 @@ manager.create_scope("nyc")
 is_new = manager.create_stream(
     STREAM, StreamConfiguration(ScalingPolicy.fixed(SEGMENTS), RetentionPolicy.by_consumption())
 )
-assert is_new, f"{STREAM} has its story behind it: name another root"
+assert is_new, f"{STREAM} exists already: choose another root"
 groups = {}
 
 
 def subscribe(name):
-    """Let a group hold what it has not consumed."""
+    """Create a group for which the stream keeps what the group has not consumed."""
     groups[name] = manager.create_reader_group(
         f"nyc/{name}", [STREAM], retention="manual", checkpoint_interval=None
     )
@@ -62,7 +62,7 @@ for name in ("board", "billing", "research"):
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC The departures' *board* reads every day, *billing* every third day, *research* only until day 3: then it is dead, and nobody has told the stream.
+# MAGIC The departures *board* reads every day and *billing* every third day. *Research* reads until day 3 and then dies without unsubscribing.
 
 # COMMAND ----------
 
@@ -75,7 +75,7 @@ READS = {
 
 
 def write(day):
-    """Append a day's flights; those of one number stay in order."""
+    """Append a day's flights; flights with the same number stay in order."""
     columns = ["carrier", "flight", "origin", "dest", "dep_delay"]
     with manager.create_writer(STREAM, serializer=pravega.json_serializer) as writer:
         for row in fortnight[fortnight.day == day][columns].to_dict("records"):
@@ -83,7 +83,7 @@ def write(day):
 
 
 def consume(name):
-    """Read all that there is, and say that it is needed no more."""
+    """Read all events and publish that the group needs them no longer."""
     group = groups[name]
     with group.create_reader("reader") as reader:
         while reader.read_events(timeout=0).events.num_rows:
@@ -95,7 +95,7 @@ journal = []
 
 
 def retain(day):
-    """Let go what may go, and note how it was decided and where everybody is."""
+    """Run retention; record its decision and the positions of head, tail and groups."""
     done = manager.retention(STREAM).run()
     cuts = {s.group.removeprefix("nyc/"): s.cut for s in manager.list_subscribers(STREAM)}
     cuts |= {"head": manager.head(STREAM), "tail": manager.tail(STREAM)}
@@ -103,7 +103,7 @@ def retain(day):
 
 
 def live_through(day):
-    """One day: flights are written, those who are due read them, and retention runs."""
+    """Write a day's flights, let the groups that are due read them, and run retention."""
     write(day)
     for name in groups:
         if READS[name](day):
@@ -119,8 +119,8 @@ assert manager.head(STREAM) == manager.tail(STREAM), "all three had read everyth
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC ## Who holds it?
-# MAGIC Research reads no more, and the stream keeps all for it. On day 7 *weather* subscribes, late; it will read every second day. From the commit that subscribes it on nothing goes that it has not seen, so it can begin at the head as that was then. `explain` changes nothing, and tells who or what holds the data back, the one that holds most first.
+# MAGIC ## Which subscriber holds the data?
+# MAGIC Research no longer reads, and the stream keeps everything for it. On day 7 *weather* subscribes; it reads every second day. From the commit of its subscription on, nothing is deleted that weather has not read, so it can start at the head of that moment. `explain` changes nothing. It lists what holds data back, the largest holder first.
 
 # COMMAND ----------
 
@@ -131,14 +131,14 @@ for day in (7, 8):
     live_through(day)
 explanation = manager.retention(STREAM).explain()
 print(explanation)
-assert explanation.cut is None, "nothing may go"
+assert explanation.cut is None, "nothing may be deleted"
 assert explanation.held_by == "subscriber nyc/research"
 
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC ## A maximum against the one that is stuck
-# MAGIC Limits are optional. The minimum is a promise: so much stays, though all have consumed it. The maximum is a time to live, and the only thing that drops what a subscriber has not consumed. Here it is a size, since our fortnight takes seconds; `maximum="7 days"` is as good.
+# MAGIC ## A maximum limits a stuck subscriber
+# MAGIC Limits are optional. The minimum is a promise: this much is kept even if every subscriber has consumed it. The maximum is the only limit that deletes what a subscriber has not consumed. Here it is a size, because our two weeks take seconds; usually it is a time to live such as `maximum="7 days"`.
 
 # COMMAND ----------
 
@@ -153,7 +153,7 @@ assert journal[-1][1].passed == ("nyc/research",)
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC On day 12 research comes back. It is told once what it lost, and goes on at the head.
+# MAGIC On day 12 research is back. Its first read raises one error that names what it lost; the next read continues at the head.
 
 # COMMAND ----------
 
@@ -173,8 +173,8 @@ assert journal[-1][1].held_by == "subscriber nyc/billing"
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC ## The fortnight in three pictures
-# MAGIC First the whole stream: where the tail was, where each subscriber, and how the head, below which all is gone, followed the last of them, until the maximum pushed it.
+# MAGIC ## Two weeks in three pictures
+# MAGIC First the whole stream: the positions of the tail, the head and each subscriber. Everything before the head is deleted. The head follows the slowest subscriber until the maximum moves it further.
 
 # COMMAND ----------
 
@@ -183,7 +183,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-INK, FAINT, GONE, KEPT = "#222222", "#8a8a8a", "#ececec", "#d5e3e8"
+INK, FAINT, DELETED, KEPT = "#222222", "#8a8a8a", "#ececec", "#d5e3e8"
 COLORS = {"research": "#b3261e", "billing": "#e07a3f", "weather": "#8a5a9e", "board": "#1f6f8b"}
 STYLE = {
     "axes.edgecolor": FAINT,
@@ -201,7 +201,7 @@ days = np.array([day for day, _, _ in journal])
 
 
 def show(figure, name):
-    """Display a picture in the notebook; as plain Python, keep it in a file."""
+    """Display a picture in the notebook; in plain Python, save it to a file."""
     if display is not None:
         display(figure)
     else:
@@ -210,28 +210,28 @@ def show(figure, name):
 
 
 def events_before(cut, segments):
-    """Return how many events lie before a cut in these segments; NaN for no cut."""
+    """Return how many events are before a cut in these segments; NaN without a cut."""
     return np.nan if cut is None else sum(cut.positions[s] for s in segments)
 
 
-def course(name, segments):
-    """Return where somebody was on each day, in events of these segments."""
+def positions_by_day(name, segments):
+    """Return the position of a group, the head or the tail on each day, in events."""
     return np.array([events_before(cuts.get(name), segments) for _, _, cuts in journal])
 
 
 segments = [segment.segment_id for segment in manager.segments(STREAM)]
-head, tail = course("head", segments), course("tail", segments)
+head, tail = positions_by_day("head", segments), positions_by_day("tail", segments)
 
 figure = Figure(figsize=(11, 5.5), layout="constrained")
 axes = figure.add_subplot()
 steps = {"step": "mid", "linewidth": 0}
-axes.fill_between(days, 0, head, color=GONE, **steps)
+axes.fill_between(days, 0, head, color=DELETED, **steps)
 axes.fill_between(days, head, tail, color=KEPT, **steps)
 axes.step(days, head, where="mid", color=INK, linewidth=5, label="the head")
 for width, name in zip((2, 2, 2, 4), COLORS, strict=True):
-    place = course(name, segments)
-    axes.step(days, place, where="mid", color=COLORS[name], linewidth=width, label=name)
-axes.text(12.8, head[-1] / 2, "gone", color=FAINT, fontsize=14)
+    positions = positions_by_day(name, segments)
+    axes.step(days, positions, where="mid", color=COLORS[name], linewidth=width, label=name)
+axes.text(12.8, head[-1] / 2, "deleted", color=FAINT, fontsize=14)
 axes.text(9.6, (head[9] + tail[9]) / 2, "kept", color=FAINT, fontsize=14)
 for day, text in (
     (3, "research\ndies"),
@@ -243,16 +243,16 @@ for day, text in (
     axes.annotate(
         text, (day - 0.05, 1), xycoords=("data", "axes fraction"), ha="right", va="top", color=FAINT
     )
-axes.set(title="Where everybody was after each run of retention", xlabel="day", xticks=days)
+axes.set(title="Positions after each run of retention", xlabel="day", xticks=days)
 axes.set(ylabel="events since the stream began", xlim=(1, DAYS), ylim=(0, tail[-1] * 1.15))
 axes.yaxis.set_major_formatter("{x:,.0f}")
 axes.legend(loc="upper left", bbox_to_anchor=(0, 0.88))
-show(figure, "course")
+show(figure, "positions")
 
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC Then each segment by itself. What is kept has the colour of the foremost subscriber that has still to read it: it is kept for that one at least, and may go when that one, and whoever is behind it, has read it. The red is kept for research alone.
+# MAGIC Then each segment by itself. Kept events have the colour of the foremost subscriber that has not read them yet. They may be deleted after that subscriber, and every one behind it, has read them. Red events are kept for research only.
 
 # COMMAND ----------
 
@@ -261,23 +261,25 @@ panels = figure.subplots(1, SEGMENTS, sharey=True)
 for segment, axes in zip(manager.segments(STREAM), panels, strict=True):
     for day, _, cuts in journal:
         head, tail = (cuts[name].positions[segment.segment_id] for name in ("head", "tail"))
-        axes.bar(day, head, width=1, color=GONE)
-        places = {name: cuts[name].positions[segment.segment_id] for name in COLORS if name in cuts}
-        for name in sorted(places, key=places.__getitem__):
-            low = max(head, places[name])
+        axes.bar(day, head, width=1, color=DELETED)
+        positions = {
+            name: cuts[name].positions[segment.segment_id] for name in COLORS if name in cuts
+        }
+        for name in sorted(positions, key=positions.__getitem__):
+            low = max(head, positions[name])
             axes.bar(day, tail - low, bottom=low, width=1, color=COLORS[name])
     axes.set(title=f"segment {segment}", xlabel="day", xticks=days[1::3], xlim=(0.5, DAYS + 0.5))
 panels[0].set_ylabel("events since the stream began")
 panels[0].yaxis.set_major_formatter("{x:,.0f}")
-names = ["gone", *(f"kept for {name}" for name in COLORS)]
-handles = [Patch(color=color) for color in (GONE, *COLORS.values())]
+names = ["deleted", *(f"kept for {name}" for name in COLORS)]
+handles = [Patch(color=color) for color in (DELETED, *COLORS.values())]
 panels[0].legend(handles, names, loc="upper left")
 show(figure, "segments")
 
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC Last, what each run said: who held how many events back.
+# MAGIC Last, the report of each run: how many events each subscriber held back.
 
 # COMMAND ----------
 
@@ -303,8 +305,8 @@ show(figure, "holders")
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC ## The same, for everybody else: SQL
-# MAGIC A truncation is one commit of the Delta table, by metadata alone, so its history tells all of them: where the head went, who moved it, why, and past whom. Files go later, with the sweep; until then an older version still has the events.
+# MAGIC ## The same in SQL
+# MAGIC A truncation is one commit of the Delta table that changes only metadata. The table's history records each one: how many events, who truncated them, why, and which subscribers had not consumed them. A later sweep deletes the files; until then an older version still has the events.
 
 # COMMAND ----------
 
@@ -323,10 +325,10 @@ moves.show(truncate=False)
 first = moves.first().version
 before = spark.read.format("delta").option("versionAsOf", first - 1).load(table).count()
 kept = spark.read.format("pravega").option("root", root).load(STREAM).count()
-gone = sum(row.events for row in moves.collect())
+deleted = sum(row.events for row in moves.collect())
 
 assert kept == journal[-1][1].stays.events
-assert gone + kept == len(fortnight)
+assert deleted + kept == len(fortnight)
 assert before == sum(fortnight.day <= 3)
-assert gone == sum(explanation.goes.events for _, explanation, _ in journal)
-print(f"retention: {gone:,} events gone, {kept:,} kept for {journal[-1][1].held_by}")
+assert deleted == sum(explanation.goes.events for _, explanation, _ in journal)
+print(f"retention: {deleted:,} events deleted, {kept:,} kept for {journal[-1][1].held_by}")

@@ -1,8 +1,8 @@
 # Databricks notebook source
 # MAGIC %md
 # MAGIC # A stream that is a Delta table
-# MAGIC Write events, read them in batch and as a stream, look at the same data as a Delta table.
-# MAGIC Runs on Databricks, and as plain Python: `python notebooks/tour.py --root /tmp/streams`.
+# MAGIC Write events, read them in batch and as a stream, and look at the same data as a Delta table.
+# MAGIC The notebook runs on Databricks and as plain Python: `python notebooks/tour.py --root /tmp/streams`.
 
 # COMMAND ----------
 
@@ -18,15 +18,15 @@ if dbutils is not None:
     dbutils.widgets.text("root", "", "Root of the streams")
     root = dbutils.widgets.get("root")
 else:
-    parser = argparse.ArgumentParser(description="The tour as plain Python.")
-    parser.add_argument("--root", required=True, help="folder or URL that holds the streams")
+    parser = argparse.ArgumentParser(description="Run the tour as plain Python.")
+    parser.add_argument("--root", required=True, help="folder or URL of the streams")
     root = parser.parse_args().root
 
 # COMMAND ----------
 
 # MAGIC %md
 # MAGIC ## Write
-# MAGIC Events of one routing key stay in order. A writer with an id of its own goes on exactly where it stopped.
+# MAGIC Events of one routing key stay in order. A writer with an id of its own resumes exactly where it stopped.
 
 # COMMAND ----------
 
@@ -48,7 +48,7 @@ with manager.create_writer(
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC ## Read in batch, with Spark's SQL
+# MAGIC ## Read in batch, with Spark SQL
 
 # COMMAND ----------
 
@@ -83,7 +83,7 @@ query.awaitTermination()
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC ## The same, for everybody else: a Delta table with its history
+# MAGIC ## The same data as a Delta table, with its history
 
 # COMMAND ----------
 

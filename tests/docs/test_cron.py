@@ -1,4 +1,4 @@
-"""The crontab lines of the pages work where cron runs them: almost without an environment."""
+"""The crontab lines of the pages work as cron runs them: almost without an environment."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ LINE = re.compile(r"^(?:\S+ ){5} *(/.*)$", re.MULTILINE)
 
 
 def command(page: str) -> str:
-    """What the only crontab line of a page runs."""
+    """The command of a page's only crontab line."""
     (found,) = LINE.findall((REPOSITORY / "docs" / page).read_text())
     return str(found)
 
 
-def test_the_pages_differ_in_the_job_alone() -> None:
+def test_the_pages_differ_only_in_the_job() -> None:
     assert command("scaling.md").replace("scaling", "retention") == command("retention.md")
 
 

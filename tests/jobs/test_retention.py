@@ -1,4 +1,4 @@
-"""The job of retention: in a session of the tests, and as a user starts it."""
+"""The retention job: in the tests' Spark session, and as a user starts it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def spark() -> SparkSession:
 
 
 class Died(BaseException):
-    """The process ends here."""
+    """Stands for the death of the process."""
 
 
 def die() -> None:
@@ -66,7 +66,7 @@ def die() -> None:
 
 
 def made(manager: StreamManager, name: str, policy: RetentionPolicy | None) -> None:
-    """A stream with ten commits of ten events of ten bytes."""
+    """A stream with ten commits, each with ten events of ten bytes."""
     manager.create_scope(name.split("/", maxsplit=1)[0])
     manager.create_stream(name, StreamConfiguration(ScalingPolicy.fixed(1), policy))
     with manager.create_writer(name) as writer:
@@ -77,7 +77,7 @@ def made(manager: StreamManager, name: str, policy: RetentionPolicy | None) -> N
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Streams that keep 300 bytes, what two have read, what nobody has, and all."""
+    """Streams that keep 300 bytes, what two subscribers need, what no group consumed, and all."""
     manager = StreamManager(tmp_path / "root")
     made(manager, SMALL, RetentionPolicy.by_size(300))
     made(manager, READ, RetentionPolicy.by_consumption())
@@ -101,7 +101,7 @@ def heads(root: Path) -> list[int]:
 def run(
     capsys: pytest.CaptureFixture[str], spark: SparkSession, root: Path, *arguments: str
 ) -> tuple[int, dict[str, Any], str]:
-    """Run the job's rounds in the tests' own session; status, last line, all of the output."""
+    """Run the job in the tests' session; return status, last line and whole output."""
     parsed = retention.parse(["--root", str(root), *arguments])
     status = runner.rounds(
         "retention",
@@ -166,7 +166,7 @@ def test_decisions_are_a_frame_with_a_row_for_each_stream(spark: SparkSession, r
     assert row["error"] is None
 
 
-def test_only_the_named_streams_and_scopes_are_touched(
+def test_only_the_named_streams_and_scopes_are_changed(
     spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, found, _ = run(capsys, spark, root, "--scope", "t", "--stream", READ, "--no-sweep")
@@ -186,7 +186,7 @@ def test_a_broken_stream_does_not_stop_the_others_and_fails_the_job(
     assert [head(root, stream) for stream in (SMALL, READ)] == [70, 45]
 
 
-def test_groups_left_half_made_are_finished_first_and_a_broken_one_fails_the_job(
+def test_interrupted_groups_are_completed_first_and_a_broken_one_fails_the_job(
     spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     manager = StreamManager(root)
@@ -246,7 +246,7 @@ def test_two_jobs_at_once_truncate_once(root: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_running_job_lets_go_what_is_consumed_meanwhile_and_ends_well_when_told(
+def test_a_running_job_deletes_what_is_consumed_meanwhile_and_stops_on_a_signal(
     root: Path,
 ) -> None:
     def wait_for(offset: int) -> None:
@@ -264,7 +264,7 @@ def test_a_running_job_lets_go_what_is_consumed_meanwhile_and_ends_well_when_tol
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     found = json.loads(out.splitlines()[-1])
-    # The round that was under way when it was told to end is not counted.
+    # The round that the signal interrupted is not counted.
     assert found["truncated"] >= 1
     assert (found["failed"], head(root, READ)) == (0, 60)
 
@@ -289,13 +289,13 @@ def test_bad_input_is_one_clear_error(
     assert "Traceback" not in err
 
 
-def test_every_command_of_the_page_is_understood() -> None:
+def test_every_command_on_the_page_is_parsed() -> None:
     page = (REPOSITORY / "docs" / "retention.md").read_text()
     databricks = json.loads(re.findall(r"```json\n(.*?)```", page, re.DOTALL)[0])
     commands = [databricks["tasks"][0]["spark_python_task"]["parameters"]]
     for line in re.findall(r"jobs\.retention,?( --root.*)", page):
         commands.append(shlex.split(re.sub(r" >>.*|[\],]", "", line), comments=True))
-    assert len(commands) == 7, "Databricks, by hand, cron, Kubernetes, and to confirm a clock"
+    assert len(commands) == 7, "Databricks, three by hand, cron, Kubernetes, and to confirm a clock"
     for command in commands:
         assert retention.parse(command).root in ("s3://bucket/streams", "/data/streams")
     assert retention.parse(commands[3]).interval == 1_800
@@ -303,7 +303,7 @@ def test_every_command_of_the_page_is_understood() -> None:
 
 @pytest.fixture(autouse=True)
 def _handlers() -> Iterator[None]:
-    """Leave signal handlers as they were: the rounds are run in the tests' own process."""
+    """Restore the signal handler: the rounds run in the tests' own process."""
     before = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, before)

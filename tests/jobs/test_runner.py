@@ -1,4 +1,4 @@
-"""What the jobs share, without Spark: their last line, and which signals end them."""
+"""What all jobs share, without Spark: the last line, tables, the missing extra, signals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NO_SPARK = cast(SparkSession, None)
     ],
     ids=["retention", "scaling", "transactions"],
 )
-def test_a_job_that_is_ended_in_its_first_round_tells_all_of_its_sums(
+def test_a_job_that_is_stopped_in_its_first_round_prints_all_sums(
     job: Any, fields: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stop = StopSignal()
@@ -52,7 +52,7 @@ def test_a_job_that_is_ended_in_its_first_round_tells_all_of_its_sums(
 
 @pytest.fixture
 def restored() -> Iterator[None]:
-    """The signals' handlers are put back afterwards."""
+    """Restore the signal handlers after the test."""
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     yield
     for number, handler in handlers.items():
@@ -60,7 +60,7 @@ def restored() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_each_signal_ends_a_job(number: signal.Signals, restored: None) -> None:
+def test_each_signal_stops_a_job(number: signal.Signals, restored: None) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     stop = StopSignal()
     stop.disarm()

@@ -1,4 +1,4 @@
-"""The job that scales streams: in a session of the tests, and as a user starts it."""
+"""The scaling job: in the tests' Spark session, and as a user starts it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Past(FakeRuntime):
 
 
 def made(root: Path, name: str, policy: ScalingPolicy, minutes: float) -> StreamLog:
-    """A stream that was created so many minutes ago, with a clock that stands there."""
+    """A stream that was created so many minutes ago, with a clock that stands still then."""
     runtime = Past(minutes)
     manager = StreamManager(root, runtime=runtime)
     manager.create_scope(name.split("/", maxsplit=1)[0])
@@ -68,7 +68,7 @@ def made(root: Path, name: str, policy: ScalingPolicy, minutes: float) -> Stream
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Four streams: one too fast, one silent for half an hour, one calm, one of fixed segments."""
+    """Four streams: too fast, silent for half an hour, calm, and with fixed segments."""
     folder = tmp_path / "root"
     load(made(folder, HOT, ScalingPolicy.by_event_rate(2, 4, 1), 12), seconds=715, rate=5)
     silent = made(folder, COLD, ScalingPolicy.by_event_rate(2, 4, 2), 30)
@@ -85,7 +85,7 @@ def segments(root: Path, stream: str) -> list[str]:
 def run(
     capsys: pytest.CaptureFixture[str], spark: SparkSession, root: Path, *arguments: str
 ) -> tuple[int, dict[str, Any], str]:
-    """Run the job's rounds in the tests' own session; status, last line, all of the output."""
+    """Run the job in the tests' session; return status, last line and whole output."""
     parsed = scaling.parse(["--root", str(root), *arguments])
     status = runner.rounds(
         "scaling",
@@ -99,12 +99,12 @@ def run(
 
 
 def row_of(text: str, segment: str, stream: str) -> str:
-    """The line of the table that shows a segment."""
+    """The line of the table for a segment."""
     (found,) = re.findall(rf"^ *{re.escape(stream)} +{re.escape(segment)} .*$", text, re.MULTILINE)
     return str(found)
 
 
-def test_hot_segments_are_split_and_cold_ones_merged_and_the_rest_is_left(
+def test_hot_segments_are_split_and_cold_ones_merged_and_the_others_left(
     spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = {s: StreamManager(root).stream_info(s).version for s in (CALM, FIXED)}
@@ -146,10 +146,10 @@ def test_a_dry_run_shows_what_would_be_done_and_changes_nothing(
     assert "done" not in text
     after = tree(root)
     assert after == before
-    assert run(capsys, spark, root)[1]["splits"] == 1, "what was announced is what is done"
+    assert run(capsys, spark, root)[1]["splits"] == 1, "the job does what the dry run announced"
 
 
-def test_only_the_named_streams_and_scopes_are_touched(
+def test_only_the_named_streams_and_scopes_are_changed(
     spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, found, _ = run(capsys, spark, root, "--scope", "t", "--stream", HOT)
@@ -171,7 +171,7 @@ def test_a_broken_stream_does_not_stop_the_others_and_fails_the_job(
     assert segments(root, HOT) == ["1#1", "2#1"]
 
 
-def test_a_stream_that_was_deleted_meanwhile_is_no_failure(
+def test_a_stream_that_was_deleted_meanwhile_does_not_fail_the_job(
     spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     parsed = scaling.parse(["--root", str(root)])
@@ -193,7 +193,7 @@ def test_a_quicker_pace_and_split_by_keys(
     assert len(segments(root, HOT)) == 2
 
 
-def test_an_empty_scope_is_no_work(
+def test_an_empty_scope_prints_only_the_last_line(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     StreamManager(tmp_path).create_scope("s")
@@ -239,7 +239,7 @@ def test_two_jobs_at_once_scale_once(root: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_running_job_scales_what_becomes_hot_and_ends_well_when_told(root: Path) -> None:
+def test_a_running_job_scales_what_becomes_hot_and_stops_on_a_signal(root: Path) -> None:
     process = start("--root", str(root), "--stream", HOT, "--interval", "1s")
     deadline = time.monotonic() + 200
     while segments(root, HOT) != ["1#1", "2#1"]:
@@ -247,8 +247,8 @@ def test_a_running_job_scales_what_becomes_hot_and_ends_well_when_told(root: Pat
         assert process.poll() is None, process.communicate()
         time.sleep(0.2)
     assert process.stdout is not None
-    told = re.compile(r"\d\d:\d\d:\d\d round 2: 1 streams, .* next in \d+ s\n")
-    assert any(map(told.fullmatch, process.stdout)), "the second round is told"
+    line = re.compile(r"\d\d:\d\d:\d\d round 2: 1 streams, .* next in \d+ s\n")
+    assert any(map(line.fullmatch, process.stdout)), "the second round is reported"
     process.send_signal(signal.SIGTERM)
     status, found, text = ended(process)
     assert status == 0, text
@@ -292,7 +292,7 @@ def test_bad_input_is_one_clear_error(
 
 @pytest.fixture(autouse=True)
 def _handlers() -> Iterator[None]:
-    """Leave signal handlers as they were: the rounds are run in the tests' own process."""
+    """Restore the signal handler: the rounds run in the tests' own process."""
     before = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, before)

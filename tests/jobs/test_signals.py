@@ -1,4 +1,4 @@
-"""A job under spark-submit ends well on the signals of cron, systemd, Kubernetes and a terminal."""
+"""A job under spark-submit stops cleanly on signals of cron, systemd, Kubernetes or a terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def submitted(root: Path) -> subprocess.Popen[str]:
-    """A job under spark-submit, in a process group of its own, after its first round."""
+    """A job under spark-submit in its own process group, after its first round."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
     submit = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[1]"]
     job = [str(REPOSITORY / "jobs" / "scaling.py"), "--root", str(root), "--interval", "1s"]
@@ -46,7 +46,7 @@ def submitted(root: Path) -> subprocess.Popen[str]:
         "SIGINT to its process group",
     ],
 )
-def test_a_submitted_job_ends_with_its_sums_and_status_0(
+def test_a_submitted_job_stops_with_its_sums_and_status_0(
     tmp_path: Path, send: Callable[[int, int], None], number: signal.Signals
 ) -> None:
     StreamManager(tmp_path).create_scope("s")

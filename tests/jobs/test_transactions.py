@@ -1,4 +1,4 @@
-"""The job that finishes transactions: in a session of the tests, and as a user starts it."""
+"""The transactions job: in the tests' Spark session, and as a user starts it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def spark() -> SparkSession:
 
 
 class World(NamedTuple):
-    """A root with what a killed writer left, ids by stream, and one transaction that lives."""
+    """A root with what a killed writer left, one live transaction, and the ids by stream."""
 
     root: Path
     ids: dict[str, str]
@@ -97,7 +97,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def killed_writer(root: Path) -> list[str]:
-    """Start the writer and kill it; return the ids it left, whose leases ran out since."""
+    """Start the writer and kill it; return the ids of its transactions, whose leases are over."""
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, str(root)],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
@@ -113,7 +113,7 @@ def killed_writer(root: Path) -> list[str]:
 
 
 def left(world: World) -> dict[str, Any]:
-    """All that is under the root, except what the writer that lives writes meanwhile."""
+    """Everything under the root, except what the live writer writes meanwhile."""
     written = re.compile(f"{LIVE}(/transactions.*)?")
     return {name: found for name, found in tree(world.root).items() if not written.fullmatch(name)}
 
@@ -121,7 +121,7 @@ def left(world: World) -> dict[str, Any]:
 def run(
     capsys: pytest.CaptureFixture[str], spark: SparkSession, root: Path, *arguments: str
 ) -> tuple[int, dict[str, Any], str]:
-    """Run the job's rounds in the tests' own session; status, last line, all of the output."""
+    """Run the job in the tests' session; return status, last line and whole output."""
     parsed = transactions.parse(["--root", str(root), *arguments])
     status = runner.rounds(
         "transactions",
@@ -144,7 +144,7 @@ def figures(record: dict[str, Any]) -> dict[str, Any]:
     return {name: record[name] for name in names}
 
 
-def test_what_a_killed_process_left_is_finished_and_what_lives_is_left(
+def test_transactions_of_a_killed_process_are_finished_and_live_ones_kept(
     spark: SparkSession, world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, found, text = run(capsys, spark, world.root)
@@ -174,11 +174,11 @@ def test_what_a_killed_process_left_is_finished_and_what_lives_is_left(
     assert (found["committed"], found["aborted"], found["cleared"]) == (0, 0, 0)
 
 
-def test_a_dry_run_lists_what_would_be_done_and_does_nothing_of_it(
+def test_a_dry_run_lists_what_would_be_done_and_changes_nothing(
     spark: SparkSession, world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for lease in world.root.glob(f"{PREPARED}/transactions/*/lease.json"):
-        lease.unlink()  # as one has none that was never pinged
+        lease.unlink()  # a transaction that was never pinged has none
     before = left(world)
     status, announced, text = run(capsys, spark, world.root, "--dry-run")
     assert status == 0, text
@@ -190,7 +190,7 @@ def test_a_dry_run_lists_what_would_be_done_and_does_nothing_of_it(
     assert world.status(DEAD) is TransactionStatus.OPEN
     assert left(world) == before
     done = run(capsys, spark, world.root)[1]
-    assert figures(done) == figures(announced), "what was announced is what is done"
+    assert figures(done) == figures(announced), "the job does what the dry run announced"
 
 
 def test_a_prepared_transaction_is_aborted_after_its_limit(
@@ -230,7 +230,7 @@ def test_two_rounds_at_once_end_each_transaction_once(
     assert [report.failures for report in reports] == [{}, {}]
     for stream in (DEAD, DECIDED):
         commits = [c for c in _operations(root, stream) if c.endswith(" TRANSACTION")]
-        assert len(commits) == 2, "it began, and it ended once"
+        assert len(commits) == 2, "one begins the transaction, one ends it"
 
 
 def _operations(root: str, stream: str) -> list[str]:
@@ -243,7 +243,7 @@ def _operations(root: str, stream: str) -> list[str]:
 
 
 def command(root: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run the job by spark-submit."""
+    """Run the job with spark-submit."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
     submit = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[2]"]
     return subprocess.run(
@@ -257,7 +257,7 @@ def command(root: Path, *arguments: str, **variables: str) -> subprocess.Complet
 
 
 @pytest.mark.slow
-def test_a_job_that_is_killed_in_the_middle_is_finished_by_the_next_one(world: World) -> None:
+def test_the_next_job_finishes_the_work_of_a_killed_one(world: World) -> None:
     killed = command(world.root, **failpoints.variables("txn.decided"))
     assert killed.returncode == 1, killed.stdout + killed.stderr
     assert world.status(DEAD) is TransactionStatus.ABORTING
@@ -306,5 +306,5 @@ def test_bad_input_is_one_clear_error(
     ("seconds", "text"),
     [(0.2, "0 s"), (59, "59 s"), (60, "1.0 min"), (5_400, "1.5 h"), (86_400 * 7, "7.0 d")],
 )
-def test_an_age_is_told_in_its_largest_unit(seconds: float, text: str) -> None:
+def test_an_age_is_printed_in_its_largest_unit(seconds: float, text: str) -> None:
     assert transactions.age(seconds) == text

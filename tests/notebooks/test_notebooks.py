@@ -1,4 +1,4 @@
-"""Every notebook is in Databricks source format and runs as plain Python; its asserts hold."""
+"""Each notebook is in Databricks source format and runs as plain Python; its assertions hold."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def root(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def test_all_streams_are_found_or_those_of_scopes_or_the_named_ones(root: str) -> None:
+def test_all_streams_are_found_or_those_of_scopes_or_named_ones(root: str) -> None:
     assert find_streams(root)[1] == ["a/x", "a/y", "b/z"]
     assert find_streams(root, ["a"])[1] == ["a/x", "a/y"]
     assert find_streams(root, ["a", "c"])[1] == ["a/x", "a/y"]
@@ -48,7 +48,7 @@ def test_the_root_is_made_absolute_for_the_executors(
     assert find_streams(found)[1]
 
 
-def test_what_does_not_exist_is_told_by_name(root: str, tmp_path: Path) -> None:
+def test_an_error_names_what_does_not_exist(root: str, tmp_path: Path) -> None:
     with pytest.raises(NoSuchScope, match="scope d does not exist"):
         find_streams(root, ["d"])
     with pytest.raises(NoSuchStream, match="stream a/z does not exist"):
@@ -63,10 +63,10 @@ def test_what_does_not_exist_is_told_by_name(root: str, tmp_path: Path) -> None:
         find_streams("nonsense://here")
 
 
-def test_a_broken_stream_is_found_all_the_same(root: str) -> None:
+def test_a_broken_stream_is_found(root: str) -> None:
     for commit in Path(root, "a/x/events/_delta_log").glob("*.json"):
         commit.write_bytes(commit.read_bytes()[:-30])
-    stream_log._open.renew()  # as another process sees it
+    stream_log._open.renew()  # as in another process
     with pytest.raises(CorruptLog):
         StreamManager(root).stream_exists("a/x")
     assert find_streams(root, [], ["a/x"])[1] == ["a/x"]
@@ -81,7 +81,7 @@ def work(root: str, name: str, *, number: int) -> list[dict[str, object]]:
     return [{"number": number}, {"number": number + 1}]
 
 
-def test_a_stream_that_fails_has_a_row_with_its_error_and_one_that_is_gone_has_none() -> None:
+def test_a_failing_stream_has_one_row_with_its_error_and_a_deleted_one_has_none() -> None:
     task = pickle.loads(pickle.dumps(partial(work, number=4)))
     assert fan_out._rows("root", "s/good", task) == [
         {"stream": "s/good", "number": 4},

@@ -1,4 +1,4 @@
-"""What the job says of one stream's transactions, without Spark."""
+"""The rows of a sweep of one stream's transactions, without Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EVERY = ("open", "expired", "prepared", "committing", "aborting")
 
 @pytest.fixture
 def ids(tmp_path: Path) -> dict[str, str]:
-    """One transaction of each state, by what it is; nothing is carried out."""
+    """One transaction in each state, by state; nothing is committed or aborted yet."""
     manager = StreamManager(tmp_path)
     manager.create_scope("s")
     manager.create_stream("s/a")
@@ -39,15 +39,15 @@ def ids(tmp_path: Path) -> dict[str, str]:
     return {name: transaction.id for name, transaction in made.items()}
 
 
-def told(root: Path, *, dry_run: bool, limit: str = "7 days") -> tuple[dict[str, Row], int]:
+def swept(root: Path, *, dry_run: bool, limit: str = "7 days") -> tuple[dict[str, Row], int]:
     *rows, last = sweep(str(root), "s/a", prepared_limit=limit, dry_run=dry_run)
     assert set(last) <= set(ROW_SCHEMA.names) >= set(rows[0])
     return {row["transaction"]: row for row in rows}, last["cleared"]
 
 
-def test_what_is_planned_is_what_is_done(tmp_path: Path, ids: dict[str, str]) -> None:
-    planned, clearing = told(tmp_path, dry_run=True)
-    done, cleared = told(tmp_path, dry_run=False)
+def test_a_sweep_does_what_its_dry_run_reports(tmp_path: Path, ids: dict[str, str]) -> None:
+    planned, clearing = swept(tmp_path, dry_run=True)
+    done, cleared = swept(tmp_path, dry_run=False)
     decisions = {name: planned[ids[name]]["decision"] for name in EVERY}
     assert decisions == {
         "open": "keep",
@@ -63,8 +63,8 @@ def test_what_is_planned_is_what_is_done(tmp_path: Path, ids: dict[str, str]) ->
     assert [event.data for event in StreamManager(tmp_path).read("s/a")] == [b"one", b"two"]
 
 
-def test_a_row_tells_state_writer_age_and_size(tmp_path: Path, ids: dict[str, str]) -> None:
-    planned, _ = told(tmp_path, dry_run=True)
+def test_a_row_has_state_writer_age_and_size(tmp_path: Path, ids: dict[str, str]) -> None:
+    planned, _ = swept(tmp_path, dry_run=True)
     states = {name: planned[ids[name]]["status"] for name in EVERY}
     assert states == {
         "open": "OPEN",
@@ -76,22 +76,26 @@ def test_a_row_tells_state_writer_age_and_size(tmp_path: Path, ids: dict[str, st
     for row in planned.values():
         assert (row["writer"], row["events"], row["size_bytes"]) == ("etl", 2, 6)
         assert 0 <= row["age_seconds"] < 60
-    done, _ = told(tmp_path, dry_run=False)
+    done, _ = swept(tmp_path, dry_run=False)
     ended = done[ids["committing"]]
     assert (ended["status"], ended["events"], ended["size_bytes"]) == ("COMMITTED", 2, 6)
 
 
-def test_prepared_ones_go_after_their_limit(tmp_path: Path, ids: dict[str, str]) -> None:
+def test_prepared_transactions_are_aborted_after_their_limit(
+    tmp_path: Path, ids: dict[str, str]
+) -> None:
     time.sleep(0.01)
-    planned, _ = told(tmp_path, dry_run=True, limit="1 ms")
-    assert planned[ids["prepared"]]["decision"] == "keep", "it has its lease's time at least"
+    planned, _ = swept(tmp_path, dry_run=True, limit="1 ms")
+    assert planned[ids["prepared"]]["decision"] == "keep", (
+        "it is kept at least as long as its lease"
+    )
     os.utime(tmp_path / f"s/a/transactions/{ids['prepared']}/lease.json", (0, 0))
-    planned, _ = told(tmp_path, dry_run=True, limit="1 ms")
+    planned, _ = swept(tmp_path, dry_run=True, limit="1 ms")
     assert planned[ids["prepared"]]["decision"] == "abort"
     assert "nobody has decided it" in planned[ids["prepared"]]["reason"]
 
 
-def test_stream_without_transactions_and_stream_that_is_gone(tmp_path: Path) -> None:
+def test_a_stream_without_transactions_and_a_stream_that_does_not_exist(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path)
     manager.create_scope("s")
     manager.create_stream("s/a")
