@@ -302,6 +302,26 @@ def test_a_key_is_where_the_page_says(written: Written, tmp_path: Path) -> None:
             assert pointer.segment_id == found.route(f"key {number}")
 
 
+def test_the_reader_of_the_page_reads_to_the_end_of_a_sealed_stream_and_its_next_life(
+    written: Written, tmp_path: Path
+) -> None:
+    written = written.copy(tmp_path / "root")
+    manager = written.manager
+    manager.seal_stream(STREAM)
+    sealed = written.read()
+    assert sealed.tail() == str(manager.tail(STREAM))
+    assert sum(map(len, sealed.read().values())) == 36
+    manager.delete_stream(STREAM)
+    with pytest.raises(format_reader.Refused, match="there is no stream"):
+        written.read()
+    manager.create_stream(STREAM)
+    with manager.create_writer(STREAM) as writer:
+        pointer = writer.write_event(b"again", "UA").result()
+    ((segment, (event,)),) = written.read().read().items()
+    assert (segment, event.offset, event.data) == (pointer.segment_id, pointer.offset, b"again")
+    assert written.read().life == 2
+
+
 def test_the_reader_of_the_page_refuses_what_it_must(written: Written, tmp_path: Path) -> None:
     written = written.copy(tmp_path / "root")
     log = written.root / STREAM / "events/_delta_log"
