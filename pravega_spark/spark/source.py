@@ -51,9 +51,9 @@ class PravegaDataSource(DataSource):
         """Return the columns that a read has."""
         settings = self._read_settings()
         if settings.metadata is not None:
-            from pravega_spark.spark.monitor.metadata_frames import SCHEMAS
+            from pravega_spark.spark.monitor.metadata.metadata_reader import TABLES
 
-            return SCHEMAS[settings.metadata]
+            return TABLES[settings.metadata].schema
         from pravega_spark.spark.read.columns import schema_of
 
         return schema_of(settings.column_names, settings.columns)
@@ -68,7 +68,7 @@ class PravegaDataSource(DataSource):
                 "startingStreamCut=str(group.stream_cuts()[stream])."
             )
         if settings.metadata is not None:
-            from pravega_spark.spark.monitor.metadata_frames import MetadataReader
+            from pravega_spark.spark.monitor.metadata.metadata_reader import MetadataReader
 
             return MetadataReader(settings, schema)
         from pravega_spark.spark.read.batch_reader import PravegaBatchReader

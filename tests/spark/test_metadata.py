@@ -1,4 +1,4 @@
-"""Every metadata table as a frame, by options and by SQL, in one session."""
+"""Every metadata table, read by options and by SQL in one session."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
-from pravega_spark.spark.monitor.metadata_frames import SCHEMAS
+from pravega_spark.spark.monitor.metadata.metadata_reader import TABLES
 from tests.harness.engine import write
 
 
@@ -20,13 +20,13 @@ def test_every_table_is_a_frame_and_sql_joins_them(
     manager = StreamManager(root)
     manager.create_reader_group("s/g", ["s/a"], retention="automatic")
     manager.create_transactional_writer("s/a").begin_transaction()
-    for table, schema in SCHEMAS.items():
-        frame = spark.read.format("pravega").options(root=root, metadata=table).load()
-        assert frame.schema == schema
-        assert frame.collect(), table
+    for name, table in TABLES.items():
+        frame = spark.read.format("pravega").options(root=root, metadata=name).load()
+        assert frame.schema == table.schema
+        assert frame.collect(), name
         spark.sql(
-            f"CREATE OR REPLACE TEMPORARY VIEW {table} USING pravega "
-            f"OPTIONS (root '{root}', metadata '{table}')"
+            f"CREATE OR REPLACE TEMPORARY VIEW {name} USING pravega "
+            f"OPTIONS (root '{root}', metadata '{name}')"
         )
     lag = spark.sql(
         "SELECT g.group, g.retention, sum(l.lag) AS events, sum(l.lag_bytes) AS bytes,"

@@ -1,4 +1,4 @@
-"""The metadata tables as Spark's processes read them, without Spark: planned, pickled, read."""
+"""Metadata tables as Spark's processes read them, without Spark: planned, pickled, read."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pravega_spark.errors import NoSuchStream
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
 from pravega_spark.policies import RetentionPolicy, StreamConfiguration
-from pravega_spark.spark.monitor import metadata_frames
-from pravega_spark.spark.monitor.metadata_frames import MetadataReader
+from pravega_spark.spark.monitor.metadata import metadata_reader
+from pravega_spark.spark.monitor.metadata.metadata_reader import TABLES, MetadataReader
 from pravega_spark.spark.source import PravegaDataSource
 from tests.harness.engine import created, files_below, scale, write
 
@@ -48,7 +48,7 @@ def rows(manager: StreamManager, table: str, **options: str) -> list[Row]:
 
 
 def consume(manager: StreamManager, group: str, events: int) -> None:
-    """Let a reader of the group read so many events, and leave."""
+    """Let a reader of the group read this number of events and leave."""
     with manager.reader_group(group).create_reader("r") as reader:
         for _ in range(events):
             assert reader.read_next_event(timeout=5.0).event is not None
@@ -59,8 +59,8 @@ def test_groups_have_one_row_each_with_their_state(manager: StreamManager) -> No
     created(manager.root, "other/b")
     group = manager.create_reader_group("s/g", ["s/a", "other/b"], retention="automatic")
     manager.create_reader_group("other/h", ["other/b"])
-    manager.create_reader_group("s/gone", ["s/a"])
-    manager.delete_reader_group("s/gone")
+    manager.create_reader_group("s/deleted", ["s/a"])
+    manager.delete_reader_group("s/deleted")
     with group.create_reader("r1") as reader:
         group.initiate_checkpoint("nightly")
         assert reader.read_next_event(timeout=5.0).checkpoint == "nightly"
@@ -88,7 +88,7 @@ def test_groups_have_one_row_each_with_their_state(manager: StreamManager) -> No
         ({"subscribePattern": "none/.*"}, []),
     ],
 )
-def test_groups_are_narrowed_by_scope_or_by_the_streams_they_read(
+def test_groups_are_selected_by_scope_or_by_the_streams_they_read(
     manager: StreamManager, options: dict[str, str], groups: list[str]
 ) -> None:
     created(manager.root)
@@ -104,7 +104,7 @@ def test_groups_are_narrowed_by_scope_or_by_the_streams_they_read(
         assert {row["stream"] for row in narrow} == {"a"}
 
 
-def test_segments_tell_where_they_begin_after_a_truncation(manager: StreamManager) -> None:
+def test_segments_have_their_head_offsets_after_a_truncation(manager: StreamManager) -> None:
     stream = created(manager.root, segments=2)
     fill(stream, 20)
     view = scale(stream, [0], [(0.0, 0.25), (0.25, 0.5)])
@@ -113,18 +113,20 @@ def test_segments_tell_where_they_begin_after_a_truncation(manager: StreamManage
     new = {s.segment_id: 0 for s in view.active.segments if s != last}
     manager.truncate_stream("s/a", StreamCut("s/a", 1, {**new, last.segment_id: halfway}))
     found = {row["segment"]: row["head_offset"] for row in rows(manager, "Segments")}
-    gone = view.segment(0).next_offset
-    assert gone > 0 < halfway
-    assert found == {"0#0": gone, "1#0": halfway, "2#1": 0, "3#1": 0}
+    end = view.segment(0).next_offset
+    assert end > 0 < halfway
+    assert found == {"0#0": end, "1#0": halfway, "2#1": 0, "3#1": 0}
 
 
-def test_a_stream_that_does_not_exist_is_told(manager: StreamManager) -> None:
+def test_named_stream_that_does_not_exist_is_an_error(manager: StreamManager) -> None:
     for table in ("ReaderGroups", "Lag", "StreamCuts", "Transactions"):
         with pytest.raises(NoSuchStream, match="s/typo"):
             rows(manager, table, stream="s/typo")
 
 
-def test_lag_counts_what_a_reader_last_said_as_the_group_does(manager: StreamManager) -> None:
+def test_lag_counts_the_last_heartbeat_of_a_reader_as_the_group_does(
+    manager: StreamManager,
+) -> None:
     stream = created(manager.root)
     fill(stream, 40)
     group = manager.create_reader_group("s/g", ["s/a"], checkpoint_interval=None)
@@ -140,7 +142,7 @@ def test_lag_counts_what_a_reader_last_said_as_the_group_does(manager: StreamMan
         assert row["current_offset"] <= taken
 
 
-def test_lag_tells_each_segment_before_and_after_it_was_read(manager: StreamManager) -> None:
+def test_lag_has_each_segment_before_and_after_it_was_read(manager: StreamManager) -> None:
     stream = created(manager.root, segments=2)
     fill(stream, 40)
     group = manager.create_reader_group("s/g", ["s/a"])
@@ -165,7 +167,7 @@ def test_lag_tells_each_segment_before_and_after_it_was_read(manager: StreamMana
     assert (row["current_offset"], row["head_offset"], row["next_offset"]) == (5, 0, 5)
 
 
-def test_lag_of_a_stream_that_is_gone_has_positions_only(manager: StreamManager) -> None:
+def test_lag_of_a_deleted_stream_has_positions_only(manager: StreamManager) -> None:
     fill(created(manager.root), 3)
     manager.create_reader_group("s/g", ["s/a"])
     manager.seal_stream("s/a")
@@ -174,10 +176,10 @@ def test_lag_of_a_stream_that_is_gone_has_positions_only(manager: StreamManager)
     assert (row["segment"], row["current_offset"]) == ("0#0", 0)
     assert (row["lag"], row["next_offset"]) == (None, None)
     created(manager.root, segments=2)
-    assert rows(manager, "Lag") == [row], "another life"
+    assert rows(manager, "Lag") == [row], "the group is in the earlier life"
 
 
-def test_every_cut_that_is_known_can_be_used_again(manager: StreamManager) -> None:
+def test_every_recorded_cut_can_start_a_read(manager: StreamManager) -> None:
     stream = created(manager.root)
     fill(stream, 10)
     spans = {"s/a": (None, manager.tail("s/a"))}
@@ -197,8 +199,8 @@ def test_every_cut_that_is_known_can_be_used_again(manager: StreamManager) -> No
     manager.retention("s/a").run()
     fill(stream, 2)
     found = rows(manager, "StreamCuts")
-    told = {(row["kind"], row["holder"], row["name"]): row["events"] for row in found}
-    assert told == {
+    events = {(row["kind"], row["holder"], row["name"]): row["events"] for row in found}
+    assert events == {
         ("head", None, None): 11,
         ("tail", None, None): 0,
         ("subscriber", "s/g", None): 9,
@@ -214,7 +216,7 @@ def test_every_cut_that_is_known_can_be_used_again(manager: StreamManager) -> No
     assert timed == {"head", "tail", "subscriber", "sample"}
 
 
-def test_cut_below_the_head_counts_from_there_and_an_unfinished_checkpoint_is_no_cut(
+def test_cut_below_the_head_counts_from_the_head_and_an_incomplete_checkpoint_has_no_cut(
     manager: StreamManager,
 ) -> None:
     fill(created(manager.root), 10)
@@ -226,7 +228,7 @@ def test_cut_below_the_head_counts_from_there_and_an_unfinished_checkpoint_is_no
     assert found == {"head": 6, "tail": 0, "position": 6}
 
 
-def test_cuts_are_narrowed_by_stream_whatever_the_group_s_scope(manager: StreamManager) -> None:
+def test_cuts_are_selected_by_stream_in_any_scope_of_the_group(manager: StreamManager) -> None:
     created(manager.root)
     created(manager.root, "other/b")
     manager.create_reader_group("other/g", ["s/a", "other/b"])
@@ -238,7 +240,7 @@ def test_cuts_are_narrowed_by_stream_whatever_the_group_s_scope(manager: StreamM
     }
 
 
-def test_transactions_tell_status_lease_and_how_they_ended(manager: StreamManager) -> None:
+def test_transactions_have_status_lease_and_outcome(manager: StreamManager) -> None:
     stream = created(manager.root)
     writer = manager.create_transactional_writer("s/a", "w1")
     with writer:
@@ -268,14 +270,14 @@ def test_transactions_tell_status_lease_and_how_they_ended(manager: StreamManage
     assert 0 <= row["lease_age_seconds"] < 30
 
 
-def test_looking_writes_nothing(manager: StreamManager, tmp_path: Path) -> None:
+def test_reading_metadata_writes_nothing(manager: StreamManager, tmp_path: Path) -> None:
     fill(created(manager.root), 3)
     manager.create_reader_group("s/g", ["s/a"])
     with manager.create_transactional_writer("s/a") as writer:
         writer.begin_transaction()
         time.sleep(0.05)
         before = files_below(tmp_path)
-        for table in metadata_frames.SCHEMAS:
+        for table in TABLES:
             assert rows(manager, table)
         assert files_below(tmp_path) == before
 
@@ -283,7 +285,7 @@ def test_looking_writes_nothing(manager: StreamManager, tmp_path: Path) -> None:
 def test_names_are_spread_over_tasks(
     manager: StreamManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metadata_frames, "NAMES_OF_TASK", 2)
+    monkeypatch.setattr(metadata_reader, "NAMES_PER_TASK", 2)
     names = [f"s/a{i}" for i in range(5)]
     for name in names:
         created(manager.root, name)

@@ -1,0 +1,1 @@
+"""Metadata frames: tables about streams, transactions and reader groups, one module for each."""

@@ -1,0 +1,52 @@
+"""The metadata table ``Lag``: one row for each segment that a reader group has still to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from pyspark.sql.types import DoubleType, LongType, StringType
+
+from pravega_spark.engine.store import Store
+from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.reader_groups import group_description
+from pravega_spark.reader_groups.group_description import GroupVersion
+from pravega_spark.spark.monitor.metadata.metadata_table import (
+    MetadataTable,
+    Row,
+    name_columns,
+    schema,
+)
+
+
+def _lag_rows(store: Store, group: GroupVersion, streams: Sequence[str]) -> Iterator[Row]:
+    state = group_description.said(store, group.state)
+    opened = partial(open_stream, store)
+    for stream in streams:
+        for segment in group_description.segment_positions(state, stream, opened):
+            yield {
+                "group": group.state.group,
+                **name_columns(stream),
+                "segment_id": segment.segment_id,
+                **segment.named(),
+            }
+
+
+LAG = MetadataTable(
+    schema(
+        group=StringType(),
+        scope=StringType(),
+        stream=StringType(),
+        segment=StringType(),
+        segment_id=LongType(),
+        state=StringType(),
+        reader=StringType(),
+        current_offset=LongType(),
+        head_offset=LongType(),
+        next_offset=LongType(),
+        lag=LongType(),
+        lag_bytes=LongType(),
+        lag_seconds=DoubleType(),
+    ),
+    rows_of_group=_lag_rows,
+)
