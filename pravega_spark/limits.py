@@ -56,7 +56,7 @@ PREPARED_LIMIT = "7 days"
 """A prepared transaction is aborted when nobody has decided it for so long."""
 KEEP_COMPLETED = "24 hours"
 """How long the outcome of a transaction can be asked for, as in Pravega."""
-TEND_SECONDS = 30.0
+TRANSACTION_SWEEP_SECONDS = 30.0
 """A writer looks for abandoned transactions of others at most this often."""
 
 COMMIT_ATTEMPTS = 10_000

@@ -59,7 +59,7 @@ def _planned(stream: StreamLog, prepared_limit: str) -> list[Row]:
     """Return the transactions without an outcome and what a sweep would do; write nothing."""
     view = stream.view()
     limit_ms = parse_duration_ms("the limit of prepared transactions", prepared_limit)
-    expired = transaction_leases.expired(stream, view, limit_ms, write=False)
+    expired = transaction_leases.expiry_reasons(stream, view, limit_ms, write=False)
     now_ms = stream.now_ms()
     rows = []
     for info in queries.open_transactions(stream, view):

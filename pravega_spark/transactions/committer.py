@@ -31,8 +31,8 @@ from pravega_spark.transactions.manifests import (
     Kind,
     Manifest,
     Manifests,
-    announced,
-    announcement_key,
+    commit_intent_key,
+    commit_intents,
     read_new,
     rows_of,
 )
@@ -85,7 +85,7 @@ class _KnownDecisions:
         several: dict[str, Manifests] = {}
         before, closed = -1, 0
         while before != closed:
-            wanted = always | (announced(stream) & others) if others else always
+            wanted = always | (commit_intents(stream) & others) if others else always
             several |= self._begin(stream, view, wanted - several.keys())
             read_new(several.values())
             before, closed = closed, sum(m.is_closed for m in several.values())
@@ -171,11 +171,13 @@ def next_commit_order(stream: StreamLog, view: StreamView, transaction_id: str) 
     known = _known_decisions(stream)
     known.read(stream, view, apart_from=transaction_id)
     if transaction_id not in _oldest(view):
-        stream.store.put(announcement_key(stream, transaction_id), b"{}\n")
+        stream.store.put(commit_intent_key(stream, transaction_id), b"{}\n")
     return known.last_order() + 1
 
 
-def finish(stream: StreamLog, view: StreamView, names: Collection[str]) -> StreamView:
+def find_and_commit_decided(
+    stream: StreamLog, view: StreamView, names: Collection[str]
+) -> StreamView:
     """Carry out what is decided of these open transactions; return the view afterwards."""
     _known_decisions(stream).read(stream, view, names=names)
     return commit_decided(stream, life=view.life)
@@ -199,7 +201,7 @@ def commit_decided(
         return (_outcomes(stream, view, decided) if decided else None), None
 
     view = StreamView(stream.commit(decide, life=stream.life_of(life)).snapshot)
-    failpoint("txn.carried-out")
+    failpoint("txn.committed")
     return view
 
 

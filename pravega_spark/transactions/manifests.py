@@ -258,16 +258,16 @@ def chunk_folder(transaction_id: str) -> str:
     return f"t-{transaction_id}"
 
 
-def announcement_key(stream: StreamLog, transaction_id: str) -> str:
+def commit_intent_key(stream: StreamLog, transaction_id: str) -> str:
     """Return the key of the object that announces a transaction's commit before its mark."""
-    return f"{_announcements(stream)}/{transaction_id}.json"
+    return f"{_commit_intent_folder(stream)}/{transaction_id}.json"
 
 
-def announced(stream: StreamLog) -> set[str]:
+def commit_intents(stream: StreamLog) -> set[str]:
     """Return the ids of the transactions whose commit was announced and not cleared away yet."""
-    entries = stream.store.list(_announcements(stream))
+    entries = stream.store.list(_commit_intent_folder(stream))
     return {entry.key.rsplit("/", 1)[-1].removesuffix(".json") for entry in entries}
 
 
-def _announcements(stream: StreamLog) -> str:
+def _commit_intent_folder(stream: StreamLog) -> str:
     return f"{stream.name}/transactions/closing"

@@ -12,14 +12,14 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import IllegalState, TxnFailed
 from pravega_spark.limits import PREPARED_LIMIT
 from pravega_spark.names import is_transaction
-from pravega_spark.transactions import committer, transaction_leases, transaction_lifecycle
+from pravega_spark.transactions import committer, transaction_decisions, transaction_leases
 from pravega_spark.transactions.manifests import (
     Kind,
     Manifest,
     Manifests,
-    announced,
-    announcement_key,
     chunk_folder,
+    commit_intent_key,
+    commit_intents,
     folder,
 )
 from pravega_spark.units import parse_duration_ms
@@ -50,10 +50,12 @@ def sweep_transactions(
     if prepared_limit_ms is None:
         prepared_limit_ms = parse_duration_ms("the limit", PREPARED_LIMIT)
     before = stream.view(life=life)
-    for name, why in transaction_leases.abandoned(stream, before, prepared_limit_ms).items():
+    for name, why in transaction_leases.expired_transactions(
+        stream, before, prepared_limit_ms
+    ).items():
         abort(stream, before.transactions[name], why.reason, if_open=not why.prepared)
-    after = committer.finish(stream, before, before.transactions.keys())
-    found = TransactionSweepResult(open=len(after.transactions), cleared=clear(stream))
+    after = committer.find_and_commit_decided(stream, before, before.transactions.keys())
+    found = TransactionSweepResult(open=len(after.transactions), cleared=delete_remains(stream))
     for name in sorted(before.transactions):
         outcome = after.outcome(name)
         if outcome is not None and outcome.committed:
@@ -74,7 +76,7 @@ def abort(
     manifests.read()
     mark = Manifest(Kind.ABORTING, reason=reason)
     with suppress(TxnFailed):
-        if transaction_lifecycle.close(manifests, mark, if_open=if_open):
+        if transaction_decisions.put_closing_manifest(manifests, mark, if_open=if_open):
             name = opened.transaction_id
             logger.info("transaction %s of stream %s is aborted: %s", name, stream.name, reason)
             return True
@@ -90,8 +92,10 @@ def end_all_transactions(stream: StreamLog, life: int) -> None:
     view = stream.view(life=life)
     for _, opened in sorted(view.transactions.items()):
         abort(stream, opened, "the stream was sealed", if_open=True)
-    prepared = sorted(committer.finish(stream, view, view.transactions.keys()).transactions)
-    clear(stream)
+    prepared = sorted(
+        committer.find_and_commit_decided(stream, view, view.transactions.keys()).transactions
+    )
+    delete_remains(stream)
     if prepared:
         raise IllegalState(
             f"stream {stream.name} is being sealed, and {len(prepared)} transactions are prepared: "
@@ -99,25 +103,27 @@ def end_all_transactions(stream: StreamLog, life: int) -> None:
         )
 
 
-def clear(stream: StreamLog) -> int:
+def delete_remains(stream: StreamLog) -> int:
     """Remove what ended transactions left; return how many there were.
 
     Chunks that a committed one did not name are left to the sweep of the stream's files.
     """
-    names = {*stream.store.folders(f"{stream.name}/transactions"), *announced(stream)}
+    names = {*stream.store.folders(f"{stream.name}/transactions"), *commit_intents(stream)}
     stream.log.head()  # after the listings: whatever they hold was begun before
     view = stream.view(refresh=False)
     ended = [n for n in sorted(names) if is_transaction(n) and n not in view.transactions]
     for name in ended:
-        clear_one(stream, name, view.outcome(name))
+        delete_remains_of(stream, name, view.outcome(name))
     return len(ended)
 
 
-def clear_one(stream: StreamLog, transaction_id: str, outcome: TransactionOutcome | None) -> None:
+def delete_remains_of(
+    stream: StreamLog, transaction_id: str, outcome: TransactionOutcome | None
+) -> None:
     """Remove what an ended transaction left; its outcome is in the log, or was long ago."""
-    failpoint("txn.clear")
+    failpoint("txn.deleting-remains")
     keys = [entry.key for entry in stream.store.list(folder(stream, transaction_id))]
     if outcome is not None and not outcome.committed:
         chunks = stream.store.list(f"{stream.path}/data/{chunk_folder(transaction_id)}")
         keys += [entry.key for entry in chunks]
-    stream.store.delete([*keys, announcement_key(stream, transaction_id)])
+    stream.store.delete([*keys, commit_intent_key(stream, transaction_id)])

@@ -20,7 +20,7 @@ from pravega_spark.engine.writing.event_encoder import EventEncoder, Serializer
 from pravega_spark.errors import InvalidInput, PingFailed, PravegaSparkError, TxnFailed
 from pravega_spark.model import TransactionStatus
 from pravega_spark.names import check_transaction
-from pravega_spark.transactions import committer, transaction_lifecycle
+from pravega_spark.transactions import committer, transaction_decisions, transaction_lifecycle
 from pravega_spark.transactions.manifests import Kind, Manifest, Manifests, not_in, rows_of
 from pravega_spark.transactions.transaction_buffer import TransactionBuffer
 from pravega_spark.transactions.transaction_leases import Lease
@@ -178,7 +178,7 @@ class Transaction:
             entered = self._final is None and self._manifests.append(decide) is not None
             view, found = self._look()
             if isinstance(found, TransactionOutcome):
-                transaction_lifecycle.ended(view, found, Kind.COMMITTING)
+                transaction_lifecycle.check_outcome(view, found, Kind.COMMITTING)
                 self._check_in(found, asked)
             return entered
 
@@ -197,9 +197,9 @@ class Transaction:
         self, outcome: TransactionOutcome, chunks: Sequence[StagedChunk], unstaged: int = 0
     ) -> None:
         """Raise TxnFailed if events were left out of the commit."""
-        left = transaction_lifecycle.missing(self._stream, self._manifests, outcome, chunks)
+        left = transaction_decisions.chunks_left_out(self._stream, self._manifests, outcome, chunks)
         if left or unstaged:
-            raise transaction_lifecycle.without(self._manifests, rows_of(left) + unstaged)
+            raise transaction_decisions.left_out_error(self._manifests, rows_of(left) + unstaged)
 
     def ping(self) -> None:
         """Begin the lease anew. Raises PingFailed when that cannot be.
@@ -261,7 +261,7 @@ class Transaction:
             self._manifests.append(decide)
             view, found = self._look()
             if isinstance(found, TransactionOutcome):
-                raise transaction_lifecycle.failed(view, found)
+                raise transaction_lifecycle.ended_error(view, found)
             self._done = True
 
     def commit(
@@ -294,7 +294,7 @@ class Transaction:
             if isinstance(found, OpenTransaction):
                 view, found = self._decide_commit(view, note, timestamp_us, wait=wait)
             if isinstance(found, TransactionOutcome):
-                transaction_lifecycle.ended(view, found, Kind.COMMITTING)
+                transaction_lifecycle.check_outcome(view, found, Kind.COMMITTING)
                 self._check_in(found, self._buffer.staged, self._buffer.unstaged)
             self._finish()
 
@@ -310,7 +310,7 @@ class Transaction:
             note=note,
             timestamp_us=timestamp_us,
         )
-        transaction_lifecycle.close(self._manifests, mark)
+        transaction_decisions.put_closing_manifest(self._manifests, mark)
         if not wait:
             return self._look()
         return self._carry_out()
@@ -331,10 +331,10 @@ class Transaction:
                 view, found = self._look()
                 if isinstance(found, OpenTransaction):
                     mark = Manifest(Kind.ABORTING, reason="the application asked for it")
-                    transaction_lifecycle.close(self._manifests, mark)
+                    transaction_decisions.put_closing_manifest(self._manifests, mark)
                     view, found = self._carry_out()
                 assert isinstance(found, TransactionOutcome)
-                transaction_lifecycle.ended(view, found, Kind.ABORTING)
+                transaction_lifecycle.check_outcome(view, found, Kind.ABORTING)
             self._finish()
 
     def _look(self, *, refresh: bool = True) -> _Found:

@@ -89,16 +89,16 @@ def extended_ms(stream: StreamLog, view: StreamView) -> dict[str, int]:
     return {name: listed[key] for name, key in keys.items() if key in listed}
 
 
-class Abandoned(NamedTuple):
+class Expiry(NamedTuple):
     """Why a transaction that nobody keeps alive is to be aborted; whether it is prepared."""
 
     reason: str
     prepared: bool
 
 
-def abandoned(
+def expired_transactions(
     stream: StreamLog, view: StreamView, prepared_limit_ms: int, *, write: bool = True
-) -> dict[str, Abandoned]:
+) -> dict[str, Expiry]:
     """Return the open transactions that nobody keeps alive, by id.
 
     Whose lease ran out; beyond the maximum execution time it is not extended. A prepared one only
@@ -108,7 +108,7 @@ def abandoned(
     if not view.transactions:
         return {}
     ages_ms = _ages_ms(stream)
-    found: dict[str, Abandoned] = {}
+    found: dict[str, Expiry] = {}
     for name, opened in sorted(view.transactions.items()):
         idle_ms = ages_ms.get(_key(stream, name))
         if idle_ms is None:
@@ -121,17 +121,17 @@ def abandoned(
     return found
 
 
-def expired(
+def expiry_reasons(
     stream: StreamLog, view: StreamView, prepared_limit_ms: int, *, write: bool = True
 ) -> dict[str, str]:
-    """Return the reason of each transaction that is :func:`abandoned`."""
-    found = abandoned(stream, view, prepared_limit_ms, write=write)
+    """Return the reason of each transaction that is :func:`expired_transactions`."""
+    found = expired_transactions(stream, view, prepared_limit_ms, write=write)
     return {name: why.reason for name, why in found.items()}
 
 
 def _why(
     stream: StreamLog, opened: OpenTransaction, ages_ms: dict[str, int], prepared_limit_ms: int
-) -> Abandoned | None:
+) -> Expiry | None:
     """Judge a transaction whose lease ran out; None if it is decided, or waits for that."""
     manifests = Manifests(stream, opened.transaction_id)
     entries = manifests.read()
@@ -140,10 +140,10 @@ def _why(
     if manifests.last is Kind.PREPARED:
         since_ms = ages_ms.get(manifests.key(len(entries) - 1), 0)
         reason = f"prepared {since_ms // 1000} s ago, and nobody has decided it"
-        return Abandoned(reason, True) if since_ms > prepared_limit_ms else None
+        return Expiry(reason, True) if since_ms > prepared_limit_ms else None
     if age_ms(stream, opened) > opened.limit_ms - opened.created_ms:
-        return Abandoned("its maximum execution time ran out", False)
-    return Abandoned(f"its lease of {opened.lease_ms // 1000} s ran out", False)
+        return Expiry("its maximum execution time ran out", False)
+    return Expiry(f"its lease of {opened.lease_ms // 1000} s ran out", False)
 
 
 def _base(stream: StreamLog) -> str:

@@ -18,7 +18,12 @@ from pravega_spark.engine.writing.append import sealed_error
 from pravega_spark.engine.writing.event_encoder import Serializer
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import InvalidConfiguration, ObjectClosed, PravegaSparkError
-from pravega_spark.limits import DEFAULT_LEASE, MAX_EXECUTION_LEASES, MAX_EXECUTION_MS, TEND_SECONDS
+from pravega_spark.limits import (
+    DEFAULT_LEASE,
+    MAX_EXECUTION_LEASES,
+    MAX_EXECUTION_MS,
+    TRANSACTION_SWEEP_SECONDS,
+)
 from pravega_spark.names import check_name
 from pravega_spark.transactions import committer, sweeper, transaction_leases, transaction_lifecycle
 from pravega_spark.transactions.transaction import Transaction
@@ -88,7 +93,9 @@ class TransactionalWriter:
         for opened in theirs:
             sweeper.abort(self._stream, opened, reason, if_open=True)
         if theirs:
-            view = committer.finish(self._stream, view, {one.transaction_id for one in theirs})
+            view = committer.find_and_commit_decided(
+                self._stream, view, {one.transaction_id for one in theirs}
+            )
         return view.writer(writer_id) or record
 
     @property
@@ -198,7 +205,7 @@ class TransactionalWriter:
             for name in ended:
                 outcome = view.outcome(name)
                 if outcome is not None:
-                    sweeper.clear_one(self._stream, name, outcome)
+                    sweeper.delete_remains_of(self._stream, name, outcome)
         except PravegaSparkError as error:
             logger.info("transactions of %s are not cleared yet: %s", self._stream.name, error)
         else:
@@ -208,7 +215,7 @@ class TransactionalWriter:
     def _tend(self) -> None:
         """Finish what others left, now and then, if there is anything."""
         now = self._stream.runtime.monotonic()
-        if now - self._tended < TEND_SECONDS:
+        if now - self._tended < TRANSACTION_SWEEP_SECONDS:
             return
         self._tended = now
         try:

@@ -53,7 +53,7 @@ POINTS = (
     "txn.staged",
     "txn.deciding",
     "txn.decided",
-    "txn.carried-out",
+    "txn.committed",
     "commit.before",
     "commit.applied",
 )

@@ -82,7 +82,7 @@ def test_manifests_of_a_transaction_that_is_open_or_prepared_stay(
     transaction = world.begin()
     if prepared:
         world.manager.transaction("s/t", transaction.id).prepare()
-    assert sweeper.clear(world.other) == 0
+    assert sweeper.delete_remains(world.other) == 0
     assert world.committed(transaction) == [*[b"before"] * 4, b"within"]
 
 

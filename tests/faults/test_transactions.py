@@ -104,8 +104,8 @@ COPYING = [
     "txn.deciding:4",
     "txn.decided:4",
     "txn.decided:6",  # of a commit that does not wait
-    "txn.carried-out:3",
-    "txn.clear:2",
+    "txn.committed:3",
+    "txn.deleting-remains:2",
     "commit.before:7",
     "commit.applied:2",
     "commit.applied:5",
@@ -133,7 +133,8 @@ def test_killed_copier_leaves_whole_lines_and_the_next_goes_on(root: str, point:
 
 
 @pytest.mark.parametrize(
-    "point", ["seal.sealing", "txn.deciding:2", "txn.decided:2", "txn.carried-out", "txn.clear"]
+    "point",
+    ["seal.sealing", "txn.deciding:2", "txn.decided:2", "txn.committed", "txn.deleting-remains"],
 )
 def test_sealing_that_was_killed_is_finished_by_the_next(root: str, point: str) -> None:
     assert run("go_on", root, "3") == 0

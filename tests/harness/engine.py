@@ -32,7 +32,7 @@ from pravega_spark.engine.stream.commit_builder import CommitBuilder
 from pravega_spark.engine.stream.records import SEGMENT_PREFIX
 from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.writing.append import Appended, Identity, append
+from pravega_spark.engine.writing.append import AppendResult, BatchIdentity, append
 from pravega_spark.limits import CLEANUP_WAIT_SECONDS
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import KeyRange, SegmentRange
@@ -256,9 +256,9 @@ def staged(
 def write(
     stream: StreamLog,
     events: Sequence[tuple[str | None, bytes]],
-    identity: Identity | None = None,
+    identity: BatchIdentity | None = None,
     **options: Any,
-) -> Appended:
+) -> AppendResult:
     """Append events in one commit."""
     view = stream.view()
     return append(stream, view.life, view.version, staged(stream, events), identity, **options)

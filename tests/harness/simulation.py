@@ -16,7 +16,7 @@ from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.store import Put
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.writing.append import Succession, append
+from pravega_spark.engine.writing.append import SessionBatch, append
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import CommitUnknown, StoreError
 from tests.harness.engine import FakeRuntime, make_stream
@@ -135,7 +135,7 @@ class _Writer:
                     opened = open_session(self.stream, 1, self.name)
                     self.session, self.next = opened.session, opened.last + 1
                     return
-                identity = Succession(self.name, self.session, self.next - 1, self.next)
+                identity = SessionBatch(self.name, self.session, self.next - 1, self.next)
             history.tried.add(event)
             append(self.stream, 1, 0, [StagedChunk(event, 0, 1, 1, 1, 0, 0, 0)], identity)
         except CommitUnknown:

@@ -14,7 +14,12 @@ from pravega_spark.engine.stream.records import WriterRecord
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.model import TransactionStatus
-from pravega_spark.transactions import committer, sweeper, transaction_lifecycle
+from pravega_spark.transactions import (
+    committer,
+    sweeper,
+    transaction_decisions,
+    transaction_lifecycle,
+)
 from pravega_spark.transactions.manifests import Kind, Manifest, Manifests, folder
 from pravega_spark.transactions.transaction import Transaction
 from tests.harness.engine import FakeRuntime, Spy, again, all_events, make_stream, memory
@@ -96,10 +101,12 @@ def decide_abort(stream: StreamLog, transaction_id: str) -> None:
     """Put the mark, and carry nothing out."""
     manifests = Manifests(stream, transaction_id)
     manifests.read()
-    transaction_lifecycle.close(manifests, Manifest(Kind.ABORTING, reason="decided elsewhere"))
+    transaction_decisions.put_closing_manifest(
+        manifests, Manifest(Kind.ABORTING, reason="decided elsewhere")
+    )
 
 
-def brought_to(state: TransactionStatus, stream: StreamLog, txn_id: str, *, cleared: bool) -> None:
+def drive_to(state: TransactionStatus, stream: StreamLog, txn_id: str, *, cleared: bool) -> None:
     """Bring a transaction to a state, by another process."""
     other = again(stream)
     handle = Transaction(other, txn_id)
@@ -114,7 +121,7 @@ def brought_to(state: TransactionStatus, stream: StreamLog, txn_id: str, *, clea
     elif state is TransactionStatus.ABORTED:
         handle.abort()
     if cleared:
-        sweeper.clear(other)
+        sweeper.delete_remains(other)
 
 
 def story(commit: Commit) -> list[dict[str, Any]]:

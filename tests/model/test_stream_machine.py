@@ -40,7 +40,7 @@ from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.records import StreamState, decode_writer
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.writing.append import Identity, Monotone, Succession, append
+from pravega_spark.engine.writing.append import BatchIdentity, NumberedBatch, SessionBatch, append
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import (
     CommitUnknown,
@@ -170,11 +170,11 @@ class StreamMachine(RuleBasedStateMachine):
             return
         if plain or not process.session:
             life = view.life
-            identity: Identity = Monotone(f"q{who}", next(self.numbers))
+            identity: BatchIdentity = NumberedBatch(f"q{who}", next(self.numbers))
         else:
             life, previous = process.life, process.planned
             process.planned += len(keys)
-            identity = Succession("w", process.session, previous, process.planned)
+            identity = SessionBatch("w", process.session, previous, process.planned)
         events = [b"%s/%d" % (key.encode(), next(self.numbers)) for key in keys]
         chunks = staged(process.stream, list(zip(keys, events, strict=True)))
         process.prepared.append((life, view.version, (identity, chunks), events))
@@ -226,16 +226,16 @@ class StreamMachine(RuleBasedStateMachine):
     ) -> None:  # fmt: skip
         if appended.duplicate:
             assert known is not None
-            last = identity.last if isinstance(identity, Succession) else identity.number
+            last = identity.last if isinstance(identity, SessionBatch) else identity.number
             assert known.last >= last
-            if isinstance(identity, Monotone) and known.last > last:
+            if isinstance(identity, NumberedBatch) and known.last > last:
                 return  # skipped: an application's numbers only rise
         self.acked.update(events)
         if appended.duplicate:
             return
         assert self.state is StreamState.ACTIVE
         assert version >= before.snapshot.horizon
-        if isinstance(identity, Succession):
+        if isinstance(identity, SessionBatch):
             assert known is not None
             assert (known.session, known.last) == (identity.session, identity.previous)
 

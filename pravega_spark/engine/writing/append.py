@@ -35,7 +35,7 @@ from pravega_spark.model import segment_text
 
 
 @dataclass(frozen=True, slots=True)
-class Succession:
+class SessionBatch:
     """A batch of a writer: accepted only if ``previous`` is the last number the log has of it."""
 
     writer_id: str
@@ -84,7 +84,7 @@ class Succession:
 
 
 @dataclass(frozen=True, slots=True)
-class Monotone:
+class NumberedBatch:
     """A numbered batch of a query or application: at or below the stored number it is skipped."""
 
     writer_id: str
@@ -125,11 +125,11 @@ def _succeed(
     return WriterRecord(writer_id, session, last, version, note, last if note is not None else 0)
 
 
-Identity = Succession | Monotone
+BatchIdentity = SessionBatch | NumberedBatch
 
 
 @dataclass(frozen=True, slots=True)
-class Appended:
+class AppendResult:
     """A batch is in the log: ``places`` has (segment id, base offset, rows) for each chunk.
 
     A duplicate has no places: the log holds the batch since an earlier commit.
@@ -145,12 +145,12 @@ def append(
     life: int,
     staging_version: int,
     staged: Sequence[StagedChunk],
-    identity: Identity | None = None,
+    identity: BatchIdentity | None = None,
     *,
     operation: str = "APPEND",
     parameters: Mapping[str, object] | None = None,
     follow_scale: bool = True,
-) -> Appended:
+) -> AppendResult:
     """Commit staged chunks, all or none; chunks enter each segment in the given order.
 
     ``staging_version`` is the version whose folder holds them. Chunks of a segment that was
@@ -161,10 +161,10 @@ def append(
     """
     recuts: Recuts = {}
 
-    def decide(view: StreamView) -> Proposal[Appended]:
+    def decide(view: StreamView) -> Proposal[AppendResult]:
         known = _known(stream, view, identity)
         if identity is not None and not identity.check(known, view):
-            return None, Appended(view.version, duplicate=True)
+            return None, AppendResult(view.version, duplicate=True)
         _check_open(view, staging_version)
         if not follow_scale:
             _check_segments(view, staged)
@@ -175,15 +175,17 @@ def append(
             record = identity.record(known, view.version + 1)
             body.domains = {**body.domains, **view.writer_changes(record)}
             body.parameters = {**body.parameters, "writer": identity.writer_id}
-        return body, Appended(view.version + 1, duplicate=False, places=_places(body.adds))
+        return body, AppendResult(view.version + 1, duplicate=False, places=_places(body.adds))
 
     failpoint("append.staged")
     return stream.commit(decide, life=life).value
 
 
-def _known(stream: StreamLog, view: StreamView, identity: Identity | None) -> WriterRecord | None:
+def _known(
+    stream: StreamLog, view: StreamView, identity: BatchIdentity | None
+) -> WriterRecord | None:
     """Return what is known of the writer; one with sessions has to be opened again if it moved."""
-    if isinstance(identity, Monotone):
+    if isinstance(identity, NumberedBatch):
         return archived_records.writer(stream, view, identity.writer_id)
     return None if identity is None else view.writer(identity.writer_id)
 

@@ -13,7 +13,7 @@ from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.stream.writer_ids import anonymous_id, is_anonymous
-from pravega_spark.engine.writing.append import Appended, Succession, append, sealed_error
+from pravega_spark.engine.writing.append import AppendResult, SessionBatch, append, sealed_error
 from pravega_spark.engine.writing.write_batch import WriteBatch, ranks
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import CommitUnknown, SegmentSealed, StagedTooLate, WriterForgotten
@@ -36,7 +36,9 @@ class PlacedEvents:
 
     __slots__ = ("_bases", "_life", "_ranks", "_routed", "_stream")
 
-    def __init__(self, stream: str, life: int, routed: RoutedEvents, appended: Appended) -> None:
+    def __init__(
+        self, stream: str, life: int, routed: RoutedEvents, appended: AppendResult
+    ) -> None:
         """Take the batch's segments, and where the first event of it is in each."""
         self._stream = stream
         self._life = life
@@ -107,7 +109,7 @@ class BatchCommitter:
             view.check_life(self._life)
             routed = self._route(view, events, batch)
             staged = stage_routed(self._stream, self._staging_version, events, routed)
-            identity = Succession(
+            identity = SessionBatch(
                 self.writer_id, self._session, self._previous, self._previous + count, batch.note
             )
             try:
@@ -159,7 +161,7 @@ class BatchCommitter:
             places[first : first + size] = places[first]
         return RoutedEvents(router.segment_ids, places)
 
-    def _placed(self, routed: RoutedEvents, appended: Appended) -> PlacedEvents:
+    def _placed(self, routed: RoutedEvents, appended: AppendResult) -> PlacedEvents:
         """Return where the events are, from where their segments' first ones are."""
         if appended.duplicate and len(routed.places):
             raise CommitUnknown(

@@ -27,7 +27,7 @@ from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.writing.append import Appended, Monotone, append, sealed_error
+from pravega_spark.engine.writing.append import AppendResult, NumberedBatch, append, sealed_error
 from pravega_spark.errors import (
     IllegalState,
     InvalidInput,
@@ -117,11 +117,11 @@ class PravegaBatchWriter(DataSourceArrowWriter):
         known = view.writer(identity.writer_id) if identity else None
         self._done = identity is not None and known is not None and identity.number <= known.last
 
-    def _identity(self) -> Monotone | None:
+    def _identity(self) -> NumberedBatch | None:
         if self.settings.application is None:
             return None
         name, number = self.settings.application
-        return Monotone(transaction_write.application_writer(name), number)
+        return NumberedBatch(transaction_write.application_writer(name), number)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Stage one partition; runs in a task."""
@@ -198,7 +198,7 @@ class PravegaStreamWriter(DataSourceStreamArrowWriter):
         staged = _staged(messages)
         if not any(message.chunks for message in staged):
             return
-        identity = Monotone(f"spark.{self._query_id(staged)}", batchId)
+        identity = NumberedBatch(f"spark.{self._query_id(staged)}", batchId)
         appended = commit_staged(self.settings, staged, identity, batchId=batchId)
         if appended is not None and appended.duplicate:
             logger.warning(
@@ -228,9 +228,9 @@ class PravegaStreamWriter(DataSourceStreamArrowWriter):
 def commit_staged(
     settings: WriteSettings,
     staged: Sequence[Staged],
-    identity: Monotone | None,
+    identity: NumberedBatch | None,
     **parameters: object,
-) -> Appended | None:
+) -> AppendResult | None:
     """Commit what the tasks staged, in the order of the partitions; None if there is nothing."""
     chunks = _chunks(staged)
     if not chunks:

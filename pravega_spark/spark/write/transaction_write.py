@@ -59,7 +59,7 @@ def _opened(view: StreamView, transaction_id: str) -> OpenTransaction:
     """Return the transaction, which the log must hold as open."""
     found = transaction_lifecycle.find(view, transaction_id)
     if isinstance(found, TransactionOutcome):
-        raise transaction_lifecycle.failed(view, found)
+        raise transaction_lifecycle.ended_error(view, found)
     return found
 
 

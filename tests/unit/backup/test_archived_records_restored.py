@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.writing.append import Monotone, Succession
+from pravega_spark.engine.writing.append import NumberedBatch, SessionBatch
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import PravegaSparkError
 from tests.harness.backup_world import World, manager_of, stream_of
@@ -16,8 +16,8 @@ from tests.unit.backup.test_root_restore import copied
 def swept() -> World:
     world = World(0)
     record = open_session(world.stream, 1, "w")
-    write(world.stream, [("k", b"1")], Succession("w", record.session, 0, 3, "note"))
-    write(world.stream, [("k", b"1")], Monotone("query", 7))
+    write(world.stream, [("k", b"1")], SessionBatch("w", record.session, 0, 3, "note"))
+    write(world.stream, [("k", b"1")], NumberedBatch("query", 7))
     world.runtime.sleep(10 * 3_600)
     world.grow(3)
     world.manager.sweep_stream("s/t", grace="1 h", retain="1 h", keep_records="1 h")
@@ -31,7 +31,7 @@ def test_backup_knows_the_writers_that_had_moved() -> None:
     world.manager.backup(copy.url, "s/t")
     record = open_session(stream_of(copy), 1, "w")
     assert (record.session, record.last, record.note) == (2, 3, "note")
-    assert write(stream_of(copy), [("k", b"x")], Monotone("query", 7)).duplicate
+    assert write(stream_of(copy), [("k", b"x")], NumberedBatch("query", 7)).duplicate
 
 
 def test_copy_forgets_the_removed_subscribers_that_had_moved() -> None:
@@ -58,4 +58,4 @@ def test_restored_stream_knows_the_writers_that_had_moved() -> None:
     assert (record.session, record.last, record.note) == (2, 3, "note")
     assert "pravega.moved" not in stream.view().snapshot.domains
     with pytest.raises(PravegaSparkError):
-        write(stream, [("k", b"x")], Monotone("query", 9))
+        write(stream, [("k", b"x")], NumberedBatch("query", 9))

@@ -10,7 +10,7 @@ import pytest
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.writing.append import Monotone
+from pravega_spark.engine.writing.append import NumberedBatch
 from pravega_spark.errors import (
     CorruptLog,
     DataLoss,
@@ -176,20 +176,20 @@ def test_a_writers_own_id_goes_on_where_the_copy_has_it() -> None:
 def test_a_query_whose_batches_were_dropped_is_refused_and_one_that_follows_is_not() -> None:
     world = World(commits=0)
     for n in range(3):
-        write(world.stream, [(None, b"%d" % n)], Monotone("spark.q", n))
+        write(world.stream, [(None, b"%d" % n)], NumberedBatch("spark.q", n))
     target = copied(world.store, wanted=is_data)
-    write(world.stream, [(None, b"3")], Monotone("spark.q", 3))
-    write(world.stream, [(None, b"x")], Monotone("spark.young", 0))
+    write(world.stream, [(None, b"3")], NumberedBatch("spark.q", 3))
+    write(world.stream, [(None, b"x")], NumberedBatch("spark.young", 0))
     copy = copied(world.store, target, lambda key: not is_data(key))
     manager_of(copy).restore_stream("s/t")
     stream = stream_of(copy)
     with pytest.raises(StaleIdentity, match=r"holds its batches up to 2, and this is batch 4"):
-        write(stream, [(None, b"4")], Monotone("spark.q", 4))
+        write(stream, [(None, b"4")], NumberedBatch("spark.q", 4))
     with pytest.raises(StaleIdentity, match=r"another checkpoint"):
-        write(stream, [(None, b"y")], Monotone("spark.young", 1))
-    assert write(stream, [(None, b"2")], Monotone("spark.q", 2)).duplicate
-    write(stream, [(None, b"3")], Monotone("spark.q", 3))
-    write(stream, [(None, b"7")], Monotone("spark.q", 7))
+        write(stream, [(None, b"y")], NumberedBatch("spark.young", 1))
+    assert write(stream, [(None, b"2")], NumberedBatch("spark.q", 2)).duplicate
+    write(stream, [(None, b"3")], NumberedBatch("spark.q", 3))
+    write(stream, [(None, b"7")], NumberedBatch("spark.q", 7))
     assert events(copy) == [b"0", b"1", b"2", b"3", b"7"]
 
 

@@ -12,7 +12,7 @@ from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import NoSuchStream
 from pravega_spark.jobs.transaction_rows import ROW_SCHEMA, Row, sweep
 from pravega_spark.manager import StreamManager
-from pravega_spark.transactions import transaction_lifecycle
+from pravega_spark.transactions import transaction_decisions
 from pravega_spark.transactions.manifests import Kind, Manifest, Manifests
 
 EVERY = ("open", "expired", "prepared", "committing", "aborting")
@@ -33,7 +33,9 @@ def ids(tmp_path: Path) -> dict[str, str]:
     made["prepared"].prepare()
     made["committing"].commit(wait=False)
     stream = open_stream(str(tmp_path), "s/a")
-    transaction_lifecycle.close(Manifests(stream, made["aborting"].id), Manifest(Kind.ABORTING))
+    transaction_decisions.put_closing_manifest(
+        Manifests(stream, made["aborting"].id), Manifest(Kind.ABORTING)
+    )
     lease = tmp_path / f"s/a/transactions/{made['expired'].id}/lease.json"
     os.utime(lease, (time.time() - 100,) * 2)
     return {name: transaction.id for name, transaction in made.items()}

@@ -15,7 +15,7 @@ from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.errors import CorruptLog, StoreError
 from pravega_spark.model import TransactionStatus
 from pravega_spark.transactions import committer, sweeper
-from pravega_spark.transactions.manifests import announced, announcement_key
+from pravega_spark.transactions.manifests import commit_intent_key, commit_intents
 from pravega_spark.transactions.transaction import Transaction
 from tests.harness.engine import Spy, again, all_events, events_of, make_stream, scale
 from tests.harness.engine import commit as commit_body
@@ -97,21 +97,21 @@ def test_one_of_many_is_announced_before_its_mark_and_cleared_away_afterwards(wo
     crowd(world)
     txn = begun(world.stream)
     with (
-        at_failpoint("txn.deciding", lambda: seen.append(announced(txn._stream))),
-        at_failpoint("txn.carried-out", lambda: seen.append(announced(txn._stream))),
+        at_failpoint("txn.deciding", lambda: seen.append(commit_intents(txn._stream))),
+        at_failpoint("txn.committed", lambda: seen.append(commit_intents(txn._stream))),
     ):
         seen: list[set[str]] = []
         txn.commit()
     assert seen == [{txn.id}, {txn.id}]
     sweeper.sweep_transactions(world.process())
-    assert announced(world.process()) == set()
+    assert commit_intents(world.process()) == set()
 
 
 def test_oldest_of_many_needs_no_announcement(world: World) -> None:
     oldest = crowd(world)[-1]
     begun(world.process())
     oldest.commit(wait=False)
-    assert announced(world.process()) == set()
+    assert commit_intents(world.process()) == set()
     begun(world.stream).commit()
     (commit,) = world.commits("COMMIT TRANSACTION")
     assert story(commit)[0]["id"] == oldest.id
@@ -155,8 +155,8 @@ def test_one_that_an_older_version_began_is_looked_at_by_all(world: World) -> No
     domains: dict[str, str | None] = {f"{OPEN_PREFIX}{old.id}": record}
     commit_body(world.process().log, lambda snapshot: Body("TEST", domains=domains))
     old.commit(wait=False)
-    world.store.inner.delete([announcement_key(world.stream, old.id)])
-    assert announced(world.process()) == set()
+    world.store.inner.delete([commit_intent_key(world.stream, old.id)])
+    assert commit_intents(world.process()) == set()
     written(world.stream, [("a", b"2")]).commit()
     assert world.events() == [b"1", b"2"]
 
@@ -326,7 +326,7 @@ def test_mark_put_behind_the_back_of_a_reader_is_read_once_more(world: World) ->
 
     store.hook = between
     stream = again(world.stream, store)
-    committer.finish(stream, stream.view(), several.keys())
+    committer.find_and_commit_decided(stream, stream.view(), several.keys())
     (commit,) = world.commits("COMMIT TRANSACTION")
     assert [told["id"] for told in story(commit)] == passed
 

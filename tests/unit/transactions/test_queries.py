@@ -5,7 +5,7 @@ import pytest
 from pravega_spark.model import TransactionInfo, TransactionStatus
 from pravega_spark.transactions import queries
 from tests.harness.engine import FakeRuntime
-from tests.harness.transaction_world import World, begun, brought_to, session, written
+from tests.harness.transaction_world import World, begun, drive_to, session, written
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def test_open_ones_are_listed_with_status_and_size_the_oldest_first(world: World
         txn.write_event(b"xx", "a")
         txn.write_event(b"y", "b")
         txn.flush()
-        brought_to(state, world.stream, txn.id, cleared=False)
+        drive_to(state, world.stream, txn.id, cleared=False)
         several.append(txn)
         world.runtime.sleep(1)
     stream = world.process()
@@ -39,7 +39,7 @@ def test_one_that_ends_and_is_cleared_meanwhile_is_not_listed_as_open(world: Wor
     txn, other = (written(world.stream, [("a", b"x")]) for _ in range(2))
     stream = world.process()
     view = stream.view()
-    brought_to(TransactionStatus.COMMITTED, world.stream, txn.id, cleared=True)
+    drive_to(TransactionStatus.COMMITTED, world.stream, txn.id, cleared=True)
     assert [info.transaction_id for info in queries.open_transactions(stream, view)] == [other.id]
 
 

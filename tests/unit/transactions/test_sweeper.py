@@ -18,8 +18,8 @@ from tests.harness.transaction_world import (
     LEASE_MS,
     World,
     begun,
-    brought_to,
     decide_abort,
+    drive_to,
     written,
 )
 
@@ -68,7 +68,13 @@ def test_tending_twice_at_once_is_harmless(world: World) -> None:
     done.commit(wait=False)
     lost.ping()
     world.runtime.sleep(LEASE_MS / 1_000 + 1)
-    for point in ("txn.deciding", "txn.decided", "commit.before", "txn.carried-out", "txn.clear"):
+    for point in (
+        "txn.deciding",
+        "txn.decided",
+        "commit.before",
+        "txn.committed",
+        "txn.deleting-remains",
+    ):
         with at_failpoint(point, lambda: sweeper.sweep_transactions(world.process())):
             tended = sweeper.sweep_transactions(world.stream)
     assert world.events() == [b"x"]
@@ -87,7 +93,13 @@ def test_crash_anywhere_in_tending_leaves_what_the_next_finishes(world: World) -
     done.commit(wait=False)
     lost.ping()
     world.runtime.sleep(LEASE_MS / 1_000 + 1)
-    for point in ("txn.deciding", "txn.decided", "commit.before", "txn.carried-out", "txn.clear"):
+    for point in (
+        "txn.deciding",
+        "txn.decided",
+        "commit.before",
+        "txn.committed",
+        "txn.deleting-remains",
+    ):
         with at_failpoint(point, die), pytest.raises(Died):
             sweeper.sweep_transactions(world.process())
     sweeper.sweep_transactions(world.process())
@@ -103,8 +115,8 @@ def test_clearing_leaves_open_ones_and_removes_ended_ones(
     world: World, ended: TransactionStatus
 ) -> None:
     kept, gone = (written(world.stream, [("a", b"x")]) for _ in range(2))
-    brought_to(ended, world.stream, gone.id, cleared=False)
-    assert sweeper.clear(world.stream) == 1
+    drive_to(ended, world.stream, gone.id, cleared=False)
+    assert sweeper.delete_remains(world.stream) == 1
     assert (len(world.folder(kept)), world.folder(gone)) == (1, [])
     assert world.chunks(gone) == (ended is TransactionStatus.COMMITTED)
     kept.commit()
@@ -140,9 +152,9 @@ def test_clearing_that_failed_is_done_by_the_next(world: World) -> None:
     txn.abort()
     world.store.rules.add(Rule(Fault.LOSE_REQUEST, "delete"))
     with pytest.raises(StoreError):
-        sweeper.clear(world.stream)
+        sweeper.delete_remains(world.stream)
     assert world.chunks(txn) == 1
-    assert sweeper.clear(world.process()) == 1
+    assert sweeper.delete_remains(world.process()) == 1
     assert world.chunks(txn) == 0
 
 
@@ -218,7 +230,7 @@ def test_seal_that_died_on_the_way_is_finished_by_the_next(world: World) -> None
     def die() -> None:
         raise Died
 
-    for point in ("seal.sealing", "txn.decided", "txn.carried-out"):
+    for point in ("seal.sealing", "txn.decided", "txn.committed"):
         with at_failpoint(point, die), pytest.raises(Died):
             lifecycle.seal(world.process(), sweeper.end_all_transactions)
         assert state(world) is StreamState.SEALING

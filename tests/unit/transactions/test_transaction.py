@@ -43,8 +43,8 @@ from tests.harness.transaction_world import (
     LEASE_MS,
     World,
     begun,
-    brought_to,
     decide_abort,
+    drive_to,
     story,
     told_by_child,
     written,
@@ -88,7 +88,7 @@ def test_aborted_events_are_never_visible_and_their_files_go(world: World) -> No
     assert world.chunks(txn) > 0
     txn.abort()
     assert txn.status is ABORTED
-    sweeper.clear(world.stream)
+    sweeper.delete_remains(world.stream)
     assert world.events() == []
     assert world.chunks(txn) == 0
     assert world.folder(txn) == []
@@ -186,7 +186,7 @@ def test_every_call_in_every_state(
     world: World, state: TransactionStatus, call: str, cleared: bool, fresh: bool
 ) -> None:
     txn = written(world.stream, [("a", b"x"), ("b", b"y")])
-    brought_to(state, world.stream, txn.id, cleared=cleared)
+    drive_to(state, world.stream, txn.id, cleared=cleared)
     if fresh:
         txn = Transaction(world.process(), txn.id)
     expected = ANSWERS[state][call == "abort"]
@@ -218,7 +218,7 @@ def test_events_after_the_end_are_refused_by_whoever_makes_them_durable(
     world: World, state: TransactionStatus, call: str, cleared: bool
 ) -> None:
     txn = written(world.stream, [("a", b"x")])
-    brought_to(state, world.stream, txn.id, cleared=cleared)
+    drive_to(state, world.stream, txn.id, cleared=cleared)
     if call != "prepare":
         txn.write_event(b"late", "a")
     for _ in range(2):
@@ -234,7 +234,7 @@ def test_status_says_where_it_is_in_every_process(
     world: World, state: TransactionStatus, cleared: bool
 ) -> None:
     txn = written(world.stream, [("a", b"x")])
-    brought_to(state, world.stream, txn.id, cleared=cleared)
+    drive_to(state, world.stream, txn.id, cleared=cleared)
     assert Transaction(world.process(), txn.id).status is state
     assert txn.status is state
     assert txn.is_open is (state not in (COMMITTED, ABORTED))
@@ -253,7 +253,7 @@ def test_status_of_what_ends_meanwhile_never_goes_back(world: World, between: in
         nonlocal calls
         calls += 1
         if calls == between + 1:
-            brought_to(COMMITTED, world.process(), txn.id, cleared=True)
+            drive_to(COMMITTED, world.process(), txn.id, cleared=True)
 
     world.store.hook = end
     assert seen.status in (COMMITTING, COMMITTED)
@@ -273,7 +273,7 @@ def test_mark_that_comes_after_the_end_decides_nothing_and_tells_so(
     state = ABORTED if aborted else COMMITTED
 
     def end() -> None:
-        brought_to(state, world.process(), txn.id, cleared=True)
+        drive_to(state, world.process(), txn.id, cleared=True)
 
     with at_failpoint("txn.deciding", end):
         if aborted or late:
@@ -283,13 +283,13 @@ def test_mark_that_comes_after_the_end_decides_nothing_and_tells_so(
             txn.commit(wait=wait)
     assert txn.status is state
     assert world.events() == ([] if aborted else [b"x"])
-    sweeper.clear(world.stream)
+    sweeper.delete_remains(world.stream)
     assert world.folder(txn) == []
 
 
 def test_abort_that_comes_after_a_commit_tells_so(world: World) -> None:
     txn = written(world.stream, [("a", b"x")])
-    end = lambda: brought_to(COMMITTED, world.process(), txn.id, cleared=True)  # noqa: E731
+    end = lambda: drive_to(COMMITTED, world.process(), txn.id, cleared=True)  # noqa: E731
     with at_failpoint("txn.deciding", end), pytest.raises(TxnFailed, match="was committed"):
         txn.abort()
     assert world.events() == [b"x"]
@@ -476,7 +476,7 @@ def test_commit_of_unknown_fate_that_another_carried_out_and_cleared_is_known(
     with pytest.raises(CommitUnknown):
         txn.commit()
     world.store.rules.clear()
-    brought_to(COMMITTED, world.process(), txn.id, cleared=True)
+    drive_to(COMMITTED, world.process(), txn.id, cleared=True)
     if lands:
         txn.commit()
         assert world.events() == [b"x"]
@@ -498,7 +498,7 @@ def test_events_written_after_a_commit_of_unknown_fate_are_not_taken_for_committ
         txn.commit()
     world.store.rules.clear()
     txn.write_event(b"y", "a")
-    brought_to(COMMITTED, world.process(), txn.id, cleared=True)
+    drive_to(COMMITTED, world.process(), txn.id, cleared=True)
     with pytest.raises(TxnFailed, match="1 events of this one were not flushed before"):
         txn.commit()
     assert world.events() == [b"x"]
@@ -612,7 +612,7 @@ def test_write_that_a_commit_left_out_is_never_told_to_be_in(
     state = COMMITTED if end == "commit" else ABORTED
 
     def finish() -> None:
-        brought_to(state, world.process(), txn.id, cleared=cleared)
+        drive_to(state, world.process(), txn.id, cleared=cleared)
 
     with at_failpoint("txn.staged", finish), pytest.raises(TxnFailed, match=txn.id):
         txn.add(chunks)
@@ -630,7 +630,7 @@ def test_write_that_a_commit_took_is_never_told_to_be_left_out(world: World, cle
     def finish(operation: str, key: str) -> None:
         if operation == "get" and "/_delta_log/" in key:
             world.store.hook = None
-            brought_to(COMMITTED, world.process(), txn.id, cleared=cleared)
+            drive_to(COMMITTED, world.process(), txn.id, cleared=cleared)
 
     world.store.hook = finish
     txn.flush()
@@ -646,7 +646,7 @@ def test_write_into_an_aborted_one_is_told_to_be_left_out(world: World) -> None:
     def finish(operation: str, key: str) -> None:
         if operation == "get" and "/_delta_log/" in key:
             world.store.hook = None
-            brought_to(ABORTED, world.process(), txn.id, cleared=True)
+            drive_to(ABORTED, world.process(), txn.id, cleared=True)
 
     world.store.hook = finish
     with pytest.raises(TxnFailed, match="was aborted"):
@@ -656,7 +656,7 @@ def test_write_into_an_aborted_one_is_told_to_be_left_out(world: World) -> None:
 def test_commit_that_was_cleaned_away_is_not_guessed_at(world: World) -> None:
     txn = begun(world.stream)
     chunks = staged_for(txn, world.stream, b"x")
-    brought_to(COMMITTED, world.stream, txn.id, cleared=True)
+    drive_to(COMMITTED, world.stream, txn.id, cleared=True)
     assert txn.status is COMMITTED
     world.store.inner.delete([world.stream.log.reader.key(world.process().view().version)])
     with pytest.raises(CommitUnknown, match="is not kept any more: nobody can tell whether 1 ev"):
@@ -739,7 +739,7 @@ def test_ping_of_what_is_not_open_fails_and_says_what_it_is(
     txn = begun(world.stream)
     txn.ping()
     assert world.folder(txn) == ["lease.json"]
-    brought_to(state, world.stream, txn.id, cleared=False)
+    drive_to(state, world.stream, txn.id, cleared=False)
     with pytest.raises(PingFailed, match=f"is {state.value}: it has no lease"):
         txn.ping()
 

@@ -11,7 +11,7 @@ from pravega_spark.transactions.transaction import Transaction
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
-from tests.harness.transaction_world import LEASE_MS, World, begun, brought_to, written
+from tests.harness.transaction_world import LEASE_MS, World, begun, drive_to, written
 
 LEASE = LEASE_MS / 1_000
 WEEK_MS = 7 * 86_400_000
@@ -24,7 +24,7 @@ def world() -> World:
 
 def expired(world: World, limit_ms: int = WEEK_MS) -> dict[str, str]:
     stream = world.process()
-    return transaction_leases.expired(stream, stream.view(), limit_ms)
+    return transaction_leases.expiry_reasons(stream, stream.view(), limit_ms)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_only_the_storages_clock_counts(world: World) -> None:
             return int(super().now_ms()) + 10**9
 
     stream.runtime = Ahead()
-    assert transaction_leases.expired(stream, stream.view(), WEEK_MS) == {}
+    assert transaction_leases.expiry_reasons(stream, stream.view(), WEEK_MS) == {}
 
 
 def test_clock_of_the_storage_that_goes_back_or_stays_out_of_the_listing_ends_nothing(
@@ -92,7 +92,7 @@ def test_clock_of_the_storage_that_goes_back_or_stays_out_of_the_listing_ends_no
     stream = world.process()
     stream.store = world.store
     world.store.rules.add(Rule(Fault.STALE_LIST, "list", "s/t/transactions*"))
-    assert transaction_leases.expired(stream, stream.view(), WEEK_MS) == {}
+    assert transaction_leases.expiry_reasons(stream, stream.view(), WEEK_MS) == {}
 
 
 def test_beyond_the_maximum_execution_time_it_ends_with_its_lease(world: World) -> None:
@@ -111,7 +111,7 @@ def test_beyond_the_maximum_execution_time_it_ends_with_its_lease(world: World) 
 def test_only_the_open_expire(world: World, state: TransactionStatus) -> None:
     txn = begun(world.stream)
     txn.ping()
-    brought_to(state, world.stream, txn.id, cleared=False)
+    drive_to(state, world.stream, txn.id, cleared=False)
     world.runtime.sleep(LEASE + 1)
     assert list(expired(world)) == ([txn.id] if state is TransactionStatus.OPEN else [])
 
@@ -164,4 +164,4 @@ def test_leases_of_others_are_left_alone(world: World) -> None:
 def test_stream_without_open_transactions_costs_no_call(world: World) -> None:
     begun(world.stream).commit()
     view = world.stream.view()
-    assert world.calls(lambda: transaction_leases.expired(world.stream, view, WEEK_MS)) == []
+    assert world.calls(lambda: transaction_leases.expiry_reasons(world.stream, view, WEEK_MS)) == []

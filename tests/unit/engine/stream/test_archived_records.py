@@ -11,7 +11,7 @@ from pravega_spark.engine.log.version_ages import Ages
 from pravega_spark.engine.stream import archived_records, lifecycle, subscribers
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.stream_sweep import sweep_deleted_stream, sweep_stream
-from pravega_spark.engine.writing.append import Monotone, Succession
+from pravega_spark.engine.writing.append import NumberedBatch, SessionBatch
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import CommitUnknown, CorruptLog
 from pravega_spark.transactions import transaction_lifecycle
@@ -29,8 +29,8 @@ class Old:
         self.store = Spy(memory(self.runtime))
         self.stream = make_stream(self.store, self.runtime)
         open_session(self.stream, 1, "w")
-        write(self.stream, [("k", b"1")], Succession("w", 1, 0, 3, "note"))
-        write(self.stream, [("k", b"1")], Monotone("a query / of 1", 7))
+        write(self.stream, [("k", b"1")], SessionBatch("w", 1, 0, 3, "note"))
+        write(self.stream, [("k", b"1")], NumberedBatch("a query / of 1", 7))
         subscribers.subscribe(self.stream, "s/g", 4)
         subscribers.unsubscribe(self.stream, "s/g", 5)
         for n in range(others):
@@ -81,7 +81,7 @@ def test_writer_that_returns_goes_on_where_it_was() -> None:
     assert old.domains() == set()
     record = open_session(old.process(), 1, "w")
     assert (record.session, record.last, record.note, record.note_number) == (2, 3, "note", 3)
-    write(old.process(), [("k", b"x")], Succession("w", 2, 3, 4))
+    write(old.process(), [("k", b"x")], SessionBatch("w", 2, 3, 4))
     old.later()
     old.sweep()  # it moves once more, and the newer record counts
     record = open_session(old.process(), 1, "w")
@@ -92,18 +92,18 @@ def test_writer_that_stayed_is_refused_and_not_taken_for_a_new_one() -> None:
     old = Old()
     old.sweep()
     with pytest.raises(CommitUnknown, match="open a new writer"):
-        write(old.stream, [("k", b"x")], Succession("w", 1, 3, 4))
+        write(old.stream, [("k", b"x")], SessionBatch("w", 1, 3, 4))
     with pytest.raises(CommitUnknown, match="open a new writer"):
-        write(old.stream, [("k", b"x")], Succession("w", 1, 0, 3))
+        write(old.stream, [("k", b"x")], SessionBatch("w", 1, 0, 3))
 
 
 def test_batch_of_a_query_that_is_sent_again_is_a_repetition() -> None:
     old = Old()
     old.sweep()
-    assert write(old.stream, [("k", b"x")], Monotone("a query / of 1", 7)).duplicate
-    assert not write(old.stream, [("k", b"x")], Monotone("a query / of 1", 8)).duplicate
-    assert write(old.process(), [("k", b"x")], Monotone("a query / of 1", 8)).duplicate
-    assert not write(old.stream, [("k", b"x")], Monotone("another", 1)).duplicate
+    assert write(old.stream, [("k", b"x")], NumberedBatch("a query / of 1", 7)).duplicate
+    assert not write(old.stream, [("k", b"x")], NumberedBatch("a query / of 1", 8)).duplicate
+    assert write(old.process(), [("k", b"x")], NumberedBatch("a query / of 1", 8)).duplicate
+    assert not write(old.stream, [("k", b"x")], NumberedBatch("another", 1)).duplicate
 
 
 def test_generation_of_a_removed_group_does_not_begin_again() -> None:
@@ -129,7 +129,7 @@ def test_writer_that_returns_in_the_midst_of_a_sweep_stays() -> None:
     with at_failpoint("sweep.history", lambda: open_session(old.process(), 1, "w")):
         old.sweep()
     assert {"pravega.writer.w", "pravega.note.w"} <= old.domains()
-    write(old.process(), [("k", b"x")], Succession("w", 2, 3, 4))
+    write(old.process(), [("k", b"x")], SessionBatch("w", 2, 3, 4))
 
 
 def test_sweep_that_died_before_its_commit_has_moved_nothing() -> None:
@@ -141,7 +141,7 @@ def test_sweep_that_died_before_its_commit_has_moved_nothing() -> None:
     with at_failpoint("sweep.history", die), pytest.raises(KeyboardInterrupt):
         old.sweep()
     assert len(old.domains()) == 4
-    write(old.process(), [("k", b"x")], Succession("w", 1, 3, 4))
+    write(old.process(), [("k", b"x")], SessionBatch("w", 1, 3, 4))
     old.later()
     old.sweep()
     assert open_session(old.process(), 1, "w").last == 4

@@ -15,7 +15,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.stream_sweep import sweep_stream
 from pravega_spark.engine.stream.writer_ids import anonymous_id
 from pravega_spark.engine.tables.state_table import StateTable, TableChange, TableState
-from pravega_spark.engine.writing.append import Succession
+from pravega_spark.engine.writing.append import SessionBatch
 from pravega_spark.errors import CommitUnknown
 from tests.harness.engine import (
     FakeRuntime,
@@ -116,12 +116,12 @@ def test_writers_without_an_id_leave_the_state_and_become_history() -> None:
     runtime, stream = stream_of()
     names = [anonymous_id(n, f"token{n}") for n in range(4)]
     for name in names:
-        write(stream, [("k", b"x")], Succession(name, 0, 0, 1))
+        write(stream, [("k", b"x")], SessionBatch(name, 0, 0, 1))
     runtime.sleep(3 * 3_600)
     assert sweep_now(stream).records == 3  # the newest one's last commit is the horizon
     assert [name for name in names if again(stream).view().writer(name)] == names[3:]
     with pytest.raises(CommitUnknown, match="open a new writer"):
-        write(stream, [("k", b"y")], Succession(names[0], 0, 1, 2))
+        write(stream, [("k", b"y")], SessionBatch(names[0], 0, 1, 2))
     (entry,) = stream.store.list("s/t/metadata/data")
     rows = pq.read_table(pa.BufferReader(stream.store.get(entry.key))).to_pylist()
     assert sorted(row["name"] for row in rows) == [f"pravega.writer.{name}" for name in names[:3]]
@@ -131,7 +131,7 @@ def test_note_of_a_writer_without_an_id_leaves_with_it() -> None:
     runtime, stream = stream_of()
     names = [anonymous_id(n, f"token{n}") for n in range(2)]
     for name in names:
-        write(stream, [("k", b"x")], Succession(name, 0, 0, 1, f"note of {name}"))
+        write(stream, [("k", b"x")], SessionBatch(name, 0, 0, 1, f"note of {name}"))
     runtime.sleep(3 * 3_600)
     assert sweep_now(stream).records == 1
     snapshot = again(stream).view().snapshot
@@ -143,7 +143,7 @@ def test_two_sweeps_at_once_do_no_harm(point: str) -> None:
     runtime, stream = stream_of()
     for n in range(3):
         staged(stream, [("k", b"never")])
-        write(stream, [("k", b"%d" % n)], Succession(anonymous_id(n, f"t{n}"), 0, 0, 1))
+        write(stream, [("k", b"%d" % n)], SessionBatch(anonymous_id(n, f"t{n}"), 0, 0, 1))
     runtime.sleep(3 * 3_600)
     with at_failpoint(point, lambda: sweep_now(stream)):
         sweep_now(stream)

@@ -10,7 +10,7 @@ from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.engine.stream.writer_ids import anonymous_id
-from pravega_spark.engine.writing.append import Appended, Monotone, Succession, append
+from pravega_spark.engine.writing.append import AppendResult, NumberedBatch, SessionBatch, append
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import (
     CommitUnknown,
@@ -87,13 +87,13 @@ def test_append_to_several_segments_is_one_commit() -> None:
 def test_the_same_batch_again_is_a_duplicate_and_acknowledged() -> None:
     stream = make_stream()
     session = open_session(stream, 1, "w").session
-    first = Succession("w", session, 0, 2)
+    first = SessionBatch("w", session, 0, 2)
     assert not write(stream, batch(1, 2), first).duplicate
-    write(stream, batch(2, 1), Succession("w", session, 2, 3))
+    write(stream, batch(2, 1), SessionBatch("w", session, 2, 3))
 
-    for repeated in (first, Succession("w", session, 2, 3)):
+    for repeated in (first, SessionBatch("w", session, 2, 3)):
         found = write(again(stream), batch(9), repeated)
-        assert found == Appended(found.version, duplicate=True, places=())
+        assert found == AppendResult(found.version, duplicate=True, places=())
     assert payloads(stream) == [b"1.0", b"1.1", b"2.0"]
 
 
@@ -103,8 +103,8 @@ def test_batch_whose_answer_was_lost_is_there_once(fault: Fault) -> None:
     stream = make_stream(store)
     session = open_session(stream, 1, "w").session
     store.rules.add(Rule(fault, "put_if_absent", nth=1))
-    write(stream, batch(1), Succession("w", session, 0, 1))
-    write(stream, batch(2), Succession("w", session, 1, 2))
+    write(stream, batch(1), SessionBatch("w", session, 0, 1))
+    write(stream, batch(2), SessionBatch("w", session, 1, 2))
     assert payloads(stream) == [b"1.0", b"2.0"]
 
 
@@ -114,31 +114,31 @@ def test_a_gap_or_an_overlap_is_out_of_order_and_appends_nothing(previous: int, 
     session = open_session(stream, 1, "w").session
     known = {1: 0, 5: 0, 0: 2}[previous]
     if known:
-        write(stream, batch(1, 2), Succession("w", session, 0, 2))
+        write(stream, batch(1, 2), SessionBatch("w", session, 0, 2))
     version = stream.view().version
     with pytest.raises(OutOfOrder, match=r"does not follow the log's last, \d.*reopen the writer"):
-        write(stream, batch(9), Succession("w", session, previous, last))
+        write(stream, batch(9), SessionBatch("w", session, previous, last))
     assert stream.view().version == version
 
 
 def test_batch_of_an_older_session_is_fenced_even_if_it_would_follow() -> None:
     stream = make_stream()
     zombie = open_session(stream, 1, "w").session
-    write(stream, batch(1), Succession("w", zombie, 0, 1))
+    write(stream, batch(1), SessionBatch("w", zombie, 0, 1))
     late = staged(stream, batch(2))
     newer = open_session(again(stream), 1, "w")
     assert (newer.session, newer.last) == (zombie + 1, 1)
 
     with pytest.raises(WriterFenced, match=rf"session {zombie} was fenced by session {zombie + 1}"):
-        append(stream, 1, 1, late, Succession("w", zombie, 1, 2))
+        append(stream, 1, 1, late, SessionBatch("w", zombie, 1, 2))
     with pytest.raises(WriterFenced):  # not even an old one is acknowledged to a zombie
-        write(stream, batch(1), Succession("w", zombie, 0, 1))
+        write(stream, batch(1), SessionBatch("w", zombie, 0, 1))
     assert payloads(stream) == [b"1.0"]
 
 
 def test_writer_that_the_log_does_not_know_is_an_unknown_outcome() -> None:
     stream = make_stream()
-    for identity in (Succession("w", 1, 0, 1), Succession(anonymous_id(0, "t"), 0, 3, 4)):
+    for identity in (SessionBatch("w", 1, 0, 1), SessionBatch(anonymous_id(0, "t"), 0, 3, 4)):
         with pytest.raises(CommitUnknown, match=r"holds nothing of it.*open a new writer"):
             write(stream, batch(1), identity)
 
@@ -147,17 +147,17 @@ def test_anonymous_writer_needs_no_opening_unless_it_was_opened_below_the_horizo
     stream = make_stream()
     old = anonymous_id(stream.view().version, "t1")
     for n in range(3):
-        write(stream, batch(n), Succession(anonymous_id(n, f"x{n}"), 0, 0, 1))
+        write(stream, batch(n), SessionBatch(anonymous_id(n, f"x{n}"), 0, 0, 1))
     raise_horizon(stream.log, 2)
     with pytest.raises(CommitUnknown):
-        write(stream, batch(9), Succession(old, 0, 0, 1))
+        write(stream, batch(9), SessionBatch(old, 0, 0, 1))
     assert len(payloads(stream)) == 3
 
 
 def test_monotone_batches_at_or_below_the_stored_number_are_skipped() -> None:
     stream = make_stream()
     for number in (0, 7, 7, 3, 8, 0):
-        write(stream, batch(number), Monotone("query", number))
+        write(stream, batch(number), NumberedBatch("query", number))
     assert payloads(stream) == [b"0.0", b"7.0", b"8.0"]
     assert stream.view().writer("query").last == 8  # type: ignore[union-attr]
 
@@ -165,10 +165,10 @@ def test_monotone_batches_at_or_below_the_stored_number_are_skipped() -> None:
 def test_repetition_is_acknowledged_only_when_what_it_repeats_is_durable() -> None:
     store = Spy()
     stream = make_stream(store)
-    write(stream, batch(1), Monotone("query", 1))
+    write(stream, batch(1), NumberedBatch("query", 1))
     restarted = again(stream)
     store.calls.clear()
-    assert write(restarted, batch(1), Monotone("query", 1)).duplicate
+    assert write(restarted, batch(1), NumberedBatch("query", 1)).duplicate
     assert store.count("settle", stream.path) >= 1
 
 
@@ -176,18 +176,18 @@ def test_duplicate_is_acknowledged_on_a_sealed_stream_too() -> None:
     stream = make_stream()
     session = open_session(stream, 1, "w").session
     chunks = staged(stream, batch(1))
-    append(stream, 1, 0, chunks, Succession("w", session, 0, 1))
+    append(stream, 1, 0, chunks, SessionBatch("w", session, 0, 1))
     lifecycle.seal(stream)
-    assert append(stream, 1, 0, chunks, Succession("w", session, 0, 1)).duplicate
+    assert append(stream, 1, 0, chunks, SessionBatch("w", session, 0, 1)).duplicate
     with pytest.raises(StreamSealed):
-        append(stream, 1, 0, chunks, Succession("w", session, 1, 2))
+        append(stream, 1, 0, chunks, SessionBatch("w", session, 1, 2))
 
 
 def test_note_stays_until_the_next_and_knows_its_number() -> None:
     stream = make_stream()
     session = open_session(stream, 1, "w").session
-    write(stream, batch(1, 2), Succession("w", session, 0, 2, "here"))
-    write(stream, batch(2), Succession("w", session, 2, 3))
+    write(stream, batch(1, 2), SessionBatch("w", session, 0, 2, "here"))
+    write(stream, batch(2), SessionBatch("w", session, 2, 3))
     opened = open_session(again(stream), 1, "w")
     assert (opened.last, opened.note, opened.note_number) == (3, "here", 2)
 
@@ -212,9 +212,9 @@ def test_chunks_of_an_earlier_life_never_enter_a_later_one() -> None:
     lifecycle.seal(other)
     lifecycle.delete(other)
     with pytest.raises(NoSuchStream, match="was deleted"):
-        append(stream, 1, 0, late, Succession("w", session, 0, 1))
+        append(stream, 1, 0, late, SessionBatch("w", session, 0, 1))
     lifecycle.create(other, 2, StreamConfiguration())
-    for identity in (None, Succession("w", session, 0, 1), Monotone("q", 1)):
+    for identity in (None, SessionBatch("w", session, 0, 1), NumberedBatch("q", 1)):
         for opened in (stream, again(stream)):
             with pytest.raises(StaleIdentity, match=r"life 2.*life 1.*[Oo]pen it anew"):
                 append(opened, 1, 0, late, identity)
@@ -321,7 +321,7 @@ def test_scale_that_wins_the_race_against_an_append_gets_no_event_into_the_seale
 def test_append_of_nothing_with_a_note_commits_the_note() -> None:
     stream = make_stream()
     session = open_session(stream, 1, "w").session
-    identity: Any = Succession("w", session, 0, 0, "only a note")
+    identity: Any = SessionBatch("w", session, 0, 0, "only a note")
     append(stream, 1, stream.view().version, [], identity)
     assert open_session(stream, 1, "w").note == "only a note"
 
@@ -335,10 +335,10 @@ def test_note_is_written_when_it_changes_and_not_by_every_commit() -> None:
         store = Spy()
         stream = make_stream(store)
         open_session(stream, 1, "w")
-        write(stream, [("k", b"x")], Succession("w", 1, 0, 1, "n" * length))
+        write(stream, [("k", b"x")], SessionBatch("w", 1, 0, 1, "n" * length))
         store.sent.clear()
         for n in range(1, 4):
-            write(stream, [("k", b"x")], Succession("w", 1, n, n + 1))
+            write(stream, [("k", b"x")], SessionBatch("w", 1, n, n + 1))
         sizes[length] = sum(len(data) for key, data in store.sent if "_delta_log" in key)
         known = again(stream).view().writer("w")
         assert known is not None
@@ -351,11 +351,11 @@ def test_note_of_an_older_version_moves_to_a_domain_of_its_own_and_the_next_repl
     stream = make_stream()
     domains: dict[str, str | None] = {"pravega.writer.w": '[1,1,1,"old",1]'}
     stream.log.commit(lambda snapshot: (Body("TEST", domains=domains), None))
-    write(stream, [("k", b"x")], Succession("w", 1, 1, 2))
+    write(stream, [("k", b"x")], SessionBatch("w", 1, 1, 2))
     snapshot = stream.view().snapshot
     assert snapshot.domains["pravega.writer.w"] == f"[1,2,{snapshot.version}]"
     assert snapshot.domains["pravega.note.w"] == '["old",1]'
-    write(stream, [("k", b"x")], Succession("w", 1, 2, 3, ""))
+    write(stream, [("k", b"x")], SessionBatch("w", 1, 2, 3, ""))
     known = stream.view().writer("w")
     assert known is not None
     assert (known.note, known.note_number) == ("", 3)

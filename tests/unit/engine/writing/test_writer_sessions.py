@@ -35,7 +35,7 @@ def test_opening_whose_answer_was_lost_raises_the_session_once() -> None:
 
 
 def test_opening_settles_a_commit_whose_outcome_was_unknown() -> None:
-    from pravega_spark.engine.writing.append import Succession
+    from pravega_spark.engine.writing.append import SessionBatch
     from tests.harness.engine import write
 
     store = Spy()
@@ -44,7 +44,7 @@ def test_opening_settles_a_commit_whose_outcome_was_unknown() -> None:
     store.rules.add(Rule(Fault.DELAY, "put_if_absent", nth=1))
     store.rules.add(Rule(Fault.LOSE_REQUEST, "put_if_absent"))
     with pytest.raises(CommitUnknown):
-        write(stream, [("k", b"x")], Succession("w", session, 0, 1))
+        write(stream, [("k", b"x")], SessionBatch("w", session, 0, 1))
     store.rules.clear()
 
     opened = open_session(again(stream), 1, "w")
