@@ -61,7 +61,7 @@ TRANSACTION_SWEEP_SECONDS = 30.0
 
 COMMIT_ATTEMPTS = 10_000
 COMMIT_DEADLINE_SECONDS = 60.0
-STALE_HEAD_SECONDS = 1_800.0
+STALE_SNAPSHOT_SECONDS = 1_800.0
 """After so long since the head was last seen, a commit looks whether its log was cleaned."""
 CLEANUP_WAIT_SECONDS = 3_600.0
 """Elapsed time between the commit of a clean-up mark and the first deletion below it."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.layout import cuts, epochs
-from pravega_spark.engine.log import clock
+from pravega_spark.engine.log import clock_record
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.sweep import SweepResult, add_results, sweep_table
 from pravega_spark.engine.runtime import SYSTEM, Runtime
@@ -131,8 +131,8 @@ class StreamManager:
         across a restart of the machine, before it is not followed: at first 7 days. It is of use
         on a local disk; a storage with a clock of its own is believed anyway.
         """
-        ensure_probed(self._store, now_ms=self._runtime.now_ms())
-        return clock.confirm_clock(self._store, self._runtime, limit)
+        ensure_probed(self._store, self._runtime)
+        return clock_record.confirm_clock(self._store, self._runtime, limit)
 
     # Scopes
 
@@ -142,8 +142,8 @@ class StreamManager:
         Raises InvalidName, and StoreRefused for storage that cannot hold streams.
         """
         check_scope(scope)
-        ensure_probed(self._store, now_ms=self._runtime.now_ms())
-        clock.begin(self._store, self._runtime)
+        ensure_probed(self._store, self._runtime)
+        clock_record.begin_record(self._store, self._runtime)
         return self._scope(scope).create()
 
     def scope_exists(self, scope: str) -> bool:
@@ -376,7 +376,7 @@ class StreamManager:
         found.check_exists()
         grace_ms = parse_duration_ms("grace", grace)
         retain_ms = parse_duration_ms("retain", retain)
-        now = clock.read_now(self._store, self._runtime)
+        now = clock_record.read_now(self._store, self._runtime)
 
         def sweep(log: Log) -> SweepResult:
             return sweep_table(log, grace_ms=grace_ms, retain_ms=retain_ms, now=now)

@@ -160,7 +160,7 @@ class Backup:
                 )
             self._told = {**known, "run": run}
             self._mark(COPY_FORMAT, self._told)
-        ensure_probed(self.target, now_ms=now_ms)
+        ensure_probed(self.target, self.runtime)
 
     def _mark(self, form: int, told: dict[str, object]) -> None:
         record = read_record(self.target) or {}
@@ -188,7 +188,7 @@ class Backup:
 
     def _log(self, path: str) -> Log | None:
         log = Log(self.source, path, self.runtime)
-        return None if log.refresh(settle=True) is None else log
+        return None if log.refresh(durable=True) is None else log
 
     def _tables(self) -> Iterator[Log]:
         """Yield the tables to copy, each when those before it were copied."""

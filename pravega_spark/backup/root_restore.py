@@ -171,7 +171,7 @@ def _index(scope: Scope, streams: Iterable[str]) -> None:
 
 def _open_root(store: Store, runtime: Runtime) -> None:
     """Mark the root as one that may be opened, after a probe of its storage."""
-    ensure_probed(store, now_ms=runtime.now_ms())
+    ensure_probed(store, runtime)
     record = read_record(store)
     if record is not None and record["format"] != MARKER_FORMAT:
         store.put(MARKER_KEY, encode({**record, "format": MARKER_FORMAT}))

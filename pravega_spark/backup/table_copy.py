@@ -72,7 +72,7 @@ def copy_table(
     """
     copy = LogReader(target, log.path)
     while True:
-        snapshot = log.refresh(settle=True)
+        snapshot = log.refresh(durable=True)
         assert snapshot is not None, f"{log.reader.where} has no log to copy"
         target.delete([copy.hint_key, copy.key(0)])  # of an earlier attempt
         if _is_deleted(snapshot):  # without files, and so without a pin
@@ -95,7 +95,7 @@ def copy_table(
 
 def _has_ended(log: Log, before: Snapshot, version: int) -> bool:
     """Tell whether the life of a stream has ended since it was looked at, or its log was cut."""
-    now = log.refresh(settle=True)
+    now = log.refresh(durable=True)
     assert now is not None
     return now.version > version and (_is_deleted(now) or _life(now) != _life(before))
 

@@ -1,36 +1,32 @@
-"""Whether another process still runs, told by a text that it left behind.
+"""Identify a process by a text, from which another process can see that it has ended.
 
-Only of processes of this machine (and of this container) anything can be told, so ``is_gone`` is
-False of all others: who waits for those, waits for their leases.
+Only processes of this machine, and of this container, can be checked. For all others ``has_ended``
+returns False, so a caller that waits for one of them must wait for its lease.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-import time
 from pathlib import Path
 
+from pravega_spark.engine.boot_clock import boot_id
 from pravega_spark.names import is_number
-
-_ELAPSED: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-def elapsed_seconds() -> float:
-    """Return seconds of a clock that never goes back, and goes on while the machine sleeps."""
-    return time.clock_gettime(_ELAPSED)
 
 
 def identity(pid: int | None = None) -> str:
-    """Return a text that names a process of this machine, by default this one, for good."""
+    """Return a text that names one process of this machine, by default this one.
+
+    A later process that gets the same process id has another identity.
+    """
     pid = os.getpid() if pid is None else pid
-    return f"{_machine()} {pid} {_started(pid) or '-'}"
+    return f"{_machine()} {pid} {_start_time(pid) or '-'}"
 
 
-def is_gone(text: str) -> bool:
-    """Tell whether a process that ``identity`` named has certainly ended."""
-    machine, _, process = text.partition(" ")
-    pid, _, started = process.partition(" ")
+def has_ended(process: str) -> bool:
+    """Return whether the process of an identity has certainly ended."""
+    machine, _, rest = process.partition(" ")
+    pid, _, started = rest.partition(" ")
     if machine != _machine() or not is_number(pid):
         return False
     try:
@@ -38,38 +34,30 @@ def is_gone(text: str) -> bool:
     except ProcessLookupError:
         return True
     except PermissionError:
-        pass  # it lives, whether that one or another
-    return _started(int(pid)) not in (started, None)
-
-
-def boot_id() -> str:
-    """Return a text that names this start of the machine; empty where none is told."""
-    return _text(Path("/proc/sys/kernel/random/boot_id"))
+        pass  # a process of that id runs: the same one, or another user's
+    return _start_time(int(pid)) not in (started, None)
 
 
 def _machine() -> str:
-    """Name the machine since its last start, and the container where there is one."""
-    boot = boot_id()
+    """Return a name of this boot of the machine, and of the container if there is one."""
     try:
         namespace = os.readlink("/proc/self/ns/pid")
     except OSError:
         namespace = ""
-    return "/".join(filter(None, (socket.gethostname(), boot, namespace))).replace(" ", "_")
+    parts = (socket.gethostname(), boot_id(), namespace)
+    return "/".join(filter(None, parts)).replace(" ", "_")
 
 
-def _started(pid: int) -> str | None:
-    """Return when a process began, in the kernel's ticks; None where that is not told.
+def _start_time(pid: int) -> str | None:
+    """Return when a process started, in the kernel's ticks; None if the system does not report it.
 
-    A zombie, which does nothing any more, never did.
+    A zombie has ended already: its start time is "never".
     """
-    fields = _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()
     if len(fields) < 20:
         return None
     return "never" if fields[0] == "Z" else fields[19]
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

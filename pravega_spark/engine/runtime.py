@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from pravega_spark.engine.processes import boot_id, elapsed_seconds
+from pravega_spark.engine.boot_clock import boot_id, elapsed_seconds
 from pravega_spark.errors import ForkedProcess
 from pravega_spark.limits import STORAGE_THREADS
 

@@ -254,7 +254,7 @@ class EventStreamReader:
             return True
         self._glance_due = min(self._turn_due, now + _GLANCE_SECONDS)
         try:
-            return self._sync.has_news()
+            return self._sync.has_newer_version()
         except StoreError:
             return False
 

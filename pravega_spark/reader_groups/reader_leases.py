@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 
 from pravega_spark.engine.log.actions import to_json
-from pravega_spark.engine.processes import is_gone
+from pravega_spark.engine.processes import has_ended
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.tables.synchronizer import Synchronizer
@@ -130,7 +130,7 @@ class ReaderLeases:
             if lasts and not ask_processes:
                 continue
             sign = self.sign(reader)
-            if lasts and not (sign is not None and is_gone(sign.process)):
+            if lasts and not (sign is not None and has_ended(sign.process)):
                 continue
             if modified_ms is None and sign is not None and sign.number == member.number:
                 continue  # the listing left it out, so nothing is known of its age

@@ -20,7 +20,7 @@ from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.log.sweep import SweepResult
-from pravega_spark.engine.log.version_ages import Ages
+from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.stream import stream_sweep
 from pravega_spark.engine.stream.records import (
     SAMPLE_PREFIX,
@@ -184,7 +184,7 @@ class _Plan:
         self._stream = stream
         self._view = view
         self._options = options
-        self._times = Ages.read(stream.log, now_ms=now_ms, keep=keep)
+        self._times = VersionAges.read(stream.log, now_ms=now_ms, keep=keep)
         self._now_ms = self._times.now_ms
         self._policy = view.record.configuration.retention
         self._past = RetentionHistory(stream, view, self._times)

@@ -16,7 +16,7 @@ from functools import partial
 import immutables
 
 from pravega_spark.engine.log.snapshot import Snapshot
-from pravega_spark.engine.log.version_ages import Ages
+from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.stream.records import (
     EPOCH_PREFIX,
     SEGMENT_PREFIX,
@@ -41,7 +41,7 @@ Test = Callable[[RetentionEntry], bool]
 class RetentionHistory:
     """The retention set as of one view; a ``decision.RetentionSet``."""
 
-    def __init__(self, stream: StreamLog, view: StreamView, ages: Ages) -> None:
+    def __init__(self, stream: StreamLog, view: StreamView, ages: VersionAges) -> None:
         """Look at nothing yet."""
         self._ages = ages
         self._reader = stream.log.reader

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pravega_spark.engine.log.version_ages import Ages
+from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.limits import CLOCK_FAR_MS, RATES_COMMITS
@@ -58,7 +58,7 @@ def _kept(stream: StreamLog, view: StreamView, pace: ScalingPace, latest_ms: int
 
 def _begun(stream: StreamLog, view: StreamView, pace: ScalingPace, now_ms: int) -> Rates:
     """Begin at a version before the history that counts, or at the oldest that is retained."""
-    ages = Ages.read(stream.log, now_ms=now_ms)
+    ages = VersionAges.read(stream.log, now_ms=now_ms)
     wanted = ages.version_at(int(now_ms - pace.history_ms))
     wanted = max(wanted, view.version - RATES_COMMITS)
     opened = stream.log.reader.open(below=min(wanted, view.version) + 1)

@@ -109,7 +109,7 @@ def delete_remains(stream: StreamLog) -> int:
     Chunks that a committed one did not name are left to the sweep of the stream's files.
     """
     names = {*stream.store.folders(f"{stream.name}/transactions"), *commit_intents(stream)}
-    stream.log.head()  # after the listings: whatever they hold was begun before
+    stream.log.proved_newest()  # after the listings: whatever they hold was begun before
     view = stream.view(refresh=False)
     ended = [n for n in sorted(names) if is_transaction(n) and n not in view.transactions]
     for name in ended:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from math import sqrt
 from typing import NamedTuple
 
-from pravega_spark.engine.log.version_ages import Ages
+from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.stream.records import OpenTransaction
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -45,7 +45,7 @@ def age_ms(stream: StreamLog, opened: OpenTransaction) -> int:
     """Return how long a transaction has been open at least, by the storage's clock."""
     if opened.version == 0:  # begun by an older version of this package
         return max(0, stream.now_ms() - opened.created_ms)
-    ages = Ages.read(stream.log, keep=False)
+    ages = VersionAges.read(stream.log, keep=False)
     return ages.now_ms - ages.written_ms(opened.version)
 
 

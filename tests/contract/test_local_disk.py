@@ -64,7 +64,7 @@ def test_read_only_disk_can_be_read_and_says_so_when_written(small_disk: Path) -
         lambda: store.put_if_absent("log/2", b""),
         lambda: store.put_if_absent("new/folder/2", b""),
         lambda: store.delete(["log/1"]),
-        lambda: ensure_probed(store, now_ms=1),
+        lambda: ensure_probed(store),
     ):
         with pytest.raises(StoreReadOnly, match="Read-only file system"):
             call()
@@ -72,9 +72,9 @@ def test_read_only_disk_can_be_read_and_says_so_when_written(small_disk: Path) -
 
 
 def test_probed_root_can_be_opened_on_a_read_only_disk(small_disk: Path) -> None:
-    ensure_probed(open_store(small_disk / "root"), now_ms=1)
+    ensure_probed(open_store(small_disk / "root"))
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    ensure_probed(open_store(small_disk / "root"), now_ms=2)
+    ensure_probed(open_store(small_disk / "root"))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")

@@ -211,7 +211,7 @@ def test_probe_refuses_a_server_that_ignores_the_condition(
 
     monkeypatch.setattr(module, "_create", create)
     with pytest.raises(StoreRefused, match="could be created twice"):
-        ensure_probed(store, now_ms=1)
+        ensure_probed(store)
 
 
 def test_store_opens_from_url_and_environment_alone(

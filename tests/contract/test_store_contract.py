@@ -13,6 +13,7 @@ import pytest
 from pravega_spark.engine.store import Put, Store, ensure_probed, open_store, probe
 from pravega_spark.engine.store.root_marker import MARKER_KEY
 from pravega_spark.errors import InvalidInput, StoreRefused
+from tests.harness.engine import NOW_MS, FakeRuntime
 from tests.harness.fault_plans import Rule, Rules
 from tests.harness.faulty_store import Fault, FaultyStore
 from tests.harness.racers import CONTENT_BYTES, RACERS, content, keys
@@ -309,11 +310,11 @@ def test_probe_accepts_the_store_and_leaves_nothing(store: Store) -> None:
 def test_root_is_probed_once_and_then_known_by_one_read(store: Store) -> None:
     calls = []
     counted = FaultyStore(store, lambda operation, key: calls.append((operation, key)))
-    ensure_probed(counted, now_ms=1_700_000_000_000)
+    ensure_probed(counted, FakeRuntime())
     assert ("put_if_absent", MARKER_KEY) in calls
-    assert b"1700000000000" in store.get(MARKER_KEY)
+    assert str(NOW_MS).encode() in store.get(MARKER_KEY)
     calls.clear()
-    ensure_probed(counted, now_ms=1_800_000_000_000)
+    ensure_probed(counted)
     assert calls == [("get", MARKER_KEY)]
     assert [entry.key for entry in store.list("")] == [MARKER_KEY]
 
@@ -336,7 +337,7 @@ def test_root_is_probed_once_and_then_known_by_one_read(store: Store) -> None:
 def test_root_of_an_unknown_format_is_left_alone(store: Store, marker: bytes) -> None:
     store.put(MARKER_KEY, marker)
     with pytest.raises(StoreRefused, match="format 99" if b"99" in marker else MARKER_KEY):
-        ensure_probed(store, now_ms=1)
+        ensure_probed(store)
     assert store.get(MARKER_KEY) == marker
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from pravega_spark import StreamManager
 from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.garbage import delete_dead_files, raise_horizon
+from pravega_spark.engine.log.garbage import delete_unreferenced_files, raise_horizon
 from pravega_spark.engine.store import Entry
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -88,7 +88,7 @@ def test_manifests_of_a_transaction_that_is_open_or_prepared_stay(
 
 def test_chunks_of_an_open_transaction_stay(world: World) -> None:
     transaction = world.begin()
-    assert delete_dead_files(world.other.log).files == 0
+    assert delete_unreferenced_files(world.other.log).files == 0
     assert world.committed(transaction) == [*[b"before"] * 4, b"within"]
 
 
@@ -103,7 +103,7 @@ def test_files_of_a_root_that_took_the_place_of_another_stay() -> None:
     store.delete([entry.key for entry in store.list("")])
     put(table_log(store, runtime), "of another")
     store.put(f"{old.path}/data/v0/staged.parquet", b"x")
-    delete_dead_files(old)
+    delete_unreferenced_files(old)
     assert store.exists(f"{old.path}/data/v0/staged.parquet")
 
 

@@ -20,9 +20,13 @@ from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.log.actions import PROTOCOL, Add, Body, Remove, new_table
 from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.garbage import cleanup_mark_stands, delete_old_commits, raise_horizon
+from pravega_spark.engine.log.garbage import (
+    cleanup_mark_has_aged,
+    delete_old_commits,
+    raise_horizon,
+)
 from pravega_spark.engine.log.snapshot import Snapshot
-from pravega_spark.engine.log.version_ages import Ages
+from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Put, Store
 from pravega_spark.engine.store.local import LocalStore
@@ -204,7 +208,7 @@ def clean(log: Log, runtime: FakeRuntime, mark: int) -> int:
     maintain(log.reader, mark, checkpoint=True)
     maintain(log.reader, head.version, checkpoint=True)
     raise_horizon(log, head.version, mark)
-    cleanup_mark_stands(log, Ages.read(log, now_ms=runtime.now_ms() + 10**12))
+    cleanup_mark_has_aged(log, VersionAges.read(log, now_ms=runtime.now_ms() + 10**12))
     runtime.sleep(CLEANUP_WAIT_SECONDS + 1)
     return delete_old_commits(log)
 

@@ -28,13 +28,13 @@ from hypothesis.stateful import (
 from pravega_spark.engine.chunks.routing import position
 from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.log.garbage import (
-    cleanup_mark_stands,
-    delete_dead_files,
+    cleanup_mark_has_aged,
     delete_old_commits,
+    delete_unreferenced_files,
     raise_horizon,
 )
 from pravega_spark.engine.log.snapshot import LOG_DOMAIN
-from pravega_spark.engine.log.version_ages import Ages
+from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.records import StreamState, decode_writer
@@ -303,14 +303,14 @@ class StreamMachine(RuleBasedStateMachine):
         stream = self.processes[who].stream
         version = self._truth().version
         raise_horizon(stream.log, version - back, version - mark)
-        delete_dead_files(stream.log)
+        delete_unreferenced_files(stream.log)
         snapshot = self._truth().snapshot
         self.horizon, self.cleanup = snapshot.horizon, snapshot.cleanup
 
     @rule(who=WHO)
     def clean(self, who: int) -> None:
         log = self._open(self.inner).log
-        cleanup_mark_stands(log, Ages.read(log, now_ms=self.runtime.now_ms() + 10**12))
+        cleanup_mark_has_aged(log, VersionAges.read(log, now_ms=self.runtime.now_ms() + 10**12))
         self.runtime.sleep(CLEANUP_WAIT_SECONDS + 60)
         delete_old_commits(log)
 

@@ -20,8 +20,12 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from pravega_spark import StreamCut, StreamManager
-from pravega_spark.engine.log.garbage import cleanup_mark_stands, delete_old_commits, raise_horizon
-from pravega_spark.engine.log.version_ages import Ages
+from pravega_spark.engine.log.garbage import (
+    cleanup_mark_has_aged,
+    delete_old_commits,
+    raise_horizon,
+)
+from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.limits import CLEANUP_WAIT_SECONDS
 from tests.harness import delta_engines
 from tests.harness.engine import versions as stored
@@ -165,10 +169,10 @@ def test_cleaned_log_is_read_by_all_from_the_mark_on(
         commit = log.reader.commit(version, light=True)
         named = Path(story.table, "_delta_log", f"{version:020d}.json")
         os.utime(named, (0, commit.timestamp_ms / 1_000))
-    assert not cleanup_mark_stands(log, Ages.read(log, now_ms=now_ms))
+    assert not cleanup_mark_has_aged(log, VersionAges.read(log, now_ms=now_ms))
     for seen in Path(story.table, "_pravega", "mark").iterdir():
         os.utime(seen, (0, 0))
-    assert delete_old_commits(log, Ages.read(log, now_ms=now_ms)) == first - 1
+    assert delete_old_commits(log, VersionAges.read(log, now_ms=now_ms)) == first - 1
     assert not Path(story.table, "_delta_log", f"{first - 1:020d}.json").exists()
 
     for snapshot in retained[mark:]:

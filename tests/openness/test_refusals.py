@@ -18,7 +18,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
-from pravega_spark.engine.log.garbage import delete_dead_files
+from pravega_spark.engine.log.garbage import delete_unreferenced_files
 from tests.harness import delta_engines
 from tests.harness.story import Story, digests
 
@@ -99,7 +99,7 @@ def test_a_sweep_deletes_what_a_refused_writer_left(story: Story, spark: SparkSe
             spark.sql(STATEMENTS[statement].format(table=f"delta.`{story.table}`"))
     assert {path.partition("=")[0].partition("-")[0] for path in left()} >= {"part", "a"}
     before = digests(story.root)
-    delete_dead_files(story.stream.log, grace_ms=0)
+    delete_unreferenced_files(story.stream.log, grace_ms=0)
     assert left() == []
     assert [path for path in before.keys() - digests(story.root) if not STRAY.search(path)] == []
 

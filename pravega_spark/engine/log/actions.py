@@ -41,7 +41,7 @@ TABLE_PROPERTIES = {
     "delta.checkpointInterval": "1000000000",
 }
 
-DAMAGE = (
+DECODE_ERRORS = (
     ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError,
     ValueError,
 )  # fmt: skip
@@ -256,7 +256,7 @@ def parse_commit(version: int, data: bytes, where: str, *, light: bool = False) 
         if not mark or digest != _digest(head, rest) + b'"}}':
             raise ValueError("its digest does not fit")
         return _parse(version, info, rest, light)
-    except DAMAGE as error:
+    except DECODE_ERRORS as error:
         raise CorruptLog(
             f"{where}: version {version} of the log is torn or damaged ({kind_of(error)}); restore "
             "it from a copy.",

@@ -16,7 +16,7 @@ from typing import Generic, NamedTuple, TypeVar
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log import operator_log
 from pravega_spark.engine.log.actions import Body, Commit, parse_commit
-from pravega_spark.engine.log.clock import HostClock
+from pravega_spark.engine.log.commit_clock import CommitClock
 from pravega_spark.engine.log.create_once import create_once
 from pravega_spark.engine.log.file_index import FileIndex, RecentLayer
 from pravega_spark.engine.log.log_reader import LogReader
@@ -35,7 +35,7 @@ from pravega_spark.limits import (
     COMMIT_ATTEMPTS,
     COMMIT_DEADLINE_SECONDS,
     RECENT_FILES,
-    STALE_HEAD_SECONDS,
+    STALE_SNAPSHOT_SECONDS,
     STATE_FILE_COMMITS,
 )
 
@@ -65,9 +65,9 @@ class _Clocks(NamedTuple):
 
     def is_long_after(self, earlier: _Clocks) -> bool:
         """Tell whether any clock says so, or went back, so that it tells nothing."""
-        limit_ms = STALE_HEAD_SECONDS * 1_000
+        limit_ms = STALE_SNAPSHOT_SECONDS * 1_000
         passed_ms = self.wall_ms - earlier.wall_ms
-        if self.elapsed - earlier.elapsed > STALE_HEAD_SECONDS:
+        if self.elapsed - earlier.elapsed > STALE_SNAPSHOT_SECONDS:
             return True
         if not -CLOCK_STEP_MS <= passed_ms <= limit_ms:
             return True
@@ -85,7 +85,7 @@ class Log:
         self.store = store
         self.path = path
         self.runtime = runtime
-        self.clock = HostClock(store, runtime)
+        self.clock = CommitClock(store, runtime)
         self._guard = ProcessGuard(f"the log of {path}")
         self._lock = threading.RLock()
         self._root: Root | None = None
@@ -105,19 +105,19 @@ class Log:
         """The last snapshot known here; it may be behind the head."""
         return self._snapshot
 
-    def refresh(self, *, settle: bool = False) -> Snapshot | None:
+    def refresh(self, *, durable: bool = False) -> Snapshot | None:
         """Return the snapshot of the head, or None if there is no log.
 
-        ``settle`` makes commits of others durable before they are shown to the caller.
+        ``durable`` makes commits of others durable before they are shown to the caller.
         """
         self._guard.check()
         with self._lock:
             self._catch_up()
-            if settle:
+            if durable:
                 self._settle()
             return self._snapshot
 
-    def head(self) -> Snapshot | None:
+    def proved_newest(self) -> Snapshot | None:
         """Return a snapshot that is proved to be the head's; None if there is no log.
 
         What is deleted is decided on it, so no listing is believed: after all that was read the
@@ -149,7 +149,7 @@ class Log:
         with self._lock:
             self._snapshot, self._files = None, None
 
-    def has_news(self) -> bool:
+    def has_newer_version(self) -> bool:
         """Tell by one call whether the log has gone on behind the snapshot that is known here."""
         self.check_root()
         known = self._snapshot
@@ -306,7 +306,7 @@ class Log:
             if self._snapshot is None or self._stale():
                 self._catch_up()
             if self._root is not None and not self._root.is_proved:
-                ensure_probed(self.store, now_ms=self.runtime.now_ms())
+                ensure_probed(self.store, self.runtime)
             for attempt in range(COMMIT_ATTEMPTS):
                 known, body, value = self._decide(decide)
                 if body is None:

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
-from pravega_spark.engine.log.actions import DAMAGE, Add, to_json
-from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN, place_of, rows_of
+from pravega_spark.engine.log.actions import DECODE_ERRORS, Add, to_json
+from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN, position_of, rows_of
 from pravega_spark.engine.log.snapshot import Snapshot
 
 _TEXT_MAP = pa.map_(pa.string(), pa.string())
@@ -88,7 +88,7 @@ class CheckpointLayer:
         first = low + max(0, int(np.searchsorted(bases, start, side="right")) - 1)
         last = low + int(np.searchsorted(bases, end, side="left"))
         found = list(_decode(self._adds.slice(first, max(0, last - first))))
-        if found and place_of(found[0])[1] + rows_of(found[0]) <= start:
+        if found and position_of(found[0])[1] + rows_of(found[0]) <= start:
             del found[0]  # the others begin after ``start``
         return found
 
@@ -247,5 +247,5 @@ def decode_checkpoint(version: int, data: bytes, digest: bytes) -> DeltaCheckpoi
             and written == _digest(record, data)
         )
         return DeltaCheckpoint(data, record) if sound else None
-    except (*DAMAGE, pa.ArrowException):
+    except (*DECODE_ERRORS, pa.ArrowException):
         return None

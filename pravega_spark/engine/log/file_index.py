@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
-from pravega_spark.engine.log.actions import DAMAGE, Add, Commit
+from pravega_spark.engine.log.actions import DECODE_ERRORS, Add, Commit
 from pravega_spark.errors import CorruptLog
 
 SEGMENT_COLUMN = "segment_id"
@@ -20,12 +20,12 @@ OFFSET_COLUMN = "base_offset"
 _T = TypeVar("_T")
 
 
-def place_of(add: Add) -> tuple[int, int]:
+def position_of(add: Add) -> tuple[int, int]:
     """Return (segment id, base offset) of an event file; (0, 0) for files of other tables."""
     partition = add.partition
     try:
         return int(partition.get(SEGMENT_COLUMN, 0)), int(partition.get(OFFSET_COLUMN, 0))
-    except DAMAGE as error:
+    except DECODE_ERRORS as error:
         raise CorruptLog(
             f"the log's file {add.path} has no place: {error!r}.", path=add.path
         ) from error
@@ -35,7 +35,7 @@ def rows_of(add: Add) -> int:
     """Return how many events the file holds."""
     try:
         return int((add.tags or {}).get("rows", 0))
-    except DAMAGE as error:
+    except DECODE_ERRORS as error:
         raise CorruptLog(
             f"the log's file {add.path} has no rows: {error!r}.", path=add.path
         ) from error
@@ -88,7 +88,7 @@ class RecentLayer:
         """Note a live file; its name is its own, so it is not live already."""
         assert add.path not in self._adds, f"{add.path} is added while it is live"
         self._adds[add.path] = add
-        segment_id, base = place_of(add)
+        segment_id, base = position_of(add)
         cells = self._segments.setdefault(segment_id, [])
         if not cells or cells[-1][0] <= base:
             cells.append((base, add))
@@ -101,7 +101,7 @@ class RecentLayer:
         if add is None:
             self.removed.add(path)
             return
-        segment_id, base = place_of(add)
+        segment_id, base = position_of(add)
         cells = self._segments[segment_id]
         at = bisect_left(cells, base, key=_base)
         while cells[at][1].path != path:
@@ -216,7 +216,7 @@ def _base(cell: tuple[int, Add]) -> int:
 
 
 def _offset(add: Add) -> int:
-    return place_of(add)[1]
+    return position_of(add)[1]
 
 
 def _covers(found: list[Add], start: int, end: int) -> bool:

@@ -25,10 +25,10 @@ from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.log.commit_log import Log, Proposal
 from pravega_spark.engine.log.delta_checkpoint import checkpoint_key, digest_key
 from pravega_spark.engine.log.log_reader import LogReader
-from pravega_spark.engine.log.removed_files import removed_since_mark
+from pravega_spark.engine.log.removed_files import removed_since_cleanup_mark
 from pravega_spark.engine.log.snapshot import LOG_DOMAIN, Snapshot
 from pravega_spark.engine.log.state_file import state_key, state_version
-from pravega_spark.engine.log.version_ages import Ages
+from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.log.version_pins import is_pinned
 from pravega_spark.engine.store.base import Entry
 from pravega_spark.limits import CLEANUP_WAIT_SECONDS
@@ -74,7 +74,7 @@ def raise_horizon(
         if (wanted, mark) == (snapshot.horizon, snapshot.cleanup) and not gone:
             return None, None
         marked = snapshot.version + 1 if mark > snapshot.cleanup else snapshot.marked
-        value = log_record(wanted, mark, marked)
+        value = encode_log_domain(wanted, mark, marked)
         body = Body(
             "SWEEP",
             parameters={"horizon": wanted, "cleanup": mark},
@@ -86,23 +86,23 @@ def raise_horizon(
     return log.commit(decide).snapshot
 
 
-def log_record(horizon: int, cleanup: int, marked: int) -> str:
+def encode_log_domain(horizon: int, cleanup: int, marked: int) -> str:
     """Return the log's own domain: horizon, clean-up mark, and the version that set the mark."""
     return to_json({"horizon": horizon, "cleanup": cleanup, "marked": marked})
 
 
-def delete_dead_files(log: Log, *, grace_ms: int | None = None) -> DeletedFiles:
+def delete_unreferenced_files(log: Log, *, grace_ms: int | None = None) -> DeletedFiles:
     """Delete data files staged below the horizon that no retained version holds.
 
     Judged by a snapshot at or after the horizon's commit: what is live now, or was removed after
     the clean-up mark, is kept, and so is all that was staged at or above the horizon. With a
     ``grace_ms``, what foreign writers and killed processes left is deleted, too, once it is older.
     """
-    if log.refresh(settle=True) is None:
+    if log.refresh(durable=True) is None:
         return DeletedFiles(0, 0)
     stored = log.store.list(f"{log.path}/data")
     strays = {} if grace_ms is None else _strays(log, grace_ms)
-    log.head()  # after the listing: no file in it can be of what began later
+    log.proved_newest()  # after the listing: no file in it can be of what began later
     with log.files() as files:
         snapshot = log.snapshot
         assert snapshot is not None
@@ -110,7 +110,7 @@ def delete_dead_files(log: Log, *, grace_ms: int | None = None) -> DeletedFiles:
     doomed = strays | _cannot_be_committed(log, snapshot, stored)
     doomed = {path: size for path, size in doomed.items() if path not in live}
     if doomed:
-        for path in removed_since_mark(log, snapshot):
+        for path in removed_since_cleanup_mark(log, snapshot):
             doomed.pop(path, None)
     keys = [f"{log.path}/{path}" for path in sorted(doomed)]
     for first in range(0, len(keys), _DELETE_PAGE):
@@ -154,7 +154,7 @@ def _mark_folder(log: Log) -> str:
     return f"{log.path}/_pravega/mark"
 
 
-def cleanup_mark_stands(log: Log, ages: Ages | None = None) -> bool:
+def cleanup_mark_has_aged(log: Log, ages: VersionAges | None = None) -> bool:
     """Tell whether the clean-up mark has stood for CLEANUP_WAIT_SECONDS, or there is none yet.
 
     The age of the mark's commit must say so, which no clock's jump makes greater (ADR 14), and the
@@ -166,7 +166,7 @@ def cleanup_mark_stands(log: Log, ages: Ages | None = None) -> bool:
     wait_ms = int(CLEANUP_WAIT_SECONDS * 1000)
     folder, seen = _mark_folder(log), f"{snapshot.marked:020d}.json"
     log.store.put_if_absent(f"{folder}/{seen}", b"{}\n")
-    ages = ages or Ages.read(log)
+    ages = ages or VersionAges.read(log)
     if ages.now_ms - ages.written_ms(snapshot.marked) < wait_ms:
         return False
     now_ms = log.store.time_ms()
@@ -175,7 +175,7 @@ def cleanup_mark_stands(log: Log, ages: Ages | None = None) -> bool:
     return seen in times and now_ms - times[seen] >= wait_ms
 
 
-def delete_old_commits(log: Log, ages: Ages | None = None) -> int:
+def delete_old_commits(log: Log, ages: VersionAges | None = None) -> int:
     """Delete commits below the clean-up mark that no base needs; return how many.
 
     Version 0 stays, and so do the two newest sound checkpoints, the newest one at or below the
@@ -184,7 +184,7 @@ def delete_old_commits(log: Log, ages: Ages | None = None) -> int:
     store deletes what is in one page in any order, so there a listing tells (``Log._holds``).
     """
     snapshot = log.refresh()
-    if snapshot is None or snapshot.cleanup == 0 or not cleanup_mark_stands(log, ages):
+    if snapshot is None or snapshot.cleanup == 0 or not cleanup_mark_has_aged(log, ages):
         return 0
     reader = log.reader
     versions = reader.listed("checkpoint")
@@ -194,17 +194,17 @@ def delete_old_commits(log: Log, ages: Ages | None = None) -> int:
     return _delete_below(reader, limit)
 
 
-def delete_ended_log(log: Log, ages: Ages | None = None) -> int:
+def delete_ended_log(log: Log, ages: VersionAges | None = None) -> int:
     """Delete what the log of an ended table holds beside version 0 and its head; return how many.
 
     The head must be its own clean-up mark, and is written as a state file and a checkpoint first.
     Nothing is deleted until :func:`mark_stands`, so no process that is stalled behind a version
     that is deleted can be acknowledged for the next one.
     """
-    reader, snapshot = log.reader, log.head()
+    reader, snapshot = log.reader, log.proved_newest()
     if snapshot is None or snapshot.cleanup < snapshot.version or not _older(reader, snapshot):
         return 0
-    if not cleanup_mark_stands(log, ages):
+    if not cleanup_mark_has_aged(log, ages):
         return 0
     maintain(reader, snapshot.version, checkpoint=True)
     if reader.state(snapshot.version) is None or reader.checkpoint(snapshot.version) is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from pravega_spark.engine.log.actions import DAMAGE, Commit, parse_commit
+from pravega_spark.engine.log.actions import DECODE_ERRORS, Commit, parse_commit
 from pravega_spark.engine.log.delta_checkpoint import (
     DeltaCheckpoint,
     checkpoint_key,
@@ -109,7 +109,7 @@ class LogReader:
         try:
             record = json.loads(self.store.get(self.hint_key))
             return int(record["state"]), int(record["checkpoint"])
-        except (FileNotFoundError, *DAMAGE):
+        except (FileNotFoundError, *DECODE_ERRORS):
             return -1, -1
 
     def state(self, version: int) -> StateFile | None:

@@ -17,7 +17,7 @@ from pravega_spark.engine.log.snapshot import Snapshot
 _FORMAT = 1
 
 
-def removed_since_mark(log: Log, snapshot: Snapshot) -> set[str]:
+def removed_since_cleanup_mark(log: Log, snapshot: Snapshot) -> set[str]:
     """Return the paths that the commits after the snapshot's clean-up mark removed."""
     version, found = _kept(log, snapshot)
     if version < snapshot.version:

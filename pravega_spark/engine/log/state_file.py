@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
-from pravega_spark.engine.log.actions import DAMAGE, Add, to_json
+from pravega_spark.engine.log.actions import DECODE_ERRORS, Add, to_json
 from pravega_spark.engine.log.file_index import RecentLayer
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.names import is_number
@@ -118,5 +118,5 @@ def decode_state(version: int, data: bytes) -> StateFile | None:
             state["domains"],
         )
         return StateFile(snapshot, header["since"], tuple(lines[1:]))
-    except (*DAMAGE, OSError):
+    except (*DECODE_ERRORS, OSError):
         return None

@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from pravega_spark.engine.log.checkpointing import maintain
-from pravega_spark.engine.log.clock import Now
+from pravega_spark.engine.log.clock_record import Now
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.garbage import (
-    cleanup_mark_stands,
-    delete_dead_files,
+    cleanup_mark_has_aged,
     delete_old_commits,
+    delete_unreferenced_files,
     raise_horizon,
 )
 from pravega_spark.engine.log.snapshot import Snapshot
-from pravega_spark.engine.log.version_ages import Ages
+from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.log.version_pins import is_pinned, release_expired
 
 _SWEEPS_OWN_COMMIT = 1
@@ -65,20 +65,20 @@ def sweep_table(log: Log, *, grace_ms: int, retain_ms: int, now: Now | None = No
     travelled to no more. A table that does not exist has nothing to sweep. ``now`` is the time if
     it is known already.
     """
-    if log.refresh(settle=True) is None:
+    if log.refresh(durable=True) is None:
         return SweepResult(0, 0, 0, 0, 0, 0)
-    ages = Ages.read(log) if now is None else Ages(log, now)
+    ages = VersionAges.read(log) if now is None else VersionAges(log, now)
     return finish_sweep(log, prepare_sweep(log, ages, grace_ms, retain_ms), grace_ms)
 
 
-def prepare_sweep(log: Log, ages: Ages, grace_ms: int, retain_ms: int) -> SweepMarks:
+def prepare_sweep(log: Log, ages: VersionAges, grace_ms: int, retain_ms: int) -> SweepMarks:
     """Delete commits below the clean-up mark if it stands; return the marks to be set next."""
     release_expired(log, ages)
-    snapshot = log.refresh(settle=True)
+    snapshot = log.refresh(durable=True)
     assert snapshot is not None
     horizon = ages.version_at(ages.now_ms - grace_ms)
     mark, commits = snapshot.cleanup, 0
-    if cleanup_mark_stands(log, ages):
+    if cleanup_mark_has_aged(log, ages):
         if mark > 0:
             wanted = True if _needs_checkpoint(log) else None
             maintain(log.reader, snapshot.version, checkpoint=wanted)
@@ -100,7 +100,7 @@ def finish_sweep(
     gain = max(marks.horizon - snapshot.horizon, marks.cleanup - snapshot.cleanup)
     if gone or gain > _SWEEPS_OWN_COMMIT:
         snapshot = raise_horizon(log, marks.horizon, marks.cleanup, leaving=leaving, sign=sign)
-    swept = delete_dead_files(log, grace_ms=grace_ms)
+    swept = delete_unreferenced_files(log, grace_ms=grace_ms)
     if swept.files or marks.commits:
         logger.info(
             "sweep of %s, version %d: %d files of %d bytes and %d commits were deleted",

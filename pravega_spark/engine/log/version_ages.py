@@ -7,12 +7,12 @@ the date of one bounds all before it: a date that cannot be right is replaced by
 
 from __future__ import annotations
 
-from pravega_spark.engine.log.clock import Now, read_now
+from pravega_spark.engine.log.clock_record import Now, read_now
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.limits import CLOCK_FAR_MS
 
 
-class Ages:
+class VersionAges:
     """The ages of one log's versions, as of one moment."""
 
     def __init__(self, log: Log, now: Now) -> None:
@@ -22,7 +22,7 @@ class Ages:
         self._known = dict[int, int]()
 
     @classmethod
-    def read(cls, log: Log, *, now_ms: int | None = None, keep: bool = True) -> Ages:
+    def read(cls, log: Log, *, now_ms: int | None = None, keep: bool = True) -> VersionAges:
         """Ask what time it is; ``now_ms`` decides for that time instead.
 
         ``keep`` renews the root's clock record, which a dry run leaves alone.

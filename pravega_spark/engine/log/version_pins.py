@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pravega_spark.engine.log.actions import Body, to_json
 from pravega_spark.engine.log.commit_log import Log, Proposal
 from pravega_spark.engine.log.snapshot import Snapshot
-from pravega_spark.engine.log.version_ages import Ages
+from pravega_spark.engine.log.version_ages import VersionAges
 
 PIN_PREFIX = "pravega.pin."
 
@@ -76,7 +76,7 @@ def release(log: Log, *held: Pin) -> None:
     log.commit(decide)
 
 
-def release_expired(log: Log, ages: Ages) -> None:
+def release_expired(log: Log, ages: VersionAges) -> None:
     """Remove the pins whose time is over."""
     snapshot = log.refresh()
     assert snapshot is not None

@@ -8,6 +8,7 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store.base import Put, Store
 from pravega_spark.engine.store.root_marker import (
     MARKER_FORMAT,
@@ -26,12 +27,12 @@ _START_SECONDS = 60.0
 _WAY_ON = "Use a local POSIX disk, S3, or another store whose conditional writes are exclusive."
 
 
-def ensure_probed(store: Store, *, now_ms: int) -> None:
+def ensure_probed(store: Store, runtime: Runtime = SYSTEM) -> None:
     """Probe the root unless its marker names this storage; then leave a marker that does.
 
-    One read if it does. ``now_ms`` goes into a new marker. Raises StoreRefused for a root that
-    fails the probe or was marked by a version of this package that this one does not know, and
-    what the store raises.
+    One read if it does. A new marker records the runtime's time. Raises StoreRefused for a root
+    that fails the probe or was marked by a version of this package that this one does not know,
+    and what the store raises.
     """
     root, storage = look(store, again=True), store.storage
     if root is None or not root.names(storage):
@@ -40,7 +41,7 @@ def ensure_probed(store: Store, *, now_ms: int) -> None:
         if root is None:
             record = {
                 "format": MARKER_FORMAT,
-                "probed_ms": now_ms,
+                "probed_ms": runtime.now_ms(),
                 "racers": _RACERS,
                 "races": _RACES,
                 "root": os.urandom(12).hex(),

@@ -15,7 +15,7 @@ import pyarrow as pa
 import s3fs
 from fsspec.asyn import sync
 
-from pravega_spark.engine.processes import elapsed_seconds
+from pravega_spark.engine.boot_clock import elapsed_seconds
 from pravega_spark.engine.store.base import Dated, Entry, Put
 from pravega_spark.engine.store.object_keys import check_key, check_prefix, is_visible
 from pravega_spark.engine.store.refused import refused_unless_there

@@ -14,7 +14,7 @@ from pravega_spark.engine.layout.epochs import first_epoch, scale, split
 from pravega_spark.engine.log.actions import PROTOCOL, Body, Remove, new_table
 from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN
-from pravega_spark.engine.log.garbage import delete_dead_files, log_record
+from pravega_spark.engine.log.garbage import delete_unreferenced_files, encode_log_domain
 from pravega_spark.engine.log.snapshot import LOG_DOMAIN, Snapshot
 from pravega_spark.engine.stream.commit_builder import CommitBuilder
 from pravega_spark.engine.stream.records import (
@@ -38,7 +38,7 @@ DELETION = "DELETE STREAM"
 
 def current_view(stream: StreamLog) -> StreamView | None:
     """Return the newest view whatever the state, DELETED too, or None if there is no log."""
-    snapshot = stream.log.refresh(settle=True)
+    snapshot = stream.log.refresh(durable=True)
     return None if snapshot is None else StreamView(snapshot)
 
 
@@ -232,7 +232,7 @@ def delete(stream: StreamLog, *, life: int | None = None) -> bool:
 
     deleted = stream.log.commit(decide).value
     failpoint("delete.committed")
-    delete_dead_files(stream.log)
+    delete_unreferenced_files(stream.log)
     return deleted
 
 
@@ -242,7 +242,7 @@ def _deletion(stream: StreamLog, view: StreamView) -> Body:
     record = replace(view.record, state=StreamState.DELETED, head={})
     domains: dict[str, str | None] = dict.fromkeys(view.snapshot.domains)
     domains[STREAM_DOMAIN] = record.encode()
-    domains[LOG_DOMAIN] = log_record(version, version, version)
+    domains[LOG_DOMAIN] = encode_log_domain(version, version, version)
     with stream.log.files() as files:
         removes = [Remove.of(add, now_ms) for add in files.all()]
     return Body(

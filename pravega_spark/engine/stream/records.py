@@ -24,7 +24,7 @@ from functools import lru_cache, wraps
 from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
-from pravega_spark.engine.log.actions import DAMAGE, to_json, typed
+from pravega_spark.engine.log.actions import DECODE_ERRORS, to_json, typed
 from pravega_spark.engine.text_cache import cached_by_text
 from pravega_spark.errors import CorruptLog
 from pravega_spark.limits import DECODED_TEXT
@@ -55,7 +55,7 @@ def _sound(decode: Callable[_Call, _Record]) -> Callable[_Call, _Record]:
     def checked(*args: _Call.args, **kwargs: _Call.kwargs) -> _Record:
         try:
             return decode(*args, **kwargs)
-        except DAMAGE as error:
+        except DECODE_ERRORS as error:
             kind = decode.__name__.removeprefix("decode_")
             said = ", ".join(map(reprlib.repr, args))
             raise CorruptLog(

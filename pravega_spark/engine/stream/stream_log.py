@@ -10,7 +10,7 @@ from typing import TypeVar
 from pravega_spark.engine.chunks import chunk_reader
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.log import checkpointing
-from pravega_spark.engine.log.actions import DAMAGE, Add
+from pravega_spark.engine.log.actions import DECODE_ERRORS, Add
 from pravega_spark.engine.log.commit_log import Committed, Log, Proposal
 from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN
 from pravega_spark.engine.log.snapshot import Snapshot
@@ -70,7 +70,7 @@ class StreamLog:
         """
         snapshot = self.log.snapshot
         if refresh or snapshot is None:
-            snapshot = self.log.refresh(settle=True)
+            snapshot = self.log.refresh(durable=True)
         if snapshot is None:
             raise self.absent()
         view = self.view_of(snapshot)
@@ -224,7 +224,7 @@ def chunk_ref(add: Add) -> ChunkRef:
             int(tags["minTimestamp"]),
             int(tags["maxTimestamp"]),
         )
-    except DAMAGE as error:
+    except DECODE_ERRORS as error:
         raise CorruptLog(
             f"the log's file {add.path} is no chunk: {error!r}.", path=add.path
         ) from error

@@ -14,12 +14,12 @@ from functools import partial
 
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.clock import Now
+from pravega_spark.engine.log.clock_record import Now
 from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.log.garbage import (
-    delete_dead_files,
     delete_ended_log,
-    log_record,
+    delete_unreferenced_files,
+    encode_log_domain,
 )
 from pravega_spark.engine.log.snapshot import LOG_DOMAIN, Snapshot
 from pravega_spark.engine.log.sweep import (
@@ -29,7 +29,7 @@ from pravega_spark.engine.log.sweep import (
     prepare_sweep,
     sweep_table,
 )
-from pravega_spark.engine.log.version_ages import Ages
+from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.log.version_pins import is_pinned
 from pravega_spark.engine.stream import archived_records
 from pravega_spark.engine.stream.history import HistoryRow, append_history, history_log
@@ -66,7 +66,7 @@ def sweep_stream(
     Raises StaleIdentity, NoSuchStream.
     """
     life = stream.life_of(life)
-    ages = Ages.read(stream.log)
+    ages = VersionAges.read(stream.log)
     marks = prepare_sweep(stream.log, ages, grace_ms, retain_ms)
     ended_ms = ages.now_ms - completed_ms
     ended_below = min(marks.horizon, _all_older(ages, ended_ms))
@@ -110,16 +110,18 @@ def sweep_deleted_stream(
     log = stream.log
     folders = f"{stream.name}/transactions", archived_records.folder(stream.path)
     left = [entry.key for folder in folders for entry in stream.store.list(folder)]
-    snapshot = log.head()  # after the listing: all that is in it is of lives that have ended
+    snapshot = (
+        log.proved_newest()
+    )  # after the listing: all that is in it is of lives that have ended
     if snapshot is None or StreamView(snapshot).record.state is not StreamState.DELETED:
         return SweepResult(0, 0, 0, 0, 0, 0)
     stream.store.delete(left)
-    swept = delete_dead_files(log, grace_ms=grace_ms)
+    swept = delete_unreferenced_files(log, grace_ms=grace_ms)
     commit = log.reader.commit(snapshot.version, light=True)
     names_much = commit is not None and commit.operation == DELETION
     if names_much or snapshot.cleanup < snapshot.version:
         snapshot = log.commit(partial(_forgetting, snapshot.version)).snapshot
-    commits = delete_ended_log(log, Ages(log, now))
+    commits = delete_ended_log(log, VersionAges(log, now))
     result = SweepResult(
         snapshot.horizon,
         snapshot.cleanup,
@@ -140,7 +142,9 @@ def _forgetting(deleted_at: int, snapshot: Snapshot | None) -> Proposal[None]:
         return None, None
     version = deleted_at + 1
     marks = {"horizon": version, "cleanup": version}
-    return Body("SWEEP", marks, domains={LOG_DOMAIN: log_record(version, version, version)}), None
+    return Body(
+        "SWEEP", marks, domains={LOG_DOMAIN: encode_log_domain(version, version, version)}
+    ), None
 
 
 def _leaving(snapshot: Snapshot, horizon: int, ended_below: int, ended_ms: int) -> list[HistoryRow]:
@@ -165,7 +169,7 @@ def _leaving(snapshot: Snapshot, horizon: int, ended_below: int, ended_ms: int) 
     return rows
 
 
-def _all_older(ages: Ages, time_ms: int) -> int:
+def _all_older(ages: VersionAges, time_ms: int) -> int:
     """Return the version below which all are older than a time, 0 if that is not known of any."""
     version = ages.version_at(time_ms)
     return 1 + version if ages.written_ms(version) <= time_ms else 0

@@ -18,7 +18,7 @@ from pravega_spark.engine.layout import cuts
 from pravega_spark.engine.layout.cuts import Order
 from pravega_spark.engine.log.actions import Add, Body, Remove
 from pravega_spark.engine.log.commit_log import Proposal
-from pravega_spark.engine.log.file_index import place_of, rows_of
+from pravega_spark.engine.log.file_index import position_of, rows_of
 from pravega_spark.engine.stream.history import HistoryRow, append_history
 from pravega_spark.engine.stream.records import (
     EPOCH_PREFIX,
@@ -262,7 +262,7 @@ def _chunks(stream: StreamLog, view: StreamView, head: StreamCut) -> list[Add]:
     with stream.log.files() as files:
         for rng in cuts.ranges_between(view, view.head, head):
             found = files.find(rng.segment_id, rng.start, rng.end)
-            if found and place_of(found[-1])[1] + rows_of(found[-1]) > rng.end:
+            if found and position_of(found[-1])[1] + rows_of(found[-1]) > rng.end:
                 del found[-1]  # the others end before its base
             gone += found
     return gone

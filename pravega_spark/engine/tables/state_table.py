@@ -87,12 +87,12 @@ class StateTable:
 
         Raises CorruptChunk if the rows of the newest version cannot be read.
         """
-        snapshot = self.log.refresh(settle=True) if refresh else self.log.snapshot
+        snapshot = self.log.refresh(durable=True) if refresh else self.log.snapshot
         while True:
             try:
                 return self._state(snapshot)
             except CorruptChunk:  # of an old version: a sweep may have been there first
-                known, snapshot = snapshot, self.log.refresh(settle=True)
+                known, snapshot = snapshot, self.log.refresh(durable=True)
                 if snapshot is known:
                     raise
 

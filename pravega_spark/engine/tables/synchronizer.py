@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log import checkpointing
-from pravega_spark.engine.log.garbage import delete_dead_files, raise_horizon
+from pravega_spark.engine.log.garbage import delete_unreferenced_files, raise_horizon
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.tables.row_files import Rows
@@ -104,9 +104,9 @@ class Synchronizer(Generic[_State]):
         """
         return self._take(self.table.read())
 
-    def has_news(self) -> bool:
+    def has_newer_version(self) -> bool:
         """Tell by one storage call whether somebody has changed the state that is known here."""
-        return self.table.log.has_news()
+        return self.table.log.has_newer_version()
 
     def _take(self, table: TableState) -> Versioned[_State] | None:
         """Keep a state that was read, unless a newer one is known, and return the newer one."""
@@ -215,6 +215,6 @@ class Synchronizer(Generic[_State]):
         failpoint("synchronizer.compact")
         checkpointing.maintain(self.table.log.reader, table.version)
         snapshot = raise_horizon(self.table.log, previous, previous)
-        delete_dead_files(self.table.log)
+        delete_unreferenced_files(self.table.log)
         self.fetch()
         return snapshot.cleanup

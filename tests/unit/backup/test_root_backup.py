@@ -10,7 +10,7 @@ import pytest
 
 from pravega_spark.backup.table_copy import copy_table
 from pravega_spark.engine.log import checkpointing
-from pravega_spark.engine.log.version_ages import Ages
+from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.log.version_pins import pin, pins, release, release_expired
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.memory import MemoryStore
@@ -68,7 +68,7 @@ def sweep_the_deleted(world: World) -> None:
     """Sweep a deleted stream down to the newest version of its log."""
     for _ in range(2):
         stream = stream_of(world.store, runtime=world.runtime)
-        sweep_deleted_stream(stream, grace_ms=0, retain_ms=0, now=Ages.read(stream.log).now)
+        sweep_deleted_stream(stream, grace_ms=0, retain_ms=0, now=VersionAges.read(stream.log).now)
         world.runtime.sleep(CLEANUP_WAIT_SECONDS + 1)
 
 
@@ -180,7 +180,7 @@ def test_a_pin_of_a_backup_that_died_expires_late_and_not_early() -> None:
     clock, now_ms = world.store._clock_ms, world.runtime.now_ms()  # type: ignore[attr-defined]
     world.store._clock_ms = lambda: now_ms  # type: ignore[attr-defined]
     world.runtime.sleep(24 * 3_600)
-    release_expired(log, Ages.read(log))  # this host's clock is ahead of the storage's
+    release_expired(log, VersionAges.read(log))  # this host's clock is ahead of the storage's
     assert list(pins(log.refresh()))  # type: ignore[arg-type]
     world.store._clock_ms = clock  # type: ignore[attr-defined]
     sweep_all(world)

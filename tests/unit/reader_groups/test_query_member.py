@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from pravega_spark.engine.processes import identity, is_gone
+from pravega_spark.engine.processes import has_ended, identity
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.subscribers import listed
 from pravega_spark.errors import IllegalState, InvalidInput, ReinitializationRequired, StoreError
@@ -234,7 +234,7 @@ def test_query_whose_process_has_ended_is_not_waited_for(stack: ExitStack) -> No
     first = joined(group, stack)
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     process = identity(child.pid)
-    assert not is_gone(process)
+    assert not has_ended(process)
     child.communicate(b"\n")
     group._leases.extend(QUERY, Heartbeat(first.number, {}, process))
     began = world.runtime.monotonic()
@@ -384,11 +384,11 @@ def test_readers_say_by_themselves_how_far_they_are() -> None:
 
 def test_only_of_this_machine_a_process_is_known_to_be_gone() -> None:
     machine, pid, started = identity().split(" ")
-    assert not is_gone(identity())
-    assert is_gone(f"{machine} {pid} {int(started) + 1}"), "the number was given again"
-    assert not is_gone(f"elsewhere {pid} {int(started) + 1}")
+    assert not has_ended(identity())
+    assert has_ended(f"{machine} {pid} {int(started) + 1}"), "the number was given again"
+    assert not has_ended(f"elsewhere {pid} {int(started) + 1}")
     for nonsense in ("", machine, f"{machine} x 1", f"{machine} -1 "):
-        assert not is_gone(nonsense)
+        assert not has_ended(nonsense)
 
 
 def test_process_that_nobody_has_waited_for_is_gone() -> None:
@@ -396,6 +396,6 @@ def test_process_that_nobody_has_waited_for_is_gone() -> None:
     process = identity(child.pid)
     assert child.stdin is not None
     child.stdin.close()
-    while not is_gone(process):
+    while not has_ended(process):
         assert child.returncode is None
     child.wait()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pravega_spark.engine.log.checkpointing import maintain
-from pravega_spark.engine.log.version_ages import Ages
+from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import truncate
@@ -57,7 +57,7 @@ def test_any_version_is_found_by_time_and_by_size(states: tuple[int, ...]) -> No
     for version in states:
         maintain(stream.log.reader, version)
     known = every(stream)
-    past = RetentionHistory(stream, stream.view(), Ages.read(stream.log))
+    past = RetentionHistory(stream, stream.view(), VersionAges.read(stream.log))
     for n, entry in enumerate(known):
         following = known[n + 1] if n + 1 < len(known) else None
         assert past.around(lambda e, t=entry.time_ms: e.time_ms <= t) == (entry, following)
@@ -79,7 +79,7 @@ def test_between_samples_the_commits_alone_tell(monkeypatch: pytest.MonkeyPatch)
             act(stream, RetentionOptions(sample_every_ms=0, sweep=False))
     assert len(stream.view().samples) == 6
     known = {entry.version: entry for entry in every(stream)}
-    past = RetentionHistory(stream, stream.view(), Ages.read(stream.log))
+    past = RetentionHistory(stream, stream.view(), VersionAges.read(stream.log))
     for version in range(stream.view().version):
         before, after = past.around(lambda e, v=version: e.version <= v)
         for entry, wanted in ((before, version), (after, version + 1)):
@@ -98,7 +98,7 @@ def test_few_of_many_commits_between_samples_are_laid_out(monkeypatch: pytest.Mo
     act(stream, RetentionOptions(sample_every_ms=0, sweep=False))
     for n in range(30):
         write(stream, [(f"key{n}", b"x")])
-    past, made = RetentionHistory(stream, stream.view(), Ages.read(stream.log)), []
+    past, made = RetentionHistory(stream, stream.view(), VersionAges.read(stream.log)), []
     monkeypatch.setattr(
         past_module, "RetentionEntry", lambda *told: made.append(told) or RetentionEntry(*told)
     )
@@ -118,7 +118,7 @@ def test_versions_of_an_earlier_life_do_not_count() -> None:
     lifecycle.create(stream, 2, configuration)
     write(stream, [("a", b"1")])
     known = every(stream)
-    past = RetentionHistory(stream, stream.view(), Ages.read(stream.log))
+    past = RetentionHistory(stream, stream.view(), VersionAges.read(stream.log))
     assert past.around(lambda e: e.version <= known[0].version) == (known[0], known[1])
     assert past.around(lambda e: False) == (None, known[0])
 
@@ -129,7 +129,7 @@ def test_where_commits_were_cleaned_away_only_the_rest_is_known() -> None:
     clean(stream.log, stream.runtime, 20)  # type: ignore[arg-type]
     stream = again(stream)
     mark = stream.view().snapshot.cleanup
-    past = RetentionHistory(stream, stream.view(), Ages.read(stream.log))
+    past = RetentionHistory(stream, stream.view(), VersionAges.read(stream.log))
     assert past.around(lambda e: e.version <= 25)[0] == known[25]
     assert past.around(lambda e: e.version <= 5) == (None, known[mark])
 
@@ -140,7 +140,7 @@ def test_a_damaged_state_file_costs_time_only() -> None:
     stream.store.put(f"{stream.path}/_pravega/state/{20:020d}.json", b"torn")
     known = every(stream)
     assert (
-        RetentionHistory(stream, stream.view(), Ages.read(stream.log)).around(
+        RetentionHistory(stream, stream.view(), VersionAges.read(stream.log)).around(
             lambda e: e.version <= 22
         )[0]
         == known[22]
@@ -154,7 +154,7 @@ def test_sizes_outlive_truncation() -> None:
     truncate(stream, known.cut)
     assert not stream.view().has_segment(0)
     assert {left, right} <= set(known.cut.positions)
-    past = RetentionHistory(stream, stream.view(), Ages.read(stream.log))
+    past = RetentionHistory(stream, stream.view(), VersionAges.read(stream.log))
     found, _ = past.around(lambda e: e.size_bytes <= known.size_bytes)
     assert found is not None
     assert found.size_bytes == known.size_bytes
@@ -167,7 +167,7 @@ def test_a_look_reads_few_commits_however_long_the_log_is() -> None:
         maintain(stream.log.reader, n * STATE_FILE_COMMITS)
     view = stream.view()
     spy.calls.clear()
-    RetentionHistory(stream, view, Ages.read(stream.log)).around(
+    RetentionHistory(stream, view, VersionAges.read(stream.log)).around(
         lambda e: e.version <= STATE_FILE_COMMITS + 100
     )
     assert spy.count("get", "_delta_log") <= STATE_FILE_COMMITS + 20

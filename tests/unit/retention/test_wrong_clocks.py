@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.clock import confirm_clock
+from pravega_spark.engine.log.clock_record import confirm_clock
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.records import SampleRecord, SubscriberRecord, decode_subscriber

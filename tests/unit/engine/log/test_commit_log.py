@@ -24,7 +24,7 @@ from pravega_spark.errors import (
     StoreFull,
     TooBusy,
 )
-from pravega_spark.limits import COMMIT_DEADLINE_SECONDS, STALE_HEAD_SECONDS
+from pravega_spark.limits import COMMIT_DEADLINE_SECONDS, STALE_SNAPSHOT_SECONDS
 from tests.harness.engine import (
     FakeRuntime,
     Spy,
@@ -578,7 +578,7 @@ def test_long_pause_without_clean_up_costs_one_look_and_no_error() -> None:
     log = table_log(spy, runtime)
     for n in range(3):
         put(log, str(n))
-    runtime.sleep(STALE_HEAD_SECONDS + 1)
+    runtime.sleep(STALE_SNAPSHOT_SECONDS + 1)
     spy.calls.clear()
 
     assert put(log, "late") == 4
@@ -627,7 +627,7 @@ def test_idle_refresh_is_one_storage_call() -> None:
     put(log, "a")
     spy.calls.clear()
 
-    log.refresh(settle=True)
+    log.refresh(durable=True)
 
     assert spy.calls == [("get", log.reader.key(2))]
 
@@ -639,7 +639,7 @@ def test_commits_of_others_are_durable_before_they_are_shown() -> None:
     spy.calls.clear()
     log.refresh()
     assert spy.count("settle") == 0
-    log.refresh(settle=True)
+    log.refresh(durable=True)
     assert spy.count("settle") == 1
 
 

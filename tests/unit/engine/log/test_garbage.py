@@ -10,18 +10,18 @@ import xxhash
 
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.checkpointing import maintain
-from pravega_spark.engine.log.clock import read_now
+from pravega_spark.engine.log.clock_record import read_now
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.garbage import (
     DeletedFiles,
-    cleanup_mark_stands,
-    delete_dead_files,
+    cleanup_mark_has_aged,
     delete_old_commits,
+    delete_unreferenced_files,
     raise_horizon,
 )
 from pravega_spark.engine.log.snapshot import OPEN_PREFIX, Snapshot
 from pravega_spark.engine.log.sweep import sweep_table
-from pravega_spark.engine.log.version_ages import Ages
+from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import append
@@ -61,7 +61,7 @@ def filled(commits: int, checkpoints: tuple[int, ...] = ()) -> tuple[FakeRuntime
 
 
 def wait(runtime: FakeRuntime, log: Log) -> None:
-    assert not cleanup_mark_stands(log, Ages.read(log, now_ms=runtime.now_ms() + 10**10))
+    assert not cleanup_mark_has_aged(log, VersionAges.read(log, now_ms=runtime.now_ms() + 10**10))
     runtime.sleep(CLEANUP_WAIT_SECONDS + 1)
 
 
@@ -116,13 +116,13 @@ def test_nothing_is_deleted_before_the_mark_has_stood_an_hour_by_both_clocks() -
     raise_horizon(log, 9, 6)
     far = runtime.now_ms() + 10**10
     assert (
-        delete_old_commits(log, Ages.read(log, now_ms=far)) == 0
+        delete_old_commits(log, VersionAges.read(log, now_ms=far)) == 0
     )  # our clock is wrong; the store's says it is too early
     runtime.sleep(CLEANUP_WAIT_SECONDS - 1)
-    assert delete_old_commits(log, Ages.read(log, now_ms=far)) == 0
+    assert delete_old_commits(log, VersionAges.read(log, now_ms=far)) == 0
     runtime.sleep(2)
     assert (
-        delete_old_commits(log, Ages.read(log, now_ms=runtime.now_ms() - 10_000)) == 0
+        delete_old_commits(log, VersionAges.read(log, now_ms=runtime.now_ms() - 10_000)) == 0
     )  # ours says it is too early
     assert delete_old_commits(log) == 5
     assert versions(log) == [0, 6, 7, 8, 9, 10]
@@ -133,7 +133,7 @@ def test_a_new_mark_has_to_stand_an_hour_of_its_own() -> None:
     raise_horizon(log, 9, 3)
     wait(runtime, log)
     raise_horizon(log, 9, 6)
-    assert delete_old_commits(log, Ages.read(log, now_ms=runtime.now_ms() + 10**10)) == 0
+    assert delete_old_commits(log, VersionAges.read(log, now_ms=runtime.now_ms() + 10**10)) == 0
     runtime.sleep(CLEANUP_WAIT_SECONDS + 1)
     assert delete_old_commits(log) == 5
 
@@ -347,20 +347,20 @@ def test_sweep_deletes_exactly_what_no_retained_version_needs() -> None:
     put(log, "removes", removes=paths[1:2])  # version 7: above the mark
     raise_horizon(log, 5, 5)
 
-    swept = delete_dead_files(log)
+    swept = delete_unreferenced_files(log)
 
     assert swept.files == 3
     gone = {paths[0], orphan_old}
     assert set(files_of(log)) == {*paths, orphan_new, "data/t-open/x.parquet"} - gone
-    assert delete_dead_files(log).files == 0
+    assert delete_unreferenced_files(log).files == 0
 
 
 def test_sweep_without_a_horizon_deletes_nothing() -> None:
     stream = make_stream()
     staged(stream, [("k", b"never")])
-    assert delete_dead_files(stream.log).files == 0
+    assert delete_unreferenced_files(stream.log).files == 0
     assert len(files_of(stream.log)) == 1
-    assert delete_dead_files(Log(MemoryStore(), "none")).files == 0
+    assert delete_unreferenced_files(Log(MemoryStore(), "none")).files == 0
 
 
 STRAYS = (
@@ -395,12 +395,14 @@ def test_files_that_refused_writers_left_go_after_the_grace_and_nothing_else_of_
         stream.store.put(f"{stream.path}/{path}", b"theirs")
 
     runtime.sleep(60)
-    assert delete_dead_files(stream.log).files == 0  # nobody gave a grace
-    assert delete_dead_files(stream.log, grace_ms=60_000).files == 0
+    assert delete_unreferenced_files(stream.log).files == 0  # nobody gave a grace
+    assert delete_unreferenced_files(stream.log, grace_ms=60_000).files == 0
     runtime.sleep(1)
-    assert delete_dead_files(stream.log, grace_ms=60_000) == DeletedFiles(6, 6 * len(b"theirs"))
+    assert delete_unreferenced_files(stream.log, grace_ms=60_000) == DeletedFiles(
+        6, 6 * len(b"theirs")
+    )
     assert strays_of(stream) == sorted(OTHERS)
-    assert delete_dead_files(stream.log, grace_ms=0).files == 0
+    assert delete_unreferenced_files(stream.log, grace_ms=0).files == 0
     assert len(all_events(again(stream))) == 1
 
 
@@ -409,9 +411,9 @@ def test_age_of_a_stray_is_told_by_the_store_s_clock_alone() -> None:
     stream = make_stream(memory(clock), ours)
     stream.store.put(f"{stream.path}/{STRAYS[0]}", b"theirs")
     ours.sleep(10**6)
-    assert delete_dead_files(stream.log, grace_ms=60_000).files == 0
+    assert delete_unreferenced_files(stream.log, grace_ms=60_000).files == 0
     clock.sleep(61)
-    assert delete_dead_files(stream.log, grace_ms=60_000).files == 1
+    assert delete_unreferenced_files(stream.log, grace_ms=60_000).files == 1
 
 
 def test_stray_of_unknown_age_stays() -> None:
@@ -419,7 +421,7 @@ def test_stray_of_unknown_age_stays() -> None:
     stream = make_stream(MemoryStore(clock_ms=lambda: now[0]))
     stream.store.put(f"{stream.path}/{STRAYS[0]}", b"theirs")
     now[0] = NOW_MS
-    assert delete_dead_files(stream.log, grace_ms=0).files == 0
+    assert delete_unreferenced_files(stream.log, grace_ms=0).files == 0
 
 
 def test_stray_that_a_retained_version_names_stays() -> None:
@@ -433,7 +435,7 @@ def test_stray_that_a_retained_version_names_stays() -> None:
     raise_horizon(stream.log, 2, 2)
     put(stream.log, "removes", removes=[removed])
     runtime.sleep(60)
-    assert delete_dead_files(stream.log, grace_ms=0).files == 1
+    assert delete_unreferenced_files(stream.log, grace_ms=0).files == 1
     assert strays_of(stream) == sorted([live, removed])
 
 
@@ -446,7 +448,7 @@ def test_sweep_and_append_at_once_never_lose_a_committed_file() -> None:
     with at_failpoint("sweep.delete", lambda: append(other, 1, 3, late)):
         staged(stream, [("k", b"never")], version=0)
         raise_horizon(stream.log, 3)
-        assert delete_dead_files(stream.log).files == 1
+        assert delete_unreferenced_files(stream.log).files == 1
     assert len(all_events(again(stream))) == 4
 
 
@@ -466,7 +468,7 @@ def test_file_removed_while_a_sweep_looks_is_kept_for_the_versions_that_need_it(
             put(stream.log, "removed", removes=[path])
 
     store.hook = remove
-    delete_dead_files(stream.log)
+    delete_unreferenced_files(stream.log)
     assert path in files_of(stream.log)
 
 
@@ -489,7 +491,7 @@ def sweep_calls(commits: int) -> tuple[int, int]:
         fresh.refresh()
         with fresh.files():
             store.calls.clear()
-            assert delete_dead_files(fresh).files == 0
+            assert delete_unreferenced_files(fresh).files == 0
         reads.append(store.count("get_many", "/_delta_log/"))
     assert files_of(log) == ["data/v1/held"]
     return reads[0], reads[1]
@@ -510,7 +512,7 @@ def test_removals_that_do_not_match_the_log_are_read_anew(spoil: str) -> None:
         put(log, "1", [event_add(f"data/v0/f{n}", 0, n, 1)])
     put(log, "2", removes=["data/v0/f0"])
     raise_horizon(log, 4, 1)
-    assert delete_dead_files(log).files == 0
+    assert delete_unreferenced_files(log).files == 0
     key = f"{log.path}/_pravega/removed.json"
     record = json.loads(store.get(key).partition(b"\n")[0])
     assert record["removed"] == {"data/v0/f0": 4}
@@ -524,7 +526,7 @@ def test_removals_that_do_not_match_the_log_are_read_anew(spoil: str) -> None:
     store.put(key, line + b"\n" + digest)
     if spoil == "missing":
         store.delete([key])
-    assert delete_dead_files(log).files == 0
+    assert delete_unreferenced_files(log).files == 0
     assert len(files_of(log)) == 3
 
 
@@ -537,9 +539,9 @@ def test_removals_below_the_mark_are_forgotten() -> None:
     for n in range(2):
         put(log, "2", removes=[f"data/v0/f{n}"])
         raise_horizon(log, 100, 1)
-        delete_dead_files(log)
+        delete_unreferenced_files(log)
     raise_horizon(log, 100, 4)
-    assert delete_dead_files(log).files == 1
+    assert delete_unreferenced_files(log).files == 1
     assert files_of(log) == ["data/v0/f1"]
 
 
@@ -552,8 +554,8 @@ def test_sweep_that_dies_is_finished_by_the_next() -> None:
     raise_horizon(stream.log, 3)
     store.rules.add(Rule(Fault.LOSE_REQUEST, "delete", nth=1))
     with pytest.raises(StoreError):
-        delete_dead_files(stream.log)
-    assert delete_dead_files(again(stream).log).files == 3
+        delete_unreferenced_files(stream.log)
+    assert delete_unreferenced_files(again(stream).log).files == 3
     assert len(all_events(stream)) == 3
 
 
@@ -572,7 +574,7 @@ def test_any_order_of_appends_sweeps_and_clean_ups_keeps_every_event() -> None:
             staged(stream, [("k", b"never")])
         elif action == "sweep":
             raise_horizon(stream.log, version - source.randrange(5))
-            delete_dead_files(stream.log)
+            delete_unreferenced_files(stream.log)
         elif action == "clean":
             clean(stream.log, runtime, max(stream.view().snapshot.cleanup, version - 7, 0))
         else:

@@ -13,6 +13,7 @@ from pravega_spark.engine.store.generic import GenericStore
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import StoreError, StoreReadOnly, StoreRefused
+from tests.harness.engine import FakeRuntime
 from tests.harness.fault_plans import Rule, Rules
 from tests.harness.faulty_store import Fault, FaultyStore
 
@@ -118,7 +119,7 @@ def test_error_of_the_store_is_passed_on_and_no_marker_is_left() -> None:
     inner = MemoryStore()
     store = FaultyStore(inner, Rules(Rule(StoreReadOnly("no right"), "put_if_absent")))
     with pytest.raises(StoreReadOnly, match="no right"):
-        ensure_probed(store, now_ms=1)
+        ensure_probed(store)
     assert inner.list("") == []
 
 
@@ -126,12 +127,18 @@ def test_one_who_may_not_delete_still_passes() -> None:
     probe(FaultyStore(MemoryStore(), Rules(Rule(StoreError("may not"), "delete"))))
 
 
+def at(now_ms: int) -> FakeRuntime:
+    runtime = FakeRuntime()
+    runtime.wall_ms = now_ms
+    return runtime
+
+
 def test_lost_marker_is_no_harm_and_the_next_one_probes_again() -> None:
     inner = MemoryStore()
     marker_lost = Rules(Rule(Fault.LOSE_REQUEST, "put_if_absent", "_pravega_spark.json"))
-    ensure_probed(FaultyStore(inner, marker_lost), now_ms=1)
+    ensure_probed(FaultyStore(inner, marker_lost), at(1))
     assert inner.list("") == []
-    ensure_probed(inner, now_ms=2)
+    ensure_probed(inner, at(2))
     assert b'"probed_ms": 2' in inner.get("_pravega_spark.json")
 
 
@@ -139,6 +146,6 @@ def test_two_who_probe_at_once_leave_one_marker() -> None:
     inner = MemoryStore()
     probe(inner, token="other")
     resent = Rules(Rule(Fault.RESEND, "put_if_absent", "_pravega_spark.json"))
-    ensure_probed(FaultyStore(inner, resent), now_ms=1)
-    ensure_probed(inner, now_ms=2)
+    ensure_probed(FaultyStore(inner, resent), at(1))
+    ensure_probed(inner, at(2))
     assert b'"probed_ms": 1' in inner.get("_pravega_spark.json")

@@ -188,7 +188,7 @@ def test_emptied_store_without_folders_is_found_when_the_root_is_set_up() -> Non
     with pytest.raises(RootChanged):
         known.view()
     with pytest.raises(RootChanged):
-        ensure_probed(store, now_ms=2)
+        ensure_probed(store)
     again = MemoryStore.named(store.url.removeprefix("memory://"))
     assert again is not store
     assert manager_of(again).create_scope("other")

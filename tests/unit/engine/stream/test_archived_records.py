@@ -7,7 +7,7 @@ import pytest
 from pravega_spark.engine.log.checkpointing import encode_state
 from pravega_spark.engine.log.file_index import RecentLayer
 from pravega_spark.engine.log.sweep import SweepResult
-from pravega_spark.engine.log.version_ages import Ages
+from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.stream import archived_records, lifecycle, subscribers
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.stream_sweep import sweep_deleted_stream, sweep_stream
@@ -163,7 +163,7 @@ def test_sweep_of_a_deleted_stream_leaves_none_of_them() -> None:
     assert old.store.list(archived_records.folder(old.stream.path))
     lifecycle.seal(old.stream)
     lifecycle.delete(old.stream)
-    now = Ages.read(old.stream.log).now
+    now = VersionAges.read(old.stream.log).now
     sweep_deleted_stream(old.process(), grace_ms=HOUR_MS, retain_ms=HOUR_MS, now=now)
     assert not old.store.list(archived_records.folder(old.stream.path))
 

@@ -8,7 +8,7 @@ import pytest
 
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.sweep import SweepResult, sweep_table
-from pravega_spark.engine.log.version_ages import Ages
+from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.history import HistoryRow, append_history, history_log
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -52,10 +52,10 @@ def test_version_at_a_time_is_the_newest_one_committed_by_then() -> None:
         runtime.sleep(60)
         write(stream, [("k", b"%d" % n)])
     now = runtime.now_ms()
-    assert Ages.read(stream.log).version_at(now) == 5
-    assert Ages.read(stream.log).version_at(now - 60_000) == 4
-    assert Ages.read(stream.log).version_at(now - 60_001) == 3
-    assert Ages.read(stream.log).version_at(0) == 0
+    assert VersionAges.read(stream.log).version_at(now) == 5
+    assert VersionAges.read(stream.log).version_at(now - 60_000) == 4
+    assert VersionAges.read(stream.log).version_at(now - 60_001) == 3
+    assert VersionAges.read(stream.log).version_at(0) == 0
 
 
 def test_log_of_a_stream_that_is_always_written_and_swept_does_not_grow_for_ever(
