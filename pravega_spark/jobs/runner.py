@@ -52,11 +52,11 @@ class Report:
     failures: dict[str, str] = field(default_factory=dict)
 
 
-Work = Callable[["SparkSession", str, Sequence[str], bool], Report]
+Round = Callable[["SparkSession", str, Sequence[str], bool], Report]
 """Does one round. Takes Spark, the root, the streams, and whether to show only changes."""
 
 
-def run(prog: str, arguments: Namespace, work: Work, zeros: Mapping[str, int]) -> int:
+def run(prog: str, arguments: Namespace, work: Round, zeros: Mapping[str, int]) -> int:
     """Do one round, or with ``--interval`` rounds until a signal; return the exit status.
 
     ``zeros`` names all counts of a round; the sums start with them.
@@ -99,7 +99,7 @@ def rounds(
     prog: str,
     arguments: Namespace,
     spark: SparkSession,
-    work: Work,
+    work: Round,
     zeros: Mapping[str, int],
     stop: StopSignal | None = None,
 ) -> int:
@@ -138,7 +138,7 @@ def _round(
     prog: str,
     arguments: Namespace,
     spark: SparkSession,
-    work: Work,
+    work: Round,
     console: Console,
     stop: StopSignal,
 ) -> dict[str, int] | None:
