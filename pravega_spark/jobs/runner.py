@@ -34,7 +34,8 @@ WIDTH = 160
 """Columns of the output where no terminal sets them."""
 INTERRUPTED = 130
 """The exit status of a single round that was stopped before its end."""
-REQUIRED = ("pyspark", "rich")
+REQUIRED = ("pandas", "pyspark", "rich")
+"""Packages of the extra ``jobs``; PySpark's ``mapInArrow`` needs pandas."""
 QUIET = {
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
@@ -63,8 +64,8 @@ def run(prog: str, arguments: Namespace, work: Round, zeros: Mapping[str, int]) 
     """
     missing = [name for name in REQUIRED if importlib.util.find_spec(name) is None]
     if missing:
-        needs = f"{' and '.join(missing)}: pip install 'pravega-spark[jobs]'."
-        print(f"{prog}: the job needs {needs}", file=sys.stderr)
+        what = f"{', '.join(missing)} not found"
+        print(f"{prog}: {what}: the job needs pip install 'pravega-spark[jobs]'.", file=sys.stderr)
         return 1
     sys.stderr = launcher_stderr()
     try:

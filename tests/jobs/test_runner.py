@@ -91,7 +91,7 @@ def test_without_the_extra_a_job_names_it_in_one_line(job: str) -> None:
         text=True,
         check=False,
     )
-    needs = "the job needs pyspark and rich: pip install 'pravega-spark[jobs]'."
+    needs = "pyspark, rich not found: the job needs pip install 'pravega-spark[jobs]'."
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{job}: {needs}\n")
 
 
