@@ -1,9 +1,9 @@
-"""Lets Spark find ``format("pravega")`` by itself: no registration, no jar.
+"""Lets Spark find ``format("pravega")`` without registration and without a jar.
 
-Spark 4 imports every top-level module named ``pyspark_*`` and registers its ``DefaultSource``. It
-does so unguarded, when a session first uses *any* Python data source, so this module never raises:
-where ours cannot be imported (an old Spark, say), the others must go on working.
-``import pravega_spark.spark.source`` then tells what is missing.
+When a session first uses a Python data source, Spark 4 imports every top-level module named
+``pyspark_*`` and registers its ``DefaultSource``. It does not catch errors, so this module never
+raises: otherwise a failed import (on an old Spark, for instance) would break all other Python
+sources. ``import pravega_spark.spark.source`` shows what is missing.
 """
 
 from contextlib import suppress

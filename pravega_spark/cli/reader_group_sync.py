@@ -27,7 +27,7 @@ from pravega_spark.model import StreamCut
 from pravega_spark.reader_groups.group_description import look_up
 from pravega_spark.reader_groups.query_member import moved
 from pravega_spark.spark.monitor.checkpoint_folder import FinishedBatch, last_finished
-from pravega_spark.spark.source_offsets import decode, reading_of
+from pravega_spark.spark.source_offsets import decode, owner_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +80,13 @@ def sync(checkpoint: str, group: str | None, dry_run: bool, root: str | None, ou
 def _steps(batch: FinishedBatch, checkpoint: str, group: str | None) -> list[_SyncStep]:
     steps: list[_SyncStep] = []
     for record in batch.offsets:
-        reading = reading_of(record)
+        owner = owner_of(record)
         cuts = {name: offset.cut for name, offset in decode(record).items()}
-        if reading is not None and reading.group is not None:
-            told = reading.generation, reading.query
-            steps.append(_SyncStep(reading.root, reading.group, *told, cuts))
+        if owner is not None and owner.group is not None:
+            told = owner.generation, owner.query
+            steps.append(_SyncStep(owner.root, owner.group, *told, cuts))
         elif group is not None:
-            root = None if reading is None else reading.root
+            root = None if owner is None else owner.root
             steps.append(_SyncStep(root, group, None, None, cuts))
     if not steps:
         raise InvalidInput(

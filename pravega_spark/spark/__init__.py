@@ -1,4 +1,4 @@
-"""Spark: the data source ``pravega`` and :func:`session`."""
+"""Spark: the data source ``pravega``, and :func:`session` to create a session for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["session"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for, so that ``import pravega_spark.spark`` needs no Spark."""
+    """Import names on first use, so that ``import pravega_spark.spark`` needs no Spark."""
     if name == "session":
         from pravega_spark.spark.session import session
 

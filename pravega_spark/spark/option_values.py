@@ -1,4 +1,4 @@
-"""Texts of Spark options as values: numbers, flags, lists, times, offsets. No I/O."""
+"""Parsers of option texts: numbers, flags, lists, timestamps, offsets, stream cuts. No I/O."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from pravega_spark.units import parse_duration_ms, parse_size_bytes
 
 EARLIEST_OFFSET = -2
 LATEST_OFFSET = -1
-"""Kafka's marks in JSON offsets."""
+"""As in the JSON offsets of Spark's Kafka source."""
 
 Parse = Callable[[str, str], Any]
 """From an option's name and text to its value; raises InvalidOption."""
 
-Offsets = dict[str, dict[int, int]]
-"""By stream: segment id to offset, or to one of the two marks."""
+SegmentOffsets = dict[str, dict[int, int]]
+"""By stream: segment id to offset, EARLIEST_OFFSET or LATEST_OFFSET."""
 
 
-def whole(name: str, text: str) -> int:
-    """Read a whole number above 0."""
+def positive_integer(name: str, text: str) -> int:
+    """Parse a whole number above 0."""
     if not re.fullmatch(r"\+?[0-9]+", text.strip()) or int(text) < 1:
         raise InvalidOption(f"option {name} must be a whole number above 0, got {text!r}.")
     return int(text)
 
 
-def version(name: str, text: str) -> int:
-    """Read a whole number from 0 on."""
+def non_negative_integer(name: str, text: str) -> int:
+    """Parse a whole number, 0 or more."""
     if not re.fullmatch(r"[0-9]+", text.strip()):
         raise InvalidOption(f"option {name} must be a whole number, 0 or more, got {text!r}.")
     return int(text)
 
 
-def flag(name: str, text: str) -> bool:
-    """Read ``true`` or ``false``."""
+def boolean(name: str, text: str) -> bool:
+    """Parse ``true`` or ``false``."""
     value = {"true": True, "false": False}.get(text.strip().lower())
     if value is None:
         raise InvalidOption(f"option {name} must be true or false, got {text!r}.")
     return value
 
 
-def size(name: str, text: str) -> int:
-    """Read ``256m``, ``1 GB`` or a number of bytes, above 0."""
+def size_bytes(name: str, text: str) -> int:
+    """Parse ``256m``, ``1 GB`` or a number of bytes, above 0."""
     try:
         value = parse_size_bytes(f"option {name}", text)
     except InvalidConfiguration as error:
@@ -60,7 +60,7 @@ def size(name: str, text: str) -> int:
 
 
 def duration_ms(name: str, text: str) -> int:
-    """Read ``15m``, ``90 s`` or a number of milliseconds, as Kafka's source does."""
+    """Parse ``15m``, ``90 s`` or a number of milliseconds, as Kafka's source does."""
     text = f"{text} ms" if is_number(text.strip()) else text
     try:
         return parse_duration_ms(f"option {name}", text)
@@ -68,8 +68,8 @@ def duration_ms(name: str, text: str) -> int:
         raise InvalidOption(str(error)) from None
 
 
-def names(name: str, text: str) -> tuple[str, ...]:
-    """Read a list separated by commas; each name once."""
+def name_list(name: str, text: str) -> tuple[str, ...]:
+    """Parse a list separated by commas, without duplicates."""
     found = tuple(part.strip() for part in text.split(",") if part.strip())
     if not found or len(set(found)) < len(found):
         raise InvalidOption(f"option {name} is a list such as 'a,b', each name once; got {text!r}.")
@@ -77,75 +77,79 @@ def names(name: str, text: str) -> tuple[str, ...]:
 
 
 def one_of(*choices: str) -> Parse:
-    """Return a reader of one of the choices, in any case."""
+    """Return a parser that accepts one of the choices, in any case."""
 
-    def read(name: str, text: str) -> str:
+    def parse(name: str, text: str) -> str:
         for choice in choices:
             if choice.lower() == text.strip().lower():
                 return choice
         raise InvalidOption(f"option {name} must be one of {', '.join(choices)}; got {text!r}.")
 
-    return read
+    return parse
 
 
 def any_text(name: str, text: str) -> str:
-    """Take the text as it is."""
+    """Return the text unchanged."""
     return text
 
 
-def pattern(name: str, text: str) -> str:
-    """Check that the text is a regular expression."""
+def regular_expression(name: str, text: str) -> str:
+    """Return the text, which must be a regular expression."""
     try:
         re.compile(text)
     except re.error as error:
-        raise InvalidOption(f"option {name}: {text!r} is no regular expression: {error}.") from None
+        raise InvalidOption(
+            f"option {name}: {text!r} is not a regular expression: {error}."
+        ) from None
     return text
 
 
 @dataclass(frozen=True, slots=True)
-class Instant:
-    """A time in us since 1970, or so many ms before the moment it is asked for."""
+class Timestamp:
+    """A point in time: absolute, or ``ago_ms`` before the moment at which it is resolved."""
 
-    us: int = 0
-    back_ms: int | None = None
+    absolute_us: int = 0
+    ago_ms: int | None = None
 
-    def resolve(self) -> int:
-        """Return the time in us since 1970."""
-        return self.us if self.back_ms is None else time.time_ns() // 1_000 - self.back_ms * 1_000
+    def resolve_us(self) -> int:
+        """Return the time in microseconds since 1970."""
+        if self.ago_ms is None:
+            return self.absolute_us
+        return time.time_ns() // 1_000 - self.ago_ms * 1_000
 
 
-def instant(name: str, text: str) -> Instant:
-    """Read epoch milliseconds, an ISO-8601 time or date (UTC unless it says), or ``-1h``."""
+def timestamp(name: str, text: str) -> Timestamp:
+    """Parse epoch milliseconds, an ISO-8601 time or date (UTC by default), or ``-1h``."""
     text = text.strip()
     if is_number(text):
-        return Instant(int(text) * 1_000)
+        return Timestamp(int(text) * 1_000)
     try:
         if text.startswith("-"):
-            return Instant(back_ms=parse_duration_ms(name, text[1:]))
+            return Timestamp(ago_ms=parse_duration_ms(name, text[1:]))
         found = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
     except (ValueError, InvalidInput):
         raise InvalidOption(
-            f"option {name}: {text!r} is no time; write milliseconds since 1970, "
+            f"option {name}: {text!r} is not a time; write milliseconds since 1970, "
             "'2026-03-01T12:00:00Z', '2026-03-01', or '-1h' for an hour ago."
         ) from None
     if found.tzinfo is None:
         found = found.replace(tzinfo=timezone.utc)
     since = found - datetime(1970, 1, 1, tzinfo=timezone.utc)
-    return Instant((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)
+    return Timestamp((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)
 
 
-def offsets(name: str, text: str) -> str | Offsets:
-    """Read ``earliest``, ``latest`` or ``{"scope/stream": {"0#0": 120, "1#0": -1}}``.
+def segment_offsets(name: str, text: str) -> str | SegmentOffsets:
+    """Parse ``earliest``, ``latest`` or ``{"scope/stream": {"0#0": 120, "1#0": -1}}``.
 
     -2 is the earliest and -1 the latest offset of a segment, as in Kafka's source. A segment is
-    written ``number#epoch``, or as the number that the column ``segment_id`` has.
+    written ``number#epoch``, or as the number in the column ``segment_id``.
     """
     word = text.strip().lower()
     if word in ("earliest", "latest"):
         return word
     try:
         record = json.loads(text)
-        return {_stream(stream): _cells(cells) for stream, cells in record.items()}
+        return {_stream(stream): _offsets(offsets) for stream, offsets in record.items()}
     except (ValueError, AttributeError, TypeError, InvalidInput) as error:
         raise InvalidOption(
             f"option {name} is 'earliest', 'latest' or JSON such as "
@@ -158,16 +162,16 @@ def _stream(name: str) -> str:
     return name
 
 
-def _cells(cells: Mapping[str, int]) -> dict[int, int]:
-    found = {int(s) if is_number(s) else parse_segment(s): offset for s, offset in cells.items()}
+def _offsets(offsets: Mapping[str, int]) -> dict[int, int]:
+    found = {int(s) if is_number(s) else parse_segment(s): offset for s, offset in offsets.items()}
     for offset in found.values():
         if isinstance(offset, bool) or not isinstance(offset, int) or offset < EARLIEST_OFFSET:
-            raise InvalidInput(f"{offset!r} is no offset")
+            raise InvalidInput(f"{offset!r} is not an offset")
     return found
 
 
-def cuts(name: str, text: str) -> str | dict[str, StreamCut]:
-    """Read ``earliest``, ``latest`` or the texts of stream cuts, separated by ``;``."""
+def stream_cuts(name: str, text: str) -> str | dict[str, StreamCut]:
+    """Parse ``earliest``, ``latest`` or the texts of stream cuts, separated by ``;``."""
     word = text.strip().lower()
     if word in ("earliest", "latest"):
         return word

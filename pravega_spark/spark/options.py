@@ -1,7 +1,7 @@
-"""The options of the data source, each with its meaning in one table, and how they are read.
+"""The data source's options: one table for reads, one for writes, and the parser of both.
 
-Spark hands keys on in lower case. An empty text counts as not set. What is unknown is an error
-that names the nearest known option; what belongs to a later version says so.
+Spark passes keys in lower case. An empty text counts as not set. An unknown option is an error
+that names the nearest known one; an option of a later version is an error that says so.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: how its text is read, what holds without it, and what it means."""
+    """An option with its parser, its default as text, and its meaning (a row of docs/spark.md)."""
 
     name: str
     parse: option_values.Parse
@@ -34,87 +34,91 @@ _TARGET = (
         "root",
         option_values.any_text,
         "-",
-        "Where the streams are: a folder or a URL.",
+        "The folder or URL that holds the streams.",
         ("location",),
     ),
-    Option("scope", option_values.any_text, "-", "The scope, where `stream` is a bare name."),
+    Option("scope", option_values.any_text, "-", "The scope of `stream`, if that is a bare name."),
     Option(
         "stream",
         option_values.any_text,
         "-",
-        "The stream, `scope/stream`; also the path of load().",
+        "The stream as `scope/stream`; also the path of load(), save() and start().",
     ),
 )
 
 READ = (
     *_TARGET,
-    Option("subscribe", option_values.names, "-", "Several streams, separated by commas."),
+    Option("subscribe", option_values.name_list, "-", "Several streams, separated by commas."),
     Option(
         "subscribePattern",
-        option_values.pattern,
+        option_values.regular_expression,
         "-",
-        "A regular expression of whole stream names.",
+        "A regular expression that must match the whole name of a stream.",
     ),
     Option(
         "startingOffsets",
-        option_values.offsets,
+        option_values.segment_offsets,
         "latest (streaming), earliest (batch)",
         "earliest, latest, or JSON by stream and segment with -2 (earliest) and -1 (latest).",
     ),
     Option(
         "endingOffsets",
-        option_values.offsets,
+        option_values.segment_offsets,
         "latest",
-        "As startingOffsets; a streaming query reads no further than this.",
+        "Like startingOffsets; a streaming query reads no further than this.",
     ),
     Option(
         "startingStreamCut",
-        option_values.cuts,
+        option_values.stream_cuts,
         "-",
-        "The text of a StreamCut (several: separated by ;), earliest or latest.",
+        "The text of a StreamCut (several are separated by ;), earliest or latest.",
         ("start_stream_cut",),
     ),
     Option(
         "endingStreamCut",
-        option_values.cuts,
+        option_values.stream_cuts,
         "-",
-        "As startingStreamCut; the end.",
+        "Like startingStreamCut, for the end.",
         ("end_stream_cut",),
     ),
     Option(
         "startingTimestamp",
-        option_values.instant,
+        option_values.timestamp,
         "-",
-        "Milliseconds since 1970, ISO-8601, a date, or -1h; beats cuts, which beat offsets.",
+        "Milliseconds since 1970, ISO-8601, a date, or -1h; overrides cuts, which override "
+        "offsets.",
     ),
     Option(
-        "endingTimestamp", option_values.instant, "-", "As startingTimestamp; events before it."
+        "endingTimestamp",
+        option_values.timestamp,
+        "-",
+        "Like startingTimestamp; only events before it are read.",
     ),
     Option(
         "startingOffsetsByTimestampStrategy",
         option_values.one_of("error", "latest"),
         "error",
-        "What to do where a stream has no event at or after startingTimestamp.",
+        "If a stream has no event at or after startingTimestamp: fail, or start at its tail.",
     ),
     Option(
         "maxOffsetsPerTrigger",
-        option_values.whole,
+        option_values.positive_integer,
         "no limit",
-        "Most events of a micro-batch, shared over the segments by backlog.",
+        "Maximum number of events in a micro-batch, shared over the segments by backlog.",
         ("maxRowsPerTrigger",),
     ),
     Option(
         "maxBytesPerTrigger",
-        option_values.size,
+        option_values.size_bytes,
         "no limit",
-        "Bytes of payload of a micro-batch, such as 256m; soft.",
+        "Approximate maximum of payload bytes in a micro-batch, such as 256m.",
         ("approx_bytes_per_trigger",),
     ),
     Option(
         "minOffsetsPerTrigger",
-        option_values.whole,
+        option_values.positive_integer,
         "no wait",
-        "Wait for so many events, at most for maxTriggerDelay; not with availableNow.",
+        "Wait for this number of events, for at most maxTriggerDelay; not with availableNow.",
     ),
     Option(
         "maxTriggerDelay",
@@ -124,41 +128,47 @@ READ = (
     ),
     Option(
         "minPartitions",
-        option_values.whole,
-        "one a segment; batch reads split large ones",
-        "Wanted partitions: batch reads split by offset, micro-batches by routing key.",
+        option_values.positive_integer,
+        "one per segment; batch reads split large ones",
+        "Desired number of partitions: batch reads split by offset, micro-batches by routing key.",
     ),
     Option(
         "failOnDataLoss",
-        option_values.flag,
+        option_values.boolean,
         "true",
-        "Fail where events to be read are gone; false skips and logs them.",
+        "Fail if events to be read were deleted or truncated; false logs and skips them.",
     ),
     Option(
         "readerGroup",
         option_values.any_text,
         "-",
-        "The group, `scope/group`, that keeps the query's position (streaming only); made if new.",
+        "The group `scope/group` that keeps the query's position (streaming only); created if "
+        "missing.",
         ("consumerId",),
     ),
     Option(
         "readerGroupMode",
         option_values.one_of("observer", "subscriber"),
-        "as the group is; a new one observes",
+        "that of the group; observer for a new group",
         "subscriber: streams with a retention policy keep what the query has not read.",
     ),
     Option(
         "readerGroupInterval",
         option_values.duration_ms,
         "5s",
-        "The query tells its group of finished batches at most so often.",
+        "Shortest time between two reports of finished batches to the group.",
     ),
-    Option("columns", option_values.names, "all", "The columns wanted: saves moving the others."),
+    Option(
+        "columns",
+        option_values.name_list,
+        "all",
+        "The columns to read; others are not transferred.",
+    ),
     Option(
         "columnNames",
         option_values.one_of("pravega", "kafka"),
         "pravega",
-        "Names of the columns: ours, or those of Spark's Kafka source.",
+        "Names of the columns: Pravega's, or those of Spark's Kafka source.",
     ),
     Option(
         "metadata",
@@ -179,56 +189,71 @@ READ = (
 WRITE = (
     *_TARGET,
     Option(
-        "routingKey", option_values.any_text, "routing_key", "The column with the routing keys."
+        "routingKey",
+        option_values.any_text,
+        "routing_key",
+        "The column that holds the routing keys.",
     ),
-    Option("eventTime", option_values.any_text, "now", "The column with the events' timestamps."),
-    Option("txnAppId", option_values.any_text, "-", "With txnVersion: a batch write happens once."),
+    Option(
+        "eventTime", option_values.any_text, "now", "The column that holds the events' timestamps."
+    ),
+    Option(
+        "txnAppId",
+        option_values.any_text,
+        "-",
+        "With txnVersion: a batch write takes effect once, however often it is repeated.",
+    ),
     Option(
         "txnVersion",
-        option_values.version,
+        option_values.non_negative_integer,
         "-",
-        "A rising number; at or below the last is skipped.",
+        "An increasing number; a write at or below the last one of its txnAppId is skipped.",
     ),
     Option(
         "transaction",
         option_values.any_text,
         "-",
-        "Id of an open transaction: the frame becomes visible with its commit (batch only).",
+        "Id of an open transaction; the frame becomes visible when it commits (batch only).",
     ),
     Option(
         "createIfMissing",
-        option_values.flag,
+        option_values.boolean,
         "true",
-        "Create scope and stream where there are none.",
+        "Create the scope and the stream if they do not exist.",
         ("allow_create_stream", "allow_create_scope"),
     ),
     Option(
         "numSegments",
-        option_values.whole,
+        option_values.positive_integer,
         "1",
-        "Segments of a stream that is created.",
+        "Number of segments of a stream that this write creates.",
         ("default_num_segments",),
     ),
     Option(
         "compression",
         option_values.one_of("zstd", "snappy", "gzip", "lz4", "none"),
         "zstd",
-        "Codec of the files.",
+        "Codec of the data files.",
     ),
-    Option("maxRecordsPerFile", option_values.whole, "1000000", "Most events in one file."),
+    Option(
+        "maxRecordsPerFile",
+        option_values.positive_integer,
+        "1000000",
+        "Maximum number of events in a file.",
+    ),
     Option(
         "columnNames",
         option_values.one_of("pravega", "kafka"),
         "pravega",
-        "kafka: take the columns key and value; topic, partition and headers are refused.",
+        "kafka: write the columns key and value; topic, partition and headers are refused.",
     ),
-    Option("columns", option_values.any_text, "-", "Of a SQL view that is also read: ignored."),
+    Option("columns", option_values.any_text, "-", "Ignored; a SQL view may set it for its reads."),
 )
 
 _SPARK_KEYS = frozenset({"path", "paths", "queryname", "checkpointlocation", "__paths__"})
-_OF_TABLES = frozenset({"provider"})
-"""What Spark's catalog says to a source of which a table is created."""
-_LATER = frozenset(
+_TABLE_KEYS = frozenset({"provider"})
+"""Spark's catalog passes these only for CREATE TABLE."""
+_NOT_YET_AVAILABLE = frozenset(
     {
         "badrecords",
         "default_retention_duration_milliseconds",
@@ -248,13 +273,13 @@ _IGNORED = {
     "controller": "there is no server to connect to",
     "exactly_once": "every write is exactly-once",
     "exactlyonce": "every write is exactly-once",
-    "read_after_write_consistency": "a commit is visible at once",
+    "read_after_write_consistency": "a commit is visible immediately",
     "transaction_timeout_ms": "a write is one commit and leaves no transaction open",
 }
 
 
 def parse(table: Iterable[Option], given: Mapping[str, str]) -> dict[str, Any]:
-    """Return the given options' values by canonical name; raise InvalidOption."""
+    """Return the values of the given options by canonical name; raise InvalidOption."""
     by_key = {key.lower(): o for o in table for key in (o.name, *o.aliases)}
     found: dict[str, Any] = {}
     for key, text in given.items():
@@ -267,34 +292,35 @@ def parse(table: Iterable[Option], given: Mapping[str, str]) -> dict[str, Any]:
         value = option.parse(option.name, text)
         if found.setdefault(option.name, value) != value:
             raise InvalidOption(
-                f"option {option.name} is given twice, as {found[option.name]!r} and, under "
-                f"another name, as {value!r}; give it once."
+                f"option {option.name} is set twice, to {found[option.name]!r} and, by an alias, "
+                f"to {value!r}; set it once."
             )
     return found
 
 
 def _check_foreign(key: str, by_key: Mapping[str, Option]) -> None:
-    """Let Spark's own keys pass; raise InvalidOption for what is not one of ours."""
+    """Accept Spark's own keys, warn about ignored options, raise InvalidOption for the rest."""
     low = key.lower()
     if low in _SPARK_KEYS:
         return
-    if low in _OF_TABLES:
+    if low in _TABLE_KEYS:
         raise InvalidOption(
-            "format 'pravega' has no tables of a catalog, as CREATE TABLE ... USING pravega makes "
-            "them: use CREATE TEMPORARY VIEW name USING pravega OPTIONS (...)."
+            "CREATE TABLE ... USING pravega is not supported, since Spark does not pass a table's "
+            "options to a Python data source; use CREATE TEMPORARY VIEW name USING pravega "
+            "OPTIONS (...)."
         )
     if low in _IGNORED:
         logger.warning("option %s is ignored: %s.", key, _IGNORED[low])
         return
-    if low in _LATER:
+    if low in _NOT_YET_AVAILABLE:
         raise InvalidOption(
-            f"option {key} is not available in this version of pravega_spark; leave it out."
+            f"option {key} is not available in this version of pravega_spark; remove it."
         )
     other = {o.name.lower() for o in (*READ, *WRITE)}
     if low in other - set(by_key):
         side = "writing" if low in {o.name.lower() for o in WRITE} else "reading"
-        raise InvalidOption(f"option {key} is for {side} only; leave it out.")
+        raise InvalidOption(f"option {key} is for {side} only; remove it.")
     near = difflib.get_close_matches(low, by_key, n=1, cutoff=0.5)
     names = ", ".join(sorted({option.name for option in by_key.values()}))
-    hint = f"did you mean {by_key[near[0]].name}?" if near else f"known are {names}."
+    hint = f"did you mean {by_key[near[0]].name}?" if near else f"the options are {names}."
     raise InvalidOption(f"unknown option {key!r} of format 'pravega': {hint}")

@@ -1,4 +1,4 @@
-"""A Spark session that knows Delta, made or found; what the user set stays as it is."""
+"""Creates a Spark session with Delta Lake, or returns the active one; keeps the user's settings."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ DEFAULTS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.python.worker.reuse": "true",
 }
-"""Set where the user did not: frames cross into Python as Arrow, and workers stay warm."""
-_LISTENER = "_pravega_spark_acknowledger"
-_HEAR_OUT_MS = 5_000
-"""So long a process waits at its end for reports of its queries that are under way."""
+"""Set unless the user sets them: Arrow transfer to Python, and reuse of Python workers."""
+_LISTENER = "_pravega_spark_group_listener"
+_DRAIN_MS = 5_000
+"""Longest wait, at the end of the process, for events that Spark has not delivered yet."""
 
 
 def session(builder: Any = None, **conf: Any) -> SparkSession:
-    """Return a Spark session with Delta Lake; the data source ``pravega`` is found without help.
+    """Return a Spark session with Delta Lake, in which Spark finds the data source ``pravega``.
 
-    ``builder`` is a ``SparkSession.builder`` of yours, ``conf`` more settings of Spark
-    (``session(**{"spark.ui.enabled": "false"})``). What is set anywhere, also in
-    ``PYSPARK_SUBMIT_ARGS`` or ``spark-defaults.conf``, is kept: to packages and extensions Delta's
-    are added. Python workers run this interpreter unless ``PYSPARK_PYTHON`` says otherwise.
+    ``builder`` is your own ``SparkSession.builder``; ``conf`` are further Spark settings
+    (``session(**{"spark.ui.enabled": "false"})``). Existing settings are kept, including those of
+    ``PYSPARK_SUBMIT_ARGS`` and ``spark-defaults.conf``; Delta is added to packages and extensions.
+    Python workers run this interpreter unless ``PYSPARK_PYTHON`` is set.
 
-    The session gets a listener, once, that tells reader groups of their queries' last batches.
-    A session that runs already is returned; if it lacks Delta, a warning says how to get it
-    (``format("pravega")`` itself needs no jar). On Databricks and with a remote Spark Connect
-    server nothing is set but ``conf``. Raises ModuleNotFoundError without PySpark.
+    The session gets one listener, which reports the last finished batches of its queries to their
+    reader groups. If a session is active it is returned; if it has no Delta, a warning says how to
+    add it (``format("pravega")`` needs no jar). On Databricks and with a remote Spark Connect
+    server only ``conf`` is set. Raises ModuleNotFoundError without PySpark.
     """
     try:
         from pyspark.sql import SparkSession
@@ -61,25 +61,25 @@ def session(builder: Any = None, **conf: Any) -> SparkSession:
     for key, value in conf.items():
         builder = builder.config(key, value)
     options = dict(getattr(builder, "_options", {}))
-    if _is_elsewhere(options):
+    if _is_configured_elsewhere(options):
         found: SparkSession = builder.getOrCreate()
         return found
     if "spark.pyspark.python" not in options:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", os.environ["PYSPARK_PYTHON"])
     if _has_jvm():
-        return _listening(_join(builder))
-    known = {**_defaults_file(), **_submitted(), **{k: str(v) for k, v in options.items()}}
-    for key, value in _wanted(known).items():
+        return _with_group_listener(_attach(builder))
+    known = {**_defaults_file(), **_submit_arguments(), **{k: str(v) for k, v in options.items()}}
+    for key, value in _missing_settings(known).items():
         builder = builder.config(key, value)
-    _add_submitted_package()
-    return _listening(builder.getOrCreate())
+    _add_delta_to_submit_arguments()
+    return _with_group_listener(builder.getOrCreate())
 
 
-def _listening(made: SparkSession) -> SparkSession:
-    """Add the listener that tells reader groups of finished batches, unless it is there.
+def _with_group_listener(made: SparkSession) -> SparkSession:
+    """Add the listener that reports finished batches to reader groups, unless the session has it.
 
-    Not with Spark Connect, where listeners run in the client, far from the storage perhaps.
+    Not with Spark Connect: its listeners run in the client, which may not reach the storage.
     """
     from pravega_spark.spark.groups.group_listener import GroupListener
 
@@ -87,56 +87,56 @@ def _listening(made: SparkSession) -> SparkSession:
         listener = GroupListener()
         setattr(made, _LISTENER, listener)
         made.streams.addListener(listener)
-        atexit.register(_hear_out, made, listener)
+        atexit.register(_drain, made, listener)
     return made
 
 
-def _hear_out(made: Any, listener: GroupListener) -> None:
-    """Take what Spark has still to report, and no more: it must not call a process that ended."""
+def _drain(made: Any, listener: GroupListener) -> None:
+    """Wait for pending events and remove the listener: Spark must not call a process that ended."""
     with contextlib.suppress(Exception):
-        made._jsc.sc().listenerBus().waitUntilEmpty(_HEAR_OUT_MS)
+        made._jsc.sc().listenerBus().waitUntilEmpty(_DRAIN_MS)
     with contextlib.suppress(Exception):
         made.streams.removeListener(listener)
     listener.tell_all()
 
 
-def _is_elsewhere(options: dict[str, Any]) -> bool:
-    """Tell whether somebody else configures the server: Databricks, or a remote Connect server."""
+def _is_configured_elsewhere(options: dict[str, Any]) -> bool:
+    """Tell whether the server is not ours to configure: Databricks or a remote Connect server."""
     remote = str(options.get("spark.remote", os.environ.get("SPARK_REMOTE", "")))
     return "DATABRICKS_RUNTIME_VERSION" in os.environ or remote.startswith("sc://")
 
 
 def _has_jvm() -> bool:
-    """Tell whether a JVM runs already, so that no jar can be added: ours, or spark-submit's."""
+    """Tell whether a JVM already runs (this process's or spark-submit's): it takes no more jars."""
     from pyspark import SparkContext
 
     return SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _wanted(known: dict[str, str]) -> dict[str, str]:
-    """Return the settings to make, given those that are made already."""
-    wanted = {key: value for key, value in DEFAULTS.items() if key not in known}
+def _missing_settings(known: dict[str, str]) -> dict[str, str]:
+    """Return the settings to add to those that are known."""
+    missing = {key: value for key, value in DEFAULTS.items() if key not in known}
     if not _names_delta(known.get("spark.jars", "")):
-        wanted[PACKAGES] = _added(known.get(PACKAGES, ""), DELTA_PACKAGE)
-    wanted[EXTENSIONS] = _added(known.get(EXTENSIONS, ""), DELTA_EXTENSION)
+        missing[PACKAGES] = _with_item(known.get(PACKAGES, ""), DELTA_PACKAGE)
+    missing[EXTENSIONS] = _with_item(known.get(EXTENSIONS, ""), DELTA_EXTENSION)
     if CATALOG not in known:
-        wanted[CATALOG] = DELTA_CATALOG
-    return wanted
+        missing[CATALOG] = DELTA_CATALOG
+    return missing
 
 
 def _names_delta(packages: str) -> bool:
     return "delta-spark" in packages
 
 
-def _added(listed: str, item: str) -> str:
-    """Return a list separated by commas with the item in it; another Delta package counts."""
+def _with_item(listed: str, item: str) -> str:
+    """Return a comma-separated list that has the item; another version of Delta counts as it."""
     items = [part.strip() for part in listed.split(",") if part.strip()]
     has = item in items or (item == DELTA_PACKAGE and _names_delta(listed))
     return ",".join(items if has else [*items, item])
 
 
 def _defaults_file() -> dict[str, str]:
-    """Return what ``spark-defaults.conf`` sets; a setting of ours would silently replace it."""
+    """Return the settings of ``spark-defaults.conf``, which a builder's setting would replace."""
     folder = os.environ.get("SPARK_CONF_DIR")
     if folder is None and "SPARK_HOME" in os.environ:
         folder = os.path.join(os.environ["SPARK_HOME"], "conf")
@@ -148,7 +148,7 @@ def _defaults_file() -> dict[str, str]:
     return {words[0]: words[1] for words in lines if len(words) == 2 and words[0][0] != "#"}
 
 
-def _submitted() -> dict[str, str]:
+def _submit_arguments() -> dict[str, str]:
     """Return the settings of ``PYSPARK_SUBMIT_ARGS``."""
     words = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
     found = {}
@@ -163,17 +163,17 @@ def _submitted() -> dict[str, str]:
     return found
 
 
-def _add_submitted_package() -> None:
-    """Add Delta to ``--packages`` of PYSPARK_SUBMIT_ARGS, which beats the setting."""
+def _add_delta_to_submit_arguments() -> None:
+    """Add Delta to ``--packages`` of PYSPARK_SUBMIT_ARGS, which overrides the setting."""
     words = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
     if "--packages" in words[:-1]:
-        place = words.index("--packages") + 1
-        words[place] = _added(words[place], DELTA_PACKAGE)
+        value = words.index("--packages") + 1
+        words[value] = _with_item(words[value], DELTA_PACKAGE)
         os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join(words)
 
 
-def _join(builder: Any) -> SparkSession:
-    """Return the session of a JVM that runs already: its jars are what they are."""
+def _attach(builder: Any) -> SparkSession:
+    """Return a session of the JVM that already runs, with the jars that it has."""
     from pyspark import SparkContext
     from pyspark.conf import SparkConf
 
@@ -181,20 +181,20 @@ def _join(builder: Any) -> SparkSession:
     has_delta = _has_class(SparkContext._jvm, DELTA_EXTENSION)
     if not has_delta:
         logger.warning(
-            "this Spark has no Delta Lake, so format('delta') will not be found; format('pravega') "
-            "works. Start it with --packages %s, or call session() first in a new process.",
+            "this Spark has no Delta Lake: format('pravega') works, format('delta') does not. "
+            "Start Spark with --packages %s, or call session() first in a new process.",
             DELTA_PACKAGE,
         )
     if has_delta and SparkContext._active_spark_context is None:
         known = {**dict(SparkConf().getAll()), **getattr(builder, "_options", {})}
-        for key, value in _wanted({**known, "spark.jars": "delta-spark"}).items():
+        for key, value in _missing_settings({**known, "spark.jars": "delta-spark"}).items():
             builder = builder.config(key, value)
     found: SparkSession = builder.getOrCreate()
     if has_delta and DELTA_EXTENSION not in str(found.conf.get(EXTENSIONS, "")):
         logger.warning(
-            "this session was made without Delta's extension, so Delta's SQL (DESCRIBE HISTORY, "
-            "and tables by name) is missing; format('delta') and format('pravega') work. Set "
-            "%s=%s and %s=%s when it is made.",
+            "this session has no Delta extension: format('delta') and format('pravega') work, but "
+            "Delta's SQL (DESCRIBE HISTORY, tables by name) does not. Create the session with "
+            "%s=%s and %s=%s.",
             EXTENSIONS,
             DELTA_EXTENSION,
             CATALOG,

@@ -1,4 +1,4 @@
-"""Checked settings of a read or a write, made from Spark's options. Picklable, no I/O."""
+"""Validated settings of a read or a write, made from Spark's options. Picklable, no I/O."""
 
 from __future__ import annotations
 
@@ -12,40 +12,39 @@ from pravega_spark.limits import CHUNK_EVENTS
 from pravega_spark.model import StreamCut
 from pravega_spark.names import check_scope, split_group, split_stream
 from pravega_spark.spark import options
-from pravega_spark.spark.option_values import Instant, Offsets
+from pravega_spark.spark.option_values import SegmentOffsets, Timestamp
 
-_WAY = "give .load('scope/stream'), or the option stream, subscribe or subscribePattern"
 MAX_TRIGGER_DELAY_MS = 15 * 60_000
 GROUP_INTERVAL_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """Where reading begins or ends, as the user said it; ``option`` is for the errors' texts."""
+class ReadBound:
+    """Where a read starts or ends, as given by the user; ``option`` names it in errors."""
 
     option: str
-    value: str | Offsets | dict[str, StreamCut] | Instant
+    value: str | SegmentOffsets | dict[str, StreamCut] | Timestamp
 
     @property
     def is_latest(self) -> bool:
-        """Whether it is the plain word ``latest``."""
+        """Whether the bound is the word ``latest``."""
         return self.value == "latest"
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """What to read, from where to where, how much at once, and which columns."""
+    """What a read covers: streams, bounds, limits of a micro-batch, columns, reader group."""
 
     root: str
     streams: tuple[str, ...] = ()
     pattern: str | None = None
-    starting: Bound | None = None
-    ending: Bound | None = None
-    no_event_after: str = "error"
+    starting: ReadBound | None = None
+    ending: ReadBound | None = None
+    timestamp_strategy: str = "error"
     max_events: int | None = None
     max_bytes: int | None = None
     min_events: int | None = None
-    max_delay_ms: int = MAX_TRIGGER_DELAY_MS
+    max_trigger_delay_ms: int = MAX_TRIGGER_DELAY_MS
     min_partitions: int = 0
     fail_on_data_loss: bool = True
     columns: tuple[str, ...] = ()
@@ -59,7 +58,7 @@ class ReadSettings:
 
 @dataclass(frozen=True, slots=True)
 class WriteSettings:
-    """Where to write, from which columns, and how."""
+    """What a write needs: the stream, the frame's columns, idempotence, and file settings."""
 
     root: str
     stream: str
@@ -76,7 +75,7 @@ class WriteSettings:
 
 
 def read_settings(given: Mapping[str, str]) -> ReadSettings:
-    """Read the options of ``spark.read`` and ``spark.readStream``; raise InvalidOption."""
+    """Parse the options of ``spark.read`` and ``spark.readStream``; raise InvalidOption."""
     found = options.parse(options.READ, given)
     metadata = found.get("metadata")
     scope = found.get("scope")
@@ -86,20 +85,23 @@ def read_settings(given: Mapping[str, str]) -> ReadSettings:
             scope, given = path, {k: v for k, v in given.items() if k.lower() != "path"}
     streams = _streams(found, given, scope)
     if not streams and "subscribePattern" not in found and metadata is None:
-        raise InvalidOption(f"which stream? {_WAY}.")
+        raise InvalidOption(
+            "no stream is named: call .load('scope/stream'), or set the option stream, subscribe "
+            "or subscribePattern."
+        )
     if "maxTriggerDelay" in found and "minOffsetsPerTrigger" not in found:
-        raise InvalidOption("option maxTriggerDelay needs minOffsetsPerTrigger.")
+        raise InvalidOption("option maxTriggerDelay needs minOffsetsPerTrigger; set both.")
     return ReadSettings(
         root=_root(found),
         streams=streams,
         pattern=found.get("subscribePattern"),
         starting=_bound(found, "starting"),
         ending=_bound(found, "ending"),
-        no_event_after=found.get("startingOffsetsByTimestampStrategy", "error"),
+        timestamp_strategy=found.get("startingOffsetsByTimestampStrategy", "error"),
         max_events=found.get("maxOffsetsPerTrigger"),
         max_bytes=found.get("maxBytesPerTrigger"),
         min_events=found.get("minOffsetsPerTrigger"),
-        max_delay_ms=found.get("maxTriggerDelay", MAX_TRIGGER_DELAY_MS),
+        max_trigger_delay_ms=found.get("maxTriggerDelay", MAX_TRIGGER_DELAY_MS),
         min_partitions=found.get("minPartitions", 0),
         fail_on_data_loss=found.get("failOnDataLoss", True),
         columns=found.get("columns", ()),
@@ -113,22 +115,22 @@ def read_settings(given: Mapping[str, str]) -> ReadSettings:
 
 
 def write_settings(given: Mapping[str, str]) -> WriteSettings:
-    """Read the options of ``frame.write`` and ``frame.writeStream``; raise InvalidOption."""
+    """Parse the options of ``frame.write`` and ``frame.writeStream``; raise InvalidOption."""
     found = options.parse(options.WRITE, given)
     streams = _streams(found, given, found.get("scope"))
     if not streams:
         raise InvalidOption(
-            "which stream? give .save('scope/stream') or .start('scope/stream'), or the option "
-            "stream."
+            "no stream is named: call .save('scope/stream') or .start('scope/stream'), or set the "
+            "option stream."
         )
     if ("txnAppId" in found) != ("txnVersion" in found):
-        raise InvalidOption("options txnAppId and txnVersion go together; give both or none.")
+        raise InvalidOption("options txnAppId and txnVersion need each other; set both or neither.")
     application = (found["txnAppId"], found["txnVersion"]) if "txnAppId" in found else None
     transaction = found.get("transaction")
     if transaction is not None and (found.get("createIfMissing") or "numSegments" in found):
         raise InvalidOption(
-            f"option transaction={transaction} names a transaction of a stream that exists: leave "
-            "createIfMissing and numSegments out."
+            f"option transaction={transaction} is for a stream that exists: remove createIfMissing "
+            "and numSegments."
         )
     return WriteSettings(
         root=_root(found),
@@ -153,16 +155,16 @@ def _path(given: Mapping[str, str]) -> str | None:
 def _root(found: Mapping[str, Any]) -> str:
     if "root" not in found:
         raise InvalidOption(
-            "option root is missing: say where the streams are, such as "
+            "option root is missing: name the folder or URL that holds the streams, such as "
             ".option('root', 's3://bucket/streams')."
         )
     root = str(found["root"])
     if root.lower().startswith("memory:"):
         raise InvalidOption(
-            f"option root {root!r}: memory is one process's own, and Spark's tasks run in others; "
-            "use a folder or an object store."
+            f"option root={root!r} is in the memory of one process, and Spark's tasks run in "
+            "others; use a folder or an object store."
         )
-    # A relative path means the driver's folder, wherever the tasks run.
+    # Relative to the driver's folder: a task may have another working directory.
     return root if ":/" in root else os.path.abspath(root)
 
 
@@ -171,11 +173,13 @@ def _streams(
 ) -> tuple[str, ...]:
     """Return the streams named by path, ``stream`` (with ``scope``) or ``subscribe``."""
     path = _path(given)
-    ways = [name for name in ("stream", "subscribe", "subscribePattern") if name in found]
+    used = [name for name in ("stream", "subscribe", "subscribePattern") if name in found]
     if path is not None:
-        ways.insert(0, "path")
-    if len(ways) > 1:
-        raise InvalidOption(f"the stream is named by {' and by '.join(ways)}; use one of them.")
+        used.insert(0, "path")
+    if len(used) > 1:
+        raise InvalidOption(
+            f"the stream is named by {' and by '.join(used)}; use only one of them."
+        )
     named = found.get("subscribe") or tuple(filter(None, (found.get("stream"), path)))
     full = tuple(f"{scope}/{n}" if scope is not None and "/" not in n else n for n in named)
     for name in full:
@@ -187,21 +191,21 @@ def _check_stream(name: str) -> None:
     try:
         split_stream(name)
     except InvalidName as error:
-        raise InvalidOption(f"{error} The storage itself is named by the option root.") from None
+        raise InvalidOption(f"{error} The storage is named by the option root.") from None
 
 
 def _group(found: Mapping[str, Any], scope: str | None) -> str | None:
-    """Return the query's reader group by its full name."""
+    """Return the full name of the query's reader group."""
     name = found.get("readerGroup")
     if name is None:
         for option in ("readerGroupMode", "readerGroupInterval"):
             if option in found:
-                raise InvalidOption(f"option {option} needs readerGroup.")
+                raise InvalidOption(f"option {option} needs readerGroup; set both.")
         return None
     if "subscribePattern" in found:
         raise InvalidOption(
-            f"option readerGroup={name} needs streams that are known: name them by subscribe, not "
-            "by subscribePattern."
+            f"option readerGroup={name} needs a fixed set of streams: name them by subscribe "
+            "instead of subscribePattern."
         )
     full = f"{scope}/{name}" if scope is not None and "/" not in name else str(name)
     try:
@@ -211,9 +215,9 @@ def _group(found: Mapping[str, Any], scope: str | None) -> str | None:
     return full
 
 
-def _bound(found: Mapping[str, Any], side: str) -> Bound | None:
-    """Return the strongest of the side's three options: time, then cut, then offsets."""
+def _bound(found: Mapping[str, Any], side: str) -> ReadBound | None:
+    """Return the start or the end of the read: a timestamp overrides a cut, a cut offsets."""
     for name in (f"{side}Timestamp", f"{side}StreamCut", f"{side}Offsets"):
         if name in found:
-            return Bound(name, found[name])
+            return ReadBound(name, found[name])
     return None

@@ -1,6 +1,6 @@
-"""The data source ``pravega`` of Spark: streams as batch and streaming frames, and back.
+"""The data source ``pravega``: reads streams as batch or streaming DataFrames, and writes them.
 
-Light to import: Spark imports it in every session, and in several processes for each query.
+Imports little: Spark imports this module in every session and in several processes per query.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class PravegaDataSource(DataSource):
-    """Streams under a root as frames.
+    """Streams under a root as DataFrames.
 
     Examples::
 
@@ -34,21 +34,21 @@ class PravegaDataSource(DataSource):
         frame.writeStream.format("pravega").option("root", root)
              .option("checkpointLocation", folder).start("nyc/flights")
 
-    ``pravega_spark.spark.options`` has the table of all options.
+    ``pravega_spark.spark.options`` lists all options.
     """
 
     options: Mapping[str, str]  # type: ignore[assignment]
 
     @classmethod
     def name(cls) -> str:
-        """Return the name for ``format()``."""
+        """Return the name that ``format()`` takes."""
         return "pravega"
 
     def _read_settings(self) -> ReadSettings:
         return read_settings(dict(self.options.items()))
 
     def schema(self) -> StructType:
-        """Return the columns that a read has."""
+        """Return the columns of a read."""
         settings = self._read_settings()
         if settings.metadata is not None:
             from pravega_spark.spark.monitor.metadata.metadata_reader import TABLES
@@ -63,9 +63,9 @@ class PravegaDataSource(DataSource):
         settings = self._read_settings()
         if settings.group is not None:
             raise InvalidOption(
-                f"option readerGroup={settings.group} is for readStream: a batch read has no "
-                "position to keep. To read from where the group is, give "
-                "startingStreamCut=str(group.stream_cuts()[stream])."
+                f"option readerGroup={settings.group} is for readStream; a batch read keeps no "
+                "position. To read from the group's position, set the option startingStreamCut to "
+                "str(group.stream_cuts()[stream])."
             )
         if settings.metadata is not None:
             from pravega_spark.spark.monitor.metadata.metadata_reader import MetadataReader

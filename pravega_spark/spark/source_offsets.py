@@ -1,15 +1,15 @@
 """Offsets of the streaming source: stream cuts with identity and origin, in one canonical form.
 
-Spark keeps an offset as text and compares texts, so one function builds them all::
+Spark stores an offset as text and compares texts, so :func:`encode` alone builds them::
 
     {"v": 1, "root": "s3://bucket/streams", "group": {"name": "nyc/dashboards", "generation": 0,
      "query": 7}, "streams": {"nyc/flights": {"id": "5f..", "life": 1,
         "origin": {"0#0": 0}, "cut": {"0#0": 120}}}}
 
-``origin`` is where the query began. A source that is asked for its first offset once more, after a
-crash in the first batch, may name another place: the origin in the batch's end is what counts.
-``root`` and ``group`` (of a query that is in one) are for who finds an offset in a query's progress
-or checkpoint; offsets of old may lack them.
+``origin`` is the cut at which the query started. After a crash in the first batch Spark asks for
+the initial offset again and may get another one, so the origin in the batch's end offset counts.
+``root`` and ``group`` (of a query in a reader group) identify the query to programs that find the
+offset in a progress report or a checkpoint. Offsets of older versions may lack both.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """How far a query has read one stream, and where in which life of it the query began."""
+    """How far a query has read one stream: ``cut``; and where it started: ``origin``."""
 
     stream_id: str
     origin: StreamCut
@@ -38,20 +38,24 @@ class StreamOffset:
         """The life of the stream's name."""
         return self.cut.life
 
-    def begin_of(self, end: StreamOffset) -> StreamCut:
-        """Return where a batch from this offset to ``end`` begins: the end's origin may differ."""
+    def batch_start(self, end: StreamOffset) -> StreamCut:
+        """Return the first cut of the batch from this offset to ``end``.
+
+        It is ``end.origin`` if ``end`` belongs to another start of the query, or another stream.
+        """
         same = (self.stream_id, self.life, self.origin) == (end.stream_id, end.life, end.origin)
         return self.cut if same else end.origin
 
 
-Offsets = Mapping[str, StreamOffset]
+StreamOffsets = Mapping[str, StreamOffset]
+"""An offset of the source, by stream."""
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedOffsets:
-    """Under which root a query reads, and its reader group, if it has one.
+class OffsetOwner:
+    """The query that an offset belongs to: its root, and its reader group if it has one.
 
-    With the group's generation, and the number under which the query has joined.
+    ``generation`` is that of the group, and ``query`` the query's number in it.
     """
 
     root: str
@@ -60,16 +64,16 @@ class RecordedOffsets:
     query: int = 0
 
 
-def encode(offsets: Offsets, reading: RecordedOffsets | None = None) -> dict[str, Any]:
+def encode(offsets: StreamOffsets, owner: OffsetOwner | None = None) -> dict[str, Any]:
     """Return the canonical form: equal offsets have equal texts."""
     record: dict[str, Any] = {"v": FORMAT}
-    if reading is not None:
-        record["root"] = reading.root
-        if reading.group is not None:
+    if owner is not None:
+        record["root"] = owner.root
+        if owner.group is not None:
             record["group"] = {
-                "name": reading.group,
-                "generation": reading.generation,
-                "query": reading.query,
+                "name": owner.group,
+                "generation": owner.generation,
+                "query": owner.query,
             }
     record["streams"] = {
         name: {
@@ -83,38 +87,40 @@ def encode(offsets: Offsets, reading: RecordedOffsets | None = None) -> dict[str
     return record
 
 
-def ours(found: Any) -> Mapping[str, Any] | None:
-    """Return an offset that :func:`encode` wrote, found as text or as JSON; None for any other."""
-    if isinstance(found, str):
+def find_record(candidate: Any) -> Mapping[str, Any] | None:
+    """Return the record in a text or a JSON value that :func:`encode` made; None for others."""
+    if isinstance(candidate, str):
         try:
-            found = json.loads(found)
+            candidate = json.loads(candidate)
         except ValueError:
             return None
-    if not isinstance(found, Mapping) or found.get("v") != FORMAT or "streams" not in found:
+    if not isinstance(candidate, Mapping):
         return None
-    return found
+    return candidate if candidate.get("v") == FORMAT and "streams" in candidate else None
 
 
 def decode(record: Mapping[str, Any]) -> dict[str, StreamOffset]:
-    """Read what :func:`encode` wrote."""
-    if ours(record) is None:
+    """Return the offsets of a record; raise InvalidInput if :func:`encode` did not make it."""
+    if find_record(record) is None:
         raise InvalidInput(
-            f"{record!r} is no offset of this version of pravega_spark (format {FORMAT}): the "
-            "checkpoint is of another source or of a later version."
+            f"{record!r} is not an offset of this version of pravega_spark (format {FORMAT}): the "
+            "checkpoint belongs to another source or to a later version. Start the query with its "
+            "own checkpoint folder, or upgrade the package."
         )
-    return {name: _decode(name, cells) for name, cells in record["streams"].items()}
+    return {name: _decode(name, fields) for name, fields in record["streams"].items()}
 
 
-def _decode(name: str, cells: Mapping[str, Any]) -> StreamOffset:
-    origin = StreamCut.from_json(name, cells["life"], cells["origin"])
-    return StreamOffset(cells["id"], origin, StreamCut.from_json(name, cells["life"], cells["cut"]))
+def _decode(name: str, fields: Mapping[str, Any]) -> StreamOffset:
+    life = fields["life"]
+    origin = StreamCut.from_json(name, life, fields["origin"])
+    return StreamOffset(fields["id"], origin, StreamCut.from_json(name, life, fields["cut"]))
 
 
-def reading_of(record: Mapping[str, Any]) -> RecordedOffsets | None:
-    """Return whose offset it is; None for one that does not tell."""
+def owner_of(record: Mapping[str, Any]) -> OffsetOwner | None:
+    """Return the query that an offset belongs to; None if the offset does not name it."""
     if "root" not in record:
         return None
     group = record.get("group")
     if group is None:
-        return RecordedOffsets(record["root"])
-    return RecordedOffsets(record["root"], group["name"], group["generation"], group["query"])
+        return OffsetOwner(record["root"])
+    return OffsetOwner(record["root"], group["name"], group["generation"], group["query"])

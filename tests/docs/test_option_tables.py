@@ -1,6 +1,6 @@
 """The option tables of docs/spark.md are those of the code.
 
-``PRAVEGA_SPARK_WRITE_DOCS=1 pytest tests/docs`` writes them anew.
+``PRAVEGA_SPARK_WRITE_DOCS=1 pytest tests/docs`` writes them again.
 """
 
 from __future__ import annotations

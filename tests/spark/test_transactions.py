@@ -242,7 +242,7 @@ def test_what_is_no_open_transaction_of_the_stream_is_a_clear_error(
     frame = numbers(spark, 0, 3)
     with pytest.raises(PySparkException, match=r"NoSuchTransaction.*begun on another stream"):
         save(frame, root, transaction, "s/b")
-    with pytest.raises(PySparkException, match="leave createIfMissing and numSegments out"):
+    with pytest.raises(PySparkException, match="remove createIfMissing and numSegments"):
         save(frame, root, transaction, createIfMissing="true")
     with pytest.raises(PySparkException, match="transaction is for writing only"):
         load(transaction=transaction.id)

@@ -83,10 +83,10 @@ PARSED: list[Callable[[str], object]] = [
     lambda digit: parse_segment(f"{digit}#0"),
     lambda digit: parse_duration_ms("the time", f"{digit} s"),
     lambda digit: parse_size_bytes("the size", f"{digit} kb"),
-    lambda digit: option_values.whole("rows", digit),
-    lambda digit: option_values.version("version", digit),
+    lambda digit: option_values.positive_integer("rows", digit),
+    lambda digit: option_values.non_negative_integer("version", digit),
     lambda digit: option_values.duration_ms("time", digit),
-    lambda digit: option_values.instant("time", digit),
+    lambda digit: option_values.timestamp("time", digit),
 ]
 
 

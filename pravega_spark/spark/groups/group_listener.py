@@ -17,7 +17,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.settings import GROUP_INTERVAL_MS
-from pravega_spark.spark.source_offsets import decode, ours, reading_of
+from pravega_spark.spark.source_offsets import decode, find_record, owner_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -34,17 +34,17 @@ Record = Mapping[str, Any]
 
 def _ends(progress: Any) -> list[Record]:
     """Return the offsets at which a batch has ended, of queries that are in a group."""
-    found = (ours(source.endOffset) for source in progress.sources)
+    found = (find_record(source.endOffset) for source in progress.sources)
     return [record for record in found if record is not None and "group" in record]
 
 
 def _acknowledge(record: Record) -> None:
-    reading = reading_of(record)
-    assert reading is not None
-    assert reading.group is not None
+    owner = owner_of(record)
+    assert owner is not None
+    assert owner.group is not None
     cuts = {name: offset.cut for name, offset in decode(record).items()}
-    group = StreamManager(reading.root).reader_group(reading.group)
-    group.acknowledge(reading.generation, cuts, reading.query)
+    group = StreamManager(owner.root).reader_group(owner.group)
+    group.acknowledge(owner.generation, cuts, owner.query)
 
 
 class GroupListener(StreamingQueryListener):

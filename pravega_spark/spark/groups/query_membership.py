@@ -27,7 +27,7 @@ from pravega_spark.reader_groups.group_configuration import GroupRetention, Read
 from pravega_spark.reader_groups.query_member import QueryMember
 from pravega_spark.reader_groups.reader_group import ReaderGroup
 from pravega_spark.spark.settings import ReadSettings
-from pravega_spark.spark.source_offsets import Offsets, RecordedOffsets
+from pravega_spark.spark.source_offsets import OffsetOwner, StreamOffsets
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class QueryMembership:
         self._manager = StreamManager(settings.root)
         self._member: QueryMember | None = None
         self._due = 0.0
-        self.reading = RecordedOffsets(settings.root)
+        self.owner = OffsetOwner(settings.root)
         """What the query's offsets tell of it: its group too, once it has joined."""
 
     def places(self) -> Cuts | None:
@@ -69,30 +69,30 @@ class QueryMembership:
         self._check(group.configuration)
         member = self._member = group.join_query()
         root, self._due = self._settings.root, self._clock()
-        self.reading = RecordedOffsets(root, self._name, member.generation, member.number)
+        self.owner = OffsetOwner(root, self._name, member.generation, member.number)
         return member
 
-    def check(self, start: Offsets, reading: RecordedOffsets | None) -> None:
+    def check(self, start: StreamOffsets, owner: OffsetOwner | None) -> None:
         """Take part in the group from an offset on, which may be of an earlier run.
 
         A group that does not exist is created there. Raises ReinitializationRequired if it was
         reset or deleted since the offset was made, or another query took it over; InvalidOption
         if the query never read what the group has still to read.
         """
-        is_ours = reading is not None and reading.group == self._name
+        is_ours = owner is not None and owner.group == self._name
         member = self._member or self._enter(start, is_ours=is_ours)
         member.check()
-        if is_ours and reading is not None and reading.generation != member.generation:
+        if is_ours and owner is not None and owner.generation != member.generation:
             self.leave()
             raise ReinitializationRequired(
                 f"reader group {self._name} was reset: the query's checkpoint is of generation "
-                f"{reading.generation}, the group is in generation {member.generation}. "
+                f"{owner.generation}, the group is in generation {member.generation}. "
                 "Start the query with a new checkpoint folder to go on where the group is.",
                 group=self._name,
                 generation=member.generation,
             )
 
-    def _enter(self, start: Offsets, *, is_ours: bool) -> QueryMember:
+    def _enter(self, start: StreamOffsets, *, is_ours: bool) -> QueryMember:
         """Join the group, or create it."""
         self._check_streams(start)
         if self.places() is not None:
@@ -112,7 +112,7 @@ class QueryMembership:
             self._create(start, MODES[mode])
         return self._join(self._manager.reader_group(self._name))
 
-    def _create(self, start: Offsets, retention: GroupRetention) -> None:
+    def _create(self, start: StreamOffsets, retention: GroupRetention) -> None:
         """Create the group at an offset, or at the head where that has moved on."""
         while True:
             starts = {name: self._clipped(name, start) for name in self._settings.streams}
@@ -123,13 +123,13 @@ class QueryMembership:
             else:
                 return
 
-    def _clipped(self, name: str, start: Offsets) -> StreamCut:
+    def _clipped(self, name: str, start: StreamOffsets) -> StreamCut:
         """Return where a group that is created begins: nothing was promised below the head."""
         if name not in start:
             return StreamCut.EARLIEST
         return cuts.clip_to_head(open_stream(self._settings.root, name).view(), start[name].cut)[0]
 
-    def _check_streams(self, start: Offsets) -> None:
+    def _check_streams(self, start: StreamOffsets) -> None:
         strange = sorted(set(start) - set(self._settings.streams))
         if strange:
             raise InvalidOption(
@@ -138,7 +138,7 @@ class QueryMembership:
                 "before, or start with a new checkpoint folder."
             )
 
-    def _check_origins(self, start: Offsets, member: QueryMember) -> None:
+    def _check_origins(self, start: StreamOffsets, member: QueryMember) -> None:
         """Raise InvalidOption if the query began after the group's place: a gap nobody has read."""
         for name, offset in start.items():
             place, view = member.cuts()[name], open_stream(self._settings.root, name).view()
@@ -177,7 +177,7 @@ class QueryMembership:
                 "is, or reset the group to another configuration."
             )
 
-    def finished(self, done: Offsets, *, last: bool = False) -> None:
+    def finished(self, done: StreamOffsets, *, last: bool = False) -> None:
         """Tell the group that all before ``done`` is done, at most once in the interval.
 
         With ``last`` at once, and the query leaves the group.

@@ -15,7 +15,7 @@ from typing import Any
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.errors import InvalidInput
 from pravega_spark.names import is_number
-from pravega_spark.spark.source_offsets import ours
+from pravega_spark.spark.source_offsets import find_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,6 @@ def _offsets(file: str, lines: list[str]) -> Iterator[Mapping[str, Any]]:
         )
     for line in lines[2:]:
         text = line.partition(":")[2] if version == "v2" else line
-        record = ours(text)  # other lines are of other sources, or "-"
+        record = find_record(text)  # other lines are of other sources, or "-"
         if record is not None:
             yield record

@@ -20,7 +20,7 @@ from pravega_spark.engine.stream.backlog import backlog, files
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import InvalidInput
 from pravega_spark.retention.explanation import size_text, time_text
-from pravega_spark.spark.source_offsets import StreamOffset, decode, ours, reading_of
+from pravega_spark.spark.source_offsets import StreamOffset, decode, find_record, owner_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -167,7 +167,7 @@ def lag_of(progress: Progress, *, root: str | None = None) -> QueryLag:
     sources = [
         _measure(number, record, root)
         for number, source in enumerate(progress["sources"])
-        if (record := ours(source.get("endOffset"))) is not None
+        if (record := find_record(source.get("endOffset"))) is not None
     ]
     if not sources:
         raise InvalidInput(
@@ -192,8 +192,8 @@ def _time(text: str) -> datetime:
 
 
 def _measure(number: int, record: Progress, root: str | None) -> SourceLag:
-    reading = reading_of(record)
-    root = root if reading is None else reading.root
+    owner = owner_of(record)
+    root = root if owner is None else owner.root
     if root is None:
         raise InvalidInput(
             "the query's offsets are of before they named their root: say where the streams are, "
@@ -284,7 +284,7 @@ class StreamLagListener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Measure, and log it."""
         progress = event.progress
-        if any(ours(source.get("endOffset")) for source in progress["sources"]):
+        if any(find_record(source.get("endOffset")) for source in progress["sources"]):
             with self._lock:
                 self._progress[progress["runId"]] = progress
             self._measure(progress)

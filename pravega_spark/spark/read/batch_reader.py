@@ -16,11 +16,11 @@ from pravega_spark.model import SegmentRange
 from pravega_spark.spark.read.input_partitions import by_offset, counts, read_events
 from pravega_spark.spark.read.offset_planner import matching, report_lost
 from pravega_spark.spark.read.read_bounds import check_order, resolve, starting
-from pravega_spark.spark.settings import Bound, ReadSettings
+from pravega_spark.spark.settings import ReadBound, ReadSettings
 
 logger = logging.getLogger(__name__)
 
-_LATEST = Bound("endingOffsets", "latest")
+_LATEST = ReadBound("endingOffsets", "latest")
 
 
 class PravegaBatchReader(DataSourceReader):
@@ -52,7 +52,7 @@ class PravegaBatchReader(DataSourceReader):
         settings = self.settings
         stream = open_stream(settings.root, name)
         view = stream.view()
-        begin = starting(settings.starting, "earliest", settings.no_event_after, stream, view)
+        begin = starting(settings.starting, "earliest", settings.timestamp_strategy, stream, view)
         end = resolve(settings.ending or _LATEST, stream, view)
         if not settings.fail_on_data_loss:
             begin, lost = cuts.clip_to_head(view, begin)

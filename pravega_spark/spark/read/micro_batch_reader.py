@@ -30,11 +30,11 @@ from pravega_spark.spark.read.input_partitions import by_key, counts, read_event
 from pravega_spark.spark.read.offset_planner import OffsetPlanner, Places, report_lost, start_again
 from pravega_spark.spark.settings import ReadSettings
 from pravega_spark.spark.source_offsets import (
-    RecordedOffsets,
+    OffsetOwner,
     StreamOffset,
     decode,
     encode,
-    reading_of,
+    owner_of,
 )
 
 logger = logging.getLogger(__name__)
@@ -73,8 +73,8 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _encode(self, offsets: Places) -> dict[str, Any]:
         membership = self.membership
-        reading = RecordedOffsets(self.settings.root) if membership is None else membership.reading
-        return encode(offsets, reading)
+        owner = OffsetOwner(self.settings.root) if membership is None else membership.owner
+        return encode(offsets, owner)
 
     def initialOffset(self) -> dict[str, Any]:
         """Return where the query begins: where its reader group is, if that is further.
@@ -105,7 +105,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.progress.check_order(begin)
         membership = self.membership
         if membership is not None:
-            membership.check(begin, reading_of(start))
+            membership.check(begin, owner_of(start))
         end = self.progress.next(begin, limited=not isinstance(limit, ReadAllAvailable))
         if membership is not None:
             membership.finished(begin, last=self.progress.is_frozen and end == begin)
@@ -125,7 +125,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, until = decode(start), decode(end)
         begun = {name: _begin_of(begin.get(name), offset) for name, offset in until.items()}
         if self.membership is not None:
-            self.membership.check(begun, reading_of(end))
+            self.membership.check(begun, owner_of(end))
         found: list[tuple[StreamView, SegmentRange, list[ChunkRef]]] = []
         for name, offset in until.items():
             found += self._ranges(name, begun[name].cut, offset)
@@ -183,4 +183,4 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _begin_of(start: StreamOffset | None, end: StreamOffset) -> StreamOffset:
     """Return where a batch begins in one stream; a new one begins at its origin."""
-    return replace(end, cut=end.origin if start is None else start.begin_of(end))
+    return replace(end, cut=end.origin if start is None else start.batch_start(end))

@@ -18,7 +18,7 @@ from pravega_spark.errors import InvalidOption, NoSuchStream, StaleIdentity, Tru
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import SegmentRange, StreamCut
 from pravega_spark.spark.read.read_bounds import Target, check_order, starting
-from pravega_spark.spark.settings import Bound, ReadSettings
+from pravega_spark.spark.settings import ReadBound, ReadSettings
 from pravega_spark.spark.source_offsets import StreamOffset
 
 logger = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class OffsetPlanner:
         cut = starting(
             self.settings.starting,
             "latest",
-            self.settings.no_event_after,
+            self.settings.timestamp_strategy,
             self._known[name].stream,
             view,
         )
@@ -133,7 +133,7 @@ class OffsetPlanner:
         if not self._unchecked or start != self._initial:
             return
         settings = self.settings
-        begin = settings.starting or Bound("startingOffsets", "latest")
+        begin = settings.starting or ReadBound("startingOffsets", "latest")
         for name, offset in start.items():
             known, view = self.known(name, refresh=False)
             check_order(view, offset.cut, known.target.at(view), begin, settings.ending)
@@ -317,7 +317,7 @@ class OffsetPlanner:
             return False
         now = self.clock()
         since = None if self._triggered is None else now - self._triggered
-        early = since is not None and since * 1_000 < self.settings.max_delay_ms
+        early = since is not None and since * 1_000 < self.settings.max_trigger_delay_ms
         if early and sum(backlog.values()) < least:
             return True
         self._triggered = now

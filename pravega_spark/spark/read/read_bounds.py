@@ -10,19 +10,19 @@ from pravega_spark.engine.stream.time_search import TimeSearch
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidOption
 from pravega_spark.model import StreamCut
-from pravega_spark.spark.option_values import EARLIEST_OFFSET, LATEST_OFFSET, Instant
-from pravega_spark.spark.settings import Bound
+from pravega_spark.spark.option_values import EARLIEST_OFFSET, LATEST_OFFSET, Timestamp
+from pravega_spark.spark.settings import ReadBound
 
 
-def resolve(bound: Bound, stream: StreamLog, view: StreamView) -> StreamCut:
+def resolve(bound: ReadBound, stream: StreamLog, view: StreamView) -> StreamCut:
     """Return the cut that a bound means for a stream, checked against its layout.
 
     Raises InvalidOption if the bound says nothing of this stream, InvalidStreamCut if it says
     what is no place in it.
     """
     value = bound.value
-    if isinstance(value, Instant):
-        return TimeSearch(stream, value.resolve()).cut(view)
+    if isinstance(value, Timestamp):
+        return TimeSearch(stream, value.resolve_us()).cut(view)
     if isinstance(value, str):
         return view.head if value == "earliest" else view.tail
     found = value.get(view.stream)
@@ -46,14 +46,18 @@ def _offset(view: StreamView, segment_id: int, offset: int) -> int:
 
 
 def starting(
-    bound: Bound | None, default: str, no_event_after: str, stream: StreamLog, view: StreamView
+    bound: ReadBound | None,
+    default: str,
+    timestamp_strategy: str,
+    stream: StreamLog,
+    view: StreamView,
 ) -> StreamCut:
-    """Return the cut where a read begins; ``no_event_after`` is Kafka's ByTimestampStrategy."""
-    bound = bound or Bound("startingOffsets", default)
-    if isinstance(bound.value, Instant):
-        search = TimeSearch(stream, bound.value.resolve())
+    """Return the cut where a read begins; ``timestamp_strategy`` is Kafka's ByTimestampStrategy."""
+    bound = bound or ReadBound("startingOffsets", default)
+    if isinstance(bound.value, Timestamp):
+        search = TimeSearch(stream, bound.value.resolve_us())
         found = search.cut(view)
-        if not search.found and no_event_after == "error":
+        if not search.found and timestamp_strategy == "error":
             raise InvalidOption(
                 f"stream {view.stream} has no event at or after {bound.option}; give an earlier "
                 "time, or set startingOffsetsByTimestampStrategy to latest to begin at the tail."
@@ -63,7 +67,11 @@ def starting(
 
 
 def check_order(
-    view: StreamView, begin: StreamCut, end: StreamCut, start: Bound | None, stop: Bound | None
+    view: StreamView,
+    begin: StreamCut,
+    end: StreamCut,
+    start: ReadBound | None,
+    stop: ReadBound | None,
 ) -> None:
     """Raise InvalidOption if a read of one stream would end before it begins.
 
@@ -73,8 +81,8 @@ def check_order(
     reversed_times = False
     if start is not None and stop is not None:
         times = start.value, stop.value
-        if isinstance(times[0], Instant) and isinstance(times[1], Instant):
-            reversed_times = times[1].resolve() < times[0].resolve()
+        if isinstance(times[0], Timestamp) and isinstance(times[1], Timestamp):
+            reversed_times = times[1].resolve_us() < times[0].resolve_us()
             told = "the end is a time before the start" if reversed_times else told
     if reversed_times or cuts.compare(view, end, begin) is cuts.Order.BEFORE:
         raise InvalidOption(
@@ -89,7 +97,7 @@ class Target:
     """How far a streaming query may read one stream: its tail, or the user's end before it."""
 
     stream: StreamLog
-    bound: Bound | None
+    bound: ReadBound | None
     _fixed: StreamCut | None = None
     _search: TimeSearch | None = None
 
@@ -101,9 +109,9 @@ class Target:
         """
         if self.bound is None or self.bound.is_latest:
             return view.tail
-        if isinstance(self.bound.value, Instant):
+        if isinstance(self.bound.value, Timestamp):
             if self._search is None:
-                self._search = TimeSearch(self.stream, self.bound.value.resolve())
+                self._search = TimeSearch(self.stream, self.bound.value.resolve_us())
             return self._search.cut(view)
         if self._fixed is None or self._fixed.life != view.life:
             self._fixed = resolve(self.bound, self.stream, view)

@@ -17,7 +17,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
 from pravega_spark.spark.monitor.checkpoint_folder import last_finished
-from pravega_spark.spark.source_offsets import RecordedOffsets, StreamOffset, encode
+from pravega_spark.spark.source_offsets import OffsetOwner, StreamOffset, encode
 from tests.harness.engine import created, files_below, write
 
 
@@ -158,8 +158,8 @@ def finished(
 ) -> dict[str, Any]:
     """The offset of a query of a group on s/a."""
     cut = StreamCut("s/a", 1, cells)
-    reading = RecordedOffsets(manager.root, group, generation)
-    return encode({"s/a": StreamOffset("id", StreamCut("s/a", 1, {0: 0}), cut)}, reading)
+    owner = OffsetOwner(manager.root, group, generation)
+    return encode({"s/a": StreamOffset("id", StreamCut("s/a", 1, {0: 0}), cut)}, owner)
 
 
 def checkpoint(

@@ -24,13 +24,13 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bare_settings_get_delta() -> None:
-    wanted = module._wanted({})
+    wanted = module._missing_settings({})
     assert wanted[PACKAGES] == DELTA_PACKAGE
     assert (wanted[EXTENSIONS], wanted[CATALOG]) == (DELTA_EXTENSION, DELTA_CATALOG)
 
 
 def test_what_the_user_set_stays_and_packages_are_added_to() -> None:
-    wanted = module._wanted(
+    wanted = module._missing_settings(
         {
             PACKAGES: "org.example:x:1, org.example:y:2",
             EXTENSIONS: "org.example.Extension",
@@ -46,8 +46,10 @@ def test_what_the_user_set_stays_and_packages_are_added_to() -> None:
 
 def test_another_delta_version_of_the_user_is_not_joined_by_ours() -> None:
     theirs = "io.delta:delta-spark_4.2_2.13:4.4.1"
-    assert module._wanted({PACKAGES: theirs})[PACKAGES] == theirs
-    assert PACKAGES not in module._wanted({"spark.jars": "/jars/delta-spark_4.2_2.13-4.4.0.jar"})
+    assert module._missing_settings({PACKAGES: theirs})[PACKAGES] == theirs
+    assert PACKAGES not in module._missing_settings(
+        {"spark.jars": "/jars/delta-spark_4.2_2.13-4.4.0.jar"}
+    )
 
 
 def test_defaults_file_counts_as_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,9 +65,9 @@ def test_submit_arguments_count_as_set_and_get_the_package(monkeypatch: pytest.M
         "PYSPARK_SUBMIT_ARGS",
         "--packages org.example:x:1 --conf spark.a='b c' --jars /j.jar pyspark-shell",
     )
-    found = module._submitted()
+    found = module._submit_arguments()
     assert found == {PACKAGES: "org.example:x:1", "spark.a": "b c", "spark.jars": "/j.jar"}
-    module._add_submitted_package()
+    module._add_delta_to_submit_arguments()
     import os
 
     words = shlex.split(os.environ["PYSPARK_SUBMIT_ARGS"])

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from pravega_spark.errors import InvalidInput
 from pravega_spark.model import END, NOT_REACHED, StreamCut, make_segment_id
 from pravega_spark.spark.source_offsets import (
-    RecordedOffsets,
+    OffsetOwner,
     StreamOffset,
     decode,
     encode,
-    reading_of,
+    owner_of,
 )
 
 _cells = st.dictionaries(
@@ -46,12 +46,10 @@ def test_offset_survives_sparks_json_letter_for_letter(
     assert json.dumps(encode(backwards)) == text
 
 
-@pytest.mark.parametrize(
-    "reading", [None, RecordedOffsets("/r"), RecordedOffsets("s3://b/r", "a/g", 3, 7)]
-)
-def test_offset_tells_whose_it_is(reading: RecordedOffsets | None) -> None:
+@pytest.mark.parametrize("reading", [None, OffsetOwner("/r"), OffsetOwner("s3://b/r", "a/g", 3, 7)])
+def test_offset_tells_whose_it_is(reading: OffsetOwner | None) -> None:
     record = json.loads(json.dumps(encode({"a/b": _at(5)}, reading)))
-    assert reading_of(record) == reading
+    assert owner_of(record) == reading
     assert decode(record) == {"a/b": _at(5)}
 
 
@@ -62,13 +60,13 @@ def _at(offset: int, *, origin: int = 0, life: int = 1, stream_id: str = "i") ->
 
 
 def test_batch_begins_at_the_start_unless_the_end_has_another_origin() -> None:
-    assert _at(5).begin_of(_at(9)).positions == {0: 5}
-    assert _at(9, origin=9).begin_of(_at(7, origin=3)).positions == {0: 3}
-    assert _at(9, life=1).begin_of(_at(7, life=2)).life == 2
-    assert _at(9).begin_of(_at(7, stream_id="j")).positions == {0: 0}
+    assert _at(5).batch_start(_at(9)).positions == {0: 5}
+    assert _at(9, origin=9).batch_start(_at(7, origin=3)).positions == {0: 3}
+    assert _at(9, life=1).batch_start(_at(7, life=2)).life == 2
+    assert _at(9).batch_start(_at(7, stream_id="j")).positions == {0: 0}
 
 
 @pytest.mark.parametrize("record", [{}, {"v": 2, "streams": {}}, {"partition": 3}, []])
 def test_offset_of_another_source_or_version_is_refused(record: object) -> None:
-    with pytest.raises(InvalidInput, match="no offset of this version"):
+    with pytest.raises(InvalidInput, match="not an offset of this version"):
         decode(record)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
 from pravega_spark.spark.groups.query_membership import QueryMembership
 from pravega_spark.spark.settings import read_settings
-from pravega_spark.spark.source_offsets import RecordedOffsets, StreamOffset
+from pravega_spark.spark.source_offsets import OffsetOwner, StreamOffset
 
 GROUP = "s/g"
 
@@ -74,16 +74,16 @@ def test_group_of_a_query_with_a_checkpoint_is_made_where_that_is(
 ) -> None:
     query.member.check(query.at(7), None)
     assert lag(manager) == 13
-    assert query.member.reading == RecordedOffsets(manager.root, GROUP, 0, 1)
+    assert query.member.owner == OffsetOwner(manager.root, GROUP, 0, 1)
 
 
 def test_group_is_not_moved_over_what_its_query_never_read(
     manager: StreamManager, query: Query
 ) -> None:
     manager.create_reader_group(GROUP, {"s/a": query.cuts(5)["s/a"]})
-    for reading in (None, RecordedOffsets(manager.root, "s/other", 0, 1)):
+    for owner in (None, OffsetOwner(manager.root, "s/other", 0, 1)):
         with pytest.raises(InvalidOption, match="what lies between it has still to read"):
-            query.member.check(query.at(15, origin=8), reading)
+            query.member.check(query.at(15, origin=8), owner)
         assert manager.reader_group(GROUP).online_readers() == []
     query.member.check(query.at(15, origin=4), None)
     query.member.finished(query.at(15, origin=4))
@@ -128,7 +128,7 @@ def test_finished_batches_are_told_at_most_once_in_the_interval(
 
 def test_checkpoint_of_before_a_reset_is_refused(manager: StreamManager, query: Query) -> None:
     query.member.check(query.at(0), None)
-    old = query.member.reading
+    old = query.member.owner
     query.member.finished(query.at(9), last=True)
     manager.reader_group(GROUP).reset(query.cuts(3))
     with pytest.raises(ReinitializationRequired, match="of generation 0, the group is in gener"):
@@ -171,7 +171,7 @@ def test_group_with_an_end_is_refused(manager: StreamManager, query: Query) -> N
         ({"readerGroup": "g", "scope": ""}, "named 'scope/group'"),
         ({"readerGroup": "", "readerGroupMode": "observer"}, "readerGroupMode needs readerGroup"),
         ({"readerGroupMode": "owner"}, "must be one of observer, subscriber"),
-        ({"stream": "", "subscribePattern": "s/.*"}, "not by subscribePattern"),
+        ({"stream": "", "subscribePattern": "s/.*"}, "instead of subscribePattern"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(

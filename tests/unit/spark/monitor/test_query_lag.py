@@ -15,7 +15,7 @@ from pravega_spark.errors import InvalidInput, NoSuchStream, StaleIdentity
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
 from pravega_spark.spark.monitor.query_lag import StreamLagListener, lag_of, query_lag
-from pravega_spark.spark.source_offsets import RecordedOffsets, StreamOffset, encode
+from pravega_spark.spark.source_offsets import OffsetOwner, StreamOffset, encode
 from tests.harness.engine import created, scale, write
 
 
@@ -25,7 +25,7 @@ def fill(stream: StreamLog, count: int) -> None:
 
 def offset(root: str | None, *cuts: StreamCut) -> dict[str, Any]:
     given = {cut.stream: StreamOffset("id", cut, cut) for cut in cuts}
-    return encode(given, None if root is None else RecordedOffsets(root))
+    return encode(given, None if root is None else OffsetOwner(root))
 
 
 FOREIGN = {"topic": {"0": 17}}

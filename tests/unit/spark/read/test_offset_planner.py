@@ -15,9 +15,9 @@ from pravega_spark.errors import (
 )
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import END, StreamCut, make_segment_id
-from pravega_spark.spark.option_values import Instant
+from pravega_spark.spark.option_values import Timestamp
 from pravega_spark.spark.read.offset_planner import OffsetPlanner, Places, events_within, matching
-from pravega_spark.spark.settings import Bound, ReadSettings
+from pravega_spark.spark.settings import ReadBound, ReadSettings
 from tests.harness.engine import created, scale, write
 from tests.harness.truncating import truncate
 
@@ -35,7 +35,7 @@ def fill(stream: StreamLog, count: int, size: int = 10) -> None:
 
 
 def progress(root: str, *names: str, **settings: object) -> OffsetPlanner:
-    given = {"streams": names or ("s/a",), "starting": Bound("startingOffsets", "earliest")}
+    given = {"streams": names or ("s/a",), "starting": ReadBound("startingOffsets", "earliest")}
     return OffsetPlanner(ReadSettings(root, **{**given, **settings}), Clock())  # type: ignore[arg-type]
 
 
@@ -58,20 +58,20 @@ def test_default_start_is_the_tail_and_explicit_ones_are_resolved(root: str) -> 
     fill(stream, 5)
     assert cut(progress(root, starting=None).initial()) == {0: 5}
     assert cut(progress(root).initial()) == {0: 0}
-    offsets = Bound("startingOffsets", {"s/a": {0: 2}})
+    offsets = ReadBound("startingOffsets", {"s/a": {0: 2}})
     assert cut(progress(root, starting=offsets).initial()) == {0: 2}
-    marked = Bound("startingOffsets", {"s/a": {0: -1}})
+    marked = ReadBound("startingOffsets", {"s/a": {0: -1}})
     assert cut(progress(root, starting=marked).initial()) == {0: 5}
-    named = Bound("startingStreamCut", {"s/a": StreamCut("s/a", 1, {0: 4})})
+    named = ReadBound("startingStreamCut", {"s/a": StreamCut("s/a", 1, {0: 4})})
     assert cut(progress(root, starting=named).initial()) == {0: 4}
 
 
 def test_start_that_leaves_out_a_stream_or_is_no_place_is_refused(root: str) -> None:
     created(root)
     with pytest.raises(InvalidOption, match=r"startingOffsets names s/b.*reads s/a too"):
-        progress(root, starting=Bound("startingOffsets", {"s/b": {0: 2}})).initial()
+        progress(root, starting=ReadBound("startingOffsets", {"s/b": {0: 2}})).initial()
     with pytest.raises(InvalidStreamCut):
-        progress(root, starting=Bound("startingOffsets", {"s/a": {0: 2}})).initial()
+        progress(root, starting=ReadBound("startingOffsets", {"s/a": {0: 2}})).initial()
 
 
 def test_limit_is_shared_over_the_streams_by_backlog(root: str) -> None:
@@ -105,7 +105,7 @@ def test_bytes_become_offsets_over_many_chunks(root: str) -> None:
 def test_waits_for_the_minimum_but_not_beyond_the_delay(root: str) -> None:
     stream = created(root)
     clock = Clock()
-    run = progress(root, min_events=10, max_delay_ms=5_000)
+    run = progress(root, min_events=10, max_trigger_delay_ms=5_000)
     run.clock = clock
     fill(stream, 1)
     at = run.next(run.initial(), limited=True)
@@ -196,7 +196,7 @@ def test_remote_tail_is_looked_up_at_most_once_a_second(
 def test_end_option_bounds_a_streaming_query(root: str) -> None:
     stream = created(root)
     fill(stream, 5)
-    run = progress(root, ending=Bound("endingOffsets", {"s/a": {0: 3}}))
+    run = progress(root, ending=ReadBound("endingOffsets", {"s/a": {0: 3}}))
     at = run.next(run.initial(), limited=True)
     assert cut(at) == {0: 3}
     fill(stream, 5)
@@ -207,7 +207,7 @@ def test_end_time_bounds_a_query_once_later_events_are_there(root: str) -> None:
     stream = created(root)
     fill(stream, 5)
     late = stream.runtime.now_us() + 10_000_000
-    run = progress(root, ending=Bound("endingTimestamp", Instant(late)))
+    run = progress(root, ending=ReadBound("endingTimestamp", Timestamp(late)))
     at = run.next(run.initial(), limited=True)
     assert cut(at) == {0: 5}
     with StreamManager(root).create_writer("s/a") as writer:
@@ -218,12 +218,12 @@ def test_end_time_bounds_a_query_once_later_events_are_there(root: str) -> None:
 def test_start_time_without_a_later_event_follows_the_strategy(root: str) -> None:
     stream = created(root)
     fill(stream, 5)
-    late = Bound("startingTimestamp", Instant(stream.runtime.now_us() + 10_000_000))
+    late = ReadBound("startingTimestamp", Timestamp(stream.runtime.now_us() + 10_000_000))
     with pytest.raises(InvalidOption, match="no event at or after startingTimestamp"):
         progress(root, starting=late).initial()
-    run = progress(root, starting=late, no_event_after="latest")
+    run = progress(root, starting=late, timestamp_strategy="latest")
     assert cut(run.initial()) == {0: 5}
-    early = Bound("startingTimestamp", Instant(0))
+    early = ReadBound("startingTimestamp", Timestamp(0))
     assert cut(progress(root, starting=early).initial()) == {0: 0}
 
 
@@ -315,7 +315,7 @@ def test_stream_of_a_later_life_fails_or_goes_on_at_its_head(root: str) -> None:
         progress(root).next(at, limited=True)
     end = progress(root, fail_on_data_loss=False).next(at, limited=True)
     assert (end["s/a"].life, sum(cut(end).values())) == (2, 2)
-    assert at["s/a"].begin_of(end["s/a"]) == end["s/a"].origin
+    assert at["s/a"].batch_start(end["s/a"]) == end["s/a"].origin
 
 
 def deleted(root: str, name: str = "s/a") -> None:

@@ -239,7 +239,7 @@ class TestRefusals:
     def test_stream_options_that_only_a_new_stream_needs(self) -> None:
         given = {"root": "/r", "path": "s/a", "transaction": "1"}
         for more in ({"createIfMissing": "true"}, {"numSegments": "2"}):
-            with pytest.raises(InvalidOption, match="leave createIfMissing and numSegments out"):
+            with pytest.raises(InvalidOption, match="remove createIfMissing and numSegments"):
                 write_settings({**given, **more})
         assert not write_settings({**given, "createIfMissing": "false"}).create_if_missing
 
