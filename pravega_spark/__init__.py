@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from pravega_spark.backup.table_copy import CopiedTable
     from pravega_spark.backup.table_restore import RestoredTable
     from pravega_spark.engine.log.sweep import SweepResult
-    from pravega_spark.engine.stream.records import SegmentRecord
     from pravega_spark.engine.stream.truncation import TruncationResult
     from pravega_spark.errors import PravegaSparkError
     from pravega_spark.event_reader import EventReader, json_deserializer
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
         EventPointer,
         KeyRange,
         Segment,
+        SegmentInfo,
         SegmentRange,
         StreamCut,
         StreamInfo,
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from pravega_spark.reader_groups.position import EventRead, EventsRead, Position
     from pravega_spark.reader_groups.reader_group import ReaderGroup
     from pravega_spark.spark.monitor.query_lag import QueryLag, StreamLagListener, query_lag
+    from pravega_spark.stream import Stream
     from pravega_spark.transactions.sweeper import TransactionSweepResult
     from pravega_spark.transactions.transaction import Transaction
     from pravega_spark.transactions.transactional_writer import TransactionalWriter
@@ -92,10 +93,11 @@ __all__ = [
     "ScalingPace",
     "ScalingPolicy",
     "Segment",
+    "SegmentInfo",
     "SegmentLag",
     "SegmentNotification",
     "SegmentRange",
-    "SegmentRecord",
+    "Stream",
     "StreamConfiguration",
     "StreamCut",
     "StreamInfo",
@@ -143,10 +145,11 @@ _HOMES = {
     "ScalingPace": "policies",
     "ScalingPolicy": "policies",
     "Segment": "model",
+    "SegmentInfo": "model",
     "SegmentLag": "reader_groups.group_lag",
     "SegmentNotification": "reader_groups.notifications",
     "SegmentRange": "model",
-    "SegmentRecord": "engine.stream.records",
+    "Stream": "stream",
     "StreamConfiguration": "policies",
     "StreamCut": "model",
     "StreamInfo": "model",

@@ -132,6 +132,26 @@ class Epoch:
 
 
 @dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """A segment's length in events and in bytes, and the epoch that sealed it (None if open).
+
+    ``next_offset`` is the offset of the next event. A scale that seals a segment opens its
+    successors in ``sealed_epoch``. A segment that was sealed with its stream has no successors,
+    and belongs to that epoch itself.
+    """
+
+    segment_id: int
+    next_offset: int = 0
+    size_bytes: int = 0
+    sealed_epoch: int | None = None
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the segment accepts no more events."""
+        return self.sealed_epoch is not None
+
+
+@dataclass(frozen=True, slots=True)
 class StreamCut:
     """A consistent place in a stream: for each segment the offset of the next event to read.
 

@@ -292,3 +292,10 @@ def check_tags(tags: Iterable[str]) -> frozenset[str]:
     if len(found) > MAX_TAGS:
         raise InvalidConfiguration(f"a stream has at most {MAX_TAGS} tags, got {len(found)}.")
     return found
+
+
+def check_configuration(configuration: object) -> StreamConfiguration:
+    """Return what is a StreamConfiguration; raise InvalidConfiguration for anything else."""
+    if not isinstance(configuration, StreamConfiguration):
+        raise InvalidConfiguration(f"a StreamConfiguration is needed, got {configuration!r}.")
+    return configuration

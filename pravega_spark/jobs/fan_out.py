@@ -9,12 +9,15 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.root_marker import MARKER_KEY
+from pravega_spark.engine.stream.repair import repaired
+from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import InvalidInput, NoSuchScope, NoSuchStream, PravegaSparkError
 from pravega_spark.limits import STREAMS_OF_TASK
 from pravega_spark.manager import StreamManager
@@ -106,7 +109,8 @@ def map_streams(
 def _rows(root: str, stream: str, work: Work) -> list[dict[str, Any]]:
     """Return a stream's rows, or a single row with its error."""
     try:
-        return [{"stream": stream, **row} for row in work(root, stream)]
+        rows = repaired(open_stream(root, stream), partial(work, root, stream))
+        return [{"stream": stream, **row} for row in rows]
     except NoSuchStream:
         return []
     except Exception as error:

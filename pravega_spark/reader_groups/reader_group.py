@@ -22,6 +22,7 @@ from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.operator_log import short
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
+from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.scopes import GROUP, GROUPS_FOLDER, Scope
@@ -296,7 +297,7 @@ class ReaderGroup:
         return replace(after, former=former, phase=Phase.ACTIVE if is_settled else Phase.CHANGING)
 
     def _views(self, configuration: ReaderGroupConfiguration) -> dict[str, StreamView]:
-        return {stream: self._streams(stream).view() for stream in configuration.streams}
+        return {stream: existing_view(self._streams(stream)) for stream in configuration.streams}
 
     def _finish(self, state: GroupState) -> None:
         """Carry on a creation, reset or deletion that has begun; whoever comes next does."""

@@ -36,6 +36,7 @@ from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transactional_writer import TransactionalWriter
 from tests.harness.engine import NOW_MS, FakeRuntime, Spy, memory
 from tests.harness.failpoints import at_failpoint
+from tests.unit.test_stream import verbs as stream_verbs
 
 S, G, H = "s/t", "s/g", "s/h"
 STREAM, SCOPE = f"{S}/events", "s/_scope"
@@ -251,6 +252,7 @@ WRITES: dict[str, list[Verb]] = {
 READS: dict[str, Callable[[World], Any]] = {
     "scope_exists": lambda w: w.manager.scope_exists("s"),
     "list_scopes": lambda w: w.manager.list_scopes(),
+    "stream": lambda w: w.manager.stream(S),
     "stream_exists": lambda w: w.manager.stream_exists(S),
     "list_streams": lambda w: w.manager.list_streams("s"),
     "stream_info": lambda w: w.manager.stream_info(S),
@@ -298,6 +300,11 @@ def test_every_verb_of_the_manager_is_walked_over() -> None:
     assert not WRITES.keys() & READS.keys()
     verbs = {name for name, _ in methods if not name.startswith("_")}
     assert verbs == WRITES.keys() | READS.keys() | OF_NO_LIFE
+
+
+def test_every_verb_of_a_stream_is_walked_over() -> None:
+    # The manager's verb is the stream's: tests/unit/test_stream.py shows it for each.
+    assert set(stream_verbs().values()) <= WRITES.keys() | READS.keys()
 
 
 @pytest.mark.parametrize("name", READS)

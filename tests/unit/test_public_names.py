@@ -93,8 +93,8 @@ def test_type_checkers_find_every_name_where_it_is_imported_from() -> None:
 
 
 def test_name_that_does_not_exist_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="module 'pravega_spark' has no attribute 'Stream'"):
-        _ = pravega_spark.Stream  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="module 'pravega_spark' has no attribute 'Steam'"):
+        _ = pravega_spark.Steam  # type: ignore[attr-defined]
 
 
 def test_package_and_source_import_what_they_need_and_no_engine() -> None:

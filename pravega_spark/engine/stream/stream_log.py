@@ -259,9 +259,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_open.renew)
 
 
-def open_stream(root: str | Store, name: str) -> StreamLog:
+def open_stream(root: str | Store, name: str, runtime: Runtime = SYSTEM) -> StreamLog:
     """Return this process's stream of that root and name; it need not exist yet.
 
-    Streams are cached by process, so that a worker of Spark keeps its snapshot between tasks.
+    Streams are cached by process, so that a Spark worker keeps its snapshot between tasks; those
+    with another runtime than the system's are not.
     """
-    return _open.get(open_store(root) if isinstance(root, str) else root, name)
+    store = open_store(root) if isinstance(root, str) else root
+    return _open.get(store, name) if runtime is SYSTEM else StreamLog(store, name, runtime)

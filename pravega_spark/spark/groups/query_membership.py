@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from pravega_spark.engine.layout import cuts
+from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import (
     ConfigMismatch,
@@ -127,7 +128,8 @@ class QueryMembership:
         """Return where a group that is created begins: nothing was promised below the head."""
         if name not in start:
             return StreamCut.EARLIEST
-        return cuts.clip_to_head(open_stream(self._settings.root, name).view(), start[name].cut)[0]
+        view = existing_view(open_stream(self._settings.root, name))
+        return cuts.clip_to_head(view, start[name].cut)[0]
 
     def _check_streams(self, start: StreamOffsets) -> None:
         strange = sorted(set(start) - set(self._settings.streams))
@@ -141,7 +143,8 @@ class QueryMembership:
     def _check_origins(self, start: StreamOffsets, member: QueryMember) -> None:
         """Raise InvalidOption if the query began after the group's place: a gap nobody has read."""
         for name, offset in start.items():
-            place, view = member.cuts()[name], open_stream(self._settings.root, name).view()
+            place = member.cuts()[name]
+            view = existing_view(open_stream(self._settings.root, name))
             if place.life != offset.life or cuts.equal_or_after(view, place, offset.origin):
                 continue
             self.leave()

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.layout import cuts
+from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.model import SegmentRange
 from pravega_spark.spark.read.input_partitions import by_offset, counts, read_events
@@ -51,7 +52,7 @@ class PravegaBatchReader(DataSourceReader):
     def _ranges(self, name: str) -> list[tuple[SegmentRange, list[ChunkRef]]]:
         settings = self.settings
         stream = open_stream(settings.root, name)
-        view = stream.view()
+        view = existing_view(stream)
         begin = starting(settings.starting, "earliest", settings.timestamp_strategy, stream, view)
         end = resolve(settings.ending or _LATEST, stream, view)
         if not settings.fail_on_data_loss:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from pravega_spark.engine.layout import cuts, read_plan
+from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidOption, NoSuchStream, StaleIdentity, TruncatedData
@@ -88,7 +89,7 @@ class OffsetPlanner:
         now = self.clock()
         old = known.stream.store.is_local or now - known.seen >= TAIL_SECONDS
         if known.view is None or (refresh and old):
-            known.view, known.seen = known.stream.view(), now
+            known.view, known.seen = existing_view(known.stream), now
         return known, known.view
 
     def newest(self, name: str) -> tuple[StreamLog, StreamView]:

@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.records import StreamState
+from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.append import AppendResult, NumberedBatch, append, sealed_error
@@ -66,7 +67,7 @@ def plan_staging(settings: WriteSettings) -> tuple[TaskStaging, StreamView]:
     """
     stream = open_stream(settings.root, settings.stream)
     try:
-        view = stream.view()
+        view = existing_view(stream)
     except NoSuchStream:
         if not settings.create_if_missing:
             raise

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.stream.records import OpenTransaction, TransactionOutcome
+from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import TxnFailed
@@ -28,7 +29,7 @@ def plan(settings: WriteSettings, transaction_id: str) -> tuple[TaskStaging, boo
     run.
     """
     stream = open_stream(settings.root, settings.stream)
-    view = stream.view()
+    view = existing_view(stream)
     opened = _opened(view, transaction_id)
     entries = _entries(stream, transaction_id)
     segments = view.epoch(opened.epoch).segments

@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pravega_spark.engine.store import open_store
+from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import NoSuchStream
 from pravega_spark.manager import StreamManager
@@ -90,7 +91,9 @@ class MetadataReader(DataSourceReader):
     def _group_names(self) -> list[str]:
         settings, manager = self.settings, StreamManager(self.settings.root)
         for name in settings.streams:
-            open_stream(manager.root, name).view()  # a misspelt name must not read as "no rows"
+            existing_view(
+                open_stream(manager.root, name)
+            )  # a misspelt name must not read as "no rows"
         # A group may read streams of any scope, so only its own rows can be selected by scope.
         if settings.scope is None or settings.streams or self._has_rows_of_streams:
             scopes = manager.list_scopes()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pyspark.sql.types import BooleanType, DoubleType, IntegerType, LongType, StringType
 
 from pravega_spark.engine.stream.records import SEGMENT_PREFIX
+from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import segment_epoch, segment_number, segment_text
@@ -19,7 +20,7 @@ from pravega_spark.spark.monitor.metadata.metadata_table import (
 
 
 def _segment_rows(manager: StreamManager, name: str) -> Iterator[Row]:
-    view = open_stream(manager.root, name).view()
+    view = existing_view(open_stream(manager.root, name))
     active = set(view.active.segment_ids)
     lineage = view.lineage
     records = view.snapshot.names(SEGMENT_PREFIX)

@@ -14,6 +14,7 @@ from pyspark.sql.types import LongType, StringType, TimestampType
 from pravega_spark.engine.layout import cuts
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import subscribers
+from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidStreamCut, NoSuchStream
@@ -30,7 +31,7 @@ from pravega_spark.spark.monitor.metadata.metadata_table import (
 
 
 def _cuts_of_stream(manager: StreamManager, name: str) -> Iterator[Row]:
-    view = open_stream(manager.root, name).view()
+    view = existing_view(open_stream(manager.root, name))
     truncation = view.record.truncation
     truncated_ms = view.record.created_ms if truncation is None else truncation.time_ms
     yield _row(view, "head", view.head, truncated_ms)
@@ -54,7 +55,7 @@ def _cuts_of_group(store: Store, group: GroupVersion, streams: Sequence[str]) ->
     for stream in streams:
         view: StreamView | None = None
         with contextlib.suppress(NoSuchStream):
-            view = open_stream(store, stream).view()
+            view = existing_view(open_stream(store, stream))
         for kind, name, cuts_by_stream in recorded:
             if stream in cuts_by_stream:
                 yield _row(view, kind, cuts_by_stream[stream], None, state.group, name)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, TimestampType
 
+from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.monitor.metadata.metadata_table import (
@@ -19,7 +20,7 @@ from pravega_spark.spark.monitor.metadata.metadata_table import (
 
 
 def _stream_row(manager: StreamManager, name: str) -> Iterator[Row]:
-    record = open_stream(manager.root, name).view().record
+    record = existing_view(open_stream(manager.root, name)).record
     tags = sorted(record.configuration.tags)
     yield {**name_columns(name), "tags": tags, "state": record.state.value}
 

@@ -1,0 +1,66 @@
+"""Finish the creation or the deletion of a stream that a killed process left half made.
+
+A creation writes the row of the scope's index first, then the stream's log; a deletion ends the
+life first, then drops the row. In between, the row decides: the stream is about to exist, or is
+about to leave the index.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import TypeVar
+
+from pravega_spark.engine.stream import lifecycle
+from pravega_spark.engine.stream.records import StreamState
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.tables.scopes import Scope, row_configuration
+from pravega_spark.errors import NoSuchScope, NoSuchStream, StoreReadOnly
+from pravega_spark.names import split_stream
+
+_Value = TypeVar("_Value")
+
+
+def repaired(stream: StreamLog, work: Callable[[], _Value]) -> _Value:
+    """Return what ``work`` returns; if it finds no stream, repair the stream and work again.
+
+    A stream that exists costs nothing. Raises what ``work`` raises: NoSuchStream if there is
+    nothing to repair, or no right to write.
+    """
+    try:
+        return work()
+    except NoSuchStream:
+        with contextlib.suppress(NoSuchScope, StoreReadOnly):
+            if repair(stream):
+                return work()
+        raise
+
+
+def existing_view(stream: StreamLog) -> StreamView:
+    """Return the newest view of a stream, which is repaired first if it was left half made.
+
+    Raises NoSuchStream.
+    """
+    return repaired(stream, stream.view)
+
+
+def repair(stream: StreamLog, index: Scope | None = None) -> bool:
+    """Finish a half-made creation or deletion; return True if the stream exists afterwards.
+
+    ``index`` is the scope of the stream if the caller has opened it. Raises NoSuchScope.
+    """
+    view = lifecycle.current_view(stream)
+    if view is not None and view.record.state is not StreamState.DELETED:
+        return True
+    ended = 0 if view is None else view.life
+    scope, name = split_stream(stream.name)
+    index = index or Scope(stream.store, scope, stream.runtime)
+    row = index.rows().get(name)
+    if row is None or row["life"] > ended + 1:
+        return False
+    if row["life"] <= ended:
+        index.drop_row(name, ended)
+        return False
+    lifecycle.create(stream, row["life"], row_configuration(row))
+    return True

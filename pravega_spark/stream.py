@@ -1,0 +1,454 @@
+"""Stream: the verbs of one stream, for a caller that works with it more than once."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pravega_spark.engine.failpoints import failpoint
+from pravega_spark.engine.layout import cuts, epochs
+from pravega_spark.engine.log.sweep import SweepResult
+from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.store import Store, open_store
+from pravega_spark.engine.store.root_marker import hold, token_of
+from pravega_spark.engine.stream import lifecycle, repair, stream_sweep, subscribers, truncation
+from pravega_spark.engine.stream.records import StreamState
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
+from pravega_spark.engine.stream.truncation import TruncationResult
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.tables.scopes import Scope
+from pravega_spark.engine.writing.event_encoder import Serializer
+from pravega_spark.errors import InvalidConfiguration, NoSuchScope, NoSuchStream, StaleIdentity
+from pravega_spark.event_reader import Deserializer, EventReader
+from pravega_spark.event_writer import EventStreamWriter
+from pravega_spark.limits import KEEP_COMPLETED, PREPARED_LIMIT
+from pravega_spark.model import (
+    Epoch,
+    Event,
+    EventPointer,
+    KeyRange,
+    Segment,
+    SegmentInfo,
+    SegmentRange,
+    StreamCut,
+    StreamInfo,
+    SubscriberInfo,
+    TransactionInfo,
+)
+from pravega_spark.names import check_list, split_stream
+from pravega_spark.policies import StreamConfiguration, check_configuration
+from pravega_spark.reader_groups.group_repair import repair_changing_groups
+from pravega_spark.scaling import manual_scaling
+from pravega_spark.transactions import queries, sweeper
+from pravega_spark.transactions.sweeper import TransactionSweepResult
+from pravega_spark.transactions.transaction import Transaction
+from pravega_spark.transactions.transactional_writer import TransactionalWriter
+from pravega_spark.units import parse_duration_ms
+
+if TYPE_CHECKING:
+    from pravega_spark.retention.stream_retention import StreamRetention
+
+
+class Stream:
+    """One stream by its name ``scope/stream``; made by ``StreamManager.stream``.
+
+    Cheap to create (no storage is asked), thread-safe and picklable. Every call works on the life
+    that the stream has when the call begins, and raises NoSuchStream if the stream does not exist,
+    and RootChanged if its root was replaced. A stream whose creation or deletion was left half
+    made by a killed process is repaired first.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        *,
+        storage_options: dict[str, Any] | None = None,
+        runtime: Runtime = SYSTEM,
+        scope_of: Callable[[str], Scope] | None = None,
+    ) -> None:
+        """Name the stream. ``scope_of`` returns its scope, which may have been opened before."""
+        self._scope_name, self._short_name = split_stream(name)
+        self._name = name
+        self._store = store
+        self._options = storage_options or {}
+        self._runtime = runtime
+        self._scope_of = scope_of or (lambda scope: Scope(store, scope, runtime))
+
+    @property
+    def name(self) -> str:
+        """The name, ``scope/stream``."""
+        return self._name
+
+    def __repr__(self) -> str:
+        """Show the name and the root."""
+        return f"Stream({self._name!r}, root={self._store.url!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by root, options and name, and by the token of the root that was opened here."""
+        return _stream, (self._store.url, self._options, self._name, token_of(self._store))
+
+    # Life
+
+    def exists(self) -> bool:
+        """Return True if the stream exists; sealed ones do."""
+        try:
+            self._view()
+        except (NoSuchStream, NoSuchScope):
+            return False
+        return True
+
+    def info(self) -> StreamInfo:
+        """Return the configuration, layout, head and tail of the newest version."""
+        log, view = self._log(), self._view()
+        record = view.record
+        size = cuts.distance_bytes(
+            view, view.head, view.tail, lambda segment, at: log.bytes_at(segment, at, view)
+        )
+        return StreamInfo(
+            self._name,
+            view.life,
+            record.state.value,
+            view.version,
+            record.configuration,
+            record.active_epoch,
+            view.active.segments,
+            view.head,
+            view.tail,
+            cuts.distance_events(view, view.head, view.tail),
+            size,
+            record.created_ms,
+        )
+
+    def update(self, configuration: StreamConfiguration) -> bool:
+        """Replace the configuration and the tags; False if they are the same already.
+
+        A fixed number of segments other than the present one, or a higher minimum, scales the
+        stream in the same commit, with equal ranges. On a sealed stream, retention and tags can
+        change. Raises StreamSealed if a sealed stream's scaling would change, and IllegalState
+        while the stream is being sealed.
+        """
+        check_configuration(configuration)
+        life, log = self._view().life, self._log()
+        changed = lifecycle.update(log, configuration, life=life)
+        failpoint("update.row")
+        view = lifecycle.current_view(log)
+        if view is not None and view.life == life:
+            row = self._short_name, life, view.version, view.record.configuration
+            self._scope().retag(*row)
+        return changed
+
+    def tags(self) -> frozenset[str]:
+        """Return the tags."""
+        return self._view().record.configuration.tags
+
+    def seal(self) -> bool:
+        """Stop all writes for ever; False if the stream is sealed already.
+
+        Commits decided transactions and aborts open ones first. Raises IllegalState if one is
+        prepared: the stream stays SEALING until that one is decided.
+        """
+        life = self._view().life
+        return lifecycle.seal(self._log(), sweeper.end_all_transactions, life=life)
+
+    def delete(self) -> bool:
+        """Delete a sealed stream with its data; False if there is none. Raises StreamNotSealed."""
+        log = self._log()
+        view = lifecycle.current_view(log)
+        if view is None or view.record.state is StreamState.DELETED:
+            with contextlib.suppress(NoSuchScope):
+                repair.repair(log, self._scope())
+                view = lifecycle.current_view(log)
+        return view is not None and self._delete_life(view.life)
+
+    def _end_life(self, life: int) -> None:
+        """Seal and delete one life of the stream, unless it has ended already."""
+        with contextlib.suppress(NoSuchStream, NoSuchScope, StaleIdentity):
+            self._view()
+            lifecycle.seal(self._log(), sweeper.end_all_transactions, life=life)
+        self._delete_life(life)
+
+    def _delete_life(self, life: int) -> bool:
+        """Delete one life of a sealed stream; False if it has ended already."""
+        deleted = lifecycle.delete(self._log(), life=life)
+        failpoint("delete.row")
+        if deleted:
+            self._scope().drop_row(self._short_name, life)
+        return deleted
+
+    # Retention
+
+    def truncate(self, cut: StreamCut | str, *, past_subscribers: bool = False) -> TruncationResult:
+        """Delete all events before a cut, in one commit; the same cut again does nothing.
+
+        ``sweep`` deletes the files later. Readers below the new head get TruncatedData once, and
+        continue at the head. Raises InvalidStreamCut for a cut that is not one of this stream or
+        is behind the head anywhere; HeldBySubscriber for one that a subscriber still needs, unless
+        ``past_subscribers``, which the stream's history records; IllegalState while the stream is
+        being sealed. A sealed stream can be truncated up to its end.
+        """
+        life = self._view().life
+        return truncation.truncate(self._log(), cut, past_subscribers=past_subscribers, life=life)
+
+    def retention(self) -> StreamRetention:
+        """Return the retention: ``explain`` what a run would delete and who holds it, or ``run``.
+
+        A run first finishes the changes of reader groups that killed processes left half made.
+        """
+        from pravega_spark.retention.stream_retention import StreamRetention
+
+        life = self._view().life
+        return StreamRetention(self._log(), life, self._repair_groups)
+
+    def _repair_groups(self) -> None:
+        repair_changing_groups(self._store, self._log_of, self._runtime)
+
+    def subscribers(self) -> list[SubscriberInfo]:
+        """Return the groups for which the retention keeps events, by name."""
+        return subscribers.listed(self._view())
+
+    def sweep(
+        self,
+        *,
+        grace: str | float = "1 day",
+        retain: str | float = "30 days",
+        keep_completed: str | float = KEEP_COMPLETED,
+        keep_records: str | float | None = None,
+    ) -> SweepResult:
+        """Delete what the stream no longer needs; for a scheduled job. Safe to repeat and to kill.
+
+        Deletes files staged longer than ``grace`` ago that no retained version references, log
+        entries of versions older than ``retain``, records of writers without an id of their own,
+        and outcomes of transactions that ended longer than ``keep_completed`` ago. ``grace`` must
+        be longer than any job that writes to the stream. Abandoned transactions are aborted first,
+        and the stream's ``metadata/`` table is swept, too. ``keep_records`` (at most ``retain``)
+        moves records that did not change for that long out of the log's state: those of writers
+        with ids of their own, and of removed subscribers. A writer that returns continues from its
+        record, or has to be opened again. Raises InvalidConfiguration.
+        """
+        ages_ms = {
+            "grace_ms": parse_duration_ms("grace", grace),
+            "retain_ms": parse_duration_ms("retain", retain),
+            "completed_ms": parse_duration_ms("keep_completed", keep_completed),
+        }
+        if keep_records is not None:
+            ages_ms["records_ms"] = parse_duration_ms("keep_records", keep_records)
+            if ages_ms["records_ms"] > ages_ms["retain_ms"]:
+                raise InvalidConfiguration(
+                    f"keep_records {keep_records!r} is longer than retain {retain!r}: the log does "
+                    "not know the age of a record whose version is not retained."
+                )
+        life = self._view().life
+        sweeper.sweep_transactions(self._log(), life=life)
+        return stream_sweep.sweep_stream(self._log(), **ages_ms, life=life)
+
+    # Cuts and segments
+
+    def head(self) -> StreamCut:
+        """Return the cut of the first readable events."""
+        return self._view().head
+
+    def head_filter(self) -> str:
+        """Return SQL that excludes truncated events for other Delta readers.
+
+        A chunk that contains the head stays in the table with its truncated events, and only this
+        package's readers know the head. Use the text in a WHERE over the stream's table, in Spark
+        SQL, DuckDB or delta-rs; it is TRUE if there is nothing to exclude. It holds for the table
+        at its present version.
+        """
+        below = (
+            f"NOT (segment_id = {segment_id} AND base_offset + offset_delta < {offset})"
+            for segment_id, offset in self.head()
+            if offset > 0
+        )
+        return " AND ".join(below) or "TRUE"
+
+    def tail(self) -> StreamCut:
+        """Return the cut after the last events."""
+        return self._view().tail
+
+    def segments(
+        self, *, time_ms: int | None = None, epoch: int | None = None
+    ) -> tuple[Segment, ...]:
+        """Return the active segments, or those of a time (ms since 1970) or of an epoch.
+
+        Time 0 means the head.
+        """
+        view = self._view()
+        if epoch is not None:
+            return view.epoch(epoch).segments
+        return view.active.segments if time_ms is None else epochs.segments_at(view, time_ms)
+
+    def segment(self, segment_id: int) -> SegmentInfo:
+        """Return a segment's length in events and bytes, and the epoch that sealed it."""
+        record = self._view().segment(segment_id)
+        return SegmentInfo(segment_id, record.next_offset, record.size_bytes, record.sealed_epoch)
+
+    def successors(self, segment_id: int) -> tuple[tuple[Segment, tuple[Segment, ...]], ...]:
+        """Return a sealed segment's successors, each with all its predecessors; none if open."""
+        return epochs.successors(self._view(), segment_id)
+
+    def segments_between(self, start: StreamCut | str, end: StreamCut | str) -> list[Segment]:
+        """Return the segments that have events between two cuts, predecessors first.
+
+        Raises InvalidStreamCut, and TruncatedData if ``start`` lies below the head.
+        """
+        view = self._view()
+        first, last = cuts.resolve(view, start), cuts.resolve(view, end)
+        cuts.from_head(view.lineage, first)
+        return cuts.segments_between(view, first, last)
+
+    def distance(self, start: StreamCut | str, end: StreamCut | str) -> tuple[int, int]:
+        """Return the exact (events, bytes) between two cuts.
+
+        Raises InvalidStreamCut, and TruncatedData if ``start`` lies below the head.
+        """
+        return self.create_reader().distance(start, end)
+
+    def segment_ranges(
+        self,
+        start: StreamCut | str = StreamCut.EARLIEST,
+        end: StreamCut | str = StreamCut.LATEST,
+    ) -> list[SegmentRange]:
+        """Return every segment's range between two cuts: units of work for any processes.
+
+        Raises InvalidStreamCut, and TruncatedData if ``start`` lies below the head.
+        """
+        return self.create_reader().ranges(start, end)
+
+    # Scaling
+
+    def scale(
+        self, seal: Iterable[int | str], key_ranges: Iterable[KeyRange | tuple[float, float]]
+    ) -> Epoch:
+        """Seal segments and open others with these ranges, in one commit; return the new epoch.
+
+        ``seal`` names segments by id, by text (``"3#1"``), or by the number of an active one;
+        ``key_ranges`` are (low, high) and together cover the same keys once. Any number of
+        disjoint splits and merges. The same request again returns its own epoch. Raises
+        InvalidConfiguration, NoSuchSegment, ScaleConflict, StreamSealed.
+        """
+        view = self._view()
+        names = check_list("the segments to seal", seal)
+        sealed = [manual_scaling.segment_named(view, name) for name in names]
+        ranges = [manual_scaling.key_range(given) for given in check_list("key ranges", key_ranges)]
+        return manual_scaling.scale_stream(self._log(), sealed, ranges, life=view.life)
+
+    def check_scale(self, epoch: int) -> bool:
+        """Return True if the scale of that epoch is done (Pravega's checkScale)."""
+        return manual_scaling.check_scale(self._view(), epoch)
+
+    # Transactions
+
+    def create_transactional_writer(
+        self, writer_id: str | None = None, *, serializer: Serializer | None = None
+    ) -> TransactionalWriter:
+        """Open a writer of transactions; with an id of your own, it fences its older session.
+
+        Raises StreamSealed, InvalidName.
+        """
+        life = self._view().life
+        return TransactionalWriter(self._log(), writer_id, serializer=serializer, life=life)
+
+    def transaction(
+        self, transaction_id: str, *, serializer: Serializer | None = None
+    ) -> Transaction:
+        """Open a transaction by its id: to ask its status, write, commit or abort.
+
+        Nothing extends its lease: call ``ping``, or open it with a writer's ``get_transaction``.
+        Raises NoSuchTransaction.
+        """
+        life = self._view().life
+        return Transaction(self._log(), transaction_id, serializer=serializer, life=life)
+
+    def transactions(self) -> list[TransactionInfo]:
+        """Return the transactions without an outcome with their status, the oldest first."""
+        return queries.open_transactions(self._log(), self._view())
+
+    def completed_transactions(self) -> list[TransactionInfo]:
+        """Return the committed and aborted transactions that are kept (24 hours), newest first."""
+        return queries.completed_transactions(self._view())
+
+    def sweep_transactions(
+        self, *, prepared_limit: str | float = PREPARED_LIMIT
+    ) -> TransactionSweepResult:
+        """Abort abandoned transactions, commit decided ones, delete what ended ones left behind.
+
+        For a scheduled job; writers do it from time to time. Safe to repeat and to run twice at
+        the same time.
+        """
+        limit_ms = parse_duration_ms("the limit of prepared transactions", prepared_limit)
+        life = self._view().life
+        return sweeper.sweep_transactions(self._log(), prepared_limit_ms=limit_ms, life=life)
+
+    # Writing and reading
+
+    def create_writer(
+        self, writer_id: str | None = None, *, serializer: Serializer | None = None
+    ) -> EventStreamWriter:
+        """Open a writer; with an id of your own, it continues exactly where that id stopped.
+
+        Raises StreamSealed, InvalidName.
+        """
+        life = self._view().life
+        return EventStreamWriter(self._log(), writer_id, serializer=serializer, life=life)
+
+    def create_reader(self, *, deserializer: Deserializer | None = None) -> EventReader:
+        """Return a reader without a group: of ranges, of batches, or following the tail."""
+        self._view()
+        return EventReader(self._log(), deserializer=deserializer)
+
+    def read(
+        self,
+        start: StreamCut | str = StreamCut.EARLIEST,
+        end: StreamCut | str = StreamCut.LATEST,
+        *,
+        deserializer: Deserializer | None = None,
+    ) -> Iterator[Event]:
+        """Yield the events between two cuts: each segment in order, predecessors first."""
+        return self.create_reader(deserializer=deserializer).events(start, end)
+
+    def follow(
+        self,
+        start: StreamCut | str = StreamCut.LATEST,
+        *,
+        deserializer: Deserializer | None = None,
+        timeout: float | None = None,
+    ) -> Iterator[Event]:
+        """Yield events from a cut on for ever, or until none came for ``timeout`` seconds."""
+        return self.create_reader(deserializer=deserializer).follow(start, timeout=timeout)
+
+    def fetch_event(
+        self, pointer: EventPointer | str, *, deserializer: Deserializer | None = None
+    ) -> Event:
+        """Return the event of a pointer, or of its text.
+
+        Raises NoSuchEvent, StaleIdentity, and TruncatedData for an event below the head.
+        """
+        return self.create_reader(deserializer=deserializer).fetch(pointer)
+
+    def _scope(self) -> Scope:
+        return self._scope_of(self._scope_name)
+
+    def _log(self) -> StreamLog:
+        return self._log_of(self._name)
+
+    def _log_of(self, name: str) -> StreamLog:
+        return open_stream(self._store, name, self._runtime)
+
+    def _view(self) -> StreamView:
+        """Return the newest view: its life is the one that the call is made for."""
+        log = self._log()
+        try:
+            return log.view()
+        except NoSuchStream:
+            repair.repair(log, self._scope())
+            return log.view()
+
+
+def _stream(url: str, options: dict[str, Any], name: str, token: str | None) -> Stream:
+    store = open_store(url, **options)
+    if token is not None:
+        hold(store, token)
+    return Stream(store, name, storage_options=options)

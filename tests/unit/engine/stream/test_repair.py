@@ -1,0 +1,139 @@
+"""A stream that a killed process left half made is repaired by every caller that opens it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.store.local import LocalStore
+from pravega_spark.engine.stream.repair import existing_view, repair, repaired
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
+from pravega_spark.errors import NoSuchScope, NoSuchStream, StoreReadOnly
+from pravega_spark.jobs import fan_out
+from pravega_spark.manager import StreamManager
+from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.spark.source import PravegaDataSource
+from tests.harness.engine import Spy
+from tests.harness.failpoints import at_failpoint
+
+TWO = StreamConfiguration(ScalingPolicy.fixed(2))
+
+
+class Killed(Exception):
+    """The process ends here."""
+
+
+def kill() -> None:
+    raise Killed
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """A root with a scope whose stream ``s/t`` was left half made by its creator."""
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    with at_failpoint("create.row", kill), pytest.raises(Killed):
+        manager.create_stream("s/t", TWO)
+    return manager.root
+
+
+def read_batch(root: str) -> list[Any]:
+    source = PravegaDataSource({"root": root, "path": "s/t"})
+    return list(source.reader(source.schema()).partitions())
+
+
+def read_stream(root: str) -> Any:
+    given = {"root": root, "path": "s/t", "startingoffsets": "earliest"}
+    source = PravegaDataSource(given)
+    return source.streamReader(source.schema()).initialOffset()
+
+
+def read_metadata(root: str) -> Any:
+    source = PravegaDataSource({"root": root, "path": "s/t", "metadata": "segments"})
+    reader = source.reader(source.schema())
+    return [row for partition in reader.partitions() for row in reader.read(partition)]
+
+
+def write(root: str) -> Any:
+    source = PravegaDataSource({"root": root, "path": "s/t"})
+    return source.writer(source.schema(), overwrite=False)
+
+
+CALLS: dict[str, Callable[[str], Any]] = {
+    "batch": read_batch,
+    "micro-batches": read_stream,
+    "metadata": read_metadata,
+    "write": write,
+    "job": lambda root: fan_out._rows(
+        root, "s/t", lambda at, name: [{"life": open_stream(at, name).view().life}]
+    ),
+    "reader": lambda root: list(StreamManager(root).create_reader("s/t").events()),
+    "group": lambda root: StreamManager(root).create_reader_group("s/g", ["s/t"]),
+    "stream": lambda root: StreamManager(root).stream("s/t").info(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_whoever_opens_the_stream_finds_it_as_its_creator_asked(
+    root: str, call: Callable[[str], Any]
+) -> None:
+    call(root)
+    assert open_stream(root, "s/t").view().record.configuration == TWO
+
+
+def test_work_on_a_stream_that_exists_costs_no_more_than_the_work(root: str) -> None:
+    StreamManager(root).create_stream("s/u")
+    costs = []
+    for look in (StreamLog.view, StreamLog.view, existing_view):  # the first leaves a state file
+        store = Spy(LocalStore(root.removeprefix("file://")))
+        look(StreamLog(store, "s/u", SYSTEM))
+        costs.append(store.calls)
+    assert costs[1] == costs[2]
+
+
+def test_a_stream_that_nobody_began_is_reported_as_missing(root: str) -> None:
+    with pytest.raises(NoSuchStream) as missing:
+        existing_view(open_stream(root, "s/none"))
+    assert missing.value.stream == "s/none"
+    with pytest.raises(NoSuchStream):
+        existing_view(open_stream(root, "none/t"))
+    with pytest.raises(NoSuchScope):
+        repair(open_stream(root, "none/t"))
+
+
+def test_a_caller_that_may_not_write_finds_no_stream(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise StoreReadOnly("read only")
+
+    monkeypatch.setattr("pravega_spark.engine.stream.lifecycle.create", refuse)
+    with pytest.raises(NoSuchStream):
+        existing_view(open_stream(root, "s/t"))
+
+
+def test_a_row_that_a_killed_deletion_left_is_dropped(root: str) -> None:
+    manager = StreamManager(root)
+    manager.seal_stream("s/t")
+    with at_failpoint("delete.row", kill), pytest.raises(Killed):
+        manager.delete_stream("s/t")
+    assert manager.list_streams("s") == ["s/t"]
+    with pytest.raises(NoSuchStream):
+        existing_view(open_stream(root, "s/t"))
+    assert manager.list_streams("s") == []
+
+
+def test_an_error_of_the_work_itself_is_raised_once(root: str) -> None:
+    calls = []
+
+    def work() -> None:
+        calls.append(1)
+        raise ValueError("its own")
+
+    with pytest.raises(ValueError, match="its own"):
+        repaired(open_stream(root, "s/t"), work)
+    assert len(calls) == 1

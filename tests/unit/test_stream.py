@@ -1,0 +1,109 @@
+"""Stream: the handle costs nothing, travels, and its verbs are the manager's."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from pravega_spark.errors import InvalidName, NoSuchScope, NoSuchStream, RootChanged
+from pravega_spark.manager import StreamManager
+from pravega_spark.model import EventPointer, SegmentInfo
+from pravega_spark.stream import Stream
+from tests.harness.engine import Spy
+
+OWN_NAMES = {
+    "exists": "stream_exists",
+    "info": "stream_info",
+    "update": "update_stream",
+    "seal": "seal_stream",
+    "delete": "delete_stream",
+    "truncate": "truncate_stream",
+    "sweep": "sweep_stream",
+    "scale": "scale_stream",
+    "subscribers": "list_subscribers",
+    "transactions": "list_transactions",
+    "completed_transactions": "list_completed_transactions",
+}
+"""Verbs whose name on StreamManager is another one, mostly Pravega's."""
+
+
+def verbs() -> dict[str, str]:
+    """Each verb of Stream, with its name on StreamManager."""
+    found = inspect.getmembers(Stream, inspect.isfunction)
+    return {name: OWN_NAMES.get(name, name) for name, _ in found if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(("verb", "name"), verbs().items())
+def test_manager_calls_the_verb_with_all_its_arguments(verb: str, name: str) -> None:
+    manager = StreamManager("memory://stream-verbs")
+    mine = inspect.signature(getattr(Stream, verb))
+    theirs = inspect.signature(getattr(StreamManager, name))
+    arguments: dict[str, Any] = {p: object() for p in list(mine.parameters)[1:]}
+    is_by_pointer = "pointer" in arguments
+    if is_by_pointer:
+        arguments["pointer"] = EventPointer("s/t", 1, 0, 5)
+    named = {} if is_by_pointer else {"stream": "s/t"}
+    with patch.object(Stream, verb, autospec=True, return_value="its result") as called:
+        assert getattr(manager, name)(**named, **arguments) == "its result"
+    (stream, *positional), by_name = called.call_args
+    assert stream.name == "s/t"
+    bound = mine.bind(stream, *positional, **by_name).arguments
+    assert {p: value for p, value in bound.items() if p != "self"} == arguments
+    assert mine.return_annotation == theirs.return_annotation
+    for parameter in arguments:
+        assert mine.parameters[parameter] == theirs.parameters[parameter]
+    assert f":meth:`Stream.{verb}`" in (getattr(StreamManager, name).__doc__ or "")
+
+
+def test_making_a_handle_asks_no_storage() -> None:
+    manager = StreamManager("memory://stream-handles")
+    store = manager._store = Spy()
+    handle = manager.stream("none/yet")
+    assert repr(handle) == f"Stream('none/yet', root={store.url!r})"
+    assert handle.name == "none/yet"
+    assert store.calls == []
+    with pytest.raises(InvalidName):
+        manager.stream("no-slash")
+
+
+def test_handle_works_as_the_manager_does_and_travels(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    stream = manager.stream("s/t")
+    assert not stream.exists()
+    with pytest.raises(NoSuchStream):
+        stream.info()
+    with pytest.raises(NoSuchScope):
+        manager.stream("none/t").info()
+    manager.create_stream("s/t")
+    with stream.create_writer() as writer:
+        writer.write_events([b"a", b"bc"])
+    there: Stream = pickle.loads(pickle.dumps(stream))
+    assert there.info() == stream.info() == manager.stream_info("s/t")
+    assert [event.data for event in there.read()] == [b"a", b"bc"]
+    assert there.segment(0) == SegmentInfo(0, 2, there.info().size_bytes)
+    assert there.seal()
+    assert there.segment(0).is_sealed
+    assert there.delete()
+    assert not stream.exists()
+
+
+def test_handle_of_a_root_that_was_replaced_is_refused(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    stream = StreamManager(root).stream("s/t")
+    StreamManager(root).create_scope("s")
+    StreamManager(root).create_stream("s/t")
+    stream.info()
+    pickled = pickle.dumps(stream)
+    shutil.rmtree(root)
+    StreamManager(root).create_scope("s")
+    with pytest.raises(RootChanged):
+        pickle.loads(pickled)
+    with pytest.raises(RootChanged):
+        stream.info()
