@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from pravega_spark.engine.chunks.chunk_reader import events_of
-from pravega_spark.engine.layout import cuts, read_plan
+from pravega_spark.engine.layout import read_plan
+from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream.range_reader import read_range
 from pravega_spark.engine.stream.records import StreamState
@@ -31,18 +32,23 @@ def json_deserializer(data: bytes) -> Any:
 
 @dataclass(slots=True)
 class _FollowState:
-    """Where one reading is: the cut at which a round began, and what it has handed out since."""
+    """The state of one read: the cut at which the round began, and the offsets read since."""
 
     view: StreamView
-    cut: StreamCut
-    target: StreamCut
+    start: LocatedCut
+    target: LocatedCut
     read: dict[int, int] = field(default_factory=dict)
 
     @property
     def position(self) -> StreamCut:
         if not self.read:
-            return self.cut
-        return read_plan.within(self.view, self.cut, self.target, self.read)
+            return self.start.cut
+        return read_plan.within(self.start, self.target, self.read)
+
+    def follow(self, view: StreamView) -> None:
+        """Go on in a newer view of the stream, up to its tail."""
+        self.view = view
+        self.start, self.target = locate(view, self.start.cut), locate(view, view.tail)
 
 
 class EventReader:
@@ -77,10 +83,10 @@ class EventReader:
     def _between(self, start: StreamCut | str, end: StreamCut | str) -> _FollowState:
         self._guard.check()
         view = self._stream.view()
-        start, end = cuts.resolve(view, start), cuts.resolve(view, end)
-        if cuts.compare(view, end, start) is not cuts.Order.EQUAL_OR_AFTER:
-            raise InvalidStreamCut(f"the start {start} lies after the end {end}.")
-        return _FollowState(view, start, end)
+        first, last = locate(view, start), locate(view, end)
+        if not last.is_at_or_after(first):
+            raise InvalidStreamCut(f"the start {first} lies after the end {last}.")
+        return _FollowState(view, first, last)
 
     def _events(self, place: _FollowState) -> Iterator[Event]:
         for rng, batch in self._rounds(place):
@@ -107,11 +113,11 @@ class EventReader:
     def _rounds(self, place: _FollowState) -> Iterator[tuple[SegmentRange, pa.RecordBatch]]:
         self._place = place
         while True:
-            step = read_plan.next_step(place.view, place.cut, place.target)
+            step = read_plan.next_step(place.start, place.target)
             for rng in step.ranges:
                 for batch in read_range(self._stream, rng):
                     yield rng, batch
-            place.cut, place.read = step.end, {}
+            place.start, place.read = step.end, {}
             if step.done or not step.ranges:
                 return
 
@@ -127,24 +133,25 @@ class EventReader:
         """
         self._guard.check()
         view = self._stream.view()
-        return self._follow(_FollowState(view, cuts.resolve(view, start), view.tail), timeout)
+        state = _FollowState(view, locate(view, start), locate(view, view.tail))
+        return self._follow(state, timeout)
 
     def _follow(self, place: _FollowState, timeout: float | None) -> Iterator[Event]:
         runtime = self._stream.runtime
         news_at = runtime.monotonic()
         while True:
-            before = place.cut
+            before = place.start.cut
             yield from self._events(place)
-            if place.cut != before:
+            if place.start.cut != before:
                 news_at = runtime.monotonic()
             if place.view.record.state is StreamState.SEALED:
-                if place.cut == before:
+                if place.start.cut == before:
                     return
                 continue
             newer = self._await_news(place.view, news_at, timeout)
             if newer is None:
                 return
-            place.view, place.target = newer, newer.tail
+            place.follow(newer)
 
     def _await_news(
         self, known: StreamView, news_at: float, timeout: float | None
@@ -172,9 +179,9 @@ class EventReader:
         Raises InvalidStreamCut, and TruncatedData if ``start`` lies below the head.
         """
         view = self._stream.view()
-        first, last = cuts.resolve(view, start), cuts.resolve(view, end)
-        cuts.from_head(view.lineage, first)
-        return cuts.ranges_between(view, first, last)
+        first, last = locate(view, start), locate(view, end)
+        first.readable()
+        return first.ranges_to(last)
 
     def read_range(self, rng: SegmentRange) -> Iterator[Event]:
         """Yield the events of one segment's range, in order. Raises TruncatedData, DataLoss."""
@@ -190,7 +197,7 @@ class EventReader:
     def next_cut(self, cut: StreamCut | str, approx_events: int) -> StreamCut:
         """Return a cut about so many events after ``cut``; it never jumps over a scale."""
         view = self._stream.view()
-        return cuts.next_cut(view, cuts.resolve(view, cut), approx_events)
+        return read_plan.next_cut(locate(view, cut), approx_events).cut
 
     def distance(self, start: StreamCut | str, end: StreamCut | str) -> tuple[int, int]:
         """Return (events, bytes) between two cuts, exactly.
@@ -198,20 +205,17 @@ class EventReader:
         Raises InvalidStreamCut, and TruncatedData if ``start`` lies below the head.
         """
         view = self._stream.view()
-        first, last = cuts.resolve(view, start), cuts.resolve(view, end)
-        cuts.from_head(view.lineage, first)
+        first, last = locate(view, start), locate(view, end)
+        first.readable()
 
         def bytes_at(segment_id: int, offset: int) -> int:
             return self._stream.bytes_at(segment_id, offset, view)
 
-        return (
-            cuts.distance_events(view, first, last),
-            cuts.distance_bytes(view, first, last, bytes_at),
-        )
+        return first.events_to(last), first.bytes_to(last, bytes_at)
 
     def cut_at(self, timestamp_us: int) -> StreamCut:
         """Return the cut of the first events at or after a time, in us since 1970 (UTC)."""
-        return TimeSearch(self._stream, timestamp_us).cut(self._stream.view())
+        return TimeSearch(self._stream, timestamp_us).cut(self._stream.view()).cut
 
     def fetch(self, pointer: EventPointer | str) -> Event:
         """Return the event of a pointer, or of its text.

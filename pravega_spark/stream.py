@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.engine.failpoints import failpoint
-from pravega_spark.engine.layout import cuts, epochs
+from pravega_spark.engine.layout import epochs
+from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.log.sweep import SweepResult
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store, open_store
@@ -103,9 +104,8 @@ class Stream:
         """Return the configuration, layout, head and tail of the newest version."""
         log, view = self._log(), self._view()
         record = view.record
-        size = cuts.distance_bytes(
-            view, view.head, view.tail, lambda segment, at: log.bytes_at(segment, at, view)
-        )
+        head, tail = view.located_head, locate(view, view.tail)
+        size = head.bytes_to(tail, lambda segment, at: log.bytes_at(segment, at, view))
         return StreamInfo(
             self._name,
             view.life,
@@ -116,7 +116,7 @@ class Stream:
             view.active.segments,
             view.head,
             view.tail,
-            cuts.distance_events(view, view.head, view.tail),
+            head.events_to(tail),
             size,
             record.created_ms,
         )
@@ -295,9 +295,9 @@ class Stream:
         Raises InvalidStreamCut, and TruncatedData if ``start`` lies below the head.
         """
         view = self._view()
-        first, last = cuts.resolve(view, start), cuts.resolve(view, end)
-        cuts.from_head(view.lineage, first)
-        return cuts.segments_between(view, first, last)
+        first, last = locate(view, start), locate(view, end)
+        first.readable()
+        return first.segments_to(last)
 
     def distance(self, start: StreamCut | str, end: StreamCut | str) -> tuple[int, int]:
         """Return the exact (events, bytes) between two cuts.

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from pravega_spark.engine import processes
-from pravega_spark.engine.layout import cuts
+from pravega_spark.engine.layout.located_cut import ranges_text
 from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.tables.synchronizer import Synchronizer
@@ -386,7 +386,7 @@ class EventStreamReader:
                 stream=deleted[0],
             ) from met
         if result.lost or gone or met is not None:
-            named = cuts.ranges_text(result.lost) or ", ".join(map(str, sorted(gone)))
+            named = ranges_text(result.lost) or ", ".join(map(str, sorted(gone)))
             who = ", ".join(f"{s}{view.truncated_by}" for s, view in views.items() if view)
             heads = [view.head for view in views.values() if view]
             raise TruncatedData(

@@ -107,7 +107,7 @@ def _move_on(
         if layout is None:
             state = segment_transitions.abandon(state, stream)
             continue
-        if stream in seat.below or locate(layout.lineage, state.cut(stream)).forgotten:
+        if stream in seat.below or locate(layout, state.cut(stream)).forgotten:
             state = assignment.record(state, seat.reader, seat.number, seat.held)
             state, found = segment_transitions.to_head(state, layout)
             lost += found

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pravega_spark.engine.layout import cuts
 from pravega_spark.engine.layout.epochs import Layout
-from pravega_spark.engine.layout.located_cut import Frontier, LocatedCut, locate
+from pravega_spark.engine.layout.frontier import Frontier
+from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.errors import InvalidStreamCut, TruncatedData
 from pravega_spark.model import END, NOT_REACHED, Segment, SegmentRange, StreamCut
 from pravega_spark.reader_groups import checkpoints
@@ -48,45 +48,43 @@ def begin(
     )
     for stream, span in configuration.streams.items():
         layout = layouts[stream]
-        lineage = layout.lineage
         start, end = _bounds(layout, Span((starts or {}).get(stream, span.start), span.end))
         if end is not None:
             state = replace(state, ends={**state.ends, stream: end})
-        frontier = Frontier(lineage, start)
+        frontier = Frontier(start)
         _advance(state, stream, frontier, {})
         state = _arrange(state, stream, frontier)
     return state
 
 
 def _bounds(layout: Layout, span: Span) -> tuple[LocatedCut, StreamCut | None]:
-    lineage = layout.lineage
-    start = locate(lineage, cuts.resolve(layout, span.start))
+    start = locate(layout, span.start)
     if start.forgotten:
-        raise _truncated(layout, start.cut, *cuts.clip_to_head(layout, start.cut))
+        raise _truncated(start, *start.clipped_to_head())
     if span.end is None:
         return start, None
-    end = cuts.resolve(layout, span.end)
-    canonical = (cuts.canonical(layout, end), cuts.canonical(layout, start.cut))
-    if not cuts.equal_or_after(layout, *canonical):
-        raise InvalidStreamCut(f"the start {start.cut} lies after the end {end}.")
-    return start, end
+    end = locate(layout, span.end)
+    if not end.canonical().is_at_or_after(start.canonical()):
+        raise InvalidStreamCut(f"the start {start} lies after the end {end}.")
+    return start, end.cut
 
 
 def check_start(layout: Layout, cut: StreamCut | str) -> None:
     """Raise TruncatedData unless a stream still has all that comes after a cut."""
-    start = cuts.resolve(layout, StreamCut.of(cut))
-    clipped, lost = cuts.clip_to_head(layout, start)
+    start = locate(layout, cut)
+    clipped, lost = start.clipped_to_head()
     if lost:
-        raise _truncated(layout, start, clipped, lost)
+        raise _truncated(start, clipped, lost)
 
 
 def _truncated(
-    layout: Layout, start: StreamCut, clipped: StreamCut, lost: tuple[SegmentRange, ...]
+    start: LocatedCut, clipped: LocatedCut, lost: tuple[SegmentRange, ...]
 ) -> TruncatedData:
+    layout = start.layout
     return TruncatedData(
         f"start {start} lies below the head of {layout.stream}, which was "
         f"truncated{layout.truncated_by}: use {clipped}.",
-        head=clipped,
+        head=clipped.cut,
         lost=lost,
     )
 
@@ -100,13 +98,13 @@ class Stops:
         """Lay the end cut over the layout, once for all segments."""
         end = state.ends.get(layout.stream)
         self._layout = layout
-        self._limit = None if end is None else locate(layout.lineage, end)
+        self._limit = None if end is None else locate(layout, end)
 
     def of(self, segment_id: int) -> int | None:
         """Return the offset at which the group stops in a segment; None: at the segment's end."""
         if self._limit is None or not self._layout.has_segment(segment_id):
             return None
-        mark = self._limit.of(self._layout.lineage.find(segment_id))
+        mark = self._limit.offset_in(self._layout.lineage.find(segment_id))
         return None if mark == END else max(mark, 0)
 
 
@@ -129,16 +127,16 @@ def complete(
     if not mine:
         return state
     lineage = layout.lineage
-    place = locate(lineage, state.cut(stream))
+    place = locate(layout, state.cut(stream))
     if place.forgotten:
         raise _below(state, layout)
-    ends, frontier, stops = {}, Frontier(lineage, place), Stops(state, layout)
+    ends, frontier, stops = {}, Frontier(place), Stops(state, layout)
     for key in mine:
         segment = lineage.find(key.segment_id)
         stop = stops.of(key.segment_id)
         assert stop is not None or lineage.is_sealed(segment), f"{key} has not ended"
         ends[key] = lineage.end(segment) if stop is None else stop
-        frontier.at[key.segment_id] = ends[key]
+        frontier.offsets[key.segment_id] = ends[key]
     state = checkpoints.give_up(state, reader, ends)
     assigned = {key: owned for key, owned in state.assigned.items() if key not in mine}
     state = replace(state, assigned=assigned)
@@ -152,11 +150,11 @@ def to_head(state: GroupState, layout: Layout) -> tuple[GroupState, tuple[Segmen
     Lost is what lies between the recorded place and the head; a reader may have read some of it.
     Owners keep the segments that the head leaves.
     """
-    here = state.cut(layout.stream)
-    clipped, lost = cuts.clip_to_head(layout, here)
-    if clipped == here:
+    here = locate(layout, state.cut(layout.stream))
+    clipped, lost = here.clipped_to_head()
+    if clipped.cut == here.cut:
         return state, ()
-    return _put(state, layout, clipped), lost
+    return _put(state, clipped), lost
 
 
 def move_to(state: GroupState, layout: Layout, cut: StreamCut) -> GroupState:
@@ -165,20 +163,18 @@ def move_to(state: GroupState, layout: Layout, cut: StreamCut) -> GroupState:
     Owners keep the segments that the cut is in. Raises InvalidStreamCut for a cut that is none of
     this stream.
     """
-    stream = layout.stream
-    here, _ = cuts.clip_to_head(layout, state.cut(stream))
-    there, _ = cuts.clip_to_head(layout, cut)
-    there, here = cuts.canonical(layout, there), cuts.canonical(layout, here)
-    if there == here or not cuts.equal_or_after(layout, there, here):
+    here = locate(layout, state.cut(layout.stream)).raised_to_head()
+    there = locate(layout, cut).raised_to_head()
+    if there.cut == here.cut or not there.is_at_or_after(here):
         return state
-    return _put(state, layout, there)
+    return _put(state, there)
 
 
-def _put(state: GroupState, layout: Layout, cut: StreamCut) -> GroupState:
+def _put(state: GroupState, cut: LocatedCut) -> GroupState:
     """Return the state with a stream at a later cut; owners keep segments that it is in."""
-    stream, lineage = layout.stream, layout.lineage
-    frontier = Frontier(lineage, locate(lineage, cut))
-    kept = {Key(stream, segment_id) for segment_id, mark in cut if mark >= 0}
+    stream = cut.layout.stream
+    frontier = Frontier(cut)
+    kept = {Key(stream, segment_id) for segment_id, offset in cut.cut if offset >= 0}
     gone = {k: o for k, o in state.assigned.items() if k.stream == stream and k not in kept}
     state = _take_back(state, gone)
     _advance(state, stream, frontier, state.assigned)
@@ -219,11 +215,11 @@ def _advance(
 ) -> None:
     """Move on over what is finished, but not over what a reader has or the end cut stops."""
     end = state.ends.get(stream)
-    limit = None if end is None else locate(frontier.lineage, end)
+    limit = None if end is None else locate(frontier.lineage.layout, end)
 
     def may_pass(segment: Segment) -> bool:
         has_reader = Key(stream, segment.segment_id) in assigned
-        return not has_reader and (limit is None or limit.of(segment) == END)
+        return not has_reader and (limit is None or limit.offset_in(segment) == END)
 
     frontier.advance(may_pass)
 
@@ -235,17 +231,17 @@ def _arrange(state: GroupState, stream: str, frontier: Frontier) -> GroupState:
     """
     lineage = frontier.lineage
     end = state.ends.get(stream)
-    limit = None if end is None else locate(lineage, end)
+    limit = None if end is None else locate(lineage.layout, end)
     assigned = {k: o for k, o in state.assigned.items() if k.stream != stream}
     future = {k: missing for k, missing in state.future.items() if k.stream != stream}
     completed = {k: mark for k, mark in state.completed.items() if k.stream != stream}
     waiting: dict[Key, int] = {}
     for segment_id, mark in frontier.cut():
         key, segment = Key(stream, segment_id), lineage.find(segment_id)
-        stop = END if limit is None else limit.of(segment)
+        stop = END if limit is None else limit.offset_in(segment)
         if mark == NOT_REACHED:
             before = lineage.predecessors(segment)
-            missing = {b.segment_id for b in before if frontier.of(b) != END}
+            missing = {b.segment_id for b in before if frontier.offset_in(b) != END}
             if stop != NOT_REACHED:
                 future[key] = frozenset(missing)
         elif mark == END:

@@ -9,7 +9,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping
 
-from pravega_spark.engine.layout import cuts
+from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.subscribers import publish, subscribe, unsubscribe
 from pravega_spark.errors import (
@@ -63,8 +63,8 @@ class Subscriptions:
         for name, cut in sorted(places.items()):
             stream = self._streams(name)
             view = stream.view(life=state.lives[name])
-            place, _ = cuts.clip_to_head(view, cut)
-            publish(stream, state.group, state.generation, place, life=view.life)
+            place, _ = locate(view, cut).clipped_to_head()
+            publish(stream, state.group, state.generation, place.cut, life=view.life)
 
     def is_due(self, state: GroupState) -> bool:
         """Tell whether the streams may go by the last checkpoint and have not heard of it here."""

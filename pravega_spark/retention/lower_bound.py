@@ -11,51 +11,47 @@ their entries are visited; where its result is a cut at all, it is the one of ``
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from pravega_spark.engine.layout import cuts
-from pravega_spark.engine.layout.epochs import Layout
-from pravega_spark.engine.layout.located_cut import Cell, Frontier, LocatedCut, locate, together
-from pravega_spark.model import StreamCut
+from pravega_spark.engine.layout.cut_cells import Cell, offset_in, overlapping_cells
+from pravega_spark.engine.layout.epochs import Lineage
+from pravega_spark.engine.layout.frontier import Frontier
+from pravega_spark.engine.layout.located_cut import LocatedCut, reached
+from pravega_spark.model import Segment
 
 
-def lowest(layout: Layout, given: Iterable[StreamCut]) -> StreamCut:
-    """Return the latest cut that is ahead of none of the given ones, of which there is one.
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """A consistent cut that is known by its cells only."""
+
+    lineage: Lineage
+    cells: Sequence[Cell]
+
+    def offset_in(self, segment: Segment, /) -> int:
+        return offset_in(self.cells, [cell.low for cell in self.cells], segment)
+
+
+def lowest(given: Iterable[LocatedCut]) -> LocatedCut:
+    """Return the latest cut that is ahead of none of the given ones; there is exactly one.
 
     Cuts below the head count as the head. The result is in canonical form.
     """
-    lineage = layout.lineage
-    found: LocatedCut | None = None
-    for cut in given:
-        place = locate(lineage, raised(layout, cut))
-        if found is not None:
-            place = LocatedCut(cut, list(_earlier(found, place)), ())
-        found = place
-    assert found is not None, "a bound of no cuts"
-    return Frontier(lineage, found).cut()
+    first, *others = [cut.raised_to_head() for cut in given]
+    bound = _Bound(first.lineage, first.cells)
+    for cut in others:
+        bound = replace(bound, cells=list(_earlier(bound.cells, cut.cells)))
+    return reached(Frontier(bound))
 
 
-def highest(layout: Layout, a: StreamCut, b: StreamCut) -> StreamCut:
+def highest(a: LocatedCut, b: LocatedCut) -> LocatedCut:
     """Return the earliest cut that is behind neither of the two, in canonical form."""
-    lineage = layout.lineage
-    places = (locate(lineage, raised(layout, cut)) for cut in (a, b))
-    frontier = Frontier(lineage, *places)
+    frontier = Frontier(a.raised_to_head(), b.raised_to_head())
     frontier.advance()
-    return frontier.cut()
+    return reached(frontier)
 
 
-def raised(layout: Layout, cut: StreamCut) -> StreamCut:
-    """Return the cut in canonical form, at the head where it is below."""
-    clipped, _ = cuts.clip_to_head(layout, cut)
-    return cuts.canonical(layout, clipped)
-
-
-def _earlier(a: LocatedCut, b: LocatedCut) -> Iterator[Cell]:
-    for pair in together(a, b):
-        low, high = max(c.low for c in pair), min(c.high for c in pair)
-        yield replace(min(pair, key=_age), low=low, high=high)
-
-
-def _age(cell: Cell) -> tuple[int, int]:
-    return cell.age
+def _earlier(left: Sequence[Cell], right: Sequence[Cell]) -> Iterator[Cell]:
+    for pair in overlapping_cells(left, right):
+        low, high = max(cell.low for cell in pair), min(cell.high for cell in pair)
+        yield replace(min(pair, key=lambda cell: cell.age), low=low, high=high)

@@ -14,9 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pravega_spark.engine.failpoints import failpoint
-from pravega_spark.engine.layout import cuts
-from pravega_spark.engine.layout.cuts import Order
-from pravega_spark.engine.layout.located_cut import locate
+from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.log.sweep import SweepResult
@@ -26,6 +24,7 @@ from pravega_spark.engine.stream.records import (
     SAMPLE_PREFIX,
     SUBSCRIBER_PREFIX,
     SampleRecord,
+    SizedCut,
     StreamState,
     SubscriberRecord,
 )
@@ -44,7 +43,7 @@ from pravega_spark.model import SegmentRange, StreamCut
 from pravega_spark.policies import RetentionPolicy, RetentionType
 from pravega_spark.retention import truncation_decision
 from pravega_spark.retention.explanation import Claim, DataAmount, Explanation
-from pravega_spark.retention.lower_bound import lowest, raised
+from pravega_spark.retention.lower_bound import lowest
 from pravega_spark.retention.retention_set import RetentionHistory
 from pravega_spark.retention.truncation_decision import RetentionRule, Situation, TruncationDecision
 from pravega_spark.transactions import sweeper
@@ -190,7 +189,11 @@ class _Plan:
         self._past = RetentionHistory(stream, view, self._times)
         self._ages = dict[StreamCut, float]()
         self._idle = [s for s in view.subscribers if self._is_idle(s)]
-        self._bounds = self._bounds_of(view)
+        self._bounds = {
+            record.group: self._bound_of(record.bound)
+            for record in view.subscribers
+            if record.bound is not None and record not in self._idle
+        }
         self._sizes = {(s, view.record.head[s]): b for s, b in view.record.head_sizes.items()}
         for record in view.subscribers:
             if record.bound is not None:
@@ -209,8 +212,7 @@ class _Plan:
         if record.bound is None:
             return True
         # Who has read everything has nothing to publish, and may be as alive as anybody.
-        cut = raised(self._view, record.bound.cut(self._view.stream, self._view.life))
-        return 1_000 * self._age(cut) > self._options.expire_ms
+        return 1_000 * self._age(self._bound_of(record.bound)) > self._options.expire_ms
 
     def _seen_ms(self, record: SubscriberRecord) -> int:
         """Return a time at or after which the subscriber was last heard of."""
@@ -222,13 +224,10 @@ class _Plan:
             return seen_ms
         return max(seen_ms, record.published_ms if said_ms <= self._now_ms else 0)
 
-    def _bounds_of(self, view: StreamView) -> dict[str, StreamCut]:
-        """Return where the subscribers are that hold data, never below the head."""
-        return {
-            record.group: raised(view, record.bound.cut(view.stream, view.life))
-            for record in view.subscribers
-            if record.bound is not None and record not in self._idle
-        }
+    def _bound_of(self, bound: SizedCut) -> LocatedCut:
+        """Return the cut from which a subscriber holds data, never below the head."""
+        view = self._view
+        return locate(view, bound.cut(view.stream, view.life)).raised_to_head()
 
     def bytes_at(self, segment_id: int, offset: int) -> int:
         """Return the bytes of a segment before an offset: from the log's state if it tells."""
@@ -245,14 +244,14 @@ class _Plan:
         view, policy, idle = self._view, self._policy, tuple(s.group for s in self._idle)
         if policy is None or self._waits:
             rule = RetentionRule.NO_POLICY if policy is None else RetentionRule.SEALING
-            stays = self._amount(view.head)
+            stays = self._amount(view.located_head)
             claims = (Claim(rule.value, view.head, stays),) if stays.events else ()
             told = view.head, None, DataAmount(), stays, claims
             return Explanation(view.stream, view.version, policy, rule, *told)
         found = self._decide(policy)
-        goes = DataAmount() if found.cut is None else self._amount(view.head, found.cut)
+        goes = DataAmount() if found.cut is None else self._amount(view.located_head, found.cut)
         moves = bool(goes.events)  # the same place may be said in other words after a scale
-        head = found.cut if moves and found.cut is not None else view.head
+        head = found.cut if moves and found.cut is not None else view.located_head
         passed = passed_subscribers(view, head) if moves else ()
         return Explanation(
             view.stream,
@@ -260,7 +259,7 @@ class _Plan:
             policy,
             found.rule,
             view.head,
-            head if moves else None,
+            head.cut if moves else None,
             goes,
             self._amount(head),
             self._claims(found, head),
@@ -269,7 +268,7 @@ class _Plan:
         )
 
     def _decide(self, policy: RetentionPolicy) -> TruncationDecision:
-        bound = lowest(self._view, self._bounds.values()) if self._bounds else None
+        bound = lowest(self._bounds.values()) if self._bounds else None
         return truncation_decision.decide(
             Situation(
                 self._view,
@@ -289,42 +288,40 @@ class _Plan:
         self._sizes[segment_id, offset] = size
         return offset
 
-    def _amount(self, start: StreamCut, end: StreamCut = StreamCut.LATEST) -> DataAmount:
-        events = cuts.distance_events(self._view, start, end)
+    def _amount(self, start: LocatedCut, end: LocatedCut | None = None) -> DataAmount:
+        end = end or locate(self._view, self._view.tail)
+        events = start.events_to(end)
         if not events:
             return DataAmount()
-        size_bytes = cuts.distance_bytes(self._view, start, end, self.bytes_at)
-        return DataAmount(events, size_bytes, self._age(start))
+        return DataAmount(events, start.bytes_to(end, self.bytes_at), self._age(start))
 
-    def _age(self, cut: StreamCut) -> float:
+    def _age(self, start: LocatedCut) -> float:
         """Return the age in seconds of the oldest event after a cut."""
-        lineage = self._view.lineage
-        place = locate(lineage, cut)
 
         def is_passed(entry: truncation_decision.RetentionEntry) -> bool:
-            return cuts.order(place, locate(lineage, entry.cut)) is Order.EQUAL_OR_AFTER
+            return start.is_at_or_after(locate(self._view, entry.cut))
 
-        if cut not in self._ages:
+        if start.cut not in self._ages:
             _, following = self._past.around(is_passed)
             since_ms = self._now_ms if following is None else self._past.written_ms(following)
-            self._ages[cut] = (self._now_ms - since_ms) / 1_000
-        return self._ages[cut]
+            self._ages[start.cut] = (self._now_ms - since_ms) / 1_000
+        return self._ages[start.cut]
 
-    def _claims(self, found: TruncationDecision, head: StreamCut) -> tuple[Claim, ...]:
+    def _claims(self, found: TruncationDecision, head: LocatedCut) -> tuple[Claim, ...]:
         """Return who holds something of what stays, the largest first."""
         view, policy = self._view, self._policy
         assert policy is not None
         holders = {f"subscriber {name}": cut for name, cut in self._bounds.items()}
         if policy.minimum:
-            holders["minimum"] = found.minimum or view.head
+            holders["minimum"] = found.minimum or view.located_head
         if policy.type is RetentionType.CONSUMPTION and not self._bounds:
             holders[RetentionRule.NO_SUBSCRIBER.value] = head
         claims = []
         for holder, cut in holders.items():
-            start = cut if cuts.equal_or_after(view, cut, head) else head
+            start = cut if cut.is_at_or_after(head) else head
             holds = self._amount(start)
             if holds.events:
-                claims.append(Claim(holder, start, holds))
+                claims.append(Claim(holder, start.cut, holds))
         claims.sort(key=lambda claim: (-claim.holds.events, claim.holder))
         return tuple(claims)
 
@@ -407,7 +404,7 @@ class _Plan:
                 return {}
             if newest.tail.positions == seen.tail.positions:
                 return {}
-        if cuts.equal_or_after(seen, cuts.canonical(seen, head), seen.tail):
+        if locate(seen, head).canonical().is_at_or_after(locate(seen, seen.tail)):
             return {}
         sizes = {s: seen.segment(s).size_bytes for s in seen.active.segment_ids}
         tail = seen.sized(seen.tail, lambda segment_id, _: sizes[segment_id])

@@ -19,13 +19,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pravega_spark.engine.layout import cuts
-from pravega_spark.engine.layout.cuts import Order
 from pravega_spark.engine.layout.epochs import Layout
-from pravega_spark.engine.layout.located_cut import Frontier, locate
+from pravega_spark.engine.layout.frontier import Frontier
+from pravega_spark.engine.layout.located_cut import LocatedCut, Order, locate
 from pravega_spark.model import StreamCut
 from pravega_spark.policies import LimitUnit, RetentionPolicy, RetentionType
-from pravega_spark.retention.lower_bound import highest, lowest, raised
+from pravega_spark.retention.lower_bound import highest, lowest
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +75,8 @@ class TruncationDecision:
     """Truncate at ``cut``, or not at all if it is None; ``minimum`` is where the minimum begins."""
 
     rule: RetentionRule
-    cut: StreamCut | None = None
-    minimum: StreamCut | None = None
+    cut: LocatedCut | None = None
+    minimum: LocatedCut | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,45 +91,46 @@ class Situation:
     layout: Layout
     policy: RetentionPolicy
     entries: RetentionSet
-    bound: StreamCut | None
+    bound: LocatedCut | None
     now_ms: int
     bytes_at: Callable[[int, int], int]
     offset_after: Callable[[int, int, int, int], int]
+
+    @property
+    def head(self) -> LocatedCut:
+        """The stream's head."""
+        return locate(self.layout, self.layout.head)
 
     def kept(self, entry: RetentionEntry) -> int:
         """Return what the policy limits: the age of an entry, or the bytes that are after it."""
         if self.policy.unit is LimitUnit.TIME_MS:
             return self.now_ms - self.entries.written_ms(entry)
-        return self.retained_from(entry, self.layout.head)
+        return self.retained_from(entry, self.head)
 
-    def retained(self, cut: StreamCut) -> int:
+    def retained(self, cut: LocatedCut) -> int:
         """Return the bytes between a cut and the tail."""
-        return cuts.distance_bytes(self.layout, cut, StreamCut.LATEST, self.bytes_at)
+        return cut.bytes_to(locate(self.layout, StreamCut.LATEST), self.bytes_at)
 
-    def retained_from(self, entry: RetentionEntry, bound: StreamCut) -> int:
+    def retained_from(self, entry: RetentionEntry, bound: LocatedCut) -> int:
         """Return the bytes that are after an entry and after a cut."""
 
         def at(segment_id: int, offset: int) -> int:
             is_known = segment_id in entry.sizes and entry.cut.positions[segment_id] == offset
             return entry.sizes[segment_id] if is_known else self.bytes_at(segment_id, offset)
 
-        start = highest(self.layout, bound, entry.cut)
-        return cuts.distance_bytes(self.layout, start, StreamCut.LATEST, at)
+        start = highest(bound, self.cut_of(entry))
+        return start.bytes_to(locate(self.layout, StreamCut.LATEST), at)
 
-    def raised(self, entry: RetentionEntry) -> StreamCut:
-        """Return the entry's cut, at the head where it is below."""
-        return raised(self.layout, entry.cut)
-
-    def order(self, a: StreamCut, b: StreamCut) -> Order:
-        """Tell where ``a`` lies seen from ``b``."""
-        return cuts.compare(self.layout, a, b)
+    def cut_of(self, entry: RetentionEntry) -> LocatedCut:
+        """Return the entry's cut, located in this version."""
+        return locate(self.layout, entry.cut)
 
 
 def decide(situation: Situation) -> TruncationDecision:
     """Return where the stream is to be truncated; nothing below the head is ever asked for."""
     policy, bound = situation.policy, situation.bound
     if policy.type is RetentionType.CONSUMPTION and bound is None:
-        found = _limited(situation, situation.layout.head)
+        found = _limited(situation, situation.head)
         if found.rule is RetentionRule.MAXIMUM:
             return found
         return TruncationDecision(RetentionRule.NO_SUBSCRIBER, None, found.minimum)
@@ -141,11 +141,11 @@ def decide(situation: Situation) -> TruncationDecision:
         )
         if policy.unit is not LimitUnit.SIZE_BYTES:
             return found
-        return _forced(situation, least or situation.layout.head, least) or found
+        return _forced(situation, least or situation.head, least) or found
     return _limited(situation, bound)
 
 
-def _limited(situation: Situation, bound: StreamCut) -> TruncationDecision:
+def _limited(situation: Situation, bound: LocatedCut) -> TruncationDecision:
     unit = situation.policy.unit
     if unit is LimitUnit.NONE:
         return TruncationDecision(RetentionRule.CONSUMED, bound)
@@ -153,14 +153,16 @@ def _limited(situation: Situation, bound: StreamCut) -> TruncationDecision:
     return by_unit(situation, bound, _minimum(situation))
 
 
-def _minimum(situation: Situation) -> StreamCut | None:
+def _minimum(situation: Situation) -> LocatedCut | None:
     """Return the cut of the newest entry of at least the minimum, or None."""
     least = situation.policy.minimum
     entry, _ = situation.entries.around(lambda entry: situation.kept(entry) >= least)
-    return None if entry is None else situation.raised(entry)
+    return None if entry is None else situation.cut_of(entry).raised_to_head()
 
 
-def _by_time(situation: Situation, bound: StreamCut, least: StreamCut | None) -> TruncationDecision:
+def _by_time(
+    situation: Situation, bound: LocatedCut, least: LocatedCut | None
+) -> TruncationDecision:
     """Decide by time; the minimum is strong: an event younger than it stays, whoever read it.
 
     | minimum entry, seen from the bound | truncate at |
@@ -181,22 +183,20 @@ def _by_time(situation: Situation, bound: StreamCut, least: StreamCut | None) ->
     limit = _beyond(situation, found.cut)
     if limit is None:
         return found
-    return TruncationDecision(
-        RetentionRule.MAXIMUM, highest(situation.layout, found.cut, limit), least
-    )
+    return TruncationDecision(RetentionRule.MAXIMUM, highest(found.cut, limit), least)
 
 
-def _consumed(situation: Situation, bound: StreamCut, least: StreamCut) -> TruncationDecision:
-    order = situation.order(least, bound)
+def _consumed(situation: Situation, bound: LocatedCut, least: LocatedCut) -> TruncationDecision:
+    order = least.compare(bound)
     if order is Order.BEFORE:
         return TruncationDecision(RetentionRule.MINIMUM, least, least)
     if order is Order.OVERLAPS:
-        both = lowest(situation.layout, (least, bound))
+        both = lowest((least, bound))
         return TruncationDecision(RetentionRule.CONSUMED_BEYOND, both, least)
     return TruncationDecision(RetentionRule.CONSUMED, bound, least)
 
 
-def _beyond(situation: Situation, cut: StreamCut) -> StreamCut | None:
+def _beyond(situation: Situation, cut: LocatedCut) -> LocatedCut | None:
     """Return where a cut must move to for the maximum age, or None if it keeps it."""
     most, least = situation.policy.maximum, situation.policy.minimum
     if most is None:
@@ -204,17 +204,19 @@ def _beyond(situation: Situation, cut: StreamCut) -> StreamCut | None:
     last, within = situation.entries.around(lambda entry: situation.kept(entry) > most)
     if last is None:
         return None
-    limit = situation.raised(last)
-    order = situation.order(cut, limit)
+    limit = situation.cut_of(last).raised_to_head()
+    order = cut.compare(limit)
     if order is Order.EQUAL_OR_AFTER:
         return None
     is_exact = within is None or within.version == last.version + 1
     if is_exact or order is Order.OVERLAPS or situation.kept(within) < least:  # type: ignore[arg-type]
         return limit
-    return situation.raised(within)  # type: ignore[arg-type]
+    return situation.cut_of(within).raised_to_head()  # type: ignore[arg-type]
 
 
-def _by_size(situation: Situation, bound: StreamCut, least: StreamCut | None) -> TruncationDecision:
+def _by_size(
+    situation: Situation, bound: LocatedCut, least: LocatedCut | None
+) -> TruncationDecision:
     """Decide by size. The bound retains ``r`` bytes.
 
     | case | truncate at |
@@ -235,7 +237,7 @@ def _by_size(situation: Situation, bound: StreamCut, least: StreamCut | None) ->
 
 
 def _forced(
-    situation: Situation, bound: StreamCut, least: StreamCut | None
+    situation: Situation, bound: LocatedCut, least: LocatedCut | None
 ) -> TruncationDecision | None:
     """Return how far on from a cut the maximum size forces to go; None if the cut keeps it.
 
@@ -250,8 +252,8 @@ def _forced(
         lambda entry: situation.retained_from(entry, bound) > most
     )
     start, end = (
-        given if entry is None else highest(situation.layout, bound, entry.cut)
-        for entry, given in ((last, bound), (within, StreamCut.LATEST))
+        given if entry is None else highest(bound, situation.cut_of(entry))
+        for entry, given in ((last, bound), (within, locate(situation.layout, StreamCut.LATEST)))
     )
     kept = situation.retained(start)
     limit = _to_the_event(situation, start, end, kept - most, kept - situation.policy.minimum)
@@ -261,16 +263,15 @@ def _forced(
 
 
 def _to_the_event(
-    situation: Situation, start: StreamCut, end: StreamCut, size_bytes: int, most_bytes: int
-) -> StreamCut:
+    situation: Situation, start: LocatedCut, end: LocatedCut, size_bytes: int, most_bytes: int
+) -> LocatedCut:
     """Return the earliest cut from one to another with at least so many bytes between.
 
     If that is more than ``most_bytes``, return the cut one event before.
     """
-    layout = situation.layout
-    frontier = Frontier(layout.lineage, locate(layout.lineage, start))
+    frontier = Frontier(start)
     passed = 0
-    for rng in cuts.ranges_between(layout, start, end):
+    for rng in start.ranges_to(end):
         if passed >= size_bytes:
             break
         segment_id, offset = rng.segment_id, rng.end
@@ -283,7 +284,7 @@ def _to_the_event(
                 size = situation.bytes_at(segment_id, offset) - before
             if passed + size > most_bytes:
                 offset -= 1
-        frontier.at[segment_id] = offset
+        frontier.offsets[segment_id] = offset
         passed += size
     frontier.advance()
-    return frontier.cut()
+    return locate(situation.layout, frontier.cut())

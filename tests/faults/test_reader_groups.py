@@ -18,13 +18,13 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.layout import cuts
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.reader_groups.checkpoint_future import CheckpointFuture, GroupCheckpoint
 from pravega_spark.reader_groups.group_state import Key
+from tests.harness import stream_cuts as cuts
 from tests.harness.group_audit import (
     Ledger,
     Ownership,

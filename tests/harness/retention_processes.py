@@ -7,14 +7,14 @@ import time
 from pathlib import Path
 from random import Random
 
-from pravega_spark.engine.layout import cuts
 from pravega_spark.engine.log import garbage
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import InvalidStreamCut, NoSuchSubscriber, TruncatedData
 from pravega_spark.manager import StreamManager
 from pravega_spark.reader_groups.reader_group import ReaderGroup
-from pravega_spark.retention.lower_bound import raised
 from tests.harness import failpoints
+from tests.harness import stream_cuts as cuts
+from tests.harness.stream_cuts import raised
 from tests.harness.writer_processes import STREAM
 
 KEYS = tuple(f"k{n}" for n in range(8))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from pravega_spark.engine.layout import cuts
 from pravega_spark.errors import InvalidStreamCut, ReinitializationRequired, TooManyCheckpoints
 from pravega_spark.model import StreamCut
 from pravega_spark.reader_groups import assignment, checkpoints, segment_transitions
@@ -17,6 +16,7 @@ from pravega_spark.reader_groups.group_codec import GroupCodec
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
 from pravega_spark.reader_groups.group_state import GroupState, Key, check
 from pravega_spark.reader_groups.reader_step import ReaderView, reader_step
+from tests.harness import stream_cuts as cuts
 from tests.harness.strategies import MemoryStream, Reader, scale_by_numbers
 
 Where = tuple[Key, int]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Protocol
 
 from pravega_spark.errors import InvalidConfiguration, NoSuchSegment, StreamSealed
 from pravega_spark.limits import MAX_SEGMENTS
@@ -45,7 +45,7 @@ class SegmentState(Protocol):
 
 
 class Layout(Protocol):
-    """One version of one stream: what the functions of epochs, cuts and plan work on."""
+    """One version of one stream: what the functions of this package work on."""
 
     @property
     def stream(self) -> str:
@@ -88,15 +88,15 @@ class Layout(Protocol):
 class Lineage:
     """Which segment follows which in one layout; remembers what it has looked up.
 
-    ``places`` are the cuts that were proved to be places of the layout, for ``places.locate``.
+    ``located`` are the layout's cuts that were located last, for ``located_cut.locate``.
     """
 
-    __slots__ = ("_index", "layout", "places")
+    __slots__ = ("_index", "layout", "located")
 
     def __init__(self, layout: Layout) -> None:
         """Look at ``layout``, which does not change."""
         self.layout = layout
-        self.places: dict[StreamCut, object] = {}
+        self.located: dict[StreamCut, Any] = {}
         self._index: dict[int, dict[int, Segment]] = {}
 
     def find(self, segment_id: int) -> Segment:
@@ -319,7 +319,7 @@ def segments_at(layout: Layout, time_ms: int) -> tuple[Segment, ...]:
     """Return the segments that were open at a time; time 0 means those of the head's cut.
 
     (Pravega's getSegments at a timestamp.) An epoch older than parts of the head may name
-    segments below it: ``cuts.clip_to_head`` brings a cut made of them up to the head.
+    segments below it: ``LocatedCut.clipped_to_head`` raises a cut made of them to the head.
     """
     if time_ms > 0:
         return epoch_at(layout, time_ms).segments

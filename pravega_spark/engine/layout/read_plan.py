@@ -1,8 +1,8 @@
 """What to read next: one round of reading after another, between two cuts. Pure, no I/O.
 
-The ranges of one round are of different segments, and none precedes another, so they may be
-read in parallel; a successor is in a round only when all its predecessors were read to their
-ends in rounds before. One rule for the plain reader and for Spark's streaming source.
+The ranges of one round belong to different segments, and none precedes another, so they may be
+read in parallel; a successor is in a round only after all its predecessors were read to their ends
+in earlier rounds. The plain reader and Spark's streaming source share this rule.
 """
 
 from __future__ import annotations
@@ -10,110 +10,132 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from pravega_spark.engine.layout.cuts import Order, clip_to_head, from_head, order, resolve
-from pravega_spark.engine.layout.epochs import Layout, Lineage
-from pravega_spark.engine.layout.located_cut import Frontier, LocatedCut, locate
+from pravega_spark.engine.layout.epochs import Layout
+from pravega_spark.engine.layout.frontier import Frontier
+from pravega_spark.engine.layout.located_cut import LocatedCut, reached
 from pravega_spark.errors import InvalidInput
 from pravega_spark.model import END, NOT_REACHED, SegmentRange, StreamCut
 
 
 @dataclass(frozen=True, slots=True)
 class ReadStep:
-    """One round: what to read, the cut after it, and whether the target is reached."""
+    """One round: the ranges to read, the cut after them, and whether that reaches the target."""
 
     ranges: tuple[SegmentRange, ...]
-    end: StreamCut
+    end: LocatedCut
     done: bool
 
 
 def next_step(
-    layout: Layout,
-    cut: StreamCut,
-    target: StreamCut,
+    start: LocatedCut,
+    target: LocatedCut,
     *,
     max_events: int | None = None,
     max_bytes: int | None = None,
     events_within: Callable[[int, int, int], int] | None = None,
 ) -> ReadStep:
-    """Plan one round of reading from ``cut`` towards ``target``.
+    """Plan one round of reading from ``start`` towards ``target``.
 
-    A segment of the target is read up to its offset there, an earlier one to its end, a later
-    one not at all. ``max_events`` is shared over the segments that have any by their backlog,
-    at least 1 each (Kafka's rule), and exceeded only for that. ``max_bytes`` is shared likewise
-    and is soft: ``events_within(segment_id, start, max_bytes)`` returns the offset up to which
-    the bytes suffice, and at least 1 event is read. Both together: the smaller counts.
+    A segment of the target is read up to its offset there, an earlier one to its end, a later one
+    not at all. ``max_events`` is shared over the segments that have any by their backlog, at least
+    1 each (Kafka's rule), and exceeded only for that. ``max_bytes`` is shared likewise and is
+    soft: ``events_within(segment_id, start, max_bytes)`` returns the offset up to which the bytes
+    suffice, and at least 1 event is read. If both are given, the smaller counts.
 
-    ``end`` is canonical in this layout (see ``cuts.canonical``), except that a finished segment
-    which the target itself names with an offset is not exchanged for its successors; once
-    nothing is left, ``end`` is the target, letter for letter. So steps from any cut at or
-    before the target arrive at the target. Where the cut is ahead of the target nothing is
-    read, and it stays. ``end == cut`` means that there is nothing to do until the target moves.
+    ``end`` is canonical, except that a finished segment which the target itself names with an
+    offset is not replaced by its successors; once nothing remains, ``end`` is the target, letter
+    for letter. So steps from any cut at or before the target arrive at the target. Where the start
+    is ahead of the target nothing is read, and it stays. If ``end`` is the same cut as ``start``
+    there is nothing to do until the target moves.
 
-    Raises InvalidStreamCut; TruncatedData if the cut begins below the head; InvalidInput for a
-    limit below 1 or ``max_bytes`` without ``events_within``.
+    Raises TruncatedData if the start lies below the head; InvalidInput for a limit below 1 or
+    ``max_bytes`` without ``events_within``.
     """
     _check_limits(max_events, max_bytes, events_within)
-    lineage = layout.lineage
-    here, there = from_head(lineage, cut), locate(lineage, resolve(layout, target))
-    frontier, advance = _begin(lineage, here, there)
-    ranges = _backlog(lineage, frontier, there)
+    here = start.readable()
+    frontier, advance = _begin(here, target)
+    ranges = _backlog(frontier, target)
     if max_events is not None:
         ranges = _limit_events(ranges, max_events)
     if max_bytes is not None and events_within is not None:
         ranges = _limit_bytes(ranges, max_bytes, events_within)
-    frontier.at.update((r.segment_id, r.end) for r in ranges)
+    frontier.offsets.update((r.segment_id, r.end) for r in ranges)
     advance()
-    done = _has_reached(frontier, there)
-    snaps = done and order(there, here) is Order.EQUAL_OR_AFTER
-    return ReadStep(tuple(ranges), there.cut if snaps else frontier.cut(), done)
+    done = _has_reached(frontier, target)
+    ends_at_target = done and target.is_at_or_after(here)
+    return ReadStep(tuple(ranges), target if ends_at_target else reached(frontier), done)
 
 
-def within(layout: Layout, cut: StreamCut, target: StreamCut, read: Mapping[int, int]) -> StreamCut:
-    """Return the cut in the middle of the round that :func:`step` plans, to go on from.
+def within(start: LocatedCut, target: LocatedCut, read: Mapping[int, int]) -> StreamCut:
+    """Return the cut in the middle of the round that :func:`next_step` plans, to resume from.
 
-    ``read`` holds the offset up to which each of its segments was read; another is where the
-    round begins. A step from there to the same target reads the rest.
+    ``read`` holds the offset up to which each of its segments was read; a segment without one is
+    where the round begins. A step from that cut to the same target reads the rest.
     """
-    lineage = layout.lineage
-    frontier, advance = _begin(
-        lineage, from_head(lineage, cut), locate(lineage, resolve(layout, target))
-    )
-    frontier.at.update(read)
+    frontier, advance = _begin(start.readable(), target)
+    frontier.offsets.update(read)
     advance()
     return frontier.cut()
 
 
-def cut_at(
-    layout: Layout,
-    offsets: Callable[[int], int | None],
-    start: StreamCut = StreamCut.EARLIEST,
-) -> StreamCut:
+def next_cut(start: LocatedCut, approx_events: int) -> LocatedCut:
+    """Return a cut about ``approx_events`` later (Pravega's getNextStreamCut, in events).
+
+    Each segment moves by an equal part, at least 1 event, up to its end. Never jumps over a
+    scale: a sealed segment is first returned at its end, and by the next call replaced by its
+    successors, which share its part, or get the parts of all of their predecessors. Without new
+    events the same cut is returned. Raises TruncatedData below the head.
+    """
+    if approx_events < 1:
+        raise InvalidInput(f"approx_events must be at least 1, got {approx_events}.")
+    lineage = start.lineage
+    frontier = Frontier(start.readable())
+    part = max(1, approx_events // len(frontier.offsets))
+    finished = [s for s in map(lineage.find, list(frontier.offsets)) if frontier.is_finished(s)]
+    before = dict(frontier.offsets)
+    frontier.offsets.update((s.segment_id, END) for s in finished)
+    entered = {s for segment in finished for s in frontier.ready_successors(segment)}
+    for segment in finished:
+        if not entered.intersection(lineage.successors(segment)):
+            frontier.offsets[segment.segment_id] = before[segment.segment_id]
+    for segment, offset in frontier.open_segments():
+        frontier.offsets[segment.segment_id] = min(lineage.end(segment), offset + part)
+    for segment in entered:
+        shares = (1 / len(lineage.successors(s)) for s in lineage.predecessors(segment))
+        frontier.offsets[segment.segment_id] = min(
+            lineage.end(segment), max(1, round(part * sum(shares)))
+        )
+    return reached(frontier)
+
+
+def cut_at(start: LocatedCut, offsets: Callable[[int], int | None]) -> LocatedCut:
     """Return the consistent cut that independent offsets of segments make, such as one of a time.
 
-    From ``start`` on, ``offsets(segment_id)`` is asked for each segment that is reached, and
-    gives its first event after the cut; None means that all of its events are. A segment is
-    left for its successors only if it is sealed and its offset is its end, so where one is not
-    finished its successors lie after the cut, whatever their own events say. Offsets are
-    clipped to what the segment has, to ``start`` and to the head. To look at a late time, start
-    at the cut of its epoch (``cut_of_epoch``) instead of walking all epochs from the head.
+    From ``start`` on, ``offsets(segment_id)`` is called for each segment that is reached, and
+    returns its first event after the cut; None means that all of its events are. A segment is left
+    for its successors only if it is sealed and its offset is its end, so where one is not finished
+    its successors lie after the cut, whatever the times of their events. Offsets are clipped to
+    the segment's events, to ``start`` and to the head. To search for a late time, start at the cut
+    of its epoch (``cut_of_epoch``) instead of walking all epochs from the head.
     """
-    lineage = layout.lineage
-    frontier = Frontier(lineage, locate(lineage, clip_to_head(layout, start)[0]))
+    lineage = start.lineage
+    frontier = Frontier(start.clipped_to_head()[0])
 
     def begin(segment_id: int, end: int, least: int) -> int:
         offset = offsets(segment_id)
         return least if offset is None else max(least, min(offset, end))
 
-    for segment, offset in frontier.open():
-        frontier.at[segment.segment_id] = begin(segment.segment_id, lineage.end(segment), offset)
+    for segment, offset in frontier.open_segments():
+        segment_id = segment.segment_id
+        frontier.offsets[segment_id] = begin(segment_id, lineage.end(segment), offset)
     frontier.advance(begin=lambda s: begin(s.segment_id, lineage.end(s), 0))
-    return frontier.cut()
+    return reached(frontier)
 
 
 def cut_of_epoch(layout: Layout, number: int) -> StreamCut:
-    """Return the cut that has each segment of an epoch at 0, old ones of it too.
+    """Return the cut with each segment of an epoch at 0, also those of earlier epochs.
 
-    Where a later time is meant, ``cut_at`` moves it on. It is not clipped to the head.
+    ``cut_at`` moves it to a later time. It is not clipped to the head.
     """
     positions = dict.fromkeys(layout.epoch(number).segment_ids, 0)
     return StreamCut(layout.stream, layout.life, positions)
@@ -123,8 +145,8 @@ def share(backlog: Mapping[int, int], limit: int) -> dict[int, int]:
     """Divide ``limit`` over the keys in proportion to their backlogs (all above 0).
 
     Each gets at least 1 and at most its backlog. The parts sum up to the limit, unless the
-    backlog is smaller than that or has more keys. Whole numbers only, and ties go by key, so
-    that the same question has the same answer everywhere.
+    backlog is smaller than that or has more keys. Integer arithmetic, and ties decided by key, make
+    the result the same on every machine.
     """
     total = sum(backlog.values())
     if limit >= total:
@@ -139,14 +161,12 @@ def share(backlog: Mapping[int, int], limit: int) -> dict[int, int]:
     return parts
 
 
-def _begin(
-    lineage: Lineage, here: LocatedCut, there: LocatedCut
-) -> tuple[Frontier, Callable[[], None]]:
-    """Return the frontier at the beginning of a round, and what moves it on while it may."""
-    frontier = Frontier(lineage, here)
+def _begin(here: LocatedCut, there: LocatedCut) -> tuple[Frontier, Callable[[], None]]:
+    """Return the frontier at the beginning of a round, and a call that advances it."""
+    frontier = Frontier(here)
 
     def advance() -> None:
-        frontier.advance(may_pass=lambda segment: there.of(segment) in (END, NOT_REACHED))
+        frontier.advance(may_pass=lambda segment: there.offset_in(segment) in (END, NOT_REACHED))
 
     advance()
     return frontier, advance
@@ -157,16 +177,16 @@ def _check_limits(max_events: int | None, max_bytes: int | None, events_within: 
         if limit is not None and limit < 1:
             raise InvalidInput(f"{name} must be at least 1, got {limit}.")
     if max_bytes is not None and events_within is None:
-        raise InvalidInput("max_bytes needs events_within, which turns bytes into offsets.")
+        raise InvalidInput("max_bytes needs events_within, which converts bytes to offsets.")
 
 
-def _backlog(lineage: Lineage, frontier: Frontier, there: LocatedCut) -> list[SegmentRange]:
-    """Return what each segment of the frontier has before the target, in the order of ids."""
-    layout = lineage.layout
+def _backlog(frontier: Frontier, there: LocatedCut) -> list[SegmentRange]:
+    """Return the events of each segment of the frontier before the target, by id."""
+    layout = there.layout
     ranges = []
-    for segment, offset in frontier.open():
-        mark = there.of(segment)
-        end = lineage.end(segment) if mark == END else mark
+    for segment, offset in frontier.open_segments():
+        goal = there.offset_in(segment)
+        end = frontier.lineage.end(segment) if goal == END else goal
         if end > offset:
             ranges.append(SegmentRange(layout.stream, layout.life, segment.segment_id, offset, end))
     return ranges
@@ -190,5 +210,5 @@ def _limit_bytes(
 
 def _has_reached(frontier: Frontier, there: LocatedCut) -> bool:
     """Tell whether every event before the target is before the frontier."""
-    marks = ((cell, frontier.of(cell.segment)) for cell in there.cells)
-    return all(mark == END or mark >= cell.offset for cell, mark in marks)
+    offsets = ((cell, frontier.offset_in(cell.segment)) for cell in there.cells)
+    return all(offset == END or offset >= cell.offset for cell, offset in offsets)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from pravega_spark.engine.layout import cuts
+from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.stream.range_reader import read_range
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -56,11 +56,9 @@ def files(stream: StreamLog, found: Backlog) -> int:
 
 
 def _unread(view: StreamView, cut: StreamCut, end: StreamCut | None) -> list[SegmentRange]:
-    here, _ = cuts.clip_to_head(view, cut)
-    there = cuts.canonical(view, view.tail if end is None else end)
-    if not cuts.equal_or_after(view, there, cuts.canonical(view, here)):
-        return []
-    return cuts.ranges_between(view, here, there)
+    here, _ = locate(view, cut).clipped_to_head()
+    there = locate(view, view.tail if end is None else end).canonical()
+    return here.ranges_to(there) if there.is_at_or_after(here.canonical()) else []
 
 
 def _measure(stream: StreamLog, view: StreamView, rng: SegmentRange) -> SegmentBacklog:

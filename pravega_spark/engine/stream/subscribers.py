@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from pravega_spark.engine.layout import cuts
-from pravega_spark.engine.layout.cuts import Order
+from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.stream import archived_records
@@ -58,8 +57,7 @@ def subscribe(
         hold = None
         published: tuple[Any, ...] = (None, None, "", None)
         if start is not None or protect:
-            clipped, _ = cuts.clip_to_head(view, place)
-            hold = view.sized(cuts.canonical(view, clipped), bytes_at)
+            hold = view.sized(locate(view, place).raised_to_head().cut, bytes_at)
         if known is not None and not known.removed and start is None:
             published = known.published, known.published_ms, "", known.published_version
             hold = known.hold or hold
@@ -108,20 +106,20 @@ def publish(
 
     def change(view: StreamView, bytes_at: BytesAt) -> SubscriberRecord | None:
         known = _published_by(view, name, generation)
-        place = cuts.canonical(view, cuts.resolve(view, cut))
+        place = locate(view, cut).canonical()
         if known.bound is not None:
-            before = known.bound.cut(view.stream, view.life)
-            if cuts.compare(view, place, before) is not Order.EQUAL_OR_AFTER:
+            before = locate(view, known.bound.cut(view.stream, view.life))
+            if not place.is_at_or_after(before):
                 raise InvalidStreamCut(
                     f"subscriber {name} of {view.stream} cannot publish {place}: that is behind "
                     f"{before}, at least in part, and subscribers do not go back; reset the group "
                     "to begin anew."
                 )
-        if known.published is not None and known.published.positions == place.positions:
+        if known.published is not None and known.published.positions == place.cut.positions:
             return None
         return replace(
             known,
-            published=view.sized(place, bytes_at),
+            published=view.sized(place.cut, bytes_at),
             published_ms=stream.now_ms(),
             published_version=view.version + 1,
         )

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 
 from pravega_spark.engine.chunks import chunk_reader
 from pravega_spark.engine.layout import read_plan
+from pravega_spark.engine.layout.located_cut import LocatedCut
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.model import SegmentRange, StreamCut
+from pravega_spark.model import SegmentRange
 
 
 @dataclass(slots=True)
@@ -25,9 +26,9 @@ class TimeSearch:
     """By segment, the offset of the first event that is late enough."""
     _searched: dict[int, int] = field(default_factory=dict)
 
-    def cut(self, view: StreamView) -> StreamCut:
+    def cut(self, view: StreamView) -> LocatedCut:
         """Return the cut before the events at or after the time; the tail where there are none."""
-        return read_plan.cut_at(view, lambda segment_id: self._offset(segment_id, view))
+        return read_plan.cut_at(view.located_head, lambda s: self._offset(s, view))
 
     def _offset(self, segment_id: int, view: StreamView) -> int:
         known = self.found.get(segment_id)

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from pravega_spark.engine.failpoints import failpoint
-from pravega_spark.engine.layout import cuts
-from pravega_spark.engine.layout.cuts import Order
+from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.engine.log.actions import Add, Body, Remove
 from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.log.file_index import position_of, rows_of
@@ -100,11 +99,11 @@ def move_head(
     ``beside`` gave it up.
     """
     goal = _goal(known, cut)
-    if goal == known.head:
+    if goal.cut == known.head:
         return None
     _refuse_held(known, goal, allowed, leaving)
-    oldest = _oldest_epoch(known, goal)
-    sizes = _sizes(known, goal, bytes_at or partial(stream.bytes_at, view=known))
+    oldest = _oldest_epoch(known, goal.cut)
+    sizes = _sizes(known, goal.cut, bytes_at or partial(stream.bytes_at, view=known))
     append_history(stream, list(_leaving(known, oldest)))
     failpoint("truncate.history")
 
@@ -115,10 +114,10 @@ def move_head(
         if domains is None:
             return None, None
         head = _goal(view, cut)
-        if head == view.head:
+        if head.cut == view.head:
             return None, None
         passed = _refuse_held(view, head, allowed, leaving)
-        remembered = max(view.oldest_epoch, min(oldest, _oldest_epoch(view, head)))
+        remembered = max(view.oldest_epoch, min(oldest, _oldest_epoch(view, head.cut)))
         body, result = _body(stream, view, head, remembered, by, sizes)
         body.domains = {**body.domains, **domains}
         told = {"pastSubscribers": passed, "expired": sorted(leaving), "reason": reason}
@@ -128,21 +127,20 @@ def move_head(
     return stream.commit(decide, life=known.life).value
 
 
-def passed_subscribers(view: StreamView, cut: StreamCut) -> list[SubscriberRecord]:
+def passed_subscribers(view: StreamView, cut: LocatedCut) -> list[SubscriberRecord]:
     """Return the subscribers that still need something before a cut, by name."""
     found = []
     for record in view.subscribers:
         if record.bound is not None:
-            bound = record.bound.cut(view.stream, view.life)
-            clipped, _ = cuts.clip_to_head(view, bound)
-            if not cuts.equal_or_after(view, cuts.canonical(view, clipped), cut):
+            bound = locate(view, record.bound.cut(view.stream, view.life))
+            if not bound.raised_to_head().is_at_or_after(cut):
                 found.append(record)
     return found
 
 
 def _refuse_held(
     view: StreamView,
-    goal: StreamCut,
+    goal: LocatedCut,
     allowed: Collection[str] | None,
     leaving: Collection[str],
 ) -> list[str]:
@@ -175,15 +173,14 @@ def _sizes(view: StreamView, head: StreamCut, bytes_at: BytesAt) -> Mapping[int,
         return {}
 
 
-def _goal(view: StreamView, cut: StreamCut | str) -> StreamCut:
+def _goal(view: StreamView, cut: StreamCut | str) -> LocatedCut:
     """Return the head that is asked for; raise unless it may be one."""
-    given = cuts.resolve(view, cut)
-    goal = cuts.canonical(view, given)
-    if goal == view.head:
+    given = locate(view, cut)
+    goal = given.canonical()
+    if goal.cut == view.head:
         return goal
     view.check_not_sealing("truncated")
-    is_after = cuts.compare(view, goal, view.head) is Order.EQUAL_OR_AFTER
-    if not is_after or cuts.has_lost(view, given):
+    if not goal.is_at_or_after(view.located_head) or given.has_lost():
         raise InvalidStreamCut(
             f"stream {view.stream} cannot be truncated at {given}: that is behind the head, "
             f"{view.head}, at least in part, and the head never moves back."
@@ -213,7 +210,7 @@ def _leaving(view: StreamView, oldest: int) -> Iterator[HistoryRow]:
 def _body(
     stream: StreamLog,
     view: StreamView,
-    head: StreamCut,
+    head: LocatedCut,
     oldest: int,
     by: str,
     sizes: Mapping[int, int],
@@ -223,14 +220,14 @@ def _body(
     ids = [int(n.removeprefix(SEGMENT_PREFIX)) for n in leaving if n.startswith(SEGMENT_PREFIX)]
     record = replace(
         view.record,
-        head=head.positions,
+        head=head.cut.positions,
         oldest_epoch=oldest,
         truncation=Truncation(version, now_ms, by),
-        head_sizes={s: sizes[s] for s, offset in head if offset > 0 and s in sizes},
+        head_sizes={s: sizes[s] for s, offset in head.cut if offset > 0 and s in sizes},
         gone_bytes=view.record.gone_bytes + sum(view.segment(s).size_bytes for s in ids),
     )
     gone = _chunks(stream, view, head)
-    events = cuts.distance_events(view, view.head, head)
+    events = view.located_head.events_to(head)
     size_bytes = sum(int((add.tags or {})["bytes"]) for add in gone)
     body = Body(
         "TRUNCATE STREAM",
@@ -242,25 +239,26 @@ def _body(
         },
         removes=[Remove.of(add, now_ms) for add in gone],
     )
-    return body, TruncationResult(version, head, events, size_bytes, len(gone))
+    return body, TruncationResult(version, head.cut, events, size_bytes, len(gone))
 
 
-def _passed_samples(view: StreamView, head: StreamCut) -> list[str]:
+def _passed_samples(view: StreamView, head: LocatedCut) -> list[str]:
     """Return the domains of the samples that lie at or before a head; they are in order."""
     samples = view.samples
 
     def is_after(sample: SampleRecord) -> bool:
-        return not cuts.equal_or_after(view, head, sample.tail.cut(view.stream, view.life))
+        tail = locate(view, sample.tail.cut(view.stream, view.life))
+        return not head.is_at_or_after(tail)
 
     count = bisect_left(samples, True, key=is_after)
     return [f"{SAMPLE_PREFIX}{sample.version}" for sample in samples[:count]]
 
 
-def _chunks(stream: StreamLog, view: StreamView, head: StreamCut) -> list[Add]:
+def _chunks(stream: StreamLog, view: StreamView, head: LocatedCut) -> list[Add]:
     """Return the chunks that lie below the new head as a whole."""
     gone: list[Add] = []
     with stream.log.files() as files:
-        for rng in cuts.ranges_between(view, view.head, head):
+        for rng in view.located_head.ranges_to(head):
             found = files.find(rng.segment_id, rng.start, rng.end)
             if found and position_of(found[-1])[1] + rows_of(found[-1]) > rng.end:
                 del found[-1]  # the others end before its base

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timezone
 from functools import cached_property
 
-from pravega_spark.engine.layout import cuts
 from pravega_spark.engine.layout.epochs import Lineage
-from pravega_spark.engine.layout.located_cut import LocatedCut, locate
+from pravega_spark.engine.layout.located_cut import LocatedCut, locate, tail
 from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.stream.records import (
@@ -204,7 +203,7 @@ class StreamView:
     def sized(self, cut: StreamCut, bytes_at: Callable[[int, int], int | None]) -> SizedCut:
         """Return a cut of this version with its bytes, except those below the head.
 
-        ``bytes_at`` is as for :func:`cuts.distance_bytes`; None leaves a segment out.
+        ``bytes_at`` is as for :meth:`LocatedCut.bytes_to`; None leaves a segment out.
         """
         sizes = dict[int, int]()
         for segment_id, offset in cut:
@@ -229,13 +228,13 @@ class StreamView:
         return StreamCut(self.stream, self.life, self.record.head)
 
     @cached_property
-    def head_place(self) -> LocatedCut:
+    def located_head(self) -> LocatedCut:
         """The head, laid over the key space."""
-        return locate(self.lineage, self.head)
+        return locate(self, self.head)
 
     def head_offsets(self, segment_ids: Iterable[int]) -> dict[int, int]:
         """Return the first offset of each segment that can be read; its end where none can."""
-        marks = {s: self.head_place.of(self.lineage.find(s)) for s in segment_ids}
+        marks = {s: self.located_head.offset_in(self.lineage.find(s)) for s in segment_ids}
         return {
             s: self.segment(s).next_offset if mark == END else max(0, mark)
             for s, mark in marks.items()
@@ -256,7 +255,7 @@ class StreamView:
         """
         if not self.has_segment(segment_id):
             return segment_epoch(segment_id) < self.oldest_epoch
-        mark = self.head_place.of(self.lineage.find(segment_id))
+        mark = self.located_head.offset_in(self.lineage.find(segment_id))
         return mark == END or offset < mark
 
     @property
@@ -271,7 +270,7 @@ class StreamView:
     @cached_property
     def tail(self) -> StreamCut:
         """The place after the last event: the active segments at their next offsets."""
-        return cuts.tail(self)
+        return tail(self)
 
     def check_life(self, life: int) -> None:
         """Raise StaleIdentity or NoSuchStream unless this is that life of the stream."""

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from pravega_spark.engine.layout import cuts
+from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import (
@@ -129,7 +129,7 @@ class QueryMembership:
         if name not in start:
             return StreamCut.EARLIEST
         view = existing_view(open_stream(self._settings.root, name))
-        return cuts.clip_to_head(view, start[name].cut)[0]
+        return locate(view, start[name].cut).clipped_to_head()[0].cut
 
     def _check_streams(self, start: StreamOffsets) -> None:
         strange = sorted(set(start) - set(self._settings.streams))
@@ -145,7 +145,9 @@ class QueryMembership:
         for name, offset in start.items():
             place = member.cuts()[name]
             view = existing_view(open_stream(self._settings.root, name))
-            if place.life != offset.life or cuts.equal_or_after(view, place, offset.origin):
+            if place.life != offset.life:
+                continue
+            if locate(view, place).is_at_or_after(locate(view, offset.origin)):
                 continue
             self.leave()
             raise InvalidOption(

@@ -10,7 +10,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pravega_spark.engine.chunks.chunk import ChunkRef
-from pravega_spark.engine.layout import cuts
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.model import SegmentRange
@@ -56,13 +55,12 @@ class PravegaBatchReader(DataSourceReader):
         begin = starting(settings.starting, "earliest", settings.timestamp_strategy, stream, view)
         end = resolve(settings.ending or _LATEST, stream, view)
         if not settings.fail_on_data_loss:
-            begin, lost = cuts.clip_to_head(view, begin)
-            end, _ = cuts.clip_to_head(view, end)
+            begin, lost = begin.clipped_to_head()
+            end, _ = end.clipped_to_head()
             if lost:
                 report_lost(view, lost)
-        check_order(view, begin, end, settings.starting, settings.ending)
-        ranges = cuts.ranges_between(view, begin, end)
-        return [(rng, stream.chunks(rng)) for rng in ranges]
+        check_order(begin, end, settings.starting, settings.ending)
+        return [(rng, stream.chunks(rng)) for rng in begin.ranges_to(end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's events as Arrow batches; runs in a task."""

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from pravega_spark.engine.chunks.chunk import ChunkRef
-from pravega_spark.engine.layout import cuts
+from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import NoSuchStream, StaleIdentity, TruncatedData
@@ -149,15 +149,15 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
             logger.warning("failOnDataLoss=false: a planned batch is read without: %s", error)
             return []
-        end = offset.cut
+        start, end = locate(view, begin), locate(view, offset.cut)
         if not self.settings.fail_on_data_loss:
-            begin, lost = cuts.clip_to_head(view, begin)
-            end, _ = cuts.clip_to_head(view, end)
+            start, lost = start.clipped_to_head()
+            end, _ = end.clipped_to_head()
             if lost:
                 report_lost(view, lost)
-        if cuts.equal_or_after(view, begin, end):
+        if start.is_at_or_after(end):
             return []
-        ranges = cuts.ranges_between(view, begin, end)
+        ranges = start.ranges_to(end)
         return [(view, rng, self._chunks(stream, rng)) for rng in ranges]
 
     def _chunks(self, stream: StreamLog, rng: SegmentRange) -> list[ChunkRef]:

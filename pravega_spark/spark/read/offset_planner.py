@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from pravega_spark.engine.layout import cuts, read_plan
+from pravega_spark.engine.layout import read_plan
+from pravega_spark.engine.layout.located_cut import LocatedCut, locate, lost_text
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.engine.stream.view import StreamView
@@ -122,7 +123,7 @@ class OffsetPlanner:
             self.settings.timestamp_strategy,
             self._known[name].stream,
             view,
-        )
+        ).cut
         return StreamOffset(view.record.stream_id, cut, cut)
 
     def check_order(self, start: Places) -> None:
@@ -137,7 +138,7 @@ class OffsetPlanner:
         begin = settings.starting or ReadBound("startingOffsets", "latest")
         for name, offset in start.items():
             known, view = self.known(name, refresh=False)
-            check_order(view, offset.cut, known.target.at(view), begin, settings.ending)
+            check_order(locate(view, offset.cut), known.target.at(view), begin, settings.ending)
         self._unchecked = False
 
     def _of_this_life(self, name: str, view: StreamView, place: StreamCut) -> StreamCut:
@@ -169,7 +170,7 @@ class OffsetPlanner:
         """Fix the end for Trigger.AvailableNow: what is there now, and nothing later."""
         self._named = None
         views = self._views(self.names())
-        self._frozen = {name: self._known[name].target.at(view) for name, view in views.items()}
+        self._frozen = {name: self._known[name].target.at(view).cut for name, view in views.items()}
 
     def tail(self) -> Places:
         """Return the newest place of every stream, of what is known here."""
@@ -196,14 +197,15 @@ class OffsetPlanner:
         steps, here = {}, dict[str, StreamOffset]()
         for name, view in views.items():
             here[name] = self._here(name, view, start.get(name))
-            steps[name] = read_plan.next_step(view, here[name].cut, self._end(name, view))
+            cut = locate(view, here[name].cut)
+            steps[name] = read_plan.next_step(cut, self._end(name, view))
         if limited and self._delayed({n: sum(map(len, s.ranges)) for n, s in steps.items()}):
             return start
         limits = self._limits(steps) if limited else {}
         for name, limit in limits.items():
             steps[name] = self._limited(name, views[name], here[name].cut, limit)
         for name, step in steps.items():
-            here[name] = replace(here[name], cut=step.end)
+            here[name] = replace(here[name], cut=step.end.cut)
         self._idle = state if here == start else None
         return here
 
@@ -292,22 +294,26 @@ class OffsetPlanner:
 
     def _unharmed(self, view: StreamView, start: StreamOffset) -> StreamOffset:
         """Return the start, brought up to the head if that is allowed; else raise TruncatedData."""
-        clipped, lost = cuts.clip_to_head(view, start.cut)
+        clipped, lost = locate(view, start.cut).clipped_to_head()
         if not lost:
             return start
         if self.settings.fail_on_data_loss:
             raise TruncatedData(
-                f"{_told(view, lost)}. {start_again(self.settings.group)}", head=clipped, lost=lost
+                f"{_told(view, lost)}. {start_again(self.settings.group)}",
+                head=clipped.cut,
+                lost=lost,
             )
         report_lost(view, lost)
-        return replace(start, cut=clipped)
+        return replace(start, cut=clipped.cut)
 
-    def _end(self, name: str, view: StreamView) -> StreamCut:
+    def _end(self, name: str, view: StreamView) -> LocatedCut:
         if self._frozen is None:
             return self._known[name].target.at(view)
         # A stream that came back in a later life has nothing below the frozen end.
         frozen = self._frozen.get(name)
-        return frozen if frozen is not None and frozen.life == view.life else view.head
+        if frozen is None or frozen.life != view.life:
+            return view.located_head
+        return locate(view, frozen)
 
     # Limits
 
@@ -345,8 +351,7 @@ class OffsetPlanner:
     ) -> read_plan.ReadStep:
         stream = self._known[name].stream
         return read_plan.next_step(
-            view,
-            here,
+            locate(view, here),
             self._end(name, view),
             max_events=limit[0],
             max_bytes=limit[1],
@@ -397,4 +402,4 @@ def report_lost(view: StreamView, lost: tuple[SegmentRange, ...]) -> None:
 
 
 def _told(view: StreamView, lost: tuple[SegmentRange, ...]) -> str:
-    return f"stream {view.stream}: {cuts.lost_text(view, lost)} up to the head {view.head}"
+    return f"stream {view.stream}: {lost_text(view, lost)} up to the head {view.head}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pravega_spark.engine.layout import cuts
+from pravega_spark.engine.layout.located_cut import LocatedCut, Order, locate
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.time_search import TimeSearch
 from pravega_spark.engine.stream.view import StreamView
@@ -14,7 +14,7 @@ from pravega_spark.spark.option_values import EARLIEST_OFFSET, LATEST_OFFSET, Ti
 from pravega_spark.spark.settings import ReadBound
 
 
-def resolve(bound: ReadBound, stream: StreamLog, view: StreamView) -> StreamCut:
+def resolve(bound: ReadBound, stream: StreamLog, view: StreamView) -> LocatedCut:
     """Return the cut that a bound means for a stream, checked against its layout.
 
     Raises InvalidOption if the bound says nothing of this stream, InvalidStreamCut if it says
@@ -24,7 +24,7 @@ def resolve(bound: ReadBound, stream: StreamLog, view: StreamView) -> StreamCut:
     if isinstance(value, Timestamp):
         return TimeSearch(stream, value.resolve_us()).cut(view)
     if isinstance(value, str):
-        return view.head if value == "earliest" else view.tail
+        return locate(view, view.head if value == "earliest" else view.tail)
     found = value.get(view.stream)
     if found is None:
         raise InvalidOption(
@@ -32,9 +32,9 @@ def resolve(bound: ReadBound, stream: StreamLog, view: StreamView) -> StreamCut:
             f"{view.stream} too: say where each stream begins or ends, or leave the option out."
         )
     if isinstance(found, StreamCut):
-        return cuts.resolve(view, found)
+        return locate(view, found)
     positions = {s: _offset(view, s, offset) for s, offset in found.items()}
-    return cuts.resolve(view, StreamCut(view.stream, view.life, positions))
+    return locate(view, StreamCut(view.stream, view.life, positions))
 
 
 def _offset(view: StreamView, segment_id: int, offset: int) -> int:
@@ -51,7 +51,7 @@ def starting(
     timestamp_strategy: str,
     stream: StreamLog,
     view: StreamView,
-) -> StreamCut:
+) -> LocatedCut:
     """Return the cut where a read begins; ``timestamp_strategy`` is Kafka's ByTimestampStrategy."""
     bound = bound or ReadBound("startingOffsets", default)
     if isinstance(bound.value, Timestamp):
@@ -67,9 +67,8 @@ def starting(
 
 
 def check_order(
-    view: StreamView,
-    begin: StreamCut,
-    end: StreamCut,
+    begin: LocatedCut,
+    end: LocatedCut,
     start: ReadBound | None,
     stop: ReadBound | None,
 ) -> None:
@@ -84,9 +83,9 @@ def check_order(
         if isinstance(times[0], Timestamp) and isinstance(times[1], Timestamp):
             reversed_times = times[1].resolve_us() < times[0].resolve_us()
             told = "the end is a time before the start" if reversed_times else told
-    if reversed_times or cuts.compare(view, end, begin) is cuts.Order.BEFORE:
+    if reversed_times or end.compare(begin) is Order.BEFORE:
         raise InvalidOption(
-            f"stream {view.stream}: {told}; exchange "
+            f"stream {begin.layout.stream}: {told}; exchange "
             f"{'the start' if start is None else start.option} and "
             f"{'the end' if stop is None else stop.option}, or leave one out."
         )
@@ -101,18 +100,18 @@ class Target:
     _fixed: StreamCut | None = None
     _search: TimeSearch | None = None
 
-    def at(self, view: StreamView) -> StreamCut:
+    def at(self, view: StreamView) -> LocatedCut:
         """Return the furthest cut as of a view.
 
         A cut or offsets are resolved once, at the first view of this run; a time is looked up
         again until events at or after it have come.
         """
         if self.bound is None or self.bound.is_latest:
-            return view.tail
+            return locate(view, view.tail)
         if isinstance(self.bound.value, Timestamp):
             if self._search is None:
                 self._search = TimeSearch(self.stream, self.bound.value.resolve_us())
             return self._search.cut(view)
         if self._fixed is None or self._fixed.life != view.life:
-            self._fixed = resolve(self.bound, self.stream, view)
-        return self._fixed
+            self._fixed = resolve(self.bound, self.stream, view).cut
+        return locate(view, self._fixed)

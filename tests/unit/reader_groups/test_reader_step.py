@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from pravega_spark.engine.layout import cuts
 from pravega_spark.errors import (
     IllegalState,
     InvalidStreamCut,
@@ -14,6 +13,7 @@ from pravega_spark.reader_groups import assignment, checkpoints, segment_transit
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
 from pravega_spark.reader_groups.group_state import GroupState, Key, Phase
 from pravega_spark.reader_groups.reader_step import ReaderView, StepResult, reader_step
+from tests.harness import stream_cuts as cuts
 from tests.harness.strategies import MemoryStream, half_merged
 
 NAME = "nyc/flights"

@@ -13,7 +13,6 @@ from random import Random
 
 import pytest
 
-from pravega_spark.engine.layout import cuts
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.subscribers import publish, subscribe, unsubscribe
@@ -22,10 +21,11 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import HeldBySubscriber, InvalidStreamCut
 from pravega_spark.model import StreamCut
 from pravega_spark.policies import LimitUnit, RetentionPolicy, ScalingPolicy, StreamConfiguration
-from pravega_spark.retention.lower_bound import lowest, raised
 from pravega_spark.retention.retention_run import RetentionOptions, act, decide
 from tests.harness import failpoints
+from tests.harness import stream_cuts as cuts
 from tests.harness.engine import FakeRuntime, again, memory, scale, write
+from tests.harness.stream_cuts import lowest, raised
 
 POLICIES = [
     None,

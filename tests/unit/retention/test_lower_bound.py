@@ -8,9 +8,8 @@ from functools import reduce
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_spark.engine.layout import cuts
 from pravega_spark.model import END, NOT_REACHED, Segment, StreamCut, parse_segment
-from pravega_spark.retention.lower_bound import highest, lowest
+from tests.harness import stream_cuts as cuts
 from tests.harness.strategies import (
     MemoryStream,
     Reader,
@@ -21,6 +20,7 @@ from tests.harness.strategies import (
     readers,
     streams,
 )
+from tests.harness.stream_cuts import highest, lowest
 
 EARLIEST = StreamCut.EARLIEST
 

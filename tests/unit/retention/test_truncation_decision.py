@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_spark.engine.layout import cuts
+from pravega_spark.engine.layout.epochs import Layout
+from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.model import StreamCut
 from pravega_spark.policies import LimitUnit, RetentionPolicy, RetentionType
-from pravega_spark.retention.lower_bound import lowest, raised
+from pravega_spark.retention import truncation_decision
 from pravega_spark.retention.truncation_decision import (
     RetentionEntry,
     RetentionRule,
+    RetentionSet,
     Situation,
-    TruncationDecision,
-    decide,
 )
+from tests.harness import stream_cuts as cuts
 from tests.harness.strategies import MemoryStream, cut_of, travels
+from tests.harness.stream_cuts import lowest, raised
 
 NOW_MS = 10_000
 
@@ -76,14 +79,34 @@ SAMPLES = [entry(90, 5, 5), entry(70, 15, 15), entry(50, 25, 25), entry(30, 35, 
 """Retaining 900, 700, 500 and 300 of 1,000 bytes."""
 
 
+class Decided(NamedTuple):
+    """A decision with a plain stream cut."""
+
+    rule: RetentionRule
+    cut: StreamCut | None
+
+
+def decide(
+    stream: Layout,
+    policy: RetentionPolicy,
+    entries: RetentionSet,
+    bound: StreamCut | None,
+    *others: Any,
+) -> Decided:
+    located = None if bound is None else locate(stream, bound)
+    situation = Situation(stream, policy, entries, located, *others)
+    found = truncation_decision.decide(situation)
+    return Decided(found.rule, None if found.cut is None else found.cut.cut)
+
+
 def decided(
     policy: RetentionPolicy, bound: StreamCut | None, entries: Sequence[RetentionEntry] = SAMPLES
-) -> TruncationDecision:
+) -> Decided:
     stream = two_segments()
     tail = RetentionEntry(NOW_MS + 1, NOW_MS - 10, 1_000, cut(50, 50))
     listed = Listed([*entries, tail])
     sizes = stream.bytes_at, stream.offset_after
-    return decide(Situation(stream, policy, listed, bound, NOW_MS, *sizes))
+    return decide(stream, policy, listed, bound, NOW_MS, *sizes)
 
 
 def by_time(minimum: int, maximum: int | None = None) -> RetentionPolicy:
@@ -257,7 +280,7 @@ def test_the_minimum_counts_what_is_still_there(bound: tuple[int, int] | None) -
     stream.head = cut(0, 40)
     listed, place = Listed(SAMPLES), None if bound is None else cut(*bound)
     sizes = stream.bytes_at, stream.offset_after
-    found = decide(Situation(stream, by_size(400), listed, place, NOW_MS, *sizes))
+    found = decide(stream, by_size(400), listed, place, NOW_MS, *sizes)
     assert (found.rule, found.cut) == (RetentionRule.MINIMUM, cut(15, 40)), (
         "450 bytes; the next: 350"
     )
@@ -272,8 +295,8 @@ def test_an_empty_set_lets_nothing_go_but_what_is_consumed() -> None:
         (by_size(1), None, RetentionRule.NOTHING_BEYOND),
         (by_consumption(NONE), cut(3, 4), RetentionRule.CONSUMED),
     ):
-        situation = Situation(stream, policy, Listed([]), bound, NOW_MS, *sizes)
-        assert decide(situation).rule is rule
+        found = decide(stream, policy, Listed([]), bound, NOW_MS, *sizes)
+        assert found.rule is rule
 
 
 @given(st.data())
@@ -306,7 +329,7 @@ def test_the_minimum_always_survives_and_subscribers_only_lose_by_the_maximum(
         return next(o for o in offsets if stream.bytes_at(segment_id, o) >= size_bytes)
 
     sizes = stream.bytes_at, offset_after
-    found = decide(Situation(stream, policy, Listed(known), bound, now_ms, *sizes))
+    found = decide(stream, policy, Listed(known), bound, now_ms, *sizes)
     if found.cut is None:
         return
     assert cuts.equal_or_after(stream, found.cut, stream.head)
@@ -343,7 +366,7 @@ def test_limits_by_size_are_kept_to_the_event_over_splits_and_merges(data: st.Da
     policy = RetentionPolicy(kind, SIZE, least, most)
     bound = None if bound is None else raised(stream, bound)
     sizes = stream.bytes_at, offset_after
-    cut = decide(Situation(stream, policy, Listed(known), bound, 10, *sizes)).cut or stream.head
+    cut = decide(stream, policy, Listed(known), bound, 10, *sizes).cut or stream.head
     start = total - size_of(stream, bound or stream.head)
     kept = total - size_of(stream, cut)
     cuts.check(stream, cut)

@@ -7,7 +7,6 @@ from uuid import uuid4
 import pytest
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
-from pravega_spark.engine.layout import cuts
 from pravega_spark.engine.log.actions import Commit
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -26,6 +25,7 @@ from pravega_spark.scaling import manual_scaling
 from pravega_spark.scaling.manual_scaling import check_scale, scale_stream
 from pravega_spark.transactions import sweeper, transaction_lifecycle
 from pravega_spark.transactions.transaction import Transaction
+from tests.harness import stream_cuts as cuts
 from tests.harness.engine import FakeRuntime, Spy, again, all_events, make_stream, write
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pravega_spark.engine.chunks.routing import position
-from pravega_spark.engine.layout import cuts
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.engine.writing.append import append
 from pravega_spark.event_reader import EventReader
 from pravega_spark.transactions import sweeper
 from pravega_spark.transactions.transaction import Transaction
+from tests.harness import stream_cuts as cuts
 from tests.harness.engine import events_of, scale, staged, write
 from tests.harness.transaction_world import World, begun, story, written
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pyspark.sql.types import LongType, StringType, TimestampType
 
-from pravega_spark.engine.layout import cuts
+from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import subscribers
 from pravega_spark.engine.stream.repair import existing_view
@@ -73,7 +73,8 @@ def _row(
     events = None
     with contextlib.suppress(InvalidStreamCut):
         if view is not None:
-            events = cuts.distance_events(view, cuts.clip_to_head(view, cut)[0], view.tail)
+            start, _ = locate(view, cut).clipped_to_head()
+            events = start.events_to(locate(view, view.tail))
     return {
         **name_columns(cut.stream),
         "kind": kind,

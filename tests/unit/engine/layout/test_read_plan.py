@@ -4,9 +4,10 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from pravega_spark.engine.layout import cuts, read_plan
+from pravega_spark.engine.layout import read_plan
 from pravega_spark.errors import InvalidInput, InvalidStreamCut, TruncatedData
 from pravega_spark.model import StreamCut, parse_segment
+from tests.harness import stream_cuts as cuts
 from tests.harness.strategies import (
     MemoryStream,
     Reader,
@@ -33,7 +34,7 @@ def walk(
     segments = {s.segment_id: s for s in stream.all_segments()}
     read = set(read)
     for _ in range(2_000):
-        step = read_plan.next_step(stream, cut, target, max_events=limit)
+        step = cuts.next_step(stream, cut, target, max_events=limit)
         for r in step.ranges:
             for before in stream.before(segments[r.segment_id]):
                 count = stream.records[before.segment_id].next_offset
@@ -90,7 +91,7 @@ def test_steps_to_the_tail_are_canonical_all_the_way(
     stream = data.draw(streams())
     reader = data.draw(readers(stream))
     cut = reader.cut(stream)
-    while cut != (step := read_plan.next_step(stream, cut, StreamCut.LATEST, max_events=limit)).end:
+    while cut != (step := cuts.next_step(stream, cut, StreamCut.LATEST, max_events=limit)).end:
         cut = step.end
         assert cut == cuts.canonical(stream, cut)
     assert cut == cuts.tail(stream)
@@ -108,7 +109,7 @@ def test_bytes_are_a_soft_limit(data: st.DataObject, limit: int) -> None:
         return max(e for e in ends if stream.bytes_at(segment_id, e) - base <= most)
 
     while True:
-        step = read_plan.next_step(
+        step = cuts.next_step(
             stream,
             cut,
             StreamCut.LATEST,
@@ -147,7 +148,7 @@ def test_a_limit_is_shared_by_backlog(backlog: dict[int, int], limit: int) -> No
 def test_offsets_of_a_time_make_the_cut_of_that_time(data: st.DataObject) -> None:
     stream = data.draw(streams())
     before = set(stream.log[: data.draw(st.integers(0, len(stream.log)))])
-    cut = read_plan.cut_at(stream, lambda s: sum(segment == s for segment, _ in before))
+    cut = cuts.cut_at(stream, lambda s: sum(segment == s for segment, _ in before))
     cuts.check(stream, cut)
     assert set(events_of(cuts.ranges_between(stream, StreamCut.EARLIEST, cut))) == before
     assert cut == cuts.canonical(stream, cut)
@@ -162,7 +163,7 @@ def test_independent_offsets_make_the_latest_cut_that_passes_none_of_them(
     offsets = {
         s: data.draw(st.sampled_from((None, 0, end // 2, end, end + 1))) for s, end in ends.items()
     }
-    cut = read_plan.cut_at(stream, offsets.get)
+    cut = cuts.cut_at(stream, offsets.get)
     cuts.check(stream, cut)
     reader = Reader()
     while True:
@@ -181,9 +182,9 @@ def test_independent_offsets_make_the_latest_cut_that_passes_none_of_them(
 def test_a_successor_waits_where_its_predecessor_is_not_finished() -> None:
     stream = half_merged()
     offsets = {0: 10, 1: 4, parse_segment("2#1"): 3}
-    assert read_plan.cut_at(stream, offsets.get) == cut_of("0#0=end,1#0=4,2#1=future")
-    assert read_plan.cut_at(stream, {**offsets, 1: 20}.get) == cut_of("2#1=3")
-    assert read_plan.cut_at(stream, {**offsets, 1: None}.get) == cut_of("0#0=end,1#0=0,2#1=future")
+    assert cuts.cut_at(stream, offsets.get) == cut_of("0#0=end,1#0=4,2#1=future")
+    assert cuts.cut_at(stream, {**offsets, 1: 20}.get) == cut_of("2#1=3")
+    assert cuts.cut_at(stream, {**offsets, 1: None}.get) == cut_of("0#0=end,1#0=0,2#1=future")
 
 
 def test_a_late_time_is_looked_up_from_its_epoch() -> None:
@@ -198,7 +199,7 @@ def test_a_late_time_is_looked_up_from_its_epoch() -> None:
         return 2
 
     start = read_plan.cut_of_epoch(stream, 98)
-    cut = read_plan.cut_at(stream, offsets, start)
+    cut = cuts.cut_at(stream, offsets, start)
     assert cut == cuts.tail(stream)
     assert len(asked) == 3
 
@@ -211,32 +212,32 @@ def test_the_cut_of_an_epoch_is_a_place(data: st.DataObject) -> None:
     cuts.check(stream, cut)
     stream.truncate(data.draw(readers(stream)).cut(stream))
     if number >= stream.oldest_epoch:
-        later = read_plan.cut_at(stream, lambda segment_id: 0, cut)
+        later = cuts.cut_at(stream, lambda segment_id: 0, cut)
         assert cuts.equal_or_after(stream, later, stream.head)
 
 
 # --- examples ---------------------------------------------------------------------------------
 
 
-def text(step: read_plan.ReadStep) -> tuple[list[str], str]:
+def text(step: cuts.Step) -> tuple[list[str], str]:
     ranges = [str(r).removeprefix("nyc/flights segment ") for r in step.ranges]
     return ranges, str(step.end).removeprefix("nyc/flights@1:")
 
 
 def test_a_merge_is_read_when_both_sides_are_read() -> None:
     stream = half_merged()
-    step = read_plan.next_step(stream, StreamCut.EARLIEST, StreamCut.LATEST, max_events=25)
+    step = cuts.next_step(stream, StreamCut.EARLIEST, StreamCut.LATEST, max_events=25)
     assert text(step) == (["0#0 [0, 8)", "1#0 [0, 17)"], "0#0=8,1#0=17")
-    step = read_plan.next_step(stream, step.end, StreamCut.LATEST, max_events=3)
+    step = cuts.next_step(stream, step.end, StreamCut.LATEST, max_events=3)
     assert text(step) == (["0#0 [8, 9)", "1#0 [17, 19)"], "0#0=9,1#0=19")
-    step = read_plan.next_step(stream, cut_of("0#0=9,1#0=4"), StreamCut.LATEST, max_events=5)
+    step = cuts.next_step(stream, cut_of("0#0=9,1#0=4"), StreamCut.LATEST, max_events=5)
     assert text(step) == (["0#0 [9, 10)", "1#0 [4, 8)"], "0#0=end,1#0=8,2#1=future")
-    step = read_plan.next_step(stream, step.end, StreamCut.LATEST)
+    step = cuts.next_step(stream, step.end, StreamCut.LATEST)
     assert text(step) == (["1#0 [8, 20)"], "2#1=0")
-    step = read_plan.next_step(stream, step.end, StreamCut.LATEST)
+    step = cuts.next_step(stream, step.end, StreamCut.LATEST)
     assert text(step) == (["2#1 [0, 5)"], "2#1=5")
     assert step.done
-    assert read_plan.next_step(stream, step.end, StreamCut.LATEST) == read_plan.ReadStep(
+    assert cuts.next_step(stream, step.end, StreamCut.LATEST) == cuts.Step(
         (), cut_of("2#1=5"), True
     )
 
@@ -244,7 +245,7 @@ def test_a_merge_is_read_when_both_sides_are_read() -> None:
 def test_a_reached_successor_is_read_beside_a_pending_one() -> None:
     stream = crossed()
     stream.append(parse_segment("5#2"), 3)
-    step = read_plan.next_step(stream, cut_of("0#0=10,1#0=9"), StreamCut.LATEST)
+    step = cuts.next_step(stream, cut_of("0#0=10,1#0=9"), StreamCut.LATEST)
     assert text(step) == (["1#0 [9, 10)", "5#2 [0, 3)"], "3#1=0,4#2=0,5#2=3")
 
 
@@ -255,7 +256,7 @@ def test_empty_sealed_segments_are_stepped_over_in_chains() -> None:
         stream.scale(stream.active.segment_ids, [(0.0, 0.5), (0.5, 1.0)])
         stream.scale(stream.active.segment_ids, [(0.0, 1.0)])
     stream.append(stream.active.segment_ids[0], 4)
-    step = read_plan.next_step(stream, cut_of("0#0=1"), StreamCut.LATEST)
+    step = cuts.next_step(stream, cut_of("0#0=1"), StreamCut.LATEST)
     assert text(step) == (["15#10 [0, 4)"], "15#10=4")
 
 
@@ -265,10 +266,10 @@ def test_a_target_of_before_a_scale_stays_reachable() -> None:
     target = cuts.tail(stream)
     stream.scale([0], [(0.0, 0.5), (0.5, 1.0)])
     stream.append(stream.active.segment_ids[0], 7)
-    step = read_plan.next_step(stream, StreamCut.EARLIEST, target)
+    step = cuts.next_step(stream, StreamCut.EARLIEST, target)
     assert text(step) == (["0#0 [0, 7)"], "0#0=7")
-    assert read_plan.next_step(stream, step.end, target) == read_plan.ReadStep((), target, True)
-    assert text(read_plan.next_step(stream, step.end, StreamCut.LATEST)) == (
+    assert cuts.next_step(stream, step.end, target) == cuts.Step((), target, True)
+    assert text(cuts.next_step(stream, step.end, StreamCut.LATEST)) == (
         ["1#1 [0, 7)"],
         "1#1=7,2#1=0",
     )
@@ -277,27 +278,25 @@ def test_a_target_of_before_a_scale_stays_reachable() -> None:
 def test_a_cut_beyond_the_target_stays() -> None:
     stream = half_merged()
     for target in ("0#0=10,1#0=20", "0#0=end,1#0=end", "0#0=3,1#0=3", "2#1=1"):
-        step = read_plan.next_step(stream, cut_of("2#1=2"), cut_of(target))
-        assert step == read_plan.ReadStep((), cut_of("2#1=2"), True)
+        step = cuts.next_step(stream, cut_of("2#1=2"), cut_of(target))
+        assert step == cuts.Step((), cut_of("2#1=2"), True)
 
 
 def test_a_cut_beyond_the_target_takes_its_canonical_form() -> None:
     stream = half_merged()
     stream.scale([parse_segment("2#1")], [(0.0, 1.0)])
     for target in ("0#0=3,1#0=3", "0#0=10,1#0=20"):
-        step = read_plan.next_step(stream, cut_of("2#1=5"), cut_of(target))
-        assert step == read_plan.ReadStep((), cut_of("3#2=0"), True)
+        step = cuts.next_step(stream, cut_of("2#1=5"), cut_of(target))
+        assert step == cuts.Step((), cut_of("3#2=0"), True)
 
 
 def test_a_sealed_stream_is_read_to_end_marks() -> None:
     stream = half_merged()
     stream.seal()
-    step = read_plan.next_step(stream, cut_of("2#1=4"), StreamCut.LATEST)
+    step = cuts.next_step(stream, cut_of("2#1=4"), StreamCut.LATEST)
     assert text(step) == (["2#1 [4, 5)"], "2#1=end")
-    assert read_plan.next_step(stream, step.end, StreamCut.LATEST) == read_plan.ReadStep(
-        (), step.end, True
-    )
-    assert text(read_plan.next_step(stream, cut_of("2#1=5"), StreamCut.LATEST)) == ([], "2#1=end")
+    assert cuts.next_step(stream, step.end, StreamCut.LATEST) == cuts.Step((), step.end, True)
+    assert text(cuts.next_step(stream, cut_of("2#1=5"), StreamCut.LATEST)) == ([], "2#1=end")
 
 
 def test_steps_below_the_head_are_refused() -> None:
@@ -305,21 +304,21 @@ def test_steps_below_the_head_are_refused() -> None:
     stream.truncate(cut_of("2#1=2"))
     for cut in ("2#1=0", "0#0=3,1#0=4"):
         with pytest.raises(TruncatedData, match="go on at the head, nyc/flights@1:2#1=2"):
-            read_plan.next_step(stream, cut_of(cut), StreamCut.LATEST)
+            cuts.next_step(stream, cut_of(cut), StreamCut.LATEST)
 
 
 def test_a_cut_that_the_head_overtook_without_a_loss_goes_on() -> None:
     stream = half_merged()
     stream.truncate(cut_of("2#1=0"))
-    step = read_plan.next_step(stream, cut_of("0#0=end,1#0=end"), StreamCut.LATEST)
+    step = cuts.next_step(stream, cut_of("0#0=end,1#0=end"), StreamCut.LATEST)
     assert text(step) == (["2#1 [0, 5)"], "2#1=5")
 
 
 def test_wrong_limits_and_cuts_are_refused() -> None:
     stream = half_merged()
     with pytest.raises(InvalidInput, match="max_events must be at least 1, got 0"):
-        read_plan.next_step(stream, StreamCut.EARLIEST, StreamCut.LATEST, max_events=0)
+        cuts.next_step(stream, StreamCut.EARLIEST, StreamCut.LATEST, max_events=0)
     with pytest.raises(InvalidInput, match="max_bytes needs events_within"):
-        read_plan.next_step(stream, StreamCut.EARLIEST, StreamCut.LATEST, max_bytes=1)
+        cuts.next_step(stream, StreamCut.EARLIEST, StreamCut.LATEST, max_bytes=1)
     with pytest.raises(InvalidStreamCut):
-        read_plan.next_step(stream, StreamCut.EARLIEST, cut_of("2#1=9"))
+        cuts.next_step(stream, StreamCut.EARLIEST, cut_of("2#1=9"))

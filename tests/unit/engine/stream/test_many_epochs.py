@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pravega_spark import StreamConfiguration, StreamManager
-from pravega_spark.engine.layout import cuts, epochs
+from pravega_spark.engine.layout import epochs
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.snapshot import Snapshot
@@ -26,6 +26,7 @@ from pravega_spark.engine.stream.records import (
 )
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.model import Epoch, KeyRange, Segment, StreamCut, make_segment_id
+from tests.harness import stream_cuts as cuts
 from tests.harness.engine import commit
 
 EPOCHS = 100_000

@@ -25,7 +25,7 @@ def write_at(stream: StreamLog, second: int) -> None:
 
 def found(stream: StreamLog, second: float) -> int:
     cut = TimeSearch(stream, round(second * 1_000_000)).cut(stream.view())
-    return dict(cut.positions)[0]
+    return dict(cut.cut.positions)[0]
 
 
 def test_first_late_event_in_log_order_counts_though_timestamps_fall() -> None:
@@ -36,7 +36,7 @@ def test_first_late_event_in_log_order_counts_though_timestamps_fall() -> None:
 def test_tail_where_no_event_is_late_enough() -> None:
     stream = stream_of(10, 20)
     search = TimeSearch(stream, 30_000_000)
-    assert search.cut(stream.view()) == stream.view().tail
+    assert search.cut(stream.view()).cut == stream.view().tail
     assert search.found == {}
 
 
@@ -55,7 +55,7 @@ def test_search_that_is_asked_again_looks_at_what_is_new_only(
 
     monkeypatch.setattr(StreamLog, "chunks", noted)
     write_at(stream, 40)
-    assert dict(search.cut(stream.view()).positions) == {0: 4}
+    assert dict(search.cut(stream.view()).cut.positions) == {0: 4}
     write_at(stream, 50)
-    assert dict(search.cut(stream.view()).positions) == {0: 4}
+    assert dict(search.cut(stream.view()).cut.positions) == {0: 4}
     assert [(rng.start, rng.end) for rng in asked] == [(4, 6)]

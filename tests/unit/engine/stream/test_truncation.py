@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from pravega_spark.engine.layout import cuts, read_plan
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.history import history_log
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -19,6 +18,7 @@ from pravega_spark.errors import (
 )
 from pravega_spark.model import END, SegmentRange, StreamCut, make_segment_id
 from pravega_spark.transactions import sweeper, transaction_lifecycle
+from tests.harness import stream_cuts as cuts
 from tests.harness.engine import (
     FakeRuntime,
     Spy,
@@ -113,8 +113,8 @@ def test_a_sealed_stream_is_truncated_up_to_its_end_and_readers_get_the_end() ->
     view = again(stream).view()
     assert view.head == view.tail == StreamCut("s/t", 1, {left: END, right: END})
     assert live(stream) == 0
-    assert read_plan.next_step(view, view.head, view.tail).ranges == ()
-    assert TimeSearch(stream, 0).cut(view) == view.tail
+    assert cuts.next_step(view, view.head, view.tail).ranges == ()
+    assert TimeSearch(stream, 0).cut(view).cut == view.tail
     assert truncate(stream, StreamCut.LATEST).version == view.version
     with pytest.raises(InvalidStreamCut, match="behind the head"):
         truncate(stream, StreamCut("s/t", 1, {left: 2, right: 1}))
@@ -187,7 +187,7 @@ def test_who_reads_below_the_head_is_told_what_is_gone_and_who_did_it() -> None:
     with pytest.raises(TruncatedData, match=WHO):
         reader.chunks(rng)
     with pytest.raises(TruncatedData, match=WHO):
-        read_plan.next_step(reader.view(), cut_of(stream, s0=1), StreamCut.LATEST)
+        cuts.next_step(reader.view(), cut_of(stream, s0=1), StreamCut.LATEST)
 
 
 def test_epochs_and_segments_before_the_head_leave_the_state_and_are_history() -> None:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from pravega_spark.engine.layout import cuts
-from pravega_spark.engine.layout.cuts import Order
+from pravega_spark.engine.layout.located_cut import Order
 from pravega_spark.errors import InvalidInput, InvalidStreamCut, TruncatedData
 from pravega_spark.model import END, NOT_REACHED, SegmentRange, StreamCut, parse_segment
+from tests.harness import stream_cuts as cuts
 from tests.harness.strategies import (
     MemoryStream,
     crossed,
@@ -95,7 +95,7 @@ def test_a_cut_put_together_at_random_is_valid_only_by_the_definition(data: st.D
         ("2#1=end", "segment 2#1 as read to its end, but it is not sealed"),
         ("2#1=future", "no segment that is reached"),
         ("0#0=future,1#0=future", "no segment that is reached"),
-        ("0#0=end,1#0=end,2#1=future", "2#1 as future, but no predecessor of it is unfinished"),
+        ("0#0=end,1#0=end,2#1=future", "2#1 as future, but all its predecessors are finished"),
         ("0#0=future,1#0=5", "0#0 as future, but it has no predecessor"),
         ("0#0=5,1#0=5,9#1=0", "segment 9#1, which the stream never had; its current .* 2#1"),
         ("0#0=5,1#0=5,9#7=0", "segment 9#7, which the stream never had"),
@@ -247,22 +247,6 @@ def test_age_counts_before_offset() -> None:
     assert cuts.compare(stream, start, end) is Order.EQUAL_OR_AFTER
     assert cuts.compare(stream, cut_of("0#0=3,1#0=4"), cut_of("0#0=4,1#0=3")) is Order.OVERLAPS
     assert cuts.equal_or_after(stream, end, cut_of("0#0=end,1#0=end"))
-
-
-@given(st.data())
-def test_span_is_the_newest_epoch_within_the_cut(data: st.DataObject) -> None:
-    stream = data.draw(streams())
-    cut = data.draw(readers(stream)).cut(stream)
-    created = [s >> 32 for s, _ in cut]
-    expected = {
-        s: max(
-            e.number
-            for e in stream.history[min(created) : max(created) + 1]
-            if e.segment(s) is not None
-        )
-        for s, _ in cut
-    }
-    assert cuts.span(stream, cut) == expected
 
 
 # --- between ----------------------------------------------------------------------------------

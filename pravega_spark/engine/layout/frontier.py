@@ -1,0 +1,110 @@
+"""A cut in motion: from finished segments to their successors. Pure, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from pravega_spark.engine.layout.cut_cells import Cell, overlapping_cells
+from pravega_spark.engine.layout.epochs import Lineage
+from pravega_spark.model import END, NOT_REACHED, Segment, StreamCut
+
+
+class Start(Protocol):
+    """A cut that a frontier begins at: a ``LocatedCut``."""
+
+    @property
+    def lineage(self) -> Lineage:
+        """The lineage of the cut's segments."""
+
+    @property
+    def cells(self) -> Sequence[Cell]:
+        """The cut's cells, in key order."""
+
+    def offset_in(self, segment: Segment, /) -> int:
+        """Return how far the segment is read: an offset, END or NOT_REACHED."""
+
+
+class Frontier:
+    """A cut that moves: ``offsets`` holds the offset of each reached segment, or END."""
+
+    def __init__(self, start: Start, other: Start | None = None) -> None:
+        """Begin at a cut; of two, at the later one on each key."""
+        self.lineage = start.lineage
+        self._starts = (start,) if other is None else (start, other)
+        cells = start.cells
+        if other is not None:
+            pairs = overlapping_cells(start.cells, other.cells)
+            cells = [max(pair, key=lambda cell: cell.age) for pair in pairs]
+        self.offsets = {c.segment.segment_id: END if c.ended else c.offset for c in cells}
+
+    def offset_in(self, segment: Segment) -> int:
+        """Return how far the segment is read: an offset, END or NOT_REACHED."""
+        if segment.segment_id in self.offsets:
+            return self.offsets[segment.segment_id]
+        found = {start.offset_in(segment) for start in self._starts}
+        return END if END in found else max(found)
+
+    def open_segments(self) -> list[tuple[Segment, int]]:
+        """Return the segments that are reached and not ended, with their offsets, by id."""
+        return [(self.lineage.find(s), o) for s, o in sorted(self.offsets.items()) if o != END]
+
+    def is_finished(self, segment: Segment) -> bool:
+        """Tell whether the segment is sealed and read to its end, as END or as an offset."""
+        offset = self.offset_in(segment)
+        return offset == END or (
+            offset >= self.lineage.end(segment) and self.lineage.is_sealed(segment)
+        )
+
+    def ready_successors(self, segment: Segment) -> list[Segment]:
+        """Return the unreached successors whose predecessors have all ended."""
+        return [
+            successor
+            for successor in self.lineage.successors(segment)
+            if self.offset_in(successor) == NOT_REACHED
+            and all(
+                self.offset_in(before) == END for before in self.lineage.predecessors(successor)
+            )
+        ]
+
+    def advance(
+        self,
+        may_pass: Callable[[Segment], bool] = lambda segment: True,
+        begin: Callable[[Segment], int] = lambda segment: 0,
+    ) -> None:
+        """Move from finished segments to their successors, and over empty sealed ones.
+
+        ``may_pass`` may hold a finished segment back; ``begin`` gives the offset at which a
+        successor is entered. Visits only segments that it passes or enters.
+        """
+        todo = [self.lineage.find(s) for s in self.offsets]
+        while todo:
+            segment = todo.pop()
+            if not self.is_finished(segment):
+                continue
+            if self.offset_in(segment) != END and not may_pass(segment):
+                continue
+            self.offsets[segment.segment_id] = END
+            for successor in self.ready_successors(segment):
+                self.offsets[successor.segment_id] = begin(successor)
+                todo.append(successor)
+
+    def cut(self) -> StreamCut:
+        """Return the cut in canonical form.
+
+        A reached segment has its offset. An ended segment remains, as END, only while one of its
+        successors cannot be reached, and brings that one along as NOT_REACHED; or if it has no
+        successor, at the end of a sealed stream.
+        """
+        positions: dict[int, int] = {}
+        for segment_id, offset in self.offsets.items():
+            if offset != END:
+                positions[segment_id] = offset
+                continue
+            following = self.lineage.successors(self.lineage.find(segment_id))
+            future = [s.segment_id for s in following if self.offset_in(s) == NOT_REACHED]
+            if future or not following:
+                positions[segment_id] = END
+                positions.update(dict.fromkeys(future, NOT_REACHED))
+        layout = self.lineage.layout
+        return StreamCut(layout.stream, layout.life, positions)
