@@ -13,7 +13,8 @@ from bench.harness.registry import benchmark
 from pravega_spark import EventStreamWriter
 from pravega_spark.engine.chunks.chunk import encode_events, stage
 from pravega_spark.engine.chunks.routing import Router, split
-from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
+from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import StreamLog
 
 _POOL = 10_000
 _FLOOR_BATCH = 131_072

@@ -12,7 +12,7 @@ from bench.harness.registry import benchmark
 from pravega_spark import KeyRange
 from pravega_spark.engine.chunks.chunk import StagedChunk, stage
 from pravega_spark.engine.chunks.routing import Router, split
-from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.writing.reroute import reroute
 
 

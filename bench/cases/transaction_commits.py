@@ -16,7 +16,8 @@ from bench.harness.small_transaction import EVENTS, SEGMENTS, flushed, write_eve
 from pravega_spark import KeyRange
 from pravega_spark.engine.chunks.chunk import StagedChunk, stage
 from pravega_spark.engine.chunks.routing import Router, split
-from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
+from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.transactions.manifests import chunk_folder
 from pravega_spark.transactions.transaction import Transaction
 

@@ -12,7 +12,8 @@ import time
 from dataclasses import dataclass
 
 from pravega_spark import PravegaSparkError, ScalingPolicy
-from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
+from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.model import KeyRange
 from pravega_spark.policies import ScalingPace
 from pravega_spark.scaling.auto_scaling import act

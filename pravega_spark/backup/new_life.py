@@ -42,7 +42,9 @@ def new_life(
     if record.state is StreamState.DELETED:
         return [], None
     renewed = replace(record, stream_id=stream_id, life=record.life + 1)
-    returned = archived_records.returned(store, events_path(record.stream), snapshot, record.life)
+    returned = archived_records.read_archived_writers(
+        store, events_path(record.stream), snapshot, record.life
+    )
     body.domains = {
         STREAM_DOMAIN: renewed.encode(),
         **dict.fromkeys(snapshot.names(archived_records.MOVED_DOMAIN)),

@@ -215,10 +215,12 @@ def _copy_log(log: Log, copy: LogReader, snapshot: Snapshot) -> None:
         _copy_objects(log.runtime, source, copy, keys)
     for version in source.listed("state", last + 1):
         _copy_objects(log.runtime, source, copy, [state_key(source.path, version)])
-    records = [entry.key for entry in source.store.list(archived_records.folder(source.path))]
+    records = [
+        entry.key for entry in source.store.list(archived_records.archive_folder(source.path))
+    ]
     for first in range(0, len(records), COPY_PAGE_FILES):
         keys = records[first : first + COPY_PAGE_FILES]
-        _copy_objects(log.runtime, source, copy, keys, archived_records.is_of_writer)
+        _copy_objects(log.runtime, source, copy, keys, archived_records.is_writer_archive)
 
 
 def _copy_objects(

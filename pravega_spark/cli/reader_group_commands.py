@@ -18,7 +18,7 @@ from pravega_spark.cli.output import (
 )
 from pravega_spark.cli.reader_group_sync import sync
 from pravega_spark.engine.store import Store, open_store
-from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.model import segment_text
 from pravega_spark.reader_groups.group_description import (
     GroupVersion,

@@ -21,7 +21,7 @@ from pravega_spark.cli.output import (
     show_table,
 )
 from pravega_spark.engine.store import open_store
-from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.errors import InvalidInput
 from pravega_spark.model import StreamCut
 from pravega_spark.reader_groups.group_description import look_up

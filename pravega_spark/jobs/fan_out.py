@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.root_marker import MARKER_KEY
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import repaired
-from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import InvalidInput, NoSuchScope, NoSuchStream, PravegaSparkError
 from pravega_spark.limits import STREAMS_OF_TASK
 from pravega_spark.manager import StreamManager

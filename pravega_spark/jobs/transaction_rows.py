@@ -6,8 +6,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import TransactionOutcome
-from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import TransactionInfo, TransactionStatus
 from pravega_spark.names import is_transaction

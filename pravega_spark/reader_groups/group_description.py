@@ -101,7 +101,7 @@ def segment_positions(
     for segment_id in unread.keys() - known.keys():
         known[segment_id] = SegmentPosition(stream, segment_id, "future", None, None)
     view = found.view
-    heads = view.head_offsets(segment_id for segment_id in known if view.has_segment(segment_id))
+    heads = {s: view.head_offset(s) for s in known if view.has_segment(s)}
     return [
         # A segment without a record was truncated since.
         _measured(known[s], view, heads[s], unread.get(s)) if s in heads else known[s]

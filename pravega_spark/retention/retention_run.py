@@ -31,7 +31,7 @@ from pravega_spark.engine.stream.records import (
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.subscribers import IDLE
 from pravega_spark.engine.stream.truncation import (
-    Beside,
+    ExtraDomains,
     TruncationResult,
     move_head,
     passed_subscribers,
@@ -330,13 +330,13 @@ class _Plan:
         if explanation.rule in (RetentionRule.NO_POLICY, RetentionRule.SEALING):
             return RetentionResult(explanation)
 
-        def beside(view: StreamView) -> Mapping[str, str | None] | None:
+        def extra_domains(view: StreamView) -> Mapping[str, str | None] | None:
             if not self._holds(view):
                 return None
             return {**self._sample(view, explanation.cut or view.head), **self._removals()}
 
         if explanation.cut is None:
-            domains = self._commit(beside)
+            domains = self._commit(extra_domains)
             return (
                 None
                 if domains is None
@@ -348,9 +348,9 @@ class _Plan:
             explanation.cut,
             by=BY,
             allowed=explanation.passed,
-            leaving=explanation.idle,
+            expired=explanation.idle,
             bytes_at=self.bytes_at,
-            beside=beside,
+            extra_domains=extra_domains,
             reason=explanation.rule.value,
         )
         if done is None:
@@ -370,11 +370,11 @@ class _Plan:
             and all(view.subscriber(record.group) == record for record in self._idle)
         )
 
-    def _commit(self, beside: Beside) -> Mapping[str, str | None] | None:
+    def _commit(self, extra_domains: ExtraDomains) -> Mapping[str, str | None] | None:
         """Commit a sample or removals, if there are any; None if the decision holds no more."""
 
         def decide(view: StreamView) -> Proposal[Mapping[str, str | None] | None]:
-            domains = beside(view)
+            domains = extra_domains(view)
             if not domains:
                 return None, domains
             told = {"expired": [s.group for s in self._idle]} if self._idle else {}

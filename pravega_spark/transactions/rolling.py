@@ -44,7 +44,7 @@ class RollingCommit:
             self._repeat(self._draft.epoch(epoch))
             moved = self._moved(chunks)
             assert moved is not None, f"epoch {epoch} does not hold its own segments"
-        self._draft.place(moved)
+        self._draft.append_chunks(moved)
         return moved
 
     def finish(self) -> None:

@@ -92,7 +92,7 @@ class TransactionBuffer:
         router = Router(self._segments)
         # Events without a key stay together: they are routed by the transaction's id.
         keys = [self._id if key is None else key for key in self._keys]
-        places = router.places(pa.array(keys, pa.string()), start=0)
+        places = router.segment_indexes(pa.array(keys, pa.string()), start=0)
         routed = RoutedEvents(router.segment_ids, places)
         folder = chunk_folder(self._id)
         self.staged += stage_routed(self._stream, self._epoch, events, routed, folder=folder)

@@ -112,7 +112,7 @@ class TransactionalWriter:
         if self._record is None:
             return None
         view = self._stream.view(life=self._life)
-        known = archived_records.writer(self._stream, view, self._record.writer_id)
+        known = archived_records.find_writer(self._stream, view, self._record.writer_id)
         return None if known is None else known.note
 
     def begin_transaction(

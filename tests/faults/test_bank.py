@@ -23,7 +23,8 @@ from deltalake import DeltaTable
 
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.log.snapshot import Snapshot, first_snapshot
-from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
+from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from pravega_spark.engine.store import open_store
-from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.reader_groups.checkpoint_future import CheckpointFuture, GroupCheckpoint

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.errors import ScopeNotEmpty
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration

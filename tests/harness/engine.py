@@ -33,8 +33,9 @@ from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.commit_builder import CommitBuilder
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import SEGMENT_PREFIX
-from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.append import AppendResult, BatchIdentity, append
 from pravega_spark.limits import CLEANUP_WAIT_SECONDS

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 from pravega_spark.engine.log import garbage
-from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.errors import InvalidStreamCut, NoSuchSubscriber, TruncatedData
 from pravega_spark.manager import StreamManager
 from pravega_spark.reader_groups.reader_group import ReaderGroup

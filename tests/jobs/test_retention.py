@@ -24,7 +24,7 @@ from pravega_spark import (
     StreamManager,
     session,
 )
-from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.subscribers import publish, subscribe
 from pravega_spark.jobs import retention, runner
 from pravega_spark.model import StreamCut

@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pravega_spark import StreamManager, session
-from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.jobs import runner, transactions
 from pravega_spark.model import TransactionStatus
 from tests.harness import failpoints

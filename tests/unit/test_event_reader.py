@@ -17,7 +17,7 @@ from pravega_spark.engine.log.actions import Body, Remove
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import lifecycle
-from pravega_spark.engine.stream import stream_log as streams
+from pravega_spark.engine.stream import open_streams as streams
 from pravega_spark.engine.stream.records import STREAM_DOMAIN
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import truncate
@@ -492,7 +492,7 @@ def test_chunks_not_known_here_are_looked_up_at_the_head_before_they_are_called_
         behind.chunks(SegmentRange("s/t", 1, 0, 0, 11))
     lifecycle.seal(other)
     lifecycle.delete(other)
-    with pytest.raises(NoSuchStream, match="create it first, or name another"):
+    with pytest.raises(NoSuchStream, match="does not exist: it was deleted"):
         behind.chunks(rng)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from pravega_spark.engine.log import operator_log
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.subscribers import publish, subscribe
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import KeyRange, StreamCut

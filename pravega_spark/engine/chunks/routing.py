@@ -74,10 +74,10 @@ class Router:
 
         A caller that goes on where it stopped passes ``start`` plus the nulls so far.
         """
-        found: NDArray[np.int64] = self._ids[self.places(keys, start=start)]
+        found: NDArray[np.int64] = self._ids[self.segment_indexes(keys, start=start)]
         return found
 
-    def places(self, keys: pa.Array | pa.ChunkedArray, *, start: int = 0) -> NDArray[Any]:
+    def segment_indexes(self, keys: pa.Array | pa.ChunkedArray, *, start: int = 0) -> NDArray[Any]:
         """Return for each key an index into ``segment_ids``, of the smallest unsigned type."""
         count = len(self._ids)
         small = np.min_scalar_type(count - 1)
@@ -103,7 +103,7 @@ def split(table: pa.Table, router: Router, start: int = 0) -> list[tuple[int, pa
         return []
     if len(ids) == 1:
         return [(ids[0], events)]
-    return group(events, router.places(events.column("routing_key"), start=start), ids)
+    return group(events, router.segment_indexes(events.column("routing_key"), start=start), ids)
 
 
 def group(events: pa.Table, places: NDArray[Any], ids: Sequence[int]) -> list[tuple[int, pa.Table]]:

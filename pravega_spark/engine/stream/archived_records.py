@@ -31,17 +31,17 @@ from pravega_spark.errors import CorruptLog
 MOVED_DOMAIN = "pravega.moved"
 
 
-def move(stream: StreamLog, life: int, version: int, name: str, values: dict[str, str]) -> None:
+def archive(stream: StreamLog, life: int, version: int, name: str, values: dict[str, str]) -> None:
     """Keep the domains of one record, ``name`` first, that was changed last in a version.
 
     An older state that comes late has a lower version, and so does no harm.
     """
     line = to_json({"name": name, "domains": values}).encode()
     data = b"%b\n%b\n" % (line, xxhash.xxh3_128_hexdigest(line).encode())
-    stream.store.put(f"{_folder(stream, life, name)}/{version:020d}.json", data)
+    stream.store.put(f"{_record_folder(stream, life, name)}/{version:020d}.json", data)
 
 
-def writer(stream: StreamLog, view: StreamView, writer_id: str) -> WriterRecord | None:
+def find_writer(stream: StreamLog, view: StreamView, writer_id: str) -> WriterRecord | None:
     """Return what is known of a writer, in the log or beside it; None if it never was there."""
     known = view.writer(writer_id)
     if known is not None:
@@ -53,7 +53,7 @@ def writer(stream: StreamLog, view: StreamView, writer_id: str) -> WriterRecord 
     return decode_writer(writer_id, values[name], values.get(f"{NOTE_PREFIX}{writer_id}"))
 
 
-def subscriber(stream: StreamLog, view: StreamView, group: str) -> SubscriberRecord | None:
+def find_subscriber(stream: StreamLog, view: StreamView, group: str) -> SubscriberRecord | None:
     """Return what is known of a subscriber, in the log or beside it."""
     known = view.subscriber(group)
     if known is not None:
@@ -63,11 +63,11 @@ def subscriber(stream: StreamLog, view: StreamView, group: str) -> SubscriberRec
     return decode_subscriber(group, values[name]) if name in values else None
 
 
-def returned(store: Store, path: str, snapshot: Snapshot, life: int) -> dict[str, str]:
+def read_archived_writers(store: Store, path: str, snapshot: Snapshot, life: int) -> dict[str, str]:
     """Return the domains of writers that had moved as of a snapshot, for the state of a restore."""
     domains: dict[str, str] = {}
     if MOVED_DOMAIN in snapshot.domains:
-        for entry in store.list(f"{folder(path)}/{life}"):
+        for entry in store.list(f"{archive_folder(path)}/{life}"):
             if state_version(entry.key) <= snapshot.version:
                 name, values = _read(store, entry.key)
                 if name.startswith(WRITER_PREFIX) and name not in snapshot.domains:
@@ -75,7 +75,7 @@ def returned(store: Store, path: str, snapshot: Snapshot, life: int) -> dict[str
     return domains
 
 
-def is_of_writer(data: bytes) -> bool:
+def is_writer_archive(data: bytes) -> bool:
     """Tell whether an object is the record of a writer, and not of a removed subscriber."""
     return data.startswith(b'{"name":"%b' % WRITER_PREFIX.encode())
 
@@ -83,7 +83,7 @@ def is_of_writer(data: bytes) -> bool:
 def _found(stream: StreamLog, view: StreamView, name: str) -> dict[str, str]:
     if MOVED_DOMAIN not in view.snapshot.domains:
         return {}
-    entries = stream.store.list(_folder(stream, view.life, name))
+    entries = stream.store.list(_record_folder(stream, view.life, name))
     if not entries:
         return {}
     found, domains = _read(stream.store, entries[-1].key)
@@ -101,11 +101,11 @@ def _read(store: Store, key: str) -> tuple[str, dict[str, str]]:
     return record["name"], record["domains"]
 
 
-def folder(path: str) -> str:
+def archive_folder(path: str) -> str:
     """Return the folder of what moved in all lives of the stream whose events are at a path."""
     return f"{path}/_pravega/moved"
 
 
-def _folder(stream: StreamLog, life: int, name: str) -> str:
+def _record_folder(stream: StreamLog, life: int, name: str) -> str:
     """Return the folder of a record; names of applications may be no keys, so it is a digest."""
-    return f"{folder(stream.path)}/{life}/{xxhash.xxh3_128_hexdigest(name.encode())}"
+    return f"{archive_folder(stream.path)}/{life}/{xxhash.xxh3_128_hexdigest(name.encode())}"

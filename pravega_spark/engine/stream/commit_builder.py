@@ -84,7 +84,7 @@ class CommitBuilder:
         """Return a segment's record as of this commit; raise NoSuchSegment if there is none."""
         return self._segments.get(segment_id) or self._view.segment(segment_id)
 
-    def place(self, chunks: Iterable[StagedChunk]) -> None:
+    def append_chunks(self, chunks: Iterable[StagedChunk]) -> None:
         """Put the chunks at the ends of their open segments, in order."""
         for chunk in chunks:
             record = self.segment(chunk.segment_id)

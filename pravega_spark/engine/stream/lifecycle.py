@@ -152,29 +152,31 @@ def _wants_layout(policy: ScalingPolicy, segments: int) -> bool:
     return segments < policy.minimum
 
 
-Settle = Callable[[StreamLog, int], object]
+EndTransactions = Callable[[StreamLog, int], object]
 """Ends the open transactions of one life of a stream."""
 
 
 def _refuse_open(stream: StreamLog, life: int) -> None:
     raise IllegalState(
         f"stream {stream.name} has open transactions: seal it by StreamManager.seal_stream, which "
-        "settles them."
+        "ends them."
     )
 
 
-def seal(stream: StreamLog, settle: Settle = _refuse_open, *, life: int | None = None) -> bool:
+def seal(
+    stream: StreamLog, end_transactions: EndTransactions = _refuse_open, *, life: int | None = None
+) -> bool:
     """Stop all writes for ever, in one commit; False if the stream was sealed already.
 
     If transactions are open it is SEALING first, in which none begins and no event is written;
-    ``settle`` carries out those that are decided and aborts the others. ``life`` is the one that
+    ``end_transactions`` commits the decided ones and aborts the others. ``life`` is the one that
     the call was made for, by default the present one.
     """
     life = stream.life_of(life)
     state, changed = _seal(stream, life)
     while state is not StreamState.SEALED:
         failpoint("seal.sealing")
-        settle(stream, life)
+        end_transactions(stream, life)
         state, again = _seal(stream, life)
         changed = changed or again
     return changed

@@ -126,8 +126,7 @@ class _RangeReader:
     def _head_offset(self) -> int:
         """Return the first readable offset of the segment; the range's end if it has none."""
         view, segment_id = self._stream.view(refresh=False), self._rng.segment_id
-        named = segment_id in view.record.head
-        return view.head_offset(segment_id) if named else self._rng.end
+        return view.head_offset(segment_id) if view.has_segment(segment_id) else self._rng.end
 
     def _read_each_chunk(self) -> Iterator[pa.RecordBatch]:
         """Read chunk by chunk, and report each one whose file is lost."""

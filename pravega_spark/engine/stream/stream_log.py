@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
@@ -15,8 +13,8 @@ from pravega_spark.engine.log.commit_log import Committed, Log, Proposal
 from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.runtime import SYSTEM, Runtime
-from pravega_spark.engine.store import Store, open_store
-from pravega_spark.engine.stream.view import NO_SUCH_STREAM_ADVICE, StreamView
+from pravega_spark.engine.store import Store
+from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import (
     CorruptLog,
     DataLoss,
@@ -92,7 +90,8 @@ class StreamLog:
     def absent(self) -> NoSuchStream:
         """Return the error that a stream without a log raises."""
         return NoSuchStream(
-            f"stream {self.name} does not exist under {self.root_url}; {NO_SUCH_STREAM_ADVICE}",
+            f"stream {self.name} does not exist under {self.root_url}: check the name and the "
+            "root, or create the stream.",
             stream=self.name,
         )
 
@@ -228,42 +227,3 @@ def chunk_ref(add: Add) -> ChunkRef:
         raise CorruptLog(
             f"the log's file {add.path} is no chunk: {error!r}.", path=add.path
         ) from error
-
-
-class _OpenStreams:
-    """The streams of this process, by root and name; a forked child begins with none."""
-
-    def __init__(self) -> None:
-        self.renew()
-
-    def renew(self) -> None:
-        """Forget all, the lock too, which a thread of the parent may hold for ever."""
-        self._lock = threading.Lock()
-        self._streams: dict[tuple[str, str], StreamLog] = {}
-
-    def get(self, store: Store, name: str) -> StreamLog:
-        """Return the stream that was opened before, or open it."""
-        key = (store.url, name)
-        with self._lock:
-            stream = self._streams.get(key)
-            if stream is None or stream.store is not store:
-                if len(self._streams) >= _OPEN_LIMIT:
-                    self._streams.pop(next(iter(self._streams)))
-                stream = self._streams[key] = StreamLog(store, name)
-            return stream
-
-
-_OPEN_LIMIT = 1_024
-_open = _OpenStreams()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_open.renew)
-
-
-def open_stream(root: str | Store, name: str, runtime: Runtime = SYSTEM) -> StreamLog:
-    """Return this process's stream of that root and name; it need not exist yet.
-
-    Streams are cached by process, so that a Spark worker keeps its snapshot between tasks; those
-    with another runtime than the system's are not.
-    """
-    store = open_store(root) if isinstance(root, str) else root
-    return _open.get(store, name) if runtime is SYSTEM else StreamLog(store, name, runtime)

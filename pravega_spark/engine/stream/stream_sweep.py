@@ -108,7 +108,7 @@ def sweep_deleted_stream(
     that exists, or never did, is left alone. The history of its lives stays, and is swept.
     """
     log = stream.log
-    folders = f"{stream.name}/transactions", archived_records.folder(stream.path)
+    folders = f"{stream.name}/transactions", archived_records.archive_folder(stream.path)
     left = [entry.key for folder in folders for entry in stream.store.list(folder)]
     snapshot = (
         log.proved_newest()
@@ -213,4 +213,4 @@ def _move(stream: StreamLog, life: int, rows: Sequence[HistoryRow]) -> None:
             note = notes.get(row.name.removeprefix(WRITER_PREFIX))
             several = [row] if note is None else [row, note]
             values = {one.name: one.value for one in several}
-            archived_records.move(stream, life, row.version, row.name, values)
+            archived_records.archive(stream, life, row.version, row.name, values)

@@ -51,7 +51,7 @@ def subscribe(
     _check_generation(generation)
 
     def change(view: StreamView, bytes_at: BytesAt) -> SubscriberRecord | None:
-        known = archived_records.subscriber(stream, view, name)
+        known = archived_records.find_subscriber(stream, view, name)
         if known is not None and known.generation >= generation:
             return None
         hold = None
@@ -78,7 +78,7 @@ def unsubscribe(stream: StreamLog, group: str, generation: int, *, life: int | N
     _check_generation(generation)
 
     def change(view: StreamView, _: BytesAt) -> SubscriberRecord | None:
-        known = archived_records.subscriber(stream, view, name)
+        known = archived_records.find_subscriber(stream, view, name)
         if known is not None and known.generation >= generation:
             return None
         since = stream.now_ms(), view.version + 1

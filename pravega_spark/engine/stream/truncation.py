@@ -73,7 +73,7 @@ def truncate(
     return done[0]
 
 
-Beside = Callable[[StreamView], "Mapping[str, str | None] | None"]
+ExtraDomains = Callable[[StreamView], "Mapping[str, str | None] | None"]
 """Given the view that a commit decides on, domains to set besides; None to give the commit up."""
 
 
@@ -84,24 +84,24 @@ def move_head(
     *,
     by: str,
     allowed: Collection[str] | None,
-    leaving: Collection[str] = (),
+    expired: Collection[str] = (),
     bytes_at: BytesAt | None = None,
-    beside: Beside = lambda view: {},
+    extra_domains: ExtraDomains = lambda view: {},
     reason: str = "",
 ) -> tuple[TruncationResult, Mapping[str, str | None]] | None:
     """Do what :func:`truncate` does, on top of ``known`` or later; with more in the same commit.
 
     Return what that did, and the domains that it set besides.
 
-    ``allowed`` names the subscribers that may be passed, None all; ``leaving`` those that the same
+    ``allowed`` names the subscribers that may be passed, None all; ``expired`` those that the same
     commit removes, which hold nothing. ``bytes_at`` gives the bytes of a segment before an offset,
     by default from the chunks. None if nothing was committed: the head is there already, or
-    ``beside`` gave it up.
+    ``extra_domains`` gave it up.
     """
     goal = _goal(known, cut)
     if goal.cut == known.head:
         return None
-    _refuse_held(known, goal, allowed, leaving)
+    _refuse_held(known, goal, allowed, expired)
     oldest = _oldest_epoch(known, goal.cut)
     sizes = _sizes(known, goal.cut, bytes_at or partial(stream.bytes_at, view=known))
     append_history(stream, list(_leaving(known, oldest)))
@@ -110,17 +110,17 @@ def move_head(
     def decide(
         view: StreamView,
     ) -> Proposal[tuple[TruncationResult, Mapping[str, str | None]] | None]:
-        domains = beside(view)
+        domains = extra_domains(view)
         if domains is None:
             return None, None
         head = _goal(view, cut)
         if head.cut == view.head:
             return None, None
-        passed = _refuse_held(view, head, allowed, leaving)
+        passed = _refuse_held(view, head, allowed, expired)
         remembered = max(view.oldest_epoch, min(oldest, _oldest_epoch(view, head.cut)))
         body, result = _body(stream, view, head, remembered, by, sizes)
         body.domains = {**body.domains, **domains}
-        told = {"pastSubscribers": passed, "expired": sorted(leaving), "reason": reason}
+        told = {"pastSubscribers": passed, "expired": sorted(expired), "reason": reason}
         body.parameters = {**body.parameters, **{k: v for k, v in told.items() if v}}
         return body, (result, domains)
 
@@ -142,10 +142,10 @@ def _refuse_held(
     view: StreamView,
     goal: LocatedCut,
     allowed: Collection[str] | None,
-    leaving: Collection[str],
+    expired: Collection[str],
 ) -> list[str]:
     """Return the names of the subscribers that are passed; raise if one may not be."""
-    passed = [record for record in passed_subscribers(view, goal) if record.group not in leaving]
+    passed = [record for record in passed_subscribers(view, goal) if record.group not in expired]
     held = [] if allowed is None else [r.group for r in passed if r.group not in allowed]
     for record in passed:
         if record.group in held:
@@ -216,8 +216,8 @@ def _body(
     sizes: Mapping[int, int],
 ) -> tuple[Body, TruncationResult]:
     now_ms, version = stream.now_ms(), view.version + 1
-    leaving = [row.name for row in _leaving(view, oldest)]
-    ids = [int(n.removeprefix(SEGMENT_PREFIX)) for n in leaving if n.startswith(SEGMENT_PREFIX)]
+    removed = [row.name for row in _leaving(view, oldest)]
+    ids = [int(n.removeprefix(SEGMENT_PREFIX)) for n in removed if n.startswith(SEGMENT_PREFIX)]
     record = replace(
         view.record,
         head=head.cut.positions,
@@ -235,7 +235,7 @@ def _body(
         {"numTruncatedEvents": events, "numRemovedFiles": len(gone)},
         {
             STREAM_DOMAIN: record.encode(),
-            **dict.fromkeys([*leaving, *_passed_samples(view, head)]),
+            **dict.fromkeys([*removed, *_passed_samples(view, head)]),
         },
         removes=[Remove.of(add, now_ms) for add in gone],
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from functools import cached_property
 
@@ -61,9 +61,6 @@ EVENT_COLUMNS: Mapping[str, str] = {
     "timestamp": "timestamp",
     "event": "binary",
 }
-
-
-NO_SUCH_STREAM_ADVICE = "create it first, or name another."
 
 
 class StreamView:
@@ -232,21 +229,10 @@ class StreamView:
         """The head, laid over the key space."""
         return locate(self, self.head)
 
-    def head_offsets(self, segment_ids: Iterable[int]) -> dict[int, int]:
-        """Return the first offset of each segment that can be read; its end where none can."""
-        marks = {s: self.located_head.offset_in(self.lineage.find(s)) for s in segment_ids}
-        return {
-            s: self.segment(s).next_offset if mark == END else max(0, mark)
-            for s, mark in marks.items()
-        }
-
     def head_offset(self, segment_id: int) -> int:
-        """Return the first offset that can be read of a segment that the head names, or follows it.
-
-        That is its end where it was truncated as a whole.
-        """
-        mark = self.record.head.get(segment_id, 0)
-        return self.segment(segment_id).next_offset if mark == END else max(0, mark)
+        """Return the first readable offset of a segment; its next offset if none is readable."""
+        offset = self.located_head.offset_in(self.lineage.find(segment_id))
+        return self.segment(segment_id).next_offset if offset == END else max(0, offset)
 
     def is_truncated(self, segment_id: int, offset: int) -> bool:
         """Tell whether an offset of a segment lies below the head.
@@ -297,7 +283,7 @@ class StreamView:
         """Raise NoSuchStream if the stream was deleted."""
         if self.record.state is StreamState.DELETED:
             raise NoSuchStream(
-                f"stream {self.stream} does not exist: it was deleted (seen at version "
-                f"{self.version} of its log); {NO_SUCH_STREAM_ADVICE}",
+                f"stream {self.stream} does not exist: it was deleted (version {self.version} of "
+                "its log).",
                 stream=self.stream,
             )

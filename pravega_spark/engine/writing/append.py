@@ -169,7 +169,7 @@ def append(
         if not follow_scale:
             _check_segments(view, staged)
         draft = CommitBuilder(view, stream.now_ms())
-        draft.place(reroute(stream, view, staging_version, staged, recuts))
+        draft.append_chunks(reroute(stream, view, staging_version, staged, recuts))
         body = draft.body(operation, parameters)
         if identity is not None:
             record = identity.record(known, view.version + 1)
@@ -186,7 +186,7 @@ def _known(
 ) -> WriterRecord | None:
     """Return what is known of the writer; one with sessions has to be opened again if it moved."""
     if isinstance(identity, NumberedBatch):
-        return archived_records.writer(stream, view, identity.writer_id)
+        return archived_records.find_writer(stream, view, identity.writer_id)
     return None if identity is None else view.writer(identity.writer_id)
 
 

@@ -155,7 +155,7 @@ class BatchCommitter:
             return RoutedEvents(router.segment_ids, np.empty(0, np.uint8))
         if len(batch.keys) == 1 and batch.keys[0] is not None:
             return RoutedEvents((router.segment_of(batch.keys[0]),), np.zeros(1, np.uint8))
-        places = router.places(events.column("routing_key"), start=self._keyless)
+        places = router.segment_indexes(events.column("routing_key"), start=self._keyless)
         self._keyless += events.column("routing_key").null_count
         for first, size in batch.groups:
             places[first : first + size] = places[first]

@@ -26,7 +26,7 @@ def open_session(stream: StreamLog, life: int, writer_id: str) -> WriterRecord:
                 f"stream {stream.name} is sealed; no writer can be opened on it.",
                 stream=stream.name,
             )
-        known = archived_records.writer(stream, view, writer_id) or WriterRecord(
+        known = archived_records.find_writer(stream, view, writer_id) or WriterRecord(
             writer_id, 0, 0, view.version
         )
         record = replace(known, session=known.session + 1, version=view.version + 1)

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 
 from pravega_spark.engine.layout.located_cut import locate
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
-from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import (
     ConfigMismatch,
     InvalidOption,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from pravega_spark.engine.stream.backlog import backlog, files
-from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.errors import InvalidInput
 from pravega_spark.retention.explanation import size_text, time_text
 from pravega_spark.spark.source_offsets import StreamOffset, decode, find_record, owner_of

@@ -10,8 +10,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pravega_spark.engine.chunks.chunk import ChunkRef
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
-from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.model import SegmentRange
 from pravega_spark.spark.read.input_partitions import by_offset, counts, read_events
 from pravega_spark.spark.read.offset_planner import matching, report_lost

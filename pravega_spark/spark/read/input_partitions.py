@@ -19,8 +19,8 @@ from pravega_spark.engine.chunks.arrow_arrays import mask, numbers
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.chunks.routing import positions
 from pravega_spark.engine.layout.read_plan import share
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.range_reader import fail, read_range
-from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.model import KeyRange, SegmentRange
 from pravega_spark.spark.read.columns import projection

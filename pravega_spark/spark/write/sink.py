@@ -24,9 +24,9 @@ from pyspark.sql.types import StructType
 
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.store import open_store
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.repair import existing_view
-from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.append import AppendResult, NumberedBatch, append, sealed_error
 from pravega_spark.errors import (

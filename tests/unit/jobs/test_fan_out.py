@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.engine.stream import stream_log
+from pravega_spark.engine.stream import open_streams
 from pravega_spark.errors import (
     CorruptLog,
     InvalidInput,
@@ -66,7 +66,7 @@ def test_an_error_names_what_does_not_exist(root: str, tmp_path: Path) -> None:
 def test_a_broken_stream_is_found(root: str) -> None:
     for commit in Path(root, "a/x/events/_delta_log").glob("*.json"):
         commit.write_bytes(commit.read_bytes()[:-30])
-    stream_log._open.renew()  # as in another process
+    open_streams._open.reset()  # as in another process
     with pytest.raises(CorruptLog):
         StreamManager(root).stream_exists("a/x")
     assert find_streams(root, [], ["a/x"])[1] == ["a/x"]

@@ -546,7 +546,7 @@ def staged_for(txn: Transaction, stream: StreamLog, *events: bytes) -> list[Stag
     """Chunks in a transaction's folder, as a task of a job stages them."""
     router = Router(stream.view().epoch(txn.epoch).segments)
     table = encode_events(["a"] * len(events), [1] * len(events), events)
-    routed = RoutedEvents(router.segment_ids, router.places(table.column("routing_key")))
+    routed = RoutedEvents(router.segment_ids, router.segment_indexes(table.column("routing_key")))
     return stage_routed(stream, txn.epoch, table, routed, folder=chunk_folder(txn.id))
 
 

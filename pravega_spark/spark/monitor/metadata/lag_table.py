@@ -8,7 +8,7 @@ from functools import partial
 from pyspark.sql.types import DoubleType, LongType, StringType
 
 from pravega_spark.engine.store import Store
-from pravega_spark.engine.stream.stream_log import open_stream
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.reader_groups import group_description
 from pravega_spark.reader_groups.group_description import GroupVersion
 from pravega_spark.spark.monitor.metadata.metadata_table import (

@@ -15,8 +15,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pravega_spark.engine.store import open_store
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
-from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import NoSuchStream
 from pravega_spark.manager import StreamManager
 from pravega_spark.reader_groups import group_description

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from pyspark.sql.types import BooleanType, DoubleType, IntegerType, LongType, StringType
 
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import SEGMENT_PREFIX
 from pravega_spark.engine.stream.repair import existing_view
-from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import segment_epoch, segment_number, segment_text
 from pravega_spark.spark.monitor.metadata.metadata_table import (
@@ -25,7 +25,6 @@ def _segment_rows(manager: StreamManager, name: str) -> Iterator[Row]:
     lineage = view.lineage
     records = view.snapshot.names(SEGMENT_PREFIX)
     segment_ids = sorted(int(record.removeprefix(SEGMENT_PREFIX)) for record in records)
-    heads = view.head_offsets(segment_ids)
     for segment_id in segment_ids:
         record, keys = view.segment(segment_id), lineage.find(segment_id).key_range
         yield {
@@ -38,7 +37,7 @@ def _segment_rows(manager: StreamManager, name: str) -> Iterator[Row]:
             "key_high": keys.high,
             "active": segment_id in active,
             "sealed": record.is_sealed,
-            "head_offset": heads[segment_id],
+            "head_offset": view.head_offset(segment_id),
             "next_offset": record.next_offset,
             "size_bytes": record.size_bytes,
         }

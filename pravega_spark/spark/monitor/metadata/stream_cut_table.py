@@ -14,8 +14,8 @@ from pyspark.sql.types import LongType, StringType, TimestampType
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import subscribers
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
-from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidStreamCut, NoSuchStream
 from pravega_spark.manager import StreamManager

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, TimestampType
 
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
-from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.monitor.metadata.metadata_table import (
     MetadataTable,

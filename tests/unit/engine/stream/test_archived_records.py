@@ -160,12 +160,12 @@ def test_another_life_knows_nothing_of_them() -> None:
 def test_sweep_of_a_deleted_stream_leaves_none_of_them() -> None:
     old = Old()
     old.sweep()
-    assert old.store.list(archived_records.folder(old.stream.path))
+    assert old.store.list(archived_records.archive_folder(old.stream.path))
     lifecycle.seal(old.stream)
     lifecycle.delete(old.stream)
     now = VersionAges.read(old.stream.log).now
     sweep_deleted_stream(old.process(), grace_ms=HOUR_MS, retain_ms=HOUR_MS, now=now)
-    assert not old.store.list(archived_records.folder(old.stream.path))
+    assert not old.store.list(archived_records.archive_folder(old.stream.path))
 
 
 def test_damaged_record_is_told_and_not_guessed() -> None:

@@ -43,8 +43,8 @@ def test_chunks_stand_in_the_order_of_the_calls_behind_what_is_there() -> None:
     write(stream, [("a", b"xy")])
     taken = next(s for s in (0, 1) if stream.view().segment(s).next_offset)
     draft = draft_of(stream)
-    draft.place([chunk("c1", taken), chunk("c2", 1 - taken, rows=3)])
-    draft.place([chunk("c3", taken, size_bytes=1)])
+    draft.append_chunks([chunk("c1", taken), chunk("c2", 1 - taken, rows=3)])
+    draft.append_chunks([chunk("c3", taken, size_bytes=1)])
     assert places(draft) == [
         ("c1", str(taken), "1"),
         ("c2", str(1 - taken), "0"),
@@ -65,17 +65,17 @@ def test_switch_seals_what_the_epoch_does_not_have_and_opens_what_is_new() -> No
     assert [draft.segment(s).sealed_epoch for s in (0, two, three, 1)] == [1, None, None, None]
     assert (draft.record.active_epoch, draft.record.next_segment_number) == (1, 4)
     with pytest.raises(AssertionError, match="sealed segment"):
-        draft.place([chunk("late", 0)])
-    draft.place([chunk("c", two), chunk("d", 1)])
+        draft.append_chunks([chunk("late", 0)])
+    draft.append_chunks([chunk("c", two), chunk("d", 1)])
     assert places(draft) == [("c", str(two), "0"), ("d", "1", "0")]
 
 
 def test_several_switches_of_one_draft_follow_each_other() -> None:
     draft = draft_of(make_stream(segments=2))
     first = draft.active
-    draft.place([chunk("a", 0)])
+    draft.append_chunks([chunk("a", 0)])
     draft.switch(epochs.duplicate(first, 1, NOW_MS + 1))
-    draft.place([chunk("b", make_segment_id(0, 1))])
+    draft.append_chunks([chunk("b", make_segment_id(0, 1))])
     draft.switch(epochs.duplicate(first, 2, NOW_MS + 2))
     with pytest.raises(AssertionError):
         draft.switch(epochs.duplicate(first, 2, NOW_MS + 2))
@@ -107,7 +107,7 @@ def test_body_of_a_draft_without_changes_changes_nothing() -> None:
 
 def test_body_holds_the_changed_records_only() -> None:
     draft = draft_of(make_stream(segments=2))
-    draft.place([chunk("a", 1)])
+    draft.append_chunks([chunk("a", 1)])
     assert set(draft.body("APPEND").domains) == {"pravega.segment.1"}
     draft.switch(split(draft, 0, (0, 0.5)))
     assert set(draft.body("X").domains) == {
@@ -121,7 +121,7 @@ def test_body_holds_the_changed_records_only() -> None:
 
 def test_body_counts_what_it_places() -> None:
     draft = draft_of(make_stream(segments=2))
-    draft.place([chunk("a", 1), chunk("b", 0, rows=3), chunk("c", 1)])
+    draft.append_chunks([chunk("a", 1), chunk("b", 0, rows=3), chunk("c", 1)])
     assert draft.body("APPEND").metrics == {
         "numOutputRows": 7,
         "numOutputBytes": 30,
@@ -133,7 +133,7 @@ def test_body_counts_what_it_places() -> None:
 
 def test_empty_chunk_is_never_placed() -> None:
     with pytest.raises(AssertionError, match="chunk a is empty"):
-        draft_of(make_stream()).place([chunk("a", 0, rows=0)])
+        draft_of(make_stream()).append_chunks([chunk("a", 0, rows=0)])
 
 
 def test_committed_draft_reads_back() -> None:
@@ -143,7 +143,7 @@ def test_committed_draft_reads_back() -> None:
     def decide(snapshot: Snapshot | None) -> Body:
         assert snapshot is not None
         draft = CommitBuilder(StreamView(snapshot), NOW_MS)
-        draft.place(chunks)
+        draft.append_chunks(chunks)
         draft.switch(split(draft, 0, (0, 0.5)))
         return draft.body("TEST")
 

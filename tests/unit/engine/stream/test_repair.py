@@ -10,8 +10,9 @@ import pytest
 
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.store.local import LocalStore
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view, repair, repaired
-from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import NoSuchScope, NoSuchStream, StoreReadOnly
 from pravega_spark.jobs import fan_out
 from pravega_spark.manager import StreamManager

@@ -6,8 +6,9 @@ import pytest
 
 from pravega_spark import StreamManager
 from pravega_spark.engine.stream import lifecycle
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import SubscriberRecord
-from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.subscribers import publish, subscribe, unsubscribe
 from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.errors import (

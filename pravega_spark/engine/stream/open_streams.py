@@ -1,0 +1,49 @@
+"""The open streams of this process: opened once, so that a Spark worker keeps its snapshots."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.store import Store, open_store
+from pravega_spark.engine.stream.stream_log import StreamLog
+
+_OPEN_LIMIT = 1_024
+
+
+class _OpenStreams:
+    """The open streams by root and name; a forked child starts with none."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything, also the lock: a thread of the parent may hold it forever."""
+        self._lock = threading.Lock()
+        self._streams: dict[tuple[str, str], StreamLog] = {}
+
+    def get(self, store: Store, name: str) -> StreamLog:
+        """Return the open stream, or open it."""
+        key = (store.url, name)
+        with self._lock:
+            stream = self._streams.get(key)
+            if stream is None or stream.store is not store:
+                if len(self._streams) >= _OPEN_LIMIT:
+                    self._streams.pop(next(iter(self._streams)))
+                stream = self._streams[key] = StreamLog(store, name)
+            return stream
+
+
+_open = _OpenStreams()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_open.reset)
+
+
+def open_stream(root: str | Store, name: str, runtime: Runtime = SYSTEM) -> StreamLog:
+    """Return this process's stream of that root and name; it need not exist yet.
+
+    Streams with another runtime than the system's are not kept.
+    """
+    store = open_store(root) if isinstance(root, str) else root
+    return _open.get(store, name) if runtime is SYSTEM else StreamLog(store, name, runtime)
