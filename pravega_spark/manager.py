@@ -55,6 +55,7 @@ from pravega_spark.reader_groups.group_configuration import (
     GroupRetention,
     ReaderGroupConfiguration,
 )
+from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
 from pravega_spark.reader_groups.group_repair import repair_group
 from pravega_spark.reader_groups.reader_group import ReaderGroup
 from pravega_spark.stream import Stream
@@ -157,7 +158,7 @@ class StreamManager:
             for row in sorted(found.fence(life), key=lambda row: str(row["kind"])):  # groups first
                 name = f"{scope}/{row_name(row)}"
                 if row["kind"] == GROUP:
-                    self._group(name).delete(row["life"])
+                    self._group_lifecycle(name).delete(row["life"])
                 else:
                     self.stream(name)._end_life(row["life"])
         return found.delete(life)
@@ -184,7 +185,8 @@ class StreamManager:
         result = sweep(found.table.log)
         self._store.discard_unfinished("", grace_ms, deep=False)  # of the root's own objects
         for name in self._store.folders(f"{scope}/{GROUPS_FOLDER}"):
-            result = add_results(result, sweep(self._group(f"{scope}/{name}").log))
+            group = self._group_lifecycle(f"{scope}/{name}")
+            result = add_results(result, sweep(group.sync.table.log))
         left = {name for name in self._store.folders(scope) if is_name(name)}
         for name in sorted(left.difference(found.rows())):
             rest = stream_sweep.sweep_deleted_stream(
@@ -266,8 +268,8 @@ class StreamManager:
         exists with another configuration; NoSuchScope, NoSuchStream, InvalidName,
         InvalidStreamCut.
         """
-        found = self._group(group)
-        found.create(
+        lifecycle = self._group_lifecycle(group)
+        lifecycle.create(
             ReaderGroupConfiguration(
                 streams,
                 retention=retention,
@@ -276,13 +278,13 @@ class StreamManager:
                 max_outstanding_checkpoints=max_outstanding_checkpoints,
             )
         )
-        return found
+        return ReaderGroup(lifecycle)
 
     def reader_group(self, group: str) -> ReaderGroup:
         """Return a reader group that exists. Raises NoSuchReaderGroup."""
-        found = self._group(group)
-        found.state()
-        return found
+        lifecycle = self._group_lifecycle(group)
+        lifecycle.state()
+        return ReaderGroup(lifecycle)
 
     def list_reader_groups(self, scope: str) -> list[str]:
         """Return the names ``scope/group`` of a scope's reader groups, sorted."""
@@ -290,7 +292,7 @@ class StreamManager:
 
     def delete_reader_group(self, group: str) -> bool:
         """Delete a reader group, and release the data it held; False if there is none."""
-        return self._group(group).delete()
+        return self._group_lifecycle(group).delete()
 
     def repair_reader_groups(self) -> dict[str, str]:
         """Finish the changes of reader groups, in all scopes, that killed processes left half made.
@@ -545,8 +547,8 @@ class StreamManager:
         pointer = EventPointer.of(pointer)
         return self.stream(pointer.stream).fetch_event(pointer, deserializer=deserializer)
 
-    def _group(self, group: str) -> ReaderGroup:
-        return ReaderGroup(self._store, group, self._stream, self._runtime)
+    def _group_lifecycle(self, group: str) -> GroupLifecycle:
+        return GroupLifecycle(self._store, group, self._stream, self._runtime)
 
     def _scope(self, scope: str) -> Scope:
         """Return a scope; this manager keeps the rows that it has read."""

@@ -34,7 +34,8 @@ class ManySegments:
 
     def _poll(self) -> str | None:
         """Poll the group's state now; a reader does so at most every 50 ms."""
-        self.reader._turn_due = self.reader._glance_due = 0.0
+        membership = self.reader._membership
+        membership._refresh_due = membership.poll_due = 0.0
         return self.reader.read_next_event(0.0).checkpoint
 
     def idle(self) -> float:

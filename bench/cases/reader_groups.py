@@ -71,8 +71,9 @@ def is_balanced(group: ReaderGroup, names: Sequence[str]) -> bool:
 
 def commits(group: ReaderGroup, times: int) -> Side:
     """Return a side that writes the files of ``times`` changes of the group's state, in ms."""
-    group.state()
-    store, log = group.log.store, group.log
+    lifecycle = group._lifecycle
+    lifecycle.state()
+    store, log = lifecycle.store, lifecycle.sync.table.log
     assert log.snapshot is not None
     (commit,) = log.reader.span(log.snapshot.version - 1, log.snapshot.version)
     rows = store.get(f"{log.path}/{commit.adds[0].path}")
@@ -191,7 +192,7 @@ def group_takeover(context: Context) -> Iterator[Figure]:
     seconds = []
     for _ in range(context.size(5, 1)):
         group = create(context)
-        heartbeat = Path(context.root) / group.log.path / "_leases" / "dead.json"
+        heartbeat = Path(context.root) / group_path(group.name) / "_leases" / "dead.json"
         with readers(context, group, ["dead"], _LEASE_SECONDS) as (process,):
             living = group.create_reader("living")
             while len(living.position.offsets) < 2:

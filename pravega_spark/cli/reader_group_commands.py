@@ -23,10 +23,10 @@ from pravega_spark.model import segment_text
 from pravega_spark.reader_groups.group_description import (
     GroupVersion,
     SegmentPosition,
-    find,
-    look_up,
-    said,
+    find_group,
+    get_group,
     segment_positions,
+    with_heartbeats,
 )
 from pravega_spark.retention.explanation import size_text, time_text
 
@@ -55,7 +55,7 @@ def list_groups(scope: str | None, quiet: bool, root: str | None, output: str) -
         _show_names(names, output)
         return
     store = open_store(manager.root)
-    found = [group for name in names if (group := find(store, name)) is not None]
+    found = [group for name in names if (group := find_group(store, name)) is not None]
     if output == "json":
         show_json([_summary(group) for group in found])
         return
@@ -81,7 +81,7 @@ def _summary(found: GroupVersion) -> dict[str, Any]:
         "retention": state.configuration.retention.value,
         "readers": sorted(state.readers),
         "streams": sorted(state.lives),
-        "last_checkpoint": None if state.last is None else state.last.name,
+        "last_checkpoint": None if state.last_checkpoint is None else state.last_checkpoint.name,
     }
 
 
@@ -120,9 +120,9 @@ def describe(groups: Sequence[str], summary: bool, root: str | None, output: str
 
 
 def _described(store: Store, name: str) -> tuple[GroupVersion, list[SegmentPosition]]:
-    found = look_up(store, name)
+    found = get_group(store, name)
     opened = partial(open_stream, store)
-    state = said(store, found.state)
+    state = with_heartbeats(store, found.state)
     return found, [
         s for name in sorted(state.lives) for s in segment_positions(state, name, opened)
     ]
@@ -144,14 +144,14 @@ def _as_json(
     names = ("lag", "lag_bytes", "lag_seconds")
     record = {**_summary(found), **dict(zip(names, _total(segments), strict=True))}
     if not summary:
-        record["segments"] = [{"stream": s.stream, **s.named()} for s in segments]
+        record["segments"] = [{"stream": s.stream, **s.to_record()} for s in segments]
     return record
 
 
 def _show(found: GroupVersion, segments: Sequence[SegmentPosition], summary: bool) -> None:
     events, size_bytes, seconds = _total(segments)
     headings = ("GROUP", "STATE", "GENERATION", "RETENTION", "MEMBERS", "STREAMS")
-    last = found.state.last
+    last = found.state.last_checkpoint
     show_block(
         [
             *zip(headings, _told(found).values(), strict=True),

@@ -24,8 +24,9 @@ from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.errors import InvalidInput
 from pravega_spark.model import StreamCut
-from pravega_spark.reader_groups.group_description import look_up
-from pravega_spark.reader_groups.query_member import moved
+from pravega_spark.reader_groups.group_description import get_group
+from pravega_spark.reader_groups.group_lifecycle import open_group
+from pravega_spark.reader_groups.query_member import acknowledge_batch, with_finished_batch
 from pravega_spark.spark.monitor.checkpoint_folder import FinishedBatch, last_finished
 from pravega_spark.spark.source_offsets import decode, owner_of
 
@@ -116,18 +117,19 @@ def _check(steps: Sequence[_SyncStep], group: str | None) -> None:
 def _synced(step: _SyncStep, root: str | None, dry_run: bool) -> dict[str, Any]:
     """Do one step, or look what it would do; return the row that tells it."""
     manager = open_root(root)
-    state = look_up(open_store(manager.root), step.group).state
+    store = open_store(manager.root)
+    state = get_group(store, step.group).state
     generation = state.generation if step.generation is None else step.generation
     if generation != state.generation:
         outcome = f"ignored: the group is in generation {state.generation}"
-    elif step.query is not None and step.query != state.query:
+    elif step.query is not None and step.query != state.query_number:
         outcome = "ignored: another run of a query has joined the group since then"
     elif dry_run:
-        would = moved(state, step.cuts, partial(open_stream, manager.root)) != state
+        would = with_finished_batch(state, step.cuts, partial(open_stream, store)) != state
         outcome = "would be acknowledged" if would else "known"
     else:
-        found = manager.reader_group(step.group)
-        changed = found.acknowledge(generation, step.cuts, step.query)
+        found = open_group(store, step.group)
+        changed = acknowledge_batch(found, generation, step.cuts, step.query)
         outcome = "acknowledged" if changed else "known"
     cuts = {stream: str(cut) for stream, cut in sorted(step.cuts.items())}
     return {"group": step.group, "generation": generation, "cuts": cuts, "outcome": outcome}

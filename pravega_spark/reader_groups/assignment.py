@@ -1,8 +1,8 @@
-"""Who is in a group and has which segments: pure transitions.
+"""Readers of a group and the segments assigned to them: pure transitions.
 
-A segment goes from reader to reader through ``unassigned``, with the exact offset to go on from.
-Every ownership has a number of its own; what a reader says of a segment counts only if it names
-the number, so a reader that was taken over and comes back changes nothing.
+A segment moves from reader to reader through ``unassigned``, with the exact next offset. Every
+ownership has its own number, and a reader's report about a segment counts only with that number.
+So an evicted reader that comes back changes nothing.
 """
 
 from __future__ import annotations
@@ -12,45 +12,53 @@ from dataclasses import replace
 
 from pravega_spark.errors import IllegalState
 from pravega_spark.reader_groups import checkpoints
-from pravega_spark.reader_groups.group_state import GroupState, Key, Member, Owned, Phase
+from pravega_spark.reader_groups.group_state import (
+    GroupState,
+    Ownership,
+    Phase,
+    ReaderEntry,
+    SegmentKey,
+)
 
-Held = Mapping[Key, tuple[int, int]]
-"""What a reader says it holds: by segment, the number of the ownership and the next offset."""
+HeldSegments = Mapping[SegmentKey, tuple[int, int]]
+"""The segments that a reader reports as its own: ownership number and next offset of each."""
 
 
 def join(
-    state: GroupState, reader: str, lease_ms: int | None, *, alone: bool = False
+    state: GroupState, reader: str, lease_ms: int | None, *, exclusive: bool = False
 ) -> GroupState:
-    """Let a reader into the group. Raises IllegalState if one of that name is in it.
+    """Add a reader to the group.
 
-    Also if it wants to be ``alone`` and is not, or if one is in it that is alone.
+    Raises IllegalState if the group is not active, if it has a reader of that name, or if the new
+    reader or one in the group is exclusive and would not be the only one.
     """
     if state.phase is not Phase.ACTIVE:
         raise IllegalState(f"reader group {state.group} is being changed or deleted; try again.")
     if reader in state.readers:
         raise IllegalState(
-            f"reader {reader} is in reader group {state.group} already: close it first, or call "
-            "`reader_offline` if it died; without that its lease must run out, if it has one."
+            f"reader {reader} is already in reader group {state.group}: close it first, or call "
+            "`reader_offline` if its process crashed; otherwise wait until its lease expires, if "
+            "it has one."
         )
-    beside = [name for name, member in state.readers.items() if alone or member.alone]
-    if beside:
+    others = [name for name, entry in state.readers.items() if exclusive or entry.exclusive]
+    if others:
         raise IllegalState(
-            f"reader {reader} cannot join reader group {state.group} beside {', '.join(beside)}: a "
-            "streaming query reads all of a group by itself. Stop the one or the other, or use a "
-            "group of its own."
+            f"reader {reader} cannot join reader group {state.group}, which {', '.join(others)} "
+            "reads: a streaming query is the only reader of its group. Stop one of them, or use "
+            "another group."
         )
-    member = Member(state.next_number, lease_ms, alone)
-    readers = {**state.readers, reader: member}
+    entry = ReaderEntry(state.next_number, lease_ms, exclusive)
+    readers = {**state.readers, reader: entry}
     return replace(state, next_number=state.next_number + 1, readers=readers)
 
 
-def record(state: GroupState, reader: str, number: int, held: Held) -> GroupState:
-    """Record how far a reader has come; an offset never goes back.
+def record_offsets(state: GroupState, reader: str, number: int, held: HeldSegments) -> GroupState:
+    """Record a reader's progress; an offset never moves back.
 
-    Raises ReinitializationRequired if the reader is not in the group any more.
+    Raises ReinitializationRequired if the reader is no longer in the group.
     """
-    state.member(reader, number)
-    offsets = _mine(state, reader, held)
+    state.reader_entry(reader, number)
+    offsets = _owned_offsets(state, reader, held)
     moved = {k: o for k, o in offsets.items() if o > state.assigned[k].offset}
     if not moved:
         return state
@@ -60,8 +68,8 @@ def record(state: GroupState, reader: str, number: int, held: Held) -> GroupStat
     return replace(state, assigned=assigned)
 
 
-def _mine(state: GroupState, reader: str, held: Held) -> dict[Key, int]:
-    """Return the offsets of what the reader holds indeed."""
+def _owned_offsets(state: GroupState, reader: str, held: HeldSegments) -> dict[SegmentKey, int]:
+    """Return the reported offsets of the segments that the reader really owns."""
     found = {}
     for key, (number, offset) in held.items():
         owned = state.assigned.get(key)
@@ -70,103 +78,108 @@ def _mine(state: GroupState, reader: str, held: Held) -> dict[Key, int]:
     return found
 
 
-def offline(state: GroupState, reader: str, offsets: Mapping[Key, int] | None = None) -> GroupState:
-    """Take a reader out of the group; its segments wait for others.
+def remove_reader(
+    state: GroupState, reader: str, offsets: Mapping[SegmentKey, int] | None = None
+) -> GroupState:
+    """Remove a reader from the group and unassign its segments.
 
-    They go on at the given offsets, where one is not given at the recorded one. A reader that is
-    not in the group changes nothing.
+    Other readers continue at the given offsets, or at the recorded offset of a segment without a
+    given one. A reader that is not in the group changes nothing.
     """
     if reader not in state.readers:
         return state
     given = offsets or {}
     final = {key: given.get(key, o.offset) for key, o in state.owned_by(reader).items()}
-    state = checkpoints.give_up(state, reader, final)
-    readers = {name: member for name, member in state.readers.items() if name != reader}
+    state = checkpoints.record_release(state, reader, final)
+    readers = {name: entry for name, entry in state.readers.items() if name != reader}
     state = replace(_unassign(state, final), readers=readers)
-    return checkpoints.leave(state, reader)
+    return checkpoints.drop_reader(state, reader)
 
 
-def taken_over(state: GroupState, reader: str, number: int, held: Held | None = None) -> GroupState:
-    """Take a dead reader out, unless it has joined anew; ``held`` is what it last said."""
-    member = state.readers.get(reader)
-    if member is None or member.number != number:
+def evict(
+    state: GroupState, reader: str, number: int, held: HeldSegments | None = None
+) -> GroupState:
+    """Remove an expired reader unless it joined again; ``held`` is from its last heartbeat."""
+    entry = state.readers.get(reader)
+    if entry is None or entry.number != number:
         return state
-    return offline(record(state, reader, number, held or {}), reader)
+    return remove_reader(record_offsets(state, reader, number, held or {}), reader)
 
 
 def acquire(state: GroupState, reader: str, number: int) -> GroupState:
-    """Give a reader its share of the segments that wait, in the order in which they came.
+    """Assign to a reader its share of the waiting segments, the longest waiting first.
 
-    Not while a checkpoint waits for its answer. Raises ReinitializationRequired.
+    Assigns nothing while a checkpoint waits for the reader. Raises ReinitializationRequired.
     """
-    state.member(reader, number)
-    if state.phase is not Phase.ACTIVE or state.owed_by(reader) is not None:
+    state.reader_entry(reader, number)
+    if state.phase is not Phase.ACTIVE or state.pending_checkpoint(reader) is not None:
         return state
-    keys = list(state.unassigned)[: may_acquire(state, reader)]
+    keys = list(state.unassigned)[: missing_share(state, reader)]
     if not keys:
         return state
-    taken = {
-        key: Owned(reader, state.next_number + i, state.unassigned[key])
+    acquired = {
+        key: Ownership(reader, state.next_number + i, state.unassigned[key])
         for i, key in enumerate(keys)
     }
     return replace(
         state,
         next_number=state.next_number + len(keys),
-        assigned={**state.assigned, **taken},
-        unassigned={k: o for k, o in state.unassigned.items() if k not in taken},
+        assigned={**state.assigned, **acquired},
+        unassigned={k: o for k, o in state.unassigned.items() if k not in acquired},
     )
 
 
-def release(state: GroupState, reader: str, number: int, held: Held) -> GroupState:
-    """Give segments back with their exact next offsets. Raises ReinitializationRequired."""
-    state.member(reader, number)
-    offsets = _mine(state, reader, held)
-    return _unassign(checkpoints.give_up(state, reader, offsets), offsets)
+def release(state: GroupState, reader: str, number: int, held: HeldSegments) -> GroupState:
+    """Unassign segments at their exact next offsets. Raises ReinitializationRequired."""
+    state.reader_entry(reader, number)
+    offsets = _owned_offsets(state, reader, held)
+    return _unassign(checkpoints.record_release(state, reader, offsets), offsets)
 
 
-def _unassign(state: GroupState, offsets: Mapping[Key, int]) -> GroupState:
+def _unassign(state: GroupState, offsets: Mapping[SegmentKey, int]) -> GroupState:
     assigned = {key: owned for key, owned in state.assigned.items() if key not in offsets}
     return replace(state, assigned=assigned, unassigned={**state.unassigned, **offsets})
 
 
-def may_acquire(state: GroupState, reader: str) -> int:
-    """Return how many of the waiting segments are the reader's share.
+def missing_share(state: GroupState, reader: str) -> int:
+    """Return how many of the waiting segments belong to the reader's share.
 
-    All readers may have the same number, and as many as there are left over one more.
+    All readers get the same number of segments; as many readers as the remainder get one more.
     """
-    loads = loads_of(state)
-    base, extra = divmod(sum(loads.values()) + len(state.unassigned), len(loads))
-    mine = loads.pop(reader)
+    counts = segment_counts(state)
+    base, extra = divmod(sum(counts.values()) + len(state.unassigned), len(counts))
+    mine = counts.pop(reader)
     share = max(0, base - mine)
-    beyond = sum(max(0, load - base) for load in loads.values()) + max(0, mine - base)
+    beyond = sum(max(0, count - base) for count in counts.values()) + max(0, mine - base)
     if mine <= base and beyond < extra:
         share += 1
     return min(share, len(state.unassigned))
 
 
 def surplus(state: GroupState, reader: str) -> int:
-    """Return how many segments the reader is to release, so that those with too few get theirs.
+    """Return how many segments the reader must release to readers with too few.
 
-    What waits already is counted. Everybody works out the same, so no more than that goes.
+    Waiting segments are counted too. Every reader computes the same plan from the same state, so
+    together they release no more than is missing.
     """
-    loads = loads_of(state)
-    total = sum(loads.values()) + len(state.unassigned)
-    base, extra = divmod(total, len(loads))
+    counts = segment_counts(state)
+    total = sum(counts.values()) + len(state.unassigned)
+    base, extra = divmod(total, len(counts))
     most = base + (extra > 0)
-    missing = sum(max(0, base - load) for load in loads.values()) - len(state.unassigned)
-    before = loads[reader]
+    missing = sum(max(0, base - count) for count in counts.values()) - len(state.unassigned)
+    before = counts[reader]
     while True:
-        richest = max(sorted(loads), key=lambda name: loads[name])
-        if loads[richest] <= most and missing <= 0:
+        largest = max(sorted(counts), key=lambda name: counts[name])
+        if counts[largest] <= most and missing <= 0:
             break
-        loads[richest] -= 1
+        counts[largest] -= 1
         missing -= 1
-    return before - loads[reader]
+    return before - counts[reader]
 
 
-def loads_of(state: GroupState) -> dict[str, int]:
+def segment_counts(state: GroupState) -> dict[str, int]:
     """Return the number of segments of each reader."""
-    loads = dict.fromkeys(state.readers, 0)
+    counts = dict.fromkeys(state.readers, 0)
     for owned in state.assigned.values():
-        loads[owned.reader] += 1
-    return loads
+        counts[owned.reader] += 1
+    return counts

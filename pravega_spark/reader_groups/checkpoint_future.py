@@ -1,4 +1,4 @@
-"""A checkpoint that somebody waits for."""
+"""The future of a checkpoint that a caller waits for."""
 
 from __future__ import annotations
 
@@ -11,51 +11,51 @@ from pravega_spark.errors import CheckpointFailed
 from pravega_spark.model import StreamCut
 from pravega_spark.reader_groups.group_state import Checkpoint, GroupState
 
-_BURY_SECONDS = 5.0
-"""Who waits for a checkpoint looks so often whether a reader that owes an answer has died."""
+_EXPIRE_SECONDS = 5.0
+"""How often a waiting caller expires readers, so that a crashed one does not block it."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupCheckpoint:
-    """A completed checkpoint: where the group was in each stream."""
+    """A complete checkpoint: the group's cut of each stream."""
 
     name: str
     stream_cuts: Mapping[str, StreamCut]
 
 
 class CheckpointFuture:
-    """A checkpoint under way, with the interface of ``concurrent.futures.Future``."""
+    """A pending checkpoint, with ``done`` and ``result`` as in ``concurrent.futures.Future``."""
 
     def __init__(
         self,
         state: Callable[[], GroupState],
-        bury: Callable[[], object],
+        expire_readers: Callable[[], object],
         runtime: Runtime,
         pause_seconds: float,
         generation: int,
         checkpoint: Checkpoint,
     ) -> None:
-        """Wait for a checkpoint of a generation; ``bury`` takes dead readers out of the group."""
-        self._state, self._bury, self._runtime = state, bury, runtime
+        """Wait for a checkpoint of a generation, reading the group by ``state``."""
+        self._state, self._expire_readers, self._runtime = state, expire_readers, runtime
         self._pause_seconds = pause_seconds
         self._generation, self._checkpoint = generation, checkpoint
         self._found: GroupCheckpoint | None = None
-        """The result, once it was seen: the group keeps it for a while only."""
+        """The result, kept here because the group retains it only for a while."""
 
     def _poll(self) -> GroupCheckpoint | None:
         if self._found is None:
-            self._found = self._look()
+            self._found = self._read()
         return self._found
 
-    def _look(self) -> GroupCheckpoint | None:
+    def _read(self) -> GroupCheckpoint | None:
         state = self._state()
-        found = state.checkpoint(self._checkpoint.number)
-        if found is None and state.last is not None:
-            found = state.last if state.last.number == self._checkpoint.number else None
+        found, last = state.checkpoint(self._checkpoint.number), state.last_checkpoint
+        if found is None and last is not None:
+            found = last if last.number == self._checkpoint.number else None
         if found is None or state.generation != self._generation:
             raise CheckpointFailed(
                 f"checkpoint {self._checkpoint.name} of reader group {state.group} was cancelled, "
-                "the group was reset, or it was completed too long ago.",
+                "the group was reset, or it was completed too long ago. Initiate another one.",
                 group=state.group,
                 generation=state.generation,
                 checkpoint=self._checkpoint.name,
@@ -65,24 +65,27 @@ class CheckpointFuture:
         return GroupCheckpoint(found.name, state.cuts_of(found.positions))
 
     def done(self) -> bool:
-        """Tell whether it is complete, for good once it was. Raises CheckpointFailed."""
+        """Return whether the checkpoint is complete; True never reverts.
+
+        Raises CheckpointFailed.
+        """
         return self._poll() is not None
 
     def result(self, timeout: float | None = None) -> GroupCheckpoint:
-        """Return the checkpoint when all readers have answered.
+        """Wait until all readers have answered, and return the checkpoint.
 
         Raises CheckpointFailed, and TimeoutError after ``timeout`` seconds.
         """
         runtime = self._runtime
-        began = buried = runtime.monotonic()
+        began = expired = runtime.monotonic()
         while (found := self._poll()) is None:
             now = runtime.monotonic()
             if timeout is not None and now - began >= timeout:
                 raise WaitTimeout(
                     f"checkpoint {self._checkpoint.name} is not complete after {timeout} s."
                 )
-            if now - buried >= _BURY_SECONDS:
-                self._bury()
-                buried = now
+            if now - expired >= _EXPIRE_SECONDS:
+                self._expire_readers()
+                expired = now
             runtime.sleep(self._pause_seconds)
         return found

@@ -1,9 +1,10 @@
 """Checkpoints of a group: pure transitions.
 
-A checkpoint begins with the places of all segments that no reader has, and is complete when every
-reader of that moment has answered with the places of its own. Until a reader has answered it gets
-no further segment, and one that it gives up is noted in the checkpoint as it is given up. So the
-positions of a checkpoint are of the same segments as the state's when it began, and cover all keys.
+A checkpoint begins with the positions of all segments without a reader. It is complete when every
+reader of that moment has answered with the positions of its own segments. Until a reader has
+answered it acquires no segment, and a segment that it releases is recorded in the checkpoint at
+that offset. So a checkpoint has positions of the segments that the state had when it began, and
+they cover all keys.
 """
 
 from __future__ import annotations
@@ -13,28 +14,28 @@ from dataclasses import replace
 
 from pravega_spark.errors import TooManyCheckpoints
 from pravega_spark.model import NOT_REACHED
-from pravega_spark.reader_groups.group_state import Checkpoint, GroupState, Key
+from pravega_spark.reader_groups.group_state import Checkpoint, GroupState, SegmentKey
 
 KEPT_CHECKPOINTS = 8
-"""So many completed checkpoints stay for those who wait for them, and as many silent ones."""
+"""Number of complete checkpoints retained for callers that wait, and as many silent ones."""
 
 
 def initiate(
     state: GroupState, name: str, *, silent: bool = False, automatic: bool = False
 ) -> tuple[GroupState, Checkpoint]:
-    """Begin a checkpoint, or join the one of that name that is under way.
+    """Begin a checkpoint, or return the pending one of that name.
 
-    Without readers it is complete at once. Raises TooManyCheckpoints if as many as the group
-    allows are under way; silent and automatic ones do not count.
+    Without readers it is complete immediately. Raises TooManyCheckpoints if the configured number
+    is pending; silent and automatic checkpoints do not count.
     """
-    under_way = [c for c in state.checkpoints if not c.is_complete]
-    for known in under_way:
+    pending = [c for c in state.checkpoints if not c.is_complete]
+    for known in pending:
         if known.name == name:
             return state, known
-    counted = [c for c in under_way if not (c.silent or c.automatic)]
+    counted = [c for c in pending if not (c.silent or c.automatic)]
     if not (silent or automatic) and len(counted) >= state.configuration.max_outstanding:
         raise TooManyCheckpoints(
-            f"reader group {state.group} has {len(counted)} checkpoints under way "
+            f"reader group {state.group} has {len(counted)} pending checkpoints "
             f"({', '.join(c.name for c in counted)}), as many as its configuration allows; wait "
             "for one of them, or cancel them.",
             group=state.group,
@@ -44,79 +45,86 @@ def initiate(
     begun = Checkpoint(
         name, state.next_number, silent, automatic, frozenset(state.readers), positions
     )
-    state = replace(
-        state, next_number=state.next_number + 1, checkpoints=(*state.checkpoints, begun)
-    )
-    return _settle(state), begun
+    return _add(state, begun), begun
 
 
-def note(state: GroupState, name: str) -> GroupState:
-    """Note where the group is as a completed checkpoint: all before its places is done."""
+def add_complete(state: GroupState, name: str) -> GroupState:
+    """Add a complete checkpoint at the group's recorded positions."""
     positions = dict(state.positions())
-    noted = Checkpoint(name, state.next_number, False, True, frozenset(), positions)
-    return _settle(
-        replace(state, next_number=state.next_number + 1, checkpoints=(*state.checkpoints, noted))
-    )
+    return _add(state, Checkpoint(name, state.next_number, False, True, frozenset(), positions))
 
 
-def answer(state: GroupState, reader: str, number: int, offsets: Mapping[Key, int]) -> GroupState:
-    """Answer a checkpoint with the reader's offsets; whoever owes nothing changes nothing.
+def _add(state: GroupState, checkpoint: Checkpoint) -> GroupState:
+    checkpoints = (*state.checkpoints, checkpoint)
+    return _retain(replace(state, next_number=state.next_number + 1, checkpoints=checkpoints))
 
-    Offsets that are not told are the recorded ones; unless it is silent, the told are recorded.
+
+def answer(
+    state: GroupState, reader: str, number: int, offsets: Mapping[SegmentKey, int]
+) -> GroupState:
+    """Answer a checkpoint with the reader's offsets; without a pending answer change nothing.
+
+    Segments without a given offset answer with the recorded one. Unless the checkpoint is silent,
+    the offsets are recorded in the state, too.
     """
     found = state.checkpoint(number)
-    if found is None or reader not in found.owing:
+    if found is None or reader not in found.pending_readers:
         return state
     owned = state.owned_by(reader)
-    told = {key: max(o.offset, offsets.get(key, 0)) for key, o in owned.items()}
-    checkpoints = tuple(_answered(c, reader, told) if c is found else c for c in state.checkpoints)
+    answered = {key: max(o.offset, offsets.get(key, 0)) for key, o in owned.items()}
+    checkpoints = tuple(
+        _answered(c, reader, answered) if c is found else c for c in state.checkpoints
+    )
     if not found.silent:
-        assigned = {k: replace(o, offset=told.get(k, o.offset)) for k, o in state.assigned.items()}
+        assigned = {
+            k: replace(o, offset=answered.get(k, o.offset)) for k, o in state.assigned.items()
+        }
         state = replace(state, assigned=assigned)
-    return _settle(replace(state, checkpoints=checkpoints))
+    return _retain(replace(state, checkpoints=checkpoints))
 
 
-def give_up(state: GroupState, reader: str, offsets: Mapping[Key, int]) -> GroupState:
-    """Note in the checkpoints that wait for the reader where it gives up segments."""
+def record_release(state: GroupState, reader: str, offsets: Mapping[SegmentKey, int]) -> GroupState:
+    """Record the offsets of released segments in the checkpoints that wait for the reader."""
 
-    def noted(checkpoint: Checkpoint) -> Checkpoint:
-        if reader not in checkpoint.owing:
+    def recorded(checkpoint: Checkpoint) -> Checkpoint:
+        if reader not in checkpoint.pending_readers:
             return checkpoint
         return replace(checkpoint, positions={**checkpoint.positions, **offsets})
 
-    return replace(state, checkpoints=tuple(map(noted, state.checkpoints)))
+    return replace(state, checkpoints=tuple(map(recorded, state.checkpoints)))
 
 
-def leave(state: GroupState, reader: str) -> GroupState:
-    """Count a reader that has given up all as having answered."""
-    answered = tuple(_answered(c, reader, {}) for c in state.checkpoints)
-    return _settle(replace(state, checkpoints=answered))
+def drop_reader(state: GroupState, reader: str) -> GroupState:
+    """Stop waiting for a reader that has released all its segments."""
+    return _retain(
+        replace(state, checkpoints=tuple(_answered(c, reader, {}) for c in state.checkpoints))
+    )
 
 
 def cancel(state: GroupState) -> GroupState:
-    """Drop the checkpoints that are under way, silent ones too."""
+    """Remove all pending checkpoints, silent ones included."""
     return replace(state, checkpoints=tuple(c for c in state.checkpoints if c.is_complete))
 
 
-def _answered(checkpoint: Checkpoint, reader: str, offsets: Mapping[Key, int]) -> Checkpoint:
+def _answered(checkpoint: Checkpoint, reader: str, offsets: Mapping[SegmentKey, int]) -> Checkpoint:
     return replace(
         checkpoint,
-        owing=checkpoint.owing - {reader},
+        pending_readers=checkpoint.pending_readers - {reader},
         positions={**checkpoint.positions, **offsets},
     )
 
 
-def _settle(state: GroupState) -> GroupState:
-    """Take note of the last complete checkpoint, and let old ones go."""
+def _retain(state: GroupState) -> GroupState:
+    """Update the last checkpoint and drop complete ones beyond the retained number."""
     complete = [c for c in state.checkpoints if c.is_complete]
     loud = [c for c in complete if not c.silent]
-    last = state.last
+    last = state.last_checkpoint
     if loud and (last is None or loud[-1].number > last.number):
         last = loud[-1]
-    quiet = [c for c in complete if c.silent]
-    old = {c.number for kind in (loud, quiet) for c in kind[:-KEPT_CHECKPOINTS]}
+    silent = [c for c in complete if c.silent]
+    old = {c.number for kind in (loud, silent) for c in kind[:-KEPT_CHECKPOINTS]}
     if last is not None:
-        # An automatic one is nobody's to wait for: the last says all.
+        # No caller waits for an automatic checkpoint, so the last one is enough.
         old |= {c.number for c in complete if c.automatic and c.number < last.number}
     kept = tuple(c for c in state.checkpoints if c.number not in old)
-    return replace(state, checkpoints=kept, last=last)
+    return replace(state, checkpoints=kept, last_checkpoint=last)

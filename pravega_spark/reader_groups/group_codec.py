@@ -1,15 +1,15 @@
 """A group's state as rows of its Delta table.
 
-| kind | key | what |
+| kind | key | content |
 | --- | --- | --- |
 | ``group`` | ``group`` | generation, phase (``state``), configuration, lives and ends (``value``) |
-| ``reader`` | ``reader/<id>`` | number of the joining, lease in ms, alone or not (``value``) |
+| ``reader`` | ``reader/<id>`` | number of the joining, lease in ms, exclusive or not (``value``) |
 | ``segment`` | ``segment/<stream>/<id>`` | ``state``, reader, number and recorded offset |
-| ``checkpoint`` | ``checkpoint/<number>`` | name, who owes an answer, positions (``value``) |
-| ``last`` | ``last`` | the last completed checkpoint that was not silent |
+| ``checkpoint`` | ``checkpoint/<number>`` | name, pending readers, positions (``value``) |
+| ``last`` | ``last`` | the last complete checkpoint that was not silent |
 
-``offset`` is null where there is none: a future segment, and a completed one that was read to its
-end. ``number`` of an unassigned segment is its place in the order of waiting.
+``offset`` is null for a future segment and for a completed one that was read to its end. ``number``
+of an unassigned segment is its index in the queue of waiting segments.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from pravega_spark.reader_groups.group_configuration import ReaderGroupConfigura
 from pravega_spark.reader_groups.group_state import (
     Checkpoint,
     GroupState,
-    Key,
-    Member,
-    Owned,
+    Ownership,
     Phase,
-    check,
+    ReaderEntry,
+    SegmentKey,
+    check_state,
 )
 
 FORMAT = 1
-_KEPT_CHECKPOINTS = 16
-"""So many checkpoints that were read before are kept decoded."""
-_MARKS: Final[dict[int, str]] = {END: "end", NOT_REACHED: "future"}
-_MARK_OF: Final = {text: mark for mark, text in _MARKS.items()}
+_CACHED_CHECKPOINTS = 16
+"""Number of decoded checkpoints to cache."""
+_SENTINEL_TEXTS: Final[dict[int, str]] = {END: "end", NOT_REACHED: "future"}
+_SENTINELS: Final = {text: sentinel for sentinel, text in _SENTINEL_TEXTS.items()}
 
 
 class GroupCodec:
-    """How a group's state becomes rows, and rows a state; both are checked."""
+    """Encodes a group's state as rows and decodes it; checks the state both times."""
 
     schema = pa.schema(
         [
@@ -65,29 +65,29 @@ class GroupCodec:
 
     def encode(self, state: GroupState) -> Rows:
         """Return the rows by key."""
-        check(state)
+        check_state(state)
         rows = [_group(state)]
-        for reader, member in state.readers.items():
-            value = to_json({"lease": member.lease_ms, "alone": member.alone})
+        for reader, entry in state.readers.items():
+            value = to_json({"lease": entry.lease_ms, "alone": entry.exclusive})
             rows.append(
-                _row(f"reader/{reader}", "reader", reader=reader, number=member.number, value=value)
+                _row(f"reader/{reader}", "reader", reader=reader, number=entry.number, value=value)
             )
         for key, owned in state.assigned.items():
-            where = {"reader": owned.reader, "number": owned.number, "offset": owned.offset}
-            rows.append(_segment(key, "assigned", **where))
-        for place, (key, offset) in enumerate(state.unassigned.items()):
-            rows.append(_segment(key, "unassigned", number=place, offset=offset))
+            columns = {"reader": owned.reader, "number": owned.number, "offset": owned.offset}
+            rows.append(_segment(key, "assigned", **columns))
+        for index, (key, offset) in enumerate(state.unassigned.items()):
+            rows.append(_segment(key, "unassigned", number=index, offset=offset))
         for key, missing in state.future.items():
             rows.append(_segment(key, "future", value=to_json(sorted(missing))))
-        for key, mark in state.completed.items():
-            rows.append(_segment(key, "completed", offset=None if mark == END else mark))
+        for key, offset in state.completed.items():
+            rows.append(_segment(key, "completed", offset=None if offset == END else offset))
         rows += [_checkpoint(f"checkpoint/{c.number}", c) for c in state.checkpoints]
-        if state.last is not None:
-            rows.append(_checkpoint("last", state.last))
+        if state.last_checkpoint is not None:
+            rows.append(_checkpoint("last", state.last_checkpoint))
         return {row["key"]: row for row in rows}
 
     def decode(self, rows: Rows) -> GroupState:
-        """Return the state; raise CorruptLog for a format that this version does not know."""
+        """Return the state; raise CorruptLog for an unknown format."""
         group = rows["group"]
         value = json.loads(group["value"])
         if value["format"] != FORMAT:
@@ -98,13 +98,13 @@ class GroupCodec:
             )
         ordered = sorted(rows.values(), key=lambda row: row["number"] or 0)
         segments = {
-            place: {_key(row): row for row in ordered if row["state"] == place}
-            for place in ("assigned", "unassigned", "future", "completed")
+            kind: {_key(row): row for row in ordered if row["state"] == kind}
+            for kind in ("assigned", "unassigned", "future", "completed")
         }
-        readers = {row["reader"]: _member(row) for row in ordered if row["kind"] == "reader"}
+        readers = {row["reader"]: _reader_entry(row) for row in ordered if row["kind"] == "reader"}
         checkpoints = [_checkpoint_of(row) for row in ordered if row["kind"] == "checkpoint"]
         completed = {k: row["offset"] for k, row in segments["completed"].items()}
-        return check(
+        return check_state(
             GroupState(
                 group["name"],
                 group["number"],
@@ -115,7 +115,7 @@ class GroupCodec:
                 value["next"],
                 readers,
                 {
-                    k: Owned(row["reader"], row["number"], row["offset"])
+                    k: Ownership(row["reader"], row["number"], row["offset"])
                     for k, row in segments["assigned"].items()
                 },
                 {k: row["offset"] for k, row in segments["unassigned"].items()},
@@ -129,9 +129,9 @@ class GroupCodec:
         )
 
 
-def _former(told: Mapping[str, int | None] | list[str]) -> dict[str, int | None]:
-    """Read the former streams; an older version noted their names alone."""
-    return dict(told) if isinstance(told, Mapping) else dict.fromkeys(told)
+def _former(record: Mapping[str, int | None] | list[str]) -> dict[str, int | None]:
+    """Decode the former streams; older versions recorded only their names."""
+    return dict(record) if isinstance(record, Mapping) else dict.fromkeys(record)
 
 
 _EMPTY: Final[Row] = dict.fromkeys(GroupCodec.schema.names)
@@ -148,39 +148,39 @@ def _group(state: GroupState) -> dict[str, Any]:
         "lives": dict(state.lives),
         "ends": {stream: str(cut) for stream, cut in state.ends.items()},
         "next": state.next_number,
-        "former": dict(state.former),
-        "query": state.query,
+        "former": dict(state.former_streams),
+        "query": state.query_number,
     }
     name, phase, number = state.group, state.phase.value, state.generation
     return _row("group", "group", name=name, state=phase, number=number, value=to_json(value))
 
 
-def _segment(key: Key, place: str, **columns: Any) -> dict[str, Any]:
+def _segment(key: SegmentKey, kind: str, **columns: Any) -> dict[str, Any]:
     return _row(
         f"segment/{key}",
         "segment",
         stream=key.stream,
         segment=segment_text(key.segment_id),
         segment_id=key.segment_id,
-        state=place,
+        state=kind,
         **columns,
     )
 
 
-def _key(row: Row) -> Key:
-    return Key(row["stream"], row["segment_id"])
+def _key(row: Row) -> SegmentKey:
+    return SegmentKey(row["stream"], row["segment_id"])
 
 
-def _member(row: Row) -> Member:
+def _reader_entry(row: Row) -> ReaderEntry:
     value = json.loads(row["value"])
-    return Member(row["number"], value["lease"], value["alone"])
+    return ReaderEntry(row["number"], value["lease"], value["alone"])
 
 
 def _checkpoint(key: str, found: Checkpoint) -> dict[str, Any]:
     value = {
         "silent": found.silent,
         "automatic": found.automatic,
-        "owing": sorted(found.owing),
+        "owing": sorted(found.pending_readers),
         "positions": encode_positions(found.positions),
     }
     return _row(
@@ -196,9 +196,9 @@ def _checkpoint_of(row: Row) -> Checkpoint:
     return _decoded(row["name"], row["number"], row["value"])
 
 
-@lru_cache(maxsize=_KEPT_CHECKPOINTS)
+@lru_cache(maxsize=_CACHED_CHECKPOINTS)
 def _decoded(name: str, number: int, text: str) -> Checkpoint:
-    """Read a checkpoint's row; the last one stands twice, and most are as they were before."""
+    """Decode a checkpoint, cached: the last one has two rows, and most rows do not change."""
     value = json.loads(text)
     return Checkpoint(
         name,
@@ -210,21 +210,23 @@ def _decoded(name: str, number: int, text: str) -> Checkpoint:
     )
 
 
-def encode_positions(positions: Mapping[Key, int]) -> dict[str, dict[str, int | str]]:
+def encode_positions(positions: Mapping[SegmentKey, int]) -> dict[str, dict[str, int | str]]:
     """Return ``{"nyc/flights": {"0#0": 120, "1#0": "end"}}``."""
     found: dict[str, dict[str, int | str]] = {}
-    for (stream, segment_id), mark in sorted(positions.items()):
-        found.setdefault(stream, {})[segment_text(segment_id)] = _MARKS.get(mark, mark)
+    for (stream, segment_id), offset in sorted(positions.items()):
+        found.setdefault(stream, {})[segment_text(segment_id)] = _SENTINEL_TEXTS.get(offset, offset)
     return found
 
 
-def decode_positions(record: Mapping[str, Mapping[str, float | str]]) -> dict[Key, int]:
-    """Read what :func:`encode_positions` wrote.
+def decode_positions(record: Mapping[str, Mapping[str, float | str]]) -> dict[SegmentKey, int]:
+    """Decode the result of :func:`encode_positions`.
 
-    Older versions wrote an offset as a float if it had been given as one; it counts whole events.
+    Older versions could write an offset as a float; its value is a whole number.
     """
     return {
-        Key(stream, parse_segment(segment)): _MARK_OF[mark] if isinstance(mark, str) else int(mark)
+        SegmentKey(stream, parse_segment(segment)): (
+            _SENTINELS[offset] if isinstance(offset, str) else int(offset)
+        )
         for stream, cells in record.items()
-        for segment, mark in cells.items()
+        for segment, offset in cells.items()
     }

@@ -1,4 +1,4 @@
-"""What a reader group is created with, its defaults and limits."""
+"""The configuration of a reader group, with its defaults and limits."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pravega_spark.names import split_stream
 from pravega_spark.units import parse_duration_ms
 
 REFRESH = "3 s"
-"""How often a reader looks what became of its group while nothing of its own makes it look."""
+"""How often a reader refreshes its group's state when no event of its own makes it do so."""
 CHECKPOINT_INTERVAL = "30 s"
 MIN_CHECKPOINT_MS = 100
-"""Automatic checkpoints are commits of every reader: more often they would flood the log."""
+"""Every reader commits for an automatic checkpoint: a shorter interval would flood the log."""
 MAX_OUTSTANDING_CHECKPOINTS = 3
 READER_LEASE = "60 s"
 MIN_READER_LEASE_MS, MAX_READER_LEASE_MS = 5_000, 86_400_000
 NOTIFICATION_INTERVAL = REFRESH
-"""How often who watches a group looks: one read if nothing is new. Readers look no oftener."""
+"""How often notifications read the group's state: one storage read if nothing changed."""
 MAX_STREAMS = 1_000
 
 
@@ -32,13 +32,13 @@ class GroupRetention(enum.Enum):
     NONE = "none"
     """The group observes: it holds no data."""
     MANUAL = "manual"
-    """Data is let go up to the cuts that the user publishes."""
+    """The streams may truncate up to the cuts that the user publishes."""
     AUTOMATIC = "automatic"
-    """Data is let go up to the last completed checkpoint."""
+    """The streams may truncate up to the last completed checkpoint."""
 
 
-class Span(NamedTuple):
-    """The part of a stream that a group reads; an ``end`` of None is never reached."""
+class StreamCutRange(NamedTuple):
+    """The part of a stream that a group reads; None as ``end`` means no end."""
 
     start: StreamCut = StreamCut.EARLIEST
     end: StreamCut | None = None
@@ -46,9 +46,9 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, init=False)
 class ReaderGroupConfiguration:
-    """Streams with what of them to read, and how the readers keep in touch."""
+    """The streams of a group, what to read of them, and the intervals of its readers."""
 
-    streams: Mapping[str, Span]
+    streams: Mapping[str, StreamCutRange]
     retention: GroupRetention
     refresh_ms: int
     checkpoint_ms: int | None
@@ -63,9 +63,10 @@ class ReaderGroupConfiguration:
         checkpoint_interval: str | float | None = CHECKPOINT_INTERVAL,
         max_outstanding_checkpoints: int = MAX_OUTSTANDING_CHECKPOINTS,
     ) -> None:
-        """Take names of streams, or a mapping from each to its start cut or (start, end).
+        """Take stream names, or a mapping from each name to a start cut or (start, end).
 
-        Cuts may be given as texts. ``checkpoint_interval`` None turns automatic checkpoints off.
+        A cut may be a text. ``checkpoint_interval=None`` turns automatic checkpoints off. Raises
+        InvalidConfiguration.
         """
         try:
             retention = GroupRetention(retention)
@@ -88,7 +89,7 @@ class ReaderGroupConfiguration:
             raise InvalidConfiguration(
                 f"at least 1 checkpoint may be outstanding, got {max_outstanding_checkpoints!r}."
             )
-        object.__setattr__(self, "streams", MappingProxyType(_spans(streams)))
+        object.__setattr__(self, "streams", MappingProxyType(_cut_ranges(streams)))
         object.__setattr__(self, "retention", retention)
         object.__setattr__(self, "refresh_ms", refresh_ms)
         object.__setattr__(self, "checkpoint_ms", checkpoint_ms)
@@ -99,23 +100,23 @@ class ReaderGroupConfiguration:
         return hash((tuple(self.streams.items()), self.retention))
 
     @property
-    def holds(self) -> bool:
+    def holds_data(self) -> bool:
         """Whether the streams keep what the group has not read."""
         return self.retention is not GroupRetention.NONE
 
     @property
     def starts(self) -> dict[str, StreamCut]:
-        """The cut of each stream where the group begins."""
-        return {name: span.start for name, span in self.streams.items()}
+        """The start cut of each stream."""
+        return {name: cuts.start for name, cuts in self.streams.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """Encode as JSON values."""
-        spans = {
-            name: [str(span.start), None if span.end is None else str(span.end)]
-            for name, span in self.streams.items()
+        """Return the configuration as JSON values."""
+        cut_ranges = {
+            name: [str(cuts.start), None if cuts.end is None else str(cuts.end)]
+            for name, cuts in self.streams.items()
         }
         return {
-            "streams": spans,
+            "streams": cut_ranges,
             "retention": self.retention.value,
             "refresh": self.refresh_ms,
             "checkpoint": self.checkpoint_ms,
@@ -124,10 +125,10 @@ class ReaderGroupConfiguration:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> ReaderGroupConfiguration:
-        """Decode what :meth:`to_json` wrote."""
+        """Decode the result of :meth:`to_json`."""
         interval_ms = record["checkpoint"]
         return cls(
-            {name: tuple(span) for name, span in record["streams"].items()},
+            {name: tuple(cuts) for name, cuts in record["streams"].items()},
             retention=record["retention"],
             refresh=record["refresh"] / 1_000,
             checkpoint_interval=None if interval_ms is None else interval_ms / 1_000,
@@ -135,7 +136,7 @@ class ReaderGroupConfiguration:
         )
 
 
-def _spans(streams: Iterable[str] | Mapping[str, Any]) -> dict[str, Span]:
+def _cut_ranges(streams: Iterable[str] | Mapping[str, Any]) -> dict[str, StreamCutRange]:
     if isinstance(streams, str) or not isinstance(streams, Iterable):
         raise InvalidConfiguration(f"a group reads a list of streams, got {streams!r}.")
     names = list(streams)
@@ -144,20 +145,20 @@ def _spans(streams: Iterable[str] | Mapping[str, Any]) -> dict[str, Span]:
     given = streams if isinstance(streams, Mapping) else dict.fromkeys(names)
     if not 1 <= len(given) <= MAX_STREAMS:
         raise InvalidConfiguration(f"a group reads 1 to {MAX_STREAMS} streams, got {len(given)}.")
-    return {name: _span(name, given[name]) for name in sorted(given)}
+    return {name: _cut_range(name, given[name]) for name in sorted(given)}
 
 
-def _span(stream: str, given: Any) -> Span:
+def _cut_range(stream: str, given: Any) -> StreamCutRange:
     if given is None:
-        return Span()
+        return StreamCutRange()
     start, end = given if isinstance(given, tuple) else (given, None)
-    span = Span(
+    found = StreamCutRange(
         StreamCut.EARLIEST if start is None else StreamCut.of(start),
         None if end is None else StreamCut.of(end),
     )
-    for what, cut in (("start", span.start), ("end", span.end)):
+    for what, cut in (("start", found.start), ("end", found.end)):
         if cut is not None and cut.is_bound and cut.stream != stream:
             raise InvalidConfiguration(f"the {what} of {stream} is a cut of {cut.stream}: {cut}.")
-    if span.end == StreamCut.EARLIEST:
+    if found.end == StreamCut.EARLIEST:
         raise InvalidConfiguration(f"a group that ends at the head of {stream} reads nothing.")
-    return span
+    return found

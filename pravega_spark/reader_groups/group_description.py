@@ -1,4 +1,4 @@
-"""A reader group as it stands, for tables and people. Nothing is written by looking."""
+"""A read-only description of a reader group, for metadata frames and the command line."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.backlog import SegmentBacklog, backlog
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.tables.synchronizer import Synchronizer
 from pravega_spark.errors import NoSuchReaderGroup, NoSuchStream, StaleIdentity
 from pravega_spark.model import segment_text
-from pravega_spark.reader_groups.group_codec import GroupCodec
-from pravega_spark.reader_groups.group_state import GroupState, Key, Phase
-from pravega_spark.reader_groups.reader_group import group_path
+from pravega_spark.reader_groups.group_state import GroupState, Phase, SegmentKey
+from pravega_spark.reader_groups.group_table import group_path, open_group_state
 from pravega_spark.reader_groups.reader_leases import ReaderLeases
 
 
@@ -29,16 +27,16 @@ class GroupVersion:
 
 @dataclass(frozen=True, slots=True)
 class SegmentPosition:
-    """A segment of a group: who has it, how far it is read, and how much of it is unread.
+    """A segment of a group: its reader, the recorded offset, and what is unread.
 
-    ``place`` is assigned, unassigned, future or completed. ``offset`` is that of the state, None
-    where the group has not come yet. What cannot be told is None, as of a stream that was
-    deleted; ``events``, ``size_bytes`` and ``seconds`` are as in ``lag.SegmentLag``.
+    ``state`` is assigned, unassigned, future or completed. ``offset`` is None if the group has not
+    reached the segment. An unknown value is None, as for a deleted stream. ``events``,
+    ``size_bytes`` and ``seconds`` are as in :class:`SegmentLag`.
     """
 
     stream: str
     segment_id: int
-    place: str
+    state: str
     reader: str | None
     offset: int | None
     head: int | None = None
@@ -47,11 +45,11 @@ class SegmentPosition:
     size_bytes: int | None = None
     seconds: float | None = None
 
-    def named(self) -> dict[str, str | int | float | None]:
-        """Return what is known of the segment by the names that tables and JSON have for it."""
+    def to_record(self) -> dict[str, str | int | float | None]:
+        """Return the columns that tables and JSON have for a segment."""
         return {
             "segment": segment_text(self.segment_id),
-            "state": self.place,
+            "state": self.state,
             "reader": self.reader,
             "current_offset": self.offset,
             "head_offset": self.head,
@@ -62,9 +60,9 @@ class SegmentPosition:
         }
 
 
-def find(store: Store, group: str) -> GroupVersion | None:
-    """Return a group that exists, or None; a change that is half made stays so."""
-    sync = Synchronizer(store, group_path(group), GroupCodec())
+def find_group(store: Store, group: str) -> GroupVersion | None:
+    """Return an existing group, or None; repairs no half-made change."""
+    sync = open_group_state(store, group)
     known, snapshot = sync.fetch(), sync.table.log.snapshot
     if known is None or snapshot is None:
         return None
@@ -73,26 +71,28 @@ def find(store: Store, group: str) -> GroupVersion | None:
     return GroupVersion(known.state, known.version, snapshot.timestamp_ms)
 
 
-def look_up(store: Store, group: str) -> GroupVersion:
-    """Do what :func:`find` does; raise NoSuchReaderGroup instead of None."""
-    found = find(store, group)
+def get_group(store: Store, group: str) -> GroupVersion:
+    """Return an existing group; raise NoSuchReaderGroup. Repairs no half-made change."""
+    found = find_group(store, group)
     if found is None:
         raise NoSuchReaderGroup(
-            f"reader group {group} does not exist under {store.url}.", group=group
+            f"reader group {group} does not exist under {store.url}; create it first.", group=group
         )
     return found
 
 
-def said(store: Store, state: GroupState) -> GroupState:
-    """Return the state with what its readers last said: newer than what they recorded."""
-    return ReaderLeases(store, group_path(state.group)).fresh(state)
+def with_heartbeats(store: Store, state: GroupState) -> GroupState:
+    """Return the state with the offsets of the readers' heartbeats, newer than recorded ones."""
+    return ReaderLeases(store, group_path(state.group)).with_heartbeats(state)
 
 
 def segment_positions(
     state: GroupState, stream: str, opened: Callable[[str], StreamLog]
 ) -> list[SegmentPosition]:
-    """Return the group's segments of a stream, and those ahead with unread events, by id."""
-    known = {key.segment_id: _recorded(state, key, mark) for key, mark in _places(state, stream)}
+    """Return the group's segments of a stream, and unread ones ahead of them, by segment id."""
+    known = {
+        key.segment_id: _recorded(state, key, offset) for key, offset in _offsets(state, stream)
+    }
     try:
         found = backlog(opened(stream), state.cut(stream), state.ends.get(stream))
     except (NoSuchStream, StaleIdentity):
@@ -103,34 +103,35 @@ def segment_positions(
     view = found.view
     heads = {s: view.head_offset(s) for s in known if view.has_segment(s)}
     return [
-        # A segment without a record was truncated since.
+        # A segment without a record was truncated after the group recorded its offset.
         _measured(known[s], view, heads[s], unread.get(s)) if s in heads else known[s]
         for s in sorted(known)
     ]
 
 
-def _places(state: GroupState, stream: str) -> Iterator[tuple[Key, int]]:
-    return ((key, mark) for key, mark in state.positions() if key.stream == stream)
+def _offsets(state: GroupState, stream: str) -> Iterator[tuple[SegmentKey, int]]:
+    return ((key, offset) for key, offset in state.positions() if key.stream == stream)
 
 
-def _recorded(state: GroupState, key: Key, mark: int) -> SegmentPosition:
+def _recorded(state: GroupState, key: SegmentKey, offset: int) -> SegmentPosition:
     owned = state.assigned.get(key)
-    places = {
+    maps = {
         "assigned": state.assigned,
         "unassigned": state.unassigned,
         "future": state.future,
         "completed": state.completed,
     }
-    place = next(name for name, keys in places.items() if key in keys)
+    name = next(name for name, keys in maps.items() if key in keys)
     reader = None if owned is None else owned.reader
-    return SegmentPosition(key.stream, key.segment_id, place, reader, mark if mark >= 0 else None)
+    recorded = offset if offset >= 0 else None
+    return SegmentPosition(key.stream, key.segment_id, name, reader, recorded)
 
 
 def _measured(
     known: SegmentPosition, view: StreamView, head: int, unread: SegmentBacklog | None
 ) -> SegmentPosition:
     tail = view.segment(known.segment_id).next_offset
-    is_read = known.place == "completed" and known.offset is None
+    is_read = known.state == "completed" and known.offset is None
     return replace(
         known,
         offset=tail if is_read else known.offset,

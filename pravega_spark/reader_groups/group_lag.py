@@ -1,4 +1,4 @@
-"""How far a group is behind: events, bytes and seconds, by segment and in total."""
+"""The lag of a group: unread events, bytes and seconds, by segment and in total."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pravega_spark.engine.stream.backlog import SegmentBacklog, backlog
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import NoSuchStream, StaleIdentity
 from pravega_spark.model import segment_text
-from pravega_spark.reader_groups.group_state import GroupState, Key
+from pravega_spark.reader_groups.group_state import GroupState, SegmentKey
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentLag:
-    """What is unread of one segment; ``seconds`` is the age of its oldest unread event.
+    """The unread part of one segment; ``seconds`` is the age of its oldest unread event.
 
-    ``reader`` is None while no reader has it.
+    ``reader`` is None while the segment has no reader.
     """
 
     stream: str
@@ -29,7 +29,7 @@ class SegmentLag:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """What is unread, in total: ``seconds`` is the age of the oldest unread event, 0 if none."""
+    """The unread part of all streams; ``seconds`` is the age of the oldest unread event, or 0."""
 
     events: int
     size_bytes: int
@@ -38,9 +38,9 @@ class GroupLag:
 
 
 def lag_of(state: GroupState, streams: dict[str, StreamLog]) -> GroupLag:
-    """Return the lag behind the tails, or behind the end cuts, from the recorded positions.
+    """Return the lag from the recorded positions to the tails or the end cuts.
 
-    Of a stream that was deleted nothing is left to be read.
+    A deleted stream has no lag.
     """
     found: list[SegmentLag] = []
     for name, stream in streams.items():
@@ -57,7 +57,7 @@ def lag_of(state: GroupState, streams: dict[str, StreamLog]) -> GroupLag:
 
 def _lag(state: GroupState, found: SegmentBacklog) -> SegmentLag:
     rng = found.unread
-    owned = state.assigned.get(Key(rng.stream, rng.segment_id))
+    owned = state.assigned.get(SegmentKey(rng.stream, rng.segment_id))
     return SegmentLag(
         rng.stream,
         segment_text(rng.segment_id),

@@ -1,10 +1,10 @@
-"""The state that the readers of a group share: frozen values, and what can be asked of them.
+"""The state that the readers of a group share: frozen values and pure queries over them.
 
-Every segment that the group has come to is in exactly one place: with one reader (``assigned``),
-waiting for one (``unassigned``), waiting for a predecessor (``future``) or done (``completed``).
-What is done leaves the state when its successors have come, so the places of a stream are, at
-every moment, a cut of it that covers all keys. The transitions are in ``members``, ``checkpoints``
-and ``progress``.
+The state keeps every segment that the group has reached in exactly one of four maps: with a reader
+(``assigned``), waiting for a reader (``unassigned``), waiting for a predecessor (``future``) or
+finished (``completed``). A finished segment leaves the state once all its successors are reached.
+So the offsets of a stream form, at every moment, a cut that covers all keys. The transitions are in
+``assignment``, ``checkpoints`` and ``segment_transitions``.
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ from pravega_spark.model import END, NOT_REACHED, StreamCut, segment_text
 from pravega_spark.reader_groups.group_configuration import GroupRetention, ReaderGroupConfiguration
 
 
-class Key(NamedTuple):
+class SegmentKey(NamedTuple):
     """A segment of one of the group's streams."""
 
     stream: str
     segment_id: int
 
     def __str__(self) -> str:
-        """Name it as people do."""
+        """Return ``scope/stream/number#epoch``."""
         return f"{self.stream}/{segment_text(self.segment_id)}"
 
 
 class Phase(enum.Enum):
-    """Where a group is in its life."""
+    """How far the creation, a reset or the deletion of a group is."""
 
     CHANGING = "CHANGING"
-    """It was created or reset, and its streams have still to be told; readers must wait."""
+    """Created or reset, but its streams are not subscribed yet; readers must wait."""
     ACTIVE = "ACTIVE"
     DELETING = "DELETING"
     DELETED = "DELETED"
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """A reader of the group: the number of its joining, and how long it lives without a sign.
+class ReaderEntry:
+    """A reader of the group: the number of its joining and its lease.
 
-    Without a lease nobody takes it for dead. One that is ``alone``, such as a streaming query, has
-    all segments; nobody joins beside it.
+    A reader without a lease never expires. An ``exclusive`` reader, such as a streaming query, has
+    all segments and shares the group with no other reader.
     """
 
     number: int
     lease_ms: int | None
-    alone: bool = False
+    exclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
-    """A segment with a reader: the number of this ownership, and the offset last recorded."""
+class Ownership:
+    """A segment's reader, the number of this ownership, and the last recorded offset."""
 
     reader: str
     number: int
@@ -64,36 +64,37 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint under way (somebody owes an answer) or completed.
+    """A checkpoint, pending until every reader in ``pending_readers`` has answered.
 
-    ``positions`` holds offsets or marks: of segments without a reader from the beginning, of the
-    others as their readers answer. ``silent`` ones show no marker and move nothing.
+    ``positions`` holds an offset, END or NOT_REACHED for each segment: for segments without a
+    reader from the start, for the others as their readers answer. A ``silent`` checkpoint shows no
+    marker and records no offset.
     """
 
     name: str
     number: int
     silent: bool
     automatic: bool
-    owing: frozenset[str]
-    positions: Mapping[Key, int]
+    pending_readers: frozenset[str]
+    positions: Mapping[SegmentKey, int]
 
     @property
     def is_complete(self) -> bool:
         """Whether every reader has answered."""
-        return not self.owing
+        return not self.pending_readers
 
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
     """Everything that the readers of a group agree on.
 
-    ``generation`` counts creations and resets and never restarts. ``lives`` names the life of
-    each stream, ``ends`` the cut up to which it is read, where there is one. ``next_number``
-    numbers joinings, ownerships and checkpoints. ``checkpoints`` has those under way and some
-    completed ones, in the order of their beginning; ``last`` is the last completed one that was
-    not silent. ``former`` are streams that an earlier generation held and this one does not, with
-    the life of each; None where an older version has not noted it.
-    ``query`` is the number of the last streaming query that joined; of older ones nothing counts.
+    ``generation`` counts creations and resets and never restarts. ``lives`` has the life of each
+    stream, ``ends`` the cut up to which the group reads it, if it has one. ``next_number`` numbers
+    joinings, ownerships and checkpoints. ``checkpoints`` has the pending and the newest complete
+    checkpoints, oldest first; ``last_checkpoint`` is the last complete one that was not silent.
+    ``former_streams`` were subscribed by an earlier generation and are not by this one, each with
+    its life (None if an older version did not record it). ``query_number`` is the number of the
+    last streaming query that joined; the group ignores reports of earlier ones.
     """
 
     group: str
@@ -103,67 +104,68 @@ class GroupState:
     lives: Mapping[str, int]
     ends: Mapping[str, StreamCut] = field(default_factory=dict)
     next_number: int = 1
-    readers: Mapping[str, Member] = field(default_factory=dict)
-    assigned: Mapping[Key, Owned] = field(default_factory=dict)
-    unassigned: Mapping[Key, int] = field(default_factory=dict)
-    future: Mapping[Key, frozenset[int]] = field(default_factory=dict)
-    completed: Mapping[Key, int] = field(default_factory=dict)
+    readers: Mapping[str, ReaderEntry] = field(default_factory=dict)
+    assigned: Mapping[SegmentKey, Ownership] = field(default_factory=dict)
+    unassigned: Mapping[SegmentKey, int] = field(default_factory=dict)
+    future: Mapping[SegmentKey, frozenset[int]] = field(default_factory=dict)
+    completed: Mapping[SegmentKey, int] = field(default_factory=dict)
     checkpoints: tuple[Checkpoint, ...] = ()
-    last: Checkpoint | None = None
-    former: Mapping[str, int | None] = field(default_factory=dict)
-    query: int = 0
+    last_checkpoint: Checkpoint | None = None
+    former_streams: Mapping[str, int | None] = field(default_factory=dict)
+    query_number: int = 0
 
     @property
-    def held(self) -> frozenset[str]:
+    def subscribed_streams(self) -> frozenset[str]:
         """The streams that keep what the group has not read."""
         observes = self.configuration.retention is GroupRetention.NONE
         return frozenset() if observes else frozenset(self.lives)
 
     @property
-    def released(self) -> dict[str, int | None]:
-        """The lives of the streams that keep something for the group or may do so still."""
-        return {**self.former, **{stream: self.lives[stream] for stream in self.held}}
+    def subscribed_lives(self) -> dict[str, int | None]:
+        """The lives of all streams that keep data for the group, or may still do so."""
+        subscribed = {stream: self.lives[stream] for stream in self.subscribed_streams}
+        return {**self.former_streams, **subscribed}
 
-    def member(self, reader: str, number: int) -> Member:
-        """Return the reader's entry; raise ReinitializationRequired unless it is that joining."""
-        member = self.readers.get(reader)
+    def reader_entry(self, reader: str, number: int) -> ReaderEntry:
+        """Return a reader's entry; raise ReinitializationRequired unless it has that number."""
+        entry = self.readers.get(reader)
         if self.phase in (Phase.DELETING, Phase.DELETED):
             raise ReinitializationRequired(
                 f"reader {reader}: reader group {self.group} was deleted.",
                 group=self.group,
                 reader=reader,
             )
-        if member is None or member.number != number:
+        if entry is None or entry.number != number:
             raise ReinitializationRequired(
-                f"reader {reader} is not in reader group {self.group} any more: the group was "
-                "reset, or the reader was taken for dead and others go on from its last recorded "
-                "position. Create the reader anew.",
+                f"reader {reader} is no longer in reader group {self.group}: the group was reset, "
+                "or the reader's lease expired and other readers continue from its last recorded "
+                "position. Create the reader again.",
                 group=self.group,
                 reader=reader,
                 generation=self.generation,
             )
-        return member
+        return entry
 
-    def owned_by(self, reader: str) -> dict[Key, Owned]:
-        """Return the segments of a reader, in the order in which it got them."""
+    def owned_by(self, reader: str) -> dict[SegmentKey, Ownership]:
+        """Return the segments of a reader, in the order in which it acquired them."""
         mine = [(key, owned) for key, owned in self.assigned.items() if owned.reader == reader]
         return dict(sorted(mine, key=lambda item: item[1].number))
 
-    def owed_by(self, reader: str) -> Checkpoint | None:
-        """Return the first checkpoint that waits for the reader's answer."""
-        return next((c for c in self.checkpoints if reader in c.owing), None)
+    def pending_checkpoint(self, reader: str) -> Checkpoint | None:
+        """Return the first checkpoint that the reader has not answered."""
+        return next((c for c in self.checkpoints if reader in c.pending_readers), None)
 
     def checkpoint(self, number: int) -> Checkpoint | None:
-        """Return a checkpoint that is under way or kept."""
+        """Return a pending or retained checkpoint."""
         return next((c for c in self.checkpoints if c.number == number), None)
 
     @property
     def is_at_end(self) -> bool:
-        """Whether everything that the group is to read was read, for ever."""
+        """Whether the group has read everything that it will ever read."""
         return not (self.assigned or self.unassigned or self.future)
 
-    def positions(self) -> Iterator[tuple[Key, int]]:
-        """Yield every segment of the state with its recorded offset or mark."""
+    def positions(self) -> Iterator[tuple[SegmentKey, int]]:
+        """Yield every segment of the state with its recorded offset, END or NOT_REACHED."""
         for key, owned in self.assigned.items():
             yield key, owned.offset
         yield from self.unassigned.items()
@@ -172,37 +174,37 @@ class GroupState:
         yield from self.completed.items()
 
     def cut(self, stream: str) -> StreamCut:
-        """Return the recorded place in a stream, which covers all of its keys."""
-        cells = {key.segment_id: mark for key, mark in self.positions() if key.stream == stream}
+        """Return the recorded cut of a stream, which covers all of its keys."""
+        cells = {key.segment_id: offset for key, offset in self.positions() if key.stream == stream}
         return StreamCut(stream, self.lives[stream], cells)
 
     def cuts(self) -> dict[str, StreamCut]:
-        """Return the recorded place in each stream."""
+        """Return the recorded cut of each stream."""
         return self.cuts_of(dict(self.positions()))
 
-    def cuts_of(self, positions: Mapping[Key, int]) -> dict[str, StreamCut]:
-        """Return positions, such as those of a checkpoint, as a cut for each stream."""
+    def cuts_of(self, positions: Mapping[SegmentKey, int]) -> dict[str, StreamCut]:
+        """Return positions, such as those of a checkpoint, as one cut for each stream."""
         cells: dict[str, dict[int, int]] = {stream: {} for stream in self.lives}
-        for key, mark in positions.items():
-            cells[key.stream][key.segment_id] = mark
+        for key, offset in positions.items():
+            cells[key.stream][key.segment_id] = offset
         return {s: StreamCut(s, self.lives[s], found) for s, found in cells.items()}
 
 
-def check(state: GroupState) -> GroupState:
-    """Return the state; assert what holds of every state, before it is written and after."""
-    places = (state.assigned, state.unassigned, state.future, state.completed)
-    keys = [key for place in places for key in place]
-    assert len(keys) == len(set(keys)), "a segment is in two places"
+def check_state(state: GroupState) -> GroupState:
+    """Return the state; assert its invariants, before it is written and after it is read."""
+    maps = (state.assigned, state.unassigned, state.future, state.completed)
+    keys = [key for segments in maps for key in segments]
+    assert len(keys) == len(set(keys)), "a segment is in two maps"
     assert all(key.stream in state.lives for key in keys), "a segment of another stream"
     readers = {owned.reader for owned in state.assigned.values()}
-    owing = {reader for c in state.checkpoints for reader in c.owing}
-    assert readers | owing <= set(state.readers), "a reader that is not in the group"
+    pending = {reader for c in state.checkpoints for reader in c.pending_readers}
+    assert readers | pending <= set(state.readers), "a reader that is not in the group"
     numbers = [owned.number for owned in state.assigned.values()]
-    numbers += [member.number for member in state.readers.values()]
+    numbers += [entry.number for entry in state.readers.values()]
     assert len(numbers) == len(set(numbers)), "a number was given twice"
-    assert all(number < state.next_number for number in numbers), "a number of the future"
+    assert all(number < state.next_number for number in numbers), "a number was not given yet"
     offsets = [owned.offset for owned in state.assigned.values()] + list(state.unassigned.values())
-    assert all(offset >= 0 for offset in offsets), "a mark where an offset should be"
+    assert all(offset >= 0 for offset in offsets), "END or NOT_REACHED instead of an offset"
     assert all(offset >= END for offset in state.completed.values())
     assert all(state.future.values()), "a future segment that waits for nothing"
     return state

@@ -1,4 +1,4 @@
-"""What became of a group, for who watches it: its segments and readers as they change, its end."""
+"""Notifications of a group: changed numbers of segments and readers, and the end of its data."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pravega_spark.reader_groups.group_state import GroupState
 
 @dataclass(frozen=True, slots=True)
 class SegmentNotification:
-    """How many segments the group reads by now, with a reader or waiting for one, and its readers.
+    """The number of segments to read now, assigned or waiting, and the number of readers.
 
-    More segments than readers: another reader would have something to do. Fewer: one has nothing.
+    With more segments than readers another reader gets a share; with fewer, some readers are idle.
     """
 
     segments: int
@@ -23,7 +23,7 @@ class SegmentNotification:
 
 @dataclass(frozen=True, slots=True)
 class EndOfDataNotification:
-    """Everything that the group is to read was read."""
+    """The group has read everything that it will ever read."""
 
 
 Notification = SegmentNotification | EndOfDataNotification
@@ -35,17 +35,17 @@ def watch(
     interval_seconds: float,
     timeout: float | None,
 ) -> Iterator[Notification]:
-    """Yield what is so at first, and every change that a look finds; the end of data is the last.
+    """Yield the first numbers, then every change that a poll finds; the end of data comes last.
 
     Ends also when nothing has changed for ``timeout`` seconds.
     """
-    told, since = None, runtime.monotonic()
+    yielded, since = None, runtime.monotonic()
     while True:
         newest = state()
         segments = len(newest.assigned) + len(newest.unassigned)
         found = SegmentNotification(segments, len(newest.readers))
-        if found != told:
-            told, since = found, runtime.monotonic()
+        if found != yielded:
+            yielded, since = found, runtime.monotonic()
             yield found
         if newest.is_at_end:
             yield EndOfDataNotification()

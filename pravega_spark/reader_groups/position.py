@@ -1,4 +1,4 @@
-"""Where a reader is in its segments, and what a call of it returns."""
+"""A reader's position in its segments, and the results of its read calls."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from pravega_spark.errors import InvalidInput
 from pravega_spark.model import Event, parse_segment
 from pravega_spark.names import split_stream
 from pravega_spark.reader_groups.group_codec import encode_positions
-from pravega_spark.reader_groups.group_state import Key
+from pravega_spark.reader_groups.group_state import SegmentKey
 
 _OFFSETS_END: Final = 1 << 63
-"""Offsets are 64-bit integers; all are below this."""
+"""Every offset is below this: offsets are signed 64-bit integers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The offsets of the next events of all segments that a reader has; immutable.
+    """The next offset of every segment of a reader; immutable.
 
-    Give it to ``close_at`` or ``reader_offline`` to say how far the events were processed.
+    Pass it to ``close_at`` or ``reader_offline`` as the position up to which events are processed.
     """
 
-    offsets: Mapping[Key, int]
+    offsets: Mapping[SegmentKey, int]
 
     def __str__(self) -> str:
-        """Return the text that :meth:`parse` reads."""
+        """Return the position as a text for :meth:`parse`."""
         return to_json(encode_positions(self.offsets))
 
     @classmethod
     def parse(cls, text: str) -> Position:
-        """Read what ``str`` gave; raise InvalidInput for anything else."""
+        """Return the position of a text made by ``str``; raise InvalidInput for any other text."""
         if not isinstance(text, str):
             raise _refused(text)
         try:
             cells = [
-                (Key(stream, parse_segment(segment)), offset)
+                (SegmentKey(stream, parse_segment(segment)), offset)
                 for stream, segments in json.loads(text, object_pairs_hook=_distinct).items()
                 for segment, offset in segments.items()
             ]
@@ -52,15 +52,16 @@ class Position:
 
     @classmethod
     def of(cls, position: Position | str) -> Position:
-        """Return a position as it is, or read its text; raise InvalidInput for anything else."""
+        """Return a position, or parse its text; raise InvalidInput for anything else."""
         if isinstance(position, str):
             return cls.parse(position)
         if not isinstance(position, cls) or not isinstance(position.offsets, Mapping):
             raise _refused(position)
         for key, offset in position.offsets.items():
-            if not isinstance(key, Key) or type(key.segment_id) is not int:
+            if not isinstance(key, SegmentKey) or type(key.segment_id) is not int:
                 raise InvalidInput(
-                    f"a position names a Key(stream, segment_id), got {reprlib.repr(key)}."
+                    "a position names segments as SegmentKey(stream, segment_id), got "
+                    f"{reprlib.repr(key)}."
                 )
             split_stream(key.stream)
             if type(offset) is not int or not 0 <= offset < _OFFSETS_END:
@@ -73,23 +74,23 @@ class Position:
 
 def _refused(given: object) -> InvalidInput:
     return InvalidInput(
-        f"{reprlib.repr(given)} is no position of a reader: give the Position that an event came "
-        "with, or its text."
+        f"{reprlib.repr(given)} is no position of a reader: pass the position of an event that was "
+        "read, or its text."
     )
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON; raise ValueError if it has a key twice."""
+    """Return a JSON object; raise ValueError if it has a key twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key is there twice")
+        raise ValueError("a key occurs twice")
     return found
 
 
 class EventRead(NamedTuple):
-    """What ``read_next_event`` returns: an event, a checkpoint's marker, or nothing in time.
+    """The result of ``read_next_event``: an event, a checkpoint's marker, or neither in time.
 
-    ``is_completed`` says that everything the group is to read was read.
+    ``is_completed`` is True once the group has read everything that it will ever read.
     """
 
     event: Event | None
@@ -99,7 +100,7 @@ class EventRead(NamedTuple):
 
 
 class EventsRead(NamedTuple):
-    """What ``read_events`` returns: events of one segment as Arrow, or the same as EventRead.
+    """The result of ``read_events``: as EventRead, with the events of one segment in Arrow.
 
     Columns: stream, segment_id, offset, routing_key, timestamp (us, UTC), event.
     """

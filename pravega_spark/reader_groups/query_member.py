@@ -1,9 +1,9 @@
-"""A streaming query as a member of a group: it has all segments, and says which batches are done.
+"""A streaming query as the only reader of a group.
 
-Every finished batch that it tells is a completed checkpoint of the group, so a group that holds
-data lets it go, lag and cuts are the group's own, and a reset goes back to the last one. One query
-is in a group at a time, by its lease, which a thread extends while the query's process lives. One
-that was taken over, or whose group was reset, is told so when it comes to the group the next time.
+Every reported batch becomes a complete checkpoint of the group. So a group that holds data
+publishes it to its streams, lag and cuts are the group's own, and a reset returns to the last
+batch. One query reads a group at a time. It holds a lease, which a thread extends while the query's
+process lives. A query that was evicted, or whose group was reset, learns so at its next call.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from pravega_spark.engine import processes
 from pravega_spark.engine.failpoints import failpoint
-from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.tables.synchronizer import Synchronizer
 from pravega_spark.errors import (
     CommitUnknown,
     IllegalState,
@@ -29,52 +27,52 @@ from pravega_spark.errors import (
 )
 from pravega_spark.model import StreamCut
 from pravega_spark.reader_groups import assignment, checkpoints, segment_transitions
+from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
 from pravega_spark.reader_groups.group_state import GroupState, Phase
-from pravega_spark.reader_groups.reader_leases import Heartbeat, ReaderLeases, expire_readers
+from pravega_spark.reader_groups.group_table import Streams
+from pravega_spark.reader_groups.reader_leases import Heartbeat, expire_readers
 from pravega_spark.reader_groups.subscriptions import Subscriptions
 
 logger = logging.getLogger(__name__)
 
 QUERY = "streaming-query"
-"""The name under which a query is in its group."""
+"""The reader name of a query in its group."""
 LEASE_MS = 30_000
-_SIGNS_OF_LEASE = 6
+_HEARTBEATS_PER_LEASE = 6
 _LONGEST_WAIT_MS = 120_000
 _WAIT_SECONDS = 0.5
-"""How often one that waits for another's lease to run out looks again."""
+"""How often a query that waits for the lease of another reader checks it."""
 
-Streams = Callable[[str], StreamLog]
 Cuts = Mapping[str, StreamCut]
 
 
 class QueryMember:
-    """A query's place in its group; made by joining it. Thread-safe but for ``leave``."""
+    """A query that has joined its group. Thread-safe except ``leave``."""
 
-    def __init__(
-        self, sync: Synchronizer[GroupState], streams: Streams, leases: ReaderLeases
-    ) -> None:
-        """Join, waiting for the lease of a query that died.
+    def __init__(self, group: GroupLifecycle) -> None:
+        """Join the group, waiting for the lease of a crashed query to end.
 
-        Raises IllegalState if another one, or a reader, is alive in the group.
+        Raises NoSuchReaderGroup, and IllegalState if the group has another live reader or query.
         """
-        self._sync, self._streams, self._leases = sync, streams, leases
-        self._holds = Subscriptions(streams)
-        self._runtime = sync.table.log.runtime
+        group.state()
+        self._sync, self._streams, self._leases = group.open_state(), group.streams, group.leases
+        self._subscriptions = Subscriptions(group.streams)
+        self._runtime = group.runtime
         self._process = processes.identity()
         self._left = threading.Event()
-        self._is_ousted = False
+        self._is_evicted = False
         self.number = self._join()
-        self.generation, self._name = sync.local.state.generation, sync.local.state.group
-        self._sign()
-        threading.Thread(target=self._live, name="pravega-lease", daemon=True).start()
+        self.generation, self._name = self._sync.local.state.generation, group.name
+        self._extend_lease()
+        threading.Thread(target=self._keep_lease, name="pravega-lease", daemon=True).start()
 
     def _join(self) -> int:
         def generator(state: GroupState) -> tuple[GroupState | None, int | None]:
             if state.readers:
                 return None, None
-            after = assignment.join(state, QUERY, LEASE_MS, alone=True)
+            after = assignment.join(state, QUERY, LEASE_MS, exclusive=True)
             number = after.readers[QUERY].number
-            return replace(assignment.acquire(after, QUERY, number), query=number), number
+            return replace(assignment.acquire(after, QUERY, number), query_number=number), number
 
         while True:
             number = self._sync.update("JOIN", generator, {"reader": QUERY})
@@ -83,22 +81,22 @@ class QueryMember:
             self._wait_for_others()
 
     def _wait_for_others(self) -> None:
-        """Return when something has become of those in the way; raise IllegalState if they live."""
+        """Return when a reader has expired or left; raise IllegalState if one is alive."""
         if expire_readers(self._sync, self._leases, ask_processes=True):
             return
-        before = self._leases.times()
+        before = self._leases.heartbeat_times_ms()
         state = self._sync.local.state
-        for reader, member in state.readers.items():
-            if member.lease_ms is None or member.lease_ms > _LONGEST_WAIT_MS:
-                lease = "no lease" if member.lease_ms is None else f"{member.lease_ms // 1_000} s"
+        for reader, entry in state.readers.items():
+            if entry.lease_ms is None or entry.lease_ms > _LONGEST_WAIT_MS:
+                lease = "no lease" if entry.lease_ms is None else f"{entry.lease_ms // 1_000} s"
                 raise self._occupied(reader, f"whose lease is too long to wait for ({lease})")
         logger.warning(
-            "reader group %s is read by %s, which gives no sign: waiting for its lease to run out.",
+            "found silent readers of reader group %s: %s; waiting until their leases expire",
             state.group,
             ", ".join(sorted(state.readers)),
         )
         while not expire_readers(self._sync, self._leases):
-            now = self._leases.times()
+            now = self._leases.heartbeat_times_ms()
             for reader in self._sync.local.state.readers:
                 if now.get(reader, 0) > before.get(reader, now.get(reader, 0)):
                     raise self._occupied(reader, "which is alive")
@@ -107,113 +105,114 @@ class QueryMember:
             self._runtime.sleep(_WAIT_SECONDS)
 
     def _occupied(self, reader: str, why: str) -> IllegalState:
-        sign = self._leases.sign(reader)
-        where = f" in process {sign.process}" if sign is not None and sign.process else ""
+        heartbeat = self._leases.heartbeat(reader)
+        process = "" if heartbeat is None else heartbeat.process
+        where = f" in process {process}" if process else ""
         return IllegalState(
             f"reader group {self._sync.local.state.group} is read by {reader}, {why}{where}: a "
-            "streaming query reads all of a group by itself. Stop the one or the other (a reader "
-            "that died by `reader_offline`), or use a group of its own."
+            "streaming query is the only reader of its group. Stop one of them (a crashed reader "
+            "by `reader_offline`), or use another group."
         )
 
-    # ------------------------------------------------------------------------------- signs of life
+    # -------------------------------------------------------------------------------------- lease
 
-    def _sign(self) -> None:
+    def _extend_lease(self) -> None:
         began = self._runtime.monotonic()
         self._leases.extend(QUERY, Heartbeat(self.number, {}, self._process))
         self._alive_until = began + LEASE_MS / 1_000
 
-    def _live(self) -> None:
-        """Extend the lease until the query leaves, or finds that it is not in the group any more.
+    def _keep_lease(self) -> None:
+        """Extend the lease until the query leaves or is no longer in the group.
 
-        One that cannot extend it is dead when it runs out.
+        A query that cannot extend its lease expires with it.
         """
-        while not self._left.wait(LEASE_MS / 1_000 / _SIGNS_OF_LEASE):
+        while not self._left.wait(LEASE_MS / 1_000 / _HEARTBEATS_PER_LEASE):
             try:
-                self.look()
-                self._sign()
+                self.refresh()
+                self._extend_lease()
             except ReinitializationRequired:
                 return
             except Exception as error:
-                logger.warning("a lease in reader group %s is not extended: %s", self._name, error)
+                logger.warning("failed to extend a lease in reader group %s: %s", self._name, error)
 
     def check(self) -> None:
-        """Raise ReinitializationRequired if the group was reset, or the query taken over.
+        """Raise ReinitializationRequired if the group was reset or the query was evicted.
 
-        No storage is asked while the lease lasts by this process's clock: a thread looks now and
-        then.
+        Reads no storage while the lease lasts by this process's clock, since a thread refreshes it.
         """
-        if self._is_ousted:
-            raise self._ousted()
+        if self._is_evicted:
+            raise self._evicted()
         if self._runtime.monotonic() >= self._alive_until:
-            self.look()
+            self.refresh()
 
-    def look(self) -> None:
-        """Look whether the query is in the group still. Raises ReinitializationRequired."""
+    def refresh(self) -> None:
+        """Read the group's state. Raises ReinitializationRequired if the query is not in it."""
         known = self._sync.fetch()
         if known is None:
-            raise self._ousted()
-        self._member(known.state)
+            raise self._evicted()
+        self._check_entry(known.state)
 
-    def _member(self, state: GroupState) -> None:
-        member = state.readers.get(QUERY)
-        if member is None or member.number != self.number:
-            raise self._ousted()
+    def _check_entry(self, state: GroupState) -> None:
+        entry = state.readers.get(QUERY)
+        if entry is None or entry.number != self.number:
+            raise self._evicted()
 
-    def _ousted(self) -> ReinitializationRequired:
-        self._is_ousted = True
+    def _evicted(self) -> ReinitializationRequired:
+        self._is_evicted = True
         self._left.set()
         return ReinitializationRequired(
-            f"the streaming query is not in reader group {self._name} any more: the group was "
-            "reset or deleted, or another query took it over when this one gave no sign for "
-            f"{LEASE_MS // 1_000} s. Start the query with a new checkpoint folder to go on where "
-            "the group is.",
+            f"the streaming query is no longer in reader group {self._name}: the group was reset "
+            "or deleted, or another query took it over when this one sent no heartbeat for "
+            f"{LEASE_MS // 1_000} s. Start the query with a new checkpoint folder to continue at "
+            "the group's position.",
             group=self._name,
+            reader=QUERY,
         )
 
-    # ---------------------------------------------------------------------------------- its places
+    # ------------------------------------------------------------------------------------ batches
 
     def cuts(self) -> Cuts:
-        """Return where the group is, as last known here."""
+        """Return the group's cuts as last read by this process."""
         return self._sync.local.state.cuts()
 
-    def finished(self, cuts: Cuts) -> None:
-        """Note that all before these cuts is done: a completed checkpoint of the group.
+    def finish_batch(self, cuts: Cuts) -> None:
+        """Record that all events before these cuts are processed, as a complete checkpoint.
 
-        A cut that is not later than the group's place is ignored. Answers checkpoints that others
-        have asked for. Raises ReinitializationRequired, InvalidStreamCut.
+        Ignores a cut that is not later than the group's. Answers pending checkpoints. Raises
+        ReinitializationRequired, InvalidStreamCut.
         """
 
         def generator(state: GroupState) -> tuple[GroupState, None]:
-            self._member(state)
-            after = moved(state, cuts, self._streams)
-            while (owed := after.owed_by(QUERY)) is not None:
-                after = checkpoints.answer(after, QUERY, owed.number, {})
+            self._check_entry(state)
+            after = with_finished_batch(state, cuts, self._streams)
+            while (pending := after.pending_checkpoint(QUERY)) is not None:
+                after = checkpoints.answer(after, QUERY, pending.number, {})
             return assignment.acquire(after, QUERY, self.number), None
 
         self._sync.update("FINISHED", generator, {"reader": QUERY})
         failpoint("group.query.finished")
-        with contextlib.suppress(StoreError, CommitUnknown):  # the next one says it, too
-            self._holds.publish_last(self._sync.local.state)
+        with contextlib.suppress(StoreError, CommitUnknown):  # the next publication covers it
+            self._subscriptions.publish_last_checkpoint(self._sync.local.state)
 
     def leave(self) -> None:
-        """Leave the group, so that the next query need not wait; also after being taken over."""
+        """Leave the group, so that the next query need not wait; does nothing after an eviction."""
         self._left.set()
 
         def generator(state: GroupState) -> tuple[GroupState | None, bool]:
-            member = state.readers.get(QUERY)
-            if member is None or member.number != self.number:
+            entry = state.readers.get(QUERY)
+            if entry is None or entry.number != self.number:
                 return None, False
-            return assignment.offline(state, QUERY), True
+            return assignment.remove_reader(state, QUERY), True
 
         if self._sync.update("LEAVE", generator, {"reader": QUERY}):
-            self._leases.drop(QUERY)
+            self._leases.remove(QUERY)
 
 
-def moved(state: GroupState, cuts: Cuts, streams: Streams) -> GroupState:
-    """Return the group's state with all before these cuts done, noted as a checkpoint.
+def with_finished_batch(state: GroupState, cuts: Cuts, streams: Streams) -> GroupState:
+    """Return the state moved to these cuts, with a complete checkpoint; equal if none is later.
 
-    A stream that was deleted, or created again, is passed over: its place waits for a reset.
-    Raises InvalidInput for a stream that the group does not read.
+    Skips a stream that was deleted or created again: its position stays until a reset. Raises
+    InvalidInput for a stream that the group does not read.
     """
     strange = sorted(set(cuts) - set(state.lives))
     if strange:
@@ -229,50 +228,47 @@ def moved(state: GroupState, cuts: Cuts, streams: Streams) -> GroupState:
             view.check_life(state.lives[name])
         except (NoSuchStream, StaleIdentity) as error:
             logger.warning(
-                "reader group %s keeps no place in %s any more, until it is reset: %s",
-                state.group,
+                "skipped %s in reader group %s, which keeps its position until a reset: %s",
                 name,
+                state.group,
                 error,
             )
             continue
         after = segment_transitions.move_to(after, view, cut)
     if dict(after.positions()) == dict(state.positions()):
         return state
-    return checkpoints.note(after, f"batch-{after.next_number}")
+    return checkpoints.add_complete(after, f"batch-{after.next_number}")
 
 
-def acknowledge(
-    sync: Synchronizer[GroupState],
-    streams: Streams,
-    generation: int,
-    cuts: Cuts,
-    query: int | None = None,
+def acknowledge_batch(
+    group: GroupLifecycle, generation: int, cuts: Cuts, query_number: int | None = None
 ) -> bool:
-    """Note for a query that may have ended that all before these cuts is done; False if it was.
+    """Record a finished batch for a query that may have ended; return False if nothing changed.
 
-    For who reads Spark's own notes of finished batches. Nothing changes if the group is in
-    another generation, or further, or if another query has joined since that with the number
-    ``query``: that one may not have finished what the former one has. Raises IllegalState while
-    readers are in the group who say by themselves how far they are.
+    For callers that read Spark's own record of finished batches. Changes nothing if the group is
+    in another generation or further ahead, or if another query joined after the one with
+    ``query_number``: the later query may not have finished what the earlier one has. Raises
+    NoSuchReaderGroup, and IllegalState while the group has readers that report their own progress.
     """
 
     def generator(state: GroupState) -> tuple[GroupState | None, bool]:
         if state.generation != generation or state.phase is not Phase.ACTIVE:
             return None, False
-        if query is not None and state.query != query:
+        if query_number is not None and state.query_number != query_number:
             return None, False
-        others = sorted(set(state.readers) - ({QUERY} if query is not None else set()))
+        others = sorted(set(state.readers) - ({QUERY} if query_number is not None else set()))
         if others:
             raise IllegalState(
-                f"reader group {state.group} is read by {', '.join(others)}, which say by "
-                "themselves how far they are."
+                f"reader group {state.group} is read by {', '.join(others)}, which report their "
+                "own progress. Stop them first."
             )
-        after = moved(state, cuts, streams)
-        member = after.readers.get(QUERY)
-        if member is not None:
-            after = assignment.acquire(after, QUERY, member.number)
+        after = with_finished_batch(state, cuts, group.streams)
+        entry = after.readers.get(QUERY)
+        if entry is not None:
+            after = assignment.acquire(after, QUERY, entry.number)
         return after, after != state
 
-    changed = sync.update("ACKNOWLEDGE", generator)
-    Subscriptions(streams).publish_last(sync.local.state)
+    group.state()
+    changed = group.sync.update("ACKNOWLEDGE", generator)
+    Subscriptions(group.streams).publish_last_checkpoint(group.sync.local.state)
     return changed

@@ -1,8 +1,8 @@
-"""Which readers of a group are alive: each overwrites a small object, which tells how far it is.
+"""Leases of readers: each reader overwrites a small object, its heartbeat, with its offsets.
 
-Its age is told by the storage's own clock, as that of transactions. A reader that is taken for
-dead too early loses its segments and is told so at its next look at the group: others go on from
-what it last said, so that it costs a repetition and never an event.
+The storage's own clock dates heartbeats, as it does the leases of transactions. A reader that is
+expired too early loses its segments and learns so at its next refresh. Other readers continue from
+its last heartbeat, so an early expiry repeats events and never loses one.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from pravega_spark.engine.tables.synchronizer import Synchronizer
 from pravega_spark.errors import InvalidConfiguration
 from pravega_spark.model import parse_segment, segment_text
 from pravega_spark.reader_groups import assignment
-from pravega_spark.reader_groups.assignment import Held
+from pravega_spark.reader_groups.assignment import HeldSegments
 from pravega_spark.reader_groups.group_configuration import MAX_READER_LEASE_MS, MIN_READER_LEASE_MS
-from pravega_spark.reader_groups.group_state import GroupState, Key, Phase
+from pravega_spark.reader_groups.group_state import GroupState, Phase, SegmentKey
 from pravega_spark.units import parse_duration_ms
 
 _OLD_CLOCK = "_clock.json"
-"""What older versions of this package wrote to learn the time; no reader's file is named so."""
+"""Older versions of this package wrote this object to learn the time; no reader's is named so."""
 _COARSE_MS, _FINE_MS = 1_000, 20
-"""Some storages tell whole seconds, others ticks: nobody is taken for dead early because of it."""
+"""Tolerance where a storage reports whole seconds, or clock ticks; no reader expires too early."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What a reader last said: the number of its joining, what it held, and its process."""
+    """A reader's last report: the number of its joining, its segments, and its process."""
 
     number: int
-    held: Held
+    held: HeldSegments
     process: str = ""
 
     def encode(self) -> bytes:
@@ -48,11 +48,11 @@ class Heartbeat:
 
 
 def decode_heartbeat(data: bytes) -> Heartbeat | None:
-    """Read what ``Sign.encode`` wrote; None for a torn one, which says nothing."""
+    """Decode the result of ``Heartbeat.encode``; return None for a torn object."""
     try:
         record = json.loads(data)
         held = {
-            Key(stream, parse_segment(segment)): (number, offset)
+            SegmentKey(stream, parse_segment(segment)): (number, offset)
             for stream, segment, number, offset in record["held"]
         }
         return Heartbeat(record["number"], held, record["process"])
@@ -61,7 +61,7 @@ def decode_heartbeat(data: bytes) -> Heartbeat | None:
 
 
 def parse_reader_lease_ms(lease: str | float | None) -> int | None:
-    """Read a lease in milliseconds; raise InvalidConfiguration unless it is within its limits."""
+    """Return a lease in milliseconds; raise InvalidConfiguration if it is out of its limits."""
     if lease is None:
         return None
     lease_ms = parse_duration_ms("the lease", lease)
@@ -74,7 +74,7 @@ def parse_reader_lease_ms(lease: str | float | None) -> int | None:
 
 
 def _file(reader: str) -> str:
-    """Return the name of a reader's object: no store takes one that begins with a dot."""
+    """Return the name of a reader's object; no store accepts a name with a leading dot."""
     return f"_{reader}" if reader.startswith(".") else f"{reader}.json"
 
 
@@ -83,35 +83,35 @@ def _reader(file: str) -> str:
 
 
 class ReaderLeases:
-    """The signs of life of a group's readers."""
+    """The heartbeats of a group's readers."""
 
     def __init__(self, store: Store, group_path: str) -> None:
-        """Name the group's folder; nothing is read yet."""
+        """Name the group's folder; reads nothing yet."""
         self._store = store
         self._folder = f"{group_path}/_leases"
-        self.next_end_ms = 0
-        """How long after the last look for the dead the next of the living may be dead."""
+        self.next_expiry_ms = 0
+        """Time from the last call of :meth:`expired` to the earliest next expiry."""
 
     def _key(self, reader: str) -> str:
         return f"{self._folder}/{_file(reader)}"
 
-    def extend(self, reader: str, sign: Heartbeat) -> None:
-        """Begin the reader's lease anew."""
-        self._store.put(self._key(reader), sign.encode(), durable=False)
+    def extend(self, reader: str, heartbeat: Heartbeat) -> None:
+        """Restart the reader's lease."""
+        self._store.put(self._key(reader), heartbeat.encode(), durable=False)
 
-    def drop(self, reader: str) -> None:
-        """Forget a reader that has left."""
+    def remove(self, reader: str) -> None:
+        """Delete the heartbeat of a reader that has left."""
         self._store.delete([self._key(reader)])
 
-    def clear(self) -> None:
-        """Forget all, of a group that was deleted."""
+    def remove_all(self) -> None:
+        """Delete the heartbeats of a deleted group."""
         self._store.delete([entry.key for entry in self._store.list(self._folder)])
 
-    def dead(self, state: GroupState, *, ask_processes: bool = False) -> dict[str, Heartbeat]:
-        """Return the readers whose leases ran out, with what they last said.
+    def expired(self, state: GroupState, *, ask_processes: bool = False) -> dict[str, Heartbeat]:
+        """Return the readers whose leases have expired, with their last heartbeats.
 
-        One that never gave a sign gets its lease now, from whoever looks first. With
-        ``ask_processes`` also those whose processes ran on this machine and have ended.
+        A reader without any heartbeat gets its lease now, from the first process that finds it.
+        ``ask_processes`` adds readers whose processes ran on this machine and have ended.
         """
         if not state.readers:
             return {}
@@ -119,74 +119,76 @@ class ReaderLeases:
         listed = {entry.key: entry.modified_ms for entry in self._store.list(self._folder)}
         is_coarse = all(time_ms % 1_000 == 0 for time_ms in (now_ms, *listed.values()))
         tolerance_ms = _COARSE_MS if is_coarse else _FINE_MS
-        found, ends = {}, [MAX_READER_LEASE_MS]
-        for reader, member in state.readers.items():
-            modified_ms, lease_ms = listed.get(self._key(reader)), member.lease_ms
+        found, remaining = {}, [MAX_READER_LEASE_MS]
+        for reader, entry in state.readers.items():
+            modified_ms, lease_ms = listed.get(self._key(reader)), entry.lease_ms
             if lease_ms is None:
                 continue
             ends_ms = (modified_ms or 0) + lease_ms + tolerance_ms
-            lasts = modified_ms is not None and now_ms <= ends_ms
-            ends.append(ends_ms - now_ms + 1 if lasts else lease_ms)
-            if lasts and not ask_processes:
+            is_alive = modified_ms is not None and now_ms <= ends_ms
+            remaining.append(ends_ms - now_ms + 1 if is_alive else lease_ms)
+            if is_alive and not ask_processes:
                 continue
-            sign = self.sign(reader)
-            if lasts and not (sign is not None and has_ended(sign.process)):
+            heartbeat = self.heartbeat(reader)
+            if is_alive and not (heartbeat is not None and has_ended(heartbeat.process)):
                 continue
-            if modified_ms is None and sign is not None and sign.number == member.number:
-                continue  # the listing left it out, so nothing is known of its age
-            if sign is None or sign.number != member.number:
-                self.extend(reader, Heartbeat(member.number, {}))
+            is_current = heartbeat is not None and heartbeat.number == entry.number
+            if modified_ms is None and is_current:
+                continue  # the listing omitted the object, so its age is unknown
+            if heartbeat is None or not is_current:
+                self.extend(reader, Heartbeat(entry.number, {}))
             else:
-                found[reader] = sign
-        self.next_end_ms = min(ends)
+                found[reader] = heartbeat
+        self.next_expiry_ms = min(remaining)
         return found
 
-    def times(self) -> dict[str, int]:
-        """Return when each reader last gave a sign, in ms by the storage's clock."""
+    def heartbeat_times_ms(self) -> dict[str, int]:
+        """Return the time of each reader's last heartbeat by the storage's clock."""
         listed = self._store.list(self._folder)
         named = ((entry.key.rpartition("/")[2], entry.modified_ms) for entry in listed)
-        return {_reader(name): at for name, at in named if name != _OLD_CLOCK}
+        return {_reader(name): time_ms for name, time_ms in named if name != _OLD_CLOCK}
 
-    def fresh(self, state: GroupState, runtime: Runtime = SYSTEM) -> GroupState:
-        """Return the state with what its readers last said recorded in it."""
+    def with_heartbeats(self, state: GroupState, runtime: Runtime = SYSTEM) -> GroupState:
+        """Return the state with the offsets of all readers' heartbeats recorded."""
         readers = list(state.readers)
-        for reader, said in zip(readers, runtime.each(self.sign, readers), strict=True):
-            state = recorded(state, reader, said)
+        found = runtime.each(self.heartbeat, readers)
+        for reader, heartbeat in zip(readers, found, strict=True):
+            state = record_heartbeat(state, reader, heartbeat)
         return state
 
-    def sign(self, reader: str) -> Heartbeat | None:
-        """Return what a reader last said, or None."""
+    def heartbeat(self, reader: str) -> Heartbeat | None:
+        """Return a reader's last heartbeat, or None."""
         try:
             return decode_heartbeat(self._store.get(self._key(reader)))
         except FileNotFoundError:
             return None
 
 
-def recorded(state: GroupState, reader: str, said: Heartbeat | None) -> GroupState:
-    """Return the state with what a reader last said recorded, if that is of this joining."""
-    member = state.readers.get(reader)
-    if member is None or said is None or said.number != member.number:
+def record_heartbeat(state: GroupState, reader: str, heartbeat: Heartbeat | None) -> GroupState:
+    """Return the state with a heartbeat's offsets recorded, if it belongs to this joining."""
+    entry = state.readers.get(reader)
+    if entry is None or heartbeat is None or heartbeat.number != entry.number:
         return state
-    return assignment.record(state, reader, said.number, said.held)
+    return assignment.record_offsets(state, reader, heartbeat.number, heartbeat.held)
 
 
 def expire_readers(
     sync: Synchronizer[GroupState], leases: ReaderLeases, *, ask_processes: bool = False
 ) -> list[str]:
-    """Take the readers out of the group that are dead, as ``Leases.dead`` has it; return them."""
+    """Evict the readers that :meth:`ReaderLeases.expired` finds; return their ids, sorted."""
     known = sync.fetch()
     if known is None or known.state.phase is not Phase.ACTIVE:
         return []
-    dead = leases.dead(known.state, ask_processes=ask_processes)
-    if not dead:
+    expired = leases.expired(known.state, ask_processes=ask_processes)
+    if not expired:
         return []
 
     def generator(state: GroupState) -> tuple[GroupState, None]:
-        for reader, sign in dead.items():
-            state = assignment.taken_over(state, reader, sign.number, sign.held)
+        for reader, heartbeat in expired.items():
+            state = assignment.evict(state, reader, heartbeat.number, heartbeat.held)
         return state, None
 
-    sync.update("TAKE OVER", generator, {"readers": ",".join(sorted(dead))})
-    for reader in dead:
-        leases.drop(reader)
-    return sorted(dead)
+    sync.update("TAKE OVER", generator, {"readers": ",".join(sorted(expired))})
+    for reader in expired:
+        leases.remove(reader)
+    return sorted(expired)

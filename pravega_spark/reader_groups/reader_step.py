@@ -1,4 +1,4 @@
-"""What a reader does with its group's state when it looks at it: one pure step for all of it."""
+"""A reader's step at each refresh of its group's state, as one pure function."""
 
 from __future__ import annotations
 
@@ -9,108 +9,112 @@ from pravega_spark.engine.layout.epochs import Layout
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.model import SegmentRange
 from pravega_spark.reader_groups import assignment, checkpoints, segment_transitions
-from pravega_spark.reader_groups.assignment import Held
-from pravega_spark.reader_groups.group_state import GroupState, Key
+from pravega_spark.reader_groups.assignment import HeldSegments
+from pravega_spark.reader_groups.group_state import GroupState, SegmentKey
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderView:
-    """A reader as its group knows it, and what it has come to since it last looked.
+    """A reader's own knowledge: its identity in the group and its progress since the last refresh.
 
-    ``held`` are its segments, each with the number of its ownership and the offset of the next
-    event to hand out; the application has asked for more, so all before it is done. ``ended`` are
-    those of them that were read to their ends, ``below`` the streams in which it met the head, or
-    which are gone. ``unread`` is how many events are known to be left in its segments.
+    ``held`` are its segments, each with the ownership number and the offset of the next event to
+    hand out. The application has asked for more, so all events before it are processed. ``ended``
+    are the held segments that were read to their ends. ``behind_head`` are the streams whose head
+    has passed the reader, or that were deleted. ``unread`` is the known number of unread events of
+    each segment.
     """
 
     reader: str
     number: int
-    held: Held = field(default_factory=dict)
-    ended: frozenset[Key] = frozenset()
-    below: frozenset[str] = frozenset()
-    unread: Mapping[Key, int] = field(default_factory=dict)
+    held: HeldSegments = field(default_factory=dict)
+    ended: frozenset[SegmentKey] = frozenset()
+    behind_head: frozenset[str] = frozenset()
+    unread: Mapping[SegmentKey, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a turn makes of the state, and what the reader must know of it.
+    """The state after a step, and what the reader must learn from it.
 
-    ``lost`` are ranges that truncation took from the group, found by this reader; ``vanished``
-    the segments that the reader held, and that a truncation found by another one has taken.
+    ``lost`` are ranges that this reader found to be truncated before the group read them.
+    ``revoked`` are segments that the reader held and the state no longer assigns to it, because
+    another reader found a truncation.
     """
 
     state: GroupState
     lost: tuple[SegmentRange, ...] = ()
-    vanished: frozenset[Key] = frozenset()
+    revoked: frozenset[SegmentKey] = frozenset()
 
 
 def reader_step(
     state: GroupState,
-    seat: ReaderView,
+    view: ReaderView,
     layout_of: Callable[[str], Layout | None],
     *,
     answering: int | None = None,
     automatic: str | None = None,
 ) -> StepResult:
-    """Do for a reader all that is to be done now; nothing is recorded if nothing is.
+    """Do everything that is due for a reader; return an equal state if nothing is.
 
-    ``layout_of`` knows the newest layout of a stream, None of one that was deleted. The reader
-    answers the checkpoint whose marker it has shown (``answering``) and silent ones, begins
-    the automatic checkpoint of that name unless one is under way, moves on from ended segments,
-    releases its surplus, and acquires its share. Raises ReinitializationRequired.
+    The reader answers the checkpoint whose marker it has shown (``answering``) and silent ones,
+    begins the automatic checkpoint of the given name unless one is pending, moves on from ended
+    segments, releases its surplus, and acquires its share. ``layout_of`` returns the newest layout
+    of a stream, or None if it was deleted. Raises ReinitializationRequired.
     """
     before = state
-    state.member(seat.reader, seat.number)
-    mine = {key: owned.number for key, owned in state.owned_by(seat.reader).items()}
-    vanished = frozenset(key for key, (number, _) in seat.held.items() if mine.get(key) != number)
-    offsets = {key: offset for key, (_, offset) in seat.held.items() if key not in vanished}
+    state.reader_entry(view.reader, view.number)
+    mine = {key: owned.number for key, owned in state.owned_by(view.reader).items()}
+    revoked = frozenset(key for key, (number, _) in view.held.items() if mine.get(key) != number)
+    offsets = {key: offset for key, (_, offset) in view.held.items() if key not in revoked}
     if answering is not None:
-        state = checkpoints.answer(state, seat.reader, answering, offsets)
+        state = checkpoints.answer(state, view.reader, answering, offsets)
     if automatic is not None and not any(
         not c.is_complete and not c.silent for c in state.checkpoints
     ):
         state, _ = checkpoints.initiate(state, automatic, automatic=True)
-    is_loud = state != before
-    while (owed := state.owed_by(seat.reader)) is not None and owed.silent:
-        state = checkpoints.answer(state, seat.reader, owed.number, offsets)
-    quiet = state
-    state, lost = _move_on(state, seat, layout_of)
-    count = assignment.surplus(state, seat.reader)
+    has_changed = state != before
+    while (pending := state.pending_checkpoint(view.reader)) is not None and pending.silent:
+        state = checkpoints.answer(state, view.reader, pending.number, offsets)
+    after_silent = state
+    state, lost = _move_on(state, view, layout_of)
+    count = assignment.surplus(state, view.reader)
     if count:
-        owned = state.owned_by(seat.reader)
-        given = {
-            key: seat.held.get(key, (owned[key].number, owned[key].offset))
-            for key in _spread(owned, seat.unread, count)
+        owned = state.owned_by(view.reader)
+        released = {
+            key: view.held.get(key, (owned[key].number, owned[key].offset))
+            for key in _spread(owned, view.unread, count)
         }
-        state = assignment.release(state, seat.reader, seat.number, given)
-    state = assignment.acquire(state, seat.reader, seat.number)
-    if is_loud or state != quiet:  # an answer to a silent checkpoint records no position
-        state = assignment.record(state, seat.reader, seat.number, seat.held)
-    return StepResult(state, lost, vanished)
+        state = assignment.release(state, view.reader, view.number, released)
+    state = assignment.acquire(state, view.reader, view.number)
+    if has_changed or state != after_silent:  # answering a silent checkpoint records no offset
+        state = assignment.record_offsets(state, view.reader, view.number, view.held)
+    return StepResult(state, lost, revoked)
 
 
-def _spread(keys: Collection[Key], unread: Mapping[Key, int], count: int) -> list[Key]:
-    """Return so many of the segments, with about as large a part of what is unread in all."""
+def _spread(
+    keys: Collection[SegmentKey], unread: Mapping[SegmentKey, int], count: int
+) -> list[SegmentKey]:
+    """Return ``count`` of the segments, with a proportional part of all unread events."""
     ordered = sorted(keys, key=lambda key: -unread.get(key, 0))
-    parts = [place * count // len(ordered) for place in range(len(ordered) + 1)]
-    return [key for place, key in enumerate(ordered) if parts[place] < parts[place + 1]]
+    parts = [index * count // len(ordered) for index in range(len(ordered) + 1)]
+    return [key for index, key in enumerate(ordered) if parts[index] < parts[index + 1]]
 
 
 def _move_on(
-    state: GroupState, seat: ReaderView, layout_of: Callable[[str], Layout | None]
+    state: GroupState, view: ReaderView, layout_of: Callable[[str], Layout | None]
 ) -> tuple[GroupState, tuple[SegmentRange, ...]]:
-    """Move on from segments that ended, to the head, and away from streams that are gone."""
+    """Complete ended segments, move to the head where it has passed, and drop deleted streams."""
     lost: tuple[SegmentRange, ...] = ()
-    ended = {key.stream for key in seat.ended if key in state.assigned}
-    for stream in sorted(ended | seat.below):
+    ended = {key.stream for key in view.ended if key in state.assigned}
+    for stream in sorted(ended | view.behind_head):
         layout = layout_of(stream)
         if layout is None:
-            state = segment_transitions.abandon(state, stream)
+            state = segment_transitions.drop_stream(state, stream)
             continue
-        if stream in seat.below or locate(layout, state.cut(stream)).forgotten:
-            state = assignment.record(state, seat.reader, seat.number, seat.held)
-            state, found = segment_transitions.to_head(state, layout)
+        if stream in view.behind_head or locate(layout, state.cut(stream)).forgotten:
+            state = assignment.record_offsets(state, view.reader, view.number, view.held)
+            state, found = segment_transitions.move_to_head(state, layout)
             lost += found
-        done = {key: seat.held[key][0] for key in seat.ended if key.stream == stream}
-        state = segment_transitions.complete(state, layout, seat.reader, seat.number, done)
+        done = {key: view.held[key][0] for key in view.ended if key.stream == stream}
+        state = segment_transitions.complete(state, layout, view.reader, view.number, done)
     return state, lost

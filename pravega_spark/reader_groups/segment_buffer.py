@@ -1,4 +1,4 @@
-"""Events of one segment on their way to a reader."""
+"""A buffer of read-ahead events of one segment."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.model import Event, SegmentRange
 
 BUFFER_ROWS = 4_096
-"""So many events of one segment are handed out before another one's turn, if it has any."""
+"""Number of events of one segment before the next segment with events gets its turn."""
 
 SCHEMA = pa.schema(
     [("stream", pa.string()), ("segment_id", pa.int64()), *((f.name, f.type) for f in BATCH_SCHEMA)]
 )
-"""Events as ``read_events`` gives them."""
+"""The columns of ``read_events``."""
 
 
 class SegmentBuffer:
-    """Hands out the events of a range one by one, or many at once."""
+    """Hands out the events of a range one by one, or in batches."""
 
     def __init__(self, stream: StreamLog, rng: SegmentRange) -> None:
-        """Begin with the range; its first chunk is read when it is needed."""
+        """Begin at the range's start; the first chunk is read at the first call."""
         self._range = rng
         self._batches = read_range(stream, rng, batch_rows=BUFFER_ROWS)
         self._batch: pa.RecordBatch | None = None
@@ -37,12 +37,12 @@ class SegmentBuffer:
         return self._range.end
 
     @property
-    def is_between(self) -> bool:
-        """Whether a batch was handed out to its end, so that another segment may have its turn."""
+    def is_at_batch_end(self) -> bool:
+        """Whether a whole batch was handed out, so that another segment may have its turn."""
         return self._batch is None
 
-    def next(self) -> Event | None:
-        """Return the next event, or None at the end of the range. Raises as reading does."""
+    def next_event(self) -> Event | None:
+        """Return the next event, or None at the end of the range. Raises as ``read_range``."""
         if self._events is None:
             batch = self._load()
             if batch is None:
@@ -57,8 +57,8 @@ class SegmentBuffer:
             self._batch = self._events = None
         return event
 
-    def take(self, limit: int) -> pa.RecordBatch | None:
-        """Return up to ``limit`` events that follow, or None at the end of the range."""
+    def next_batch(self, limit: int) -> pa.RecordBatch | None:
+        """Return up to ``limit`` of the next events, or None at the end of the range."""
         batch = self._load()
         if batch is None:
             return None
@@ -72,7 +72,7 @@ class SegmentBuffer:
         return pa.RecordBatch.from_arrays([names, segments, *part.columns], schema=SCHEMA)
 
     def _load(self) -> pa.RecordBatch | None:
-        """Return the batch that is being handed out, with rows left in it."""
+        """Return the current batch if it has rows left, or else the next one."""
         if self._batch is not None and self._at < self._batch.num_rows:
             return self._batch
         self._batch, self._at, self._events = next(self._batches, None), 0, None

@@ -1,11 +1,11 @@
-"""The events of the segments that a reader has, segment after segment in turn."""
+"""Selects which of a reader's segments to read next; segments take turns."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import immutables
 
@@ -18,12 +18,15 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.model import SegmentRange
-from pravega_spark.reader_groups.group_state import GroupState, Key, Owned
+from pravega_spark.reader_groups.group_state import GroupState, Ownership, SegmentKey
+from pravega_spark.reader_groups.group_table import Streams
 from pravega_spark.reader_groups.segment_buffer import SegmentBuffer
-from pravega_spark.reader_groups.segment_transitions import Stops
+from pravega_spark.reader_groups.segment_transitions import EndOffsets
+
+_Events = TypeVar("_Events")
 
 
-def view_of(stream: StreamLog, life: int) -> StreamView | None:
+def view_in_life(stream: StreamLog, life: int) -> StreamView | None:
     """Return the newest view of a stream in this life; None if it was deleted."""
     try:
         view = stream.view()
@@ -34,136 +37,142 @@ def view_of(stream: StreamLog, life: int) -> StreamView | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """A stream as it was in a look for events, and where the group stops in it."""
+class _PolledStream:
+    """A stream as of the last poll, and where the group ends in its segments."""
 
     view: StreamView
-    stops: Stops
+    end_offsets: EndOffsets
 
 
 class SegmentSelector:
-    """What a reader holds: offsets, the numbers of its ownerships, and events read ahead.
+    """A reader's segments: next offsets, ownership numbers, and buffers of read-ahead events.
 
-    ``held`` has the offset of the next event of each segment. ``below`` are streams in which the
-    head has passed what is held, or which are gone; ``met`` is what reading said of it, if it did.
+    ``next_offsets`` has the offset of the next event of each segment. ``behind_head`` are the
+    streams whose head has passed a held segment, or that were deleted; ``read_error`` is the error
+    that reading raised because of it, if any.
     """
 
-    def __init__(
-        self, streams: Callable[[str], StreamLog], state: Callable[[], GroupState]
-    ) -> None:
-        """Begin with nothing; ``state`` is the group's, as the reader knows it."""
+    def __init__(self, streams: Streams, state: Callable[[], GroupState]) -> None:
+        """Begin without segments; ``state`` returns the group's state as the reader knows it."""
         self._streams, self._state = streams, state
-        self.held: immutables.Map[Key, int] = immutables.Map()
-        self.numbers: dict[Key, int] = {}
-        self.below: set[str] = set()
-        self.met: PravegaSparkError | None = None
-        self.before_last: tuple[Key, int] | None = None
-        """Where the last event that was taken began: a segment and its offset."""
-        self._looks: dict[str, _Look | None] = {}
+        self.next_offsets: immutables.Map[SegmentKey, int] = immutables.Map()
+        self.ownership_numbers: dict[SegmentKey, int] = {}
+        self.behind_head: set[str] = set()
+        self.read_error: PravegaSparkError | None = None
+        self.before_last: tuple[SegmentKey, int] | None = None
+        """The segment and offset of the last events that were read."""
+        self._polled: dict[str, _PolledStream | None] = {}
         self._idle: tuple[object, ...] | None = None
-        """What was held, and of which views, when a look found nothing to do."""
-        self._ended: tuple[object, object, frozenset[Key]] | None = None
-        """What was held, the looks, and which segments had ended by them."""
-        self._buffers: OrderedDict[Key, SegmentBuffer] = OrderedDict()
+        """The held offsets and the views of the last poll that found nothing to read."""
+        self._ended: tuple[object, object, frozenset[SegmentKey]] | None = None
+        """The held offsets, the polled streams, and the segments that these show as ended."""
+        self._buffers: OrderedDict[SegmentKey, SegmentBuffer] = OrderedDict()
         """In the order of their turns."""
 
-    def take(self, take: Callable[[SegmentBuffer], Any]) -> Any:
-        """Return what the segment has whose turn it is, or the next one that has any; or None.
+    def read(self, read_buffer: Callable[[SegmentBuffer], _Events | None]) -> _Events | None:
+        """Return what the first buffer with events returns, or None.
 
-        Who takes something says by :meth:`advance` how far that goes.
+        The caller then reports by :meth:`advance` how far it has read.
         """
         while self._buffers:
             key, buffer = next(iter(self._buffers.items()))
             try:
-                found = take(buffer)
+                found = read_buffer(buffer)
             except (TruncatedData, NoSuchStream, StaleIdentity) as error:
-                self.below.add(key.stream)
-                self.met = error
+                self.behind_head.add(key.stream)
+                self.read_error = error
                 del self._buffers[key]
                 return None
             if found is None:
                 del self._buffers[key]
             else:
-                self.before_last = key, self.held[key]
-                if buffer.is_between:
+                self.before_last = key, self.next_offsets[key]
+                if buffer.is_at_batch_end:
                     self._buffers.move_to_end(key)
                 return found
         return None
 
     def advance(self, offset: int) -> None:
-        """Note the offset after what was taken just now."""
+        """Set the next offset of the segment that was read last."""
         assert self.before_last is not None
-        self.held = self.held.set(self.before_last[0], offset)
+        self.next_offsets = self.next_offsets.set(self.before_last[0], offset)
 
-    def fill(self) -> bool:
-        """Look what the segments have by now; tell whether there is something to do with it."""
-        wanted = sorted({key.stream for key in self.held if key not in self._buffers})
-        looks = {stream: self._look(stream) for stream in wanted}
-        seen = self.held, *(look and look.view for look in looks.values())
+    def poll(self) -> bool:
+        """Poll streams for new events of segments without a buffer.
+
+        Returns whether there are events to read or streams in ``behind_head``.
+        """
+        wanted = sorted({key.stream for key in self.next_offsets if key not in self._buffers})
+        polled = {stream: self._poll_stream(stream) for stream in wanted}
+        seen = self.next_offsets, *(found and found.view for found in polled.values())
         if seen == self._idle and not self._buffers:
-            return False  # as before: what is idle costs nothing for each of its segments
-        self._looks, self._idle = looks, None
-        for key, offset in sorted(self.held.items()):
+            return False  # nothing changed: an idle poll costs nothing for each segment
+        self._polled, self._idle = polled, None
+        for key, offset in sorted(self.next_offsets.items()):
             if key in self._buffers:
                 continue
-            look = looks[key.stream]
-            if look is None or look.view.is_truncated(key.segment_id, offset):
-                self.below.add(key.stream)
+            found = polled[key.stream]
+            if found is None or found.view.is_truncated(key.segment_id, offset):
+                self.behind_head.add(key.stream)
                 return True
-            end = look.view.segment(key.segment_id).next_offset
-            stop = look.stops.of(key.segment_id)
-            end = end if stop is None else min(end, stop)
+            end = found.view.segment(key.segment_id).next_offset
+            group_end = found.end_offsets.of(key.segment_id)
+            end = end if group_end is None else min(end, group_end)
             if end > offset:
-                rng = SegmentRange(key.stream, look.view.life, key.segment_id, offset, end)
+                rng = SegmentRange(key.stream, found.view.life, key.segment_id, offset, end)
                 self._buffers[key] = SegmentBuffer(self._streams(key.stream), rng)
         if not self._buffers:
             self._idle = seen
         return bool(self._buffers)
 
-    def _look(self, stream: str) -> _Look | None:
-        """Return the stream as it is now; None if it was deleted."""
+    def _poll_stream(self, stream: str) -> _PolledStream | None:
+        """Return the stream's newest view; None if it was deleted."""
         state = self._state()
-        view = view_of(self._streams(stream), state.lives[stream])
-        return None if view is None else _Look(view, Stops(state, view))
+        view = view_in_life(self._streams(stream), state.lives[stream])
+        return None if view is None else _PolledStream(view, EndOffsets(state, view))
 
-    def unread(self) -> dict[Key, int]:
-        """Return how many events are left in segments, as far as the last look at each tells."""
-        return {key: buffer.end - self.held[key] for key, buffer in self._buffers.items()}
+    def unread(self) -> dict[SegmentKey, int]:
+        """Return the number of unread events of segments, as of the last poll."""
+        return {key: buffer.end - self.next_offsets[key] for key, buffer in self._buffers.items()}
 
-    def ended(self) -> frozenset[Key]:
-        """Return the segments that were read to their ends, as far as the last look tells."""
+    def ended(self) -> frozenset[SegmentKey]:
+        """Return the segments that were read to their ends, as of the last poll."""
         known = self._ended
-        if known is None or known[0] is not self.held or known[1] is not self._looks:
-            held = self.held.items()
+        if known is None or known[0] is not self.next_offsets or known[1] is not self._polled:
+            held = self.next_offsets.items()
             found = frozenset(key for key, offset in held if self._has_ended(key, offset))
-            known = self._ended = self.held, self._looks, found
+            known = self._ended = self.next_offsets, self._polled, found
         return known[2]
 
-    def _has_ended(self, key: Key, offset: int) -> bool:
-        look = self._looks.get(key.stream)
-        if look is None or not look.view.has_segment(key.segment_id):
+    def _has_ended(self, key: SegmentKey, offset: int) -> bool:
+        polled = self._polled.get(key.stream)
+        if polled is None or not polled.view.has_segment(key.segment_id):
             return False
-        stop = look.stops.of(key.segment_id)
-        if stop is not None:
-            return offset >= stop
-        record = look.view.segment(key.segment_id)
+        group_end = polled.end_offsets.of(key.segment_id)
+        if group_end is not None:
+            return offset >= group_end
+        record = polled.view.segment(key.segment_id)
         return record.is_sealed and offset >= record.next_offset
 
-    def adopt(self, owned: Mapping[Key, Owned]) -> frozenset[Key]:
-        """Hold what the group's state says; return the segments that it has moved on.
+    def assign(self, owned: Mapping[SegmentKey, Ownership]) -> frozenset[SegmentKey]:
+        """Hold the segments of the group's state; return those that it moved past unread events.
 
-        That is what truncation does. Events read ahead stay where nothing changed.
+        Only a truncation moves a segment. Buffers of unchanged segments stay.
         """
-        held, numbers, moved = {}, {}, set()
+        next_offsets, numbers, moved = {}, {}, set()
         for key, mine in owned.items():
-            known = self.held.get(key) if self.numbers.get(key) == mine.number else None
+            is_known = self.ownership_numbers.get(key) == mine.number
+            known = self.next_offsets.get(key) if is_known else None
             if known is not None and known < mine.offset:
                 moved.add(key)
-            held[key] = mine.offset if known is None else max(known, mine.offset)
+            next_offsets[key] = mine.offset if known is None else max(known, mine.offset)
             numbers[key] = mine.number
         for key in list(self._buffers):
-            if held.get(key) != self.held.get(key) or numbers.get(key) != self.numbers.get(key):
+            if (next_offsets.get(key), numbers.get(key)) != (
+                self.next_offsets.get(key),
+                self.ownership_numbers.get(key),
+            ):
                 del self._buffers[key]
-        self.held, self.numbers = immutables.Map(held), numbers
-        self.below, self.met = set(), None
+        self.next_offsets, self.ownership_numbers = immutables.Map(next_offsets), numbers
+        self.behind_head, self.read_error = set(), None
         return frozenset(moved)

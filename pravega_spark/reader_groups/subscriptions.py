@@ -1,17 +1,17 @@
-"""A group that holds data, as its streams know it: a subscriber, in the generation of the group.
+"""Subscriptions of a group that holds data: what its streams keep for it.
 
-Every call may be repeated and may come late: a stream ignores what is not of a newer generation.
+A stream has one subscriber for each group, with the group's generation. Every call may be repeated
+or come late: a stream ignores a call whose generation is not newer.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from pravega_spark.engine.layout.located_cut import locate
-from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.stream.subscribers import publish, subscribe, unsubscribe
+from pravega_spark.engine.stream import subscribers
 from pravega_spark.errors import (
     GenerationMismatch,
     InvalidStreamCut,
@@ -22,68 +22,75 @@ from pravega_spark.errors import (
 from pravega_spark.model import StreamCut
 from pravega_spark.reader_groups.group_configuration import GroupRetention
 from pravega_spark.reader_groups.group_state import GroupState
+from pravega_spark.reader_groups.group_table import Streams
 
 logger = logging.getLogger(__name__)
 
 
 class Subscriptions:
-    """What a group tells its streams."""
+    """Subscribes a group to its streams and publishes its cuts to them."""
 
-    def __init__(self, streams: Callable[[str], StreamLog]) -> None:
-        """Take what opens a stream by its name."""
+    def __init__(self, streams: Streams) -> None:
+        """Take the function that opens a stream by its name."""
         self._streams = streams
         self._published = 0
         self._warned: set[str] = set()
 
-    def take(self, state: GroupState) -> None:
-        """Make the streams keep what the group reads from its place on, and let go former ones.
+    def subscribe(self, state: GroupState) -> None:
+        """Subscribe the group to its streams at its cuts, and unsubscribe it from former ones.
 
-        Where the head has moved past the place, that is from the head on.
+        Where the head has passed the group's cut, the subscription begins at the head.
         """
-        self._let_go(state, state.former)
-        for name in sorted(state.held):
+        self._unsubscribe(state, state.former_streams)
+        for name in sorted(state.subscribed_streams):
             start = state.cut(name)
             with contextlib.suppress(NoSuchStream, StaleIdentity):  # deleted: nothing to keep
-                subscribe(self._streams(name), state.group, state.generation, start=start)
+                subscribers.subscribe(
+                    self._streams(name), state.group, state.generation, start=start
+                )
 
-    def drop(self, state: GroupState) -> None:
-        """Make the streams keep nothing for the group any more."""
-        self._let_go(state, state.released)
+    def unsubscribe(self, state: GroupState) -> None:
+        """Unsubscribe the group from all streams."""
+        self._unsubscribe(state, state.subscribed_lives)
 
-    def _let_go(self, state: GroupState, lives: Mapping[str, int | None]) -> None:
+    def _unsubscribe(self, state: GroupState, lives: Mapping[str, int | None]) -> None:
         for name, life in sorted(lives.items()):
-            with contextlib.suppress(NoSuchStream, StaleIdentity):  # deleted, with what it kept
-                unsubscribe(self._streams(name), state.group, state.generation, life=life)
+            with contextlib.suppress(NoSuchStream, StaleIdentity):  # deleted with its subscribers
+                subscribers.unsubscribe(
+                    self._streams(name), state.group, state.generation, life=life
+                )
 
-    def publish(self, state: GroupState, places: Mapping[str, StreamCut]) -> None:
-        """Let the streams know that the group needs nothing before these cuts any more.
+    def publish(self, state: GroupState, stream_cuts: Mapping[str, StreamCut]) -> None:
+        """Allow streams to truncate before these cuts.
 
         Raises InvalidStreamCut, NoSuchSubscriber, GenerationMismatch.
         """
-        for name, cut in sorted(places.items()):
+        for name, cut in sorted(stream_cuts.items()):
             stream = self._streams(name)
             view = stream.view(life=state.lives[name])
-            place, _ = locate(view, cut).clipped_to_head()
-            publish(stream, state.group, state.generation, place.cut, life=view.life)
+            clipped, _ = locate(view, cut).clipped_to_head()
+            subscribers.publish(stream, state.group, state.generation, clipped.cut, life=view.life)
 
-    def is_due(self, state: GroupState) -> bool:
-        """Tell whether the streams may go by the last checkpoint and have not heard of it here."""
+    def is_publication_due(self, state: GroupState) -> bool:
+        """Return whether retention is automatic and the last checkpoint is unpublished here."""
         is_automatic = state.configuration.retention is GroupRetention.AUTOMATIC
-        return is_automatic and state.last is not None and state.last.number != self._published
+        last = state.last_checkpoint
+        return is_automatic and last is not None and last.number != self._published
 
-    def publish_last(self, state: GroupState) -> None:
-        """Publish the last checkpoint if the group asks for that, once.
+    def publish_last_checkpoint(self, state: GroupState) -> None:
+        """Publish the last checkpoint once, if the group's retention is automatic.
 
-        What is newer already, or of another generation, stays.
+        A newer published cut, and one of another generation, stays.
         """
-        if state.last is None or not self.is_due(state):
+        last = state.last_checkpoint
+        if last is None or not self.is_publication_due(state):
             return
-        for name, cut in state.cuts_of(state.last.positions).items():
+        for name, cut in state.cuts_of(last.positions).items():
             with contextlib.suppress(
                 InvalidStreamCut, GenerationMismatch, NoSuchStream, StaleIdentity
             ):
                 self._publish_or_warn(state, name, cut)
-        self._published = state.last.number
+        self._published = last.number
 
     def _publish_or_warn(self, state: GroupState, name: str, cut: StreamCut) -> None:
         try:
@@ -92,8 +99,8 @@ class Subscriptions:
             if name not in self._warned:
                 self._warned.add(name)
                 logger.warning(
-                    "stream %s keeps nothing for reader group %s any more: %s Reset the group to "
-                    "subscribe again.",
+                    "stream %s no longer keeps data for reader group %s: %s Reset the group to "
+                    "subscribe it again.",
                     name,
                     state.group,
                     error,

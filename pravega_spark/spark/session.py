@@ -97,7 +97,7 @@ def _drain(made: Any, listener: GroupListener) -> None:
         made._jsc.sc().listenerBus().waitUntilEmpty(_DRAIN_MS)
     with contextlib.suppress(Exception):
         made.streams.removeListener(listener)
-    listener.tell_all()
+    listener.acknowledge_all()
 
 
 def _is_configured_elsewhere(options: dict[str, Any]) -> bool:

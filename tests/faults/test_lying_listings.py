@@ -124,7 +124,7 @@ def test_clean_up_leaves_no_version_behind_that_a_listing_left_out() -> None:
     assert stalled.refresh() == log.snapshot
 
 
-def test_lease_that_a_listing_left_out_is_not_begun_anew_with_nothing_read() -> None:
+def test_lease_that_a_listing_omitted_is_not_restarted() -> None:
     store = Spy(MemoryStore())
     leases = ReaderLeases(store, "s/_reader_groups/g")
     store.rules.add(Rule(Fault.PARTIAL_LIST, "list", "*/_leases"))
@@ -132,9 +132,9 @@ def test_lease_that_a_listing_left_out_is_not_begun_anew_with_nothing_read() -> 
     state = GroupState("s/g", 1, Phase.ACTIVE, configuration, {"s/t": 1})
     for reader in ("a", "b"):
         state = assignment.join(state, reader, 10_000)
-    for reader, member in state.readers.items():
-        leases.extend(reader, Heartbeat(member.number, {}, "a process of its own"))
+    for reader, entry in state.readers.items():
+        leases.extend(reader, Heartbeat(entry.number, {}, "a process of its own"))
     before = {entry.key: store.inner.get(entry.key) for entry in store.inner.list("s")}
-    assert leases.dead(state) == {}
+    assert leases.expired(state) == {}
     after = {entry.key: store.inner.get(entry.key) for entry in store.inner.list("s")}
     assert after.items() >= before.items()

@@ -23,7 +23,7 @@ from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.reader_groups.checkpoint_future import CheckpointFuture, GroupCheckpoint
-from pravega_spark.reader_groups.group_state import Key
+from pravega_spark.reader_groups.group_state import SegmentKey
 from tests.harness import stream_cuts as cuts
 from tests.harness.group_audit import (
     Ledger,
@@ -110,7 +110,7 @@ class Theatre:
 
     def is_empty(self) -> bool:
         """Tell whether nobody is in the group; the dead who had no segment nobody has missed."""
-        self.group.bury()
+        self.group.expire_readers()
         return not self.group.online_readers()
 
     def scale(self) -> None:
@@ -211,7 +211,7 @@ def check_checkpoints(theatre: Theatre, ledgers: dict[str, Ledger], lost: set[st
         for name, ledger in ledgers.items():
             marked = ledger.markers.get(checkpoint.name)
             if marked is not None and name not in lost:
-                places = {Key(STREAM, segment_id): mark for segment_id, mark in cut}
+                places = {SegmentKey(STREAM, segment_id): mark for segment_id, mark in cut}
                 assert dict(marked.offsets).items() <= places.items()
     middle = theatre.checkpoints[len(theatre.checkpoints) // 2]
     theatre.group.reset(middle)
@@ -226,8 +226,8 @@ def ledger(*offsets: int) -> Ledger:
     return Ledger([Read(n, 0, n, "k", "w", n) for n in offsets], {})
 
 
-A, B = Ownership(Key(STREAM, 0), "a", 0, 3), Ownership(Key(STREAM, 0), "b", 3, 5)
-DEAD = Ownership(Key(STREAM, 0), "a", 0, 3, is_taken_over=True)
+A, B = Ownership(SegmentKey(STREAM, 0), "a", 0, 3), Ownership(SegmentKey(STREAM, 0), "b", 3, 5)
+DEAD = Ownership(SegmentKey(STREAM, 0), "a", 0, 3, is_taken_over=True)
 
 
 @pytest.mark.parametrize(

@@ -190,9 +190,9 @@ def test_killed_at_every_step_retention_passes_no_bound_and_loses_nothing(
     [
         ("create", "group.create.row"),
         ("create", "group.change.noted"),
-        ("create", "group.change.told"),
+        ("create", "group.change.subscribed"),
         ("delete", "group.change.noted"),
-        ("delete", "group.change.told"),
+        ("delete", "group.change.subscribed"),
     ],
 )
 def test_a_group_whose_creator_or_deleter_was_killed_is_finished_by_two_runs_at_once(

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.reader_groups.group_codec import GroupCodec
-from pravega_spark.reader_groups.group_state import GroupState, Key
+from pravega_spark.reader_groups.group_state import GroupState, SegmentKey
 from pravega_spark.reader_groups.position import Position
 from pravega_spark.reader_groups.reader_group import ReaderGroup
 
@@ -66,7 +66,7 @@ class Ledger:
 class Ownership:
     """One reader's time with one segment: ``end`` is the offset that was recorded last."""
 
-    key: Key
+    key: SegmentKey
     reader: str
     begin: int
     end: int = -1
@@ -75,13 +75,14 @@ class Ownership:
 
 def history(group: ReaderGroup) -> list[tuple[str, GroupState]]:
     """Return every state of the group with the operation that led to it."""
-    group.state()
-    snapshot = group.log.snapshot
+    group._lifecycle.state()
+    log = group._lifecycle.sync.table.log
+    snapshot = log.snapshot
     assert snapshot is not None
     found = []
-    for commit in group.log.reader.span(-1, snapshot.version):
+    for commit in log.reader.span(-1, snapshot.version):
         (add,) = commit.adds
-        data = group.log.store.get(f"{group.log.path}/{add.path}")
+        data = log.store.get(f"{log.path}/{add.path}")
         rows = pq.read_table(pa.BufferReader(data)).to_pylist()
         state = GroupCodec().decode({row["key"]: row for row in rows})
         found.append((commit.operation, state))
@@ -113,7 +114,7 @@ def counted(ledgers: Mapping[str, Ledger], owned: Iterable[Ownership]) -> list[R
     It is exactly what it had, and after that, if it was taken over, a part that did not count.
     """
     found: list[Read] = []
-    by_segment: dict[tuple[str, Key], list[Ownership]] = {}
+    by_segment: dict[tuple[str, SegmentKey], list[Ownership]] = {}
     for ownership in owned:
         by_segment.setdefault((ownership.reader, ownership.key), []).append(ownership)
     for (reader, key), all_of_it in by_segment.items():

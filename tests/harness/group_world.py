@@ -1,22 +1,55 @@
-"""A stream in memory with events, and a group of readers on it, on clocks that tests move."""
+"""Streams in memory and reader groups on them, on a clock that tests move."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.tables.scopes import Scope
+from pravega_spark.engine.tables.synchronizer import Synchronizer
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
+from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
 from pravega_spark.reader_groups.group_reader import EventStreamReader
+from pravega_spark.reader_groups.group_state import GroupState, Phase
 from pravega_spark.reader_groups.reader_group import ReaderGroup
 from tests.harness.engine import FakeRuntime, Spy, again, make_stream, memory, write
 
 NAME = "s/t"
 
 
+class OpenGroup(ReaderGroup):
+    """A reader group with the lifecycle and state that users do not see."""
+
+    @property
+    def lifecycle(self) -> GroupLifecycle:
+        return self._lifecycle
+
+    @property
+    def sync(self) -> Synchronizer[GroupState]:
+        return self._lifecycle.sync
+
+    @property
+    def log(self) -> Log:
+        return self.sync.table.log
+
+    def state(self) -> GroupState:
+        return self._lifecycle.state()
+
+    def exists(self) -> bool:
+        state = self._lifecycle.repair()
+        return state is not None and state.phase is Phase.ACTIVE
+
+    def create(self, configuration: ReaderGroupConfiguration) -> bool:
+        return self._lifecycle.create(configuration)
+
+    def delete(self) -> bool:
+        return self._lifecycle.delete()
+
+
 class World:
-    """One store, one clock, one stream ``s/t`` unless told, and groups of any process."""
+    """One store, one clock, streams (by default ``s/t``), and groups as any process opens them."""
 
     def __init__(self, segments: int = 1, names: Sequence[str] = (NAME,)) -> None:
         self.runtime = FakeRuntime()
@@ -30,15 +63,15 @@ class World:
         return self.streams[NAME]
 
     def write(self, count: int, name: str = NAME) -> list[bytes]:
-        """Events of many keys, each its own number."""
+        """Write events of many keys, each with its own number."""
         numbers = range(self.written, self.written + count)
         events = [(f"key-{n}", str(n).encode()) for n in numbers]
         write(self.streams[name], events)
         self.written += count
         return [event for _, event in events]
 
-    def group(self, name: str = "s/g", store: Store | None = None) -> ReaderGroup:
-        """The group as another process sees it."""
+    def group(self, name: str = "s/g", store: Store | None = None) -> OpenGroup:
+        """Open a group as another process does."""
         opened = {n: again(stream, store) for n, stream in self.streams.items()}
 
         def stream_of(name: str) -> StreamLog:
@@ -46,11 +79,11 @@ class World:
                 opened[name] = StreamLog(store or self.store, name, self.runtime)
             return opened[name]
 
-        group = ReaderGroup(store or self.store, name, stream_of, self.runtime)
-        group.sync.table.log.maintain = None
+        group = OpenGroup(GroupLifecycle(store or self.store, name, stream_of, self.runtime))
+        group.log.maintain = None
         return group
 
-    def created(self, **options: object) -> ReaderGroup:
+    def created(self, **options: object) -> OpenGroup:
         group = self.group()
         options.setdefault("checkpoint_interval", None)
         streams = options.pop("streams", list(self.streams))
@@ -59,7 +92,7 @@ class World:
 
 
 def drain(reader: EventStreamReader, timeout: float = 0.0) -> list[bytes]:
-    """Everything that the reader gets until it gets nothing; markers are passed over."""
+    """Read until no event comes; skip markers."""
     found: list[bytes] = []
     while True:
         read = reader.read_next_event(timeout)

@@ -75,7 +75,7 @@ def subscriber(manager: StreamManager, name: str) -> ReaderGroup:
 
 def publish(group: ReaderGroup, step: int) -> None:
     """Consume some events more; a subscriber that was taken for idle comes back."""
-    stream = open_stream(group.log.store, STREAM)
+    stream = open_stream(group._lifecycle.store, STREAM)
     view = stream.view()
     record = view.subscriber(group.name)
     if record is None or record.bound is None:

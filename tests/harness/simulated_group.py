@@ -14,12 +14,12 @@ from pravega_spark.model import StreamCut
 from pravega_spark.reader_groups import assignment, checkpoints, segment_transitions
 from pravega_spark.reader_groups.group_codec import GroupCodec
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
-from pravega_spark.reader_groups.group_state import GroupState, Key, check
+from pravega_spark.reader_groups.group_state import GroupState, SegmentKey, check_state
 from pravega_spark.reader_groups.reader_step import ReaderView, reader_step
 from tests.harness import stream_cuts as cuts
 from tests.harness.strategies import MemoryStream, Reader, scale_by_numbers
 
-Where = tuple[Key, int]
+Where = tuple[SegmentKey, int]
 CODEC = GroupCodec()
 
 
@@ -28,7 +28,7 @@ class Local:
     """What one process knows of itself; it may be behind the group's state."""
 
     number: int
-    held: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    held: dict[SegmentKey, tuple[int, int]] = field(default_factory=dict)
     below: set[str] = field(default_factory=set)
     shown: int | None = None
     owes: int | None = None
@@ -65,7 +65,7 @@ class SimulatedGroup:
         self.readers: dict[str, Local] = {}
         self.generations = 0
         self.counts: dict[str, int] = {}
-        self.shown: dict[tuple[int, str], dict[Key, int]] = {}
+        self.shown: dict[tuple[int, str], dict[SegmentKey, int]] = {}
         self.restart({name: StreamCut.of(span[0]) for name, span in spans.items()})
 
     @property
@@ -101,7 +101,7 @@ class SimulatedGroup:
         return self._before.setdefault(
             cut,
             {
-                (Key(stream.stream, r.segment_id), offset)
+                (SegmentKey(stream.stream, r.segment_id), offset)
                 for r in cuts.ranges_between(whole, origin, cut)
                 for offset in range(r.start, r.end)
             },
@@ -112,12 +112,12 @@ class SimulatedGroup:
         end = self.configuration.streams[name].end
         if end is not None:
             return self.before(stream, end)
-        return {(Key(name, segment_id), offset) for segment_id, offset in stream.log}
+        return {(SegmentKey(name, segment_id), offset) for segment_id, offset in stream.log}
 
     # --------------------------------------------------------------------------- the group
 
     def change(self, state: GroupState) -> None:
-        before, self.state = self.state, check(state)
+        before, self.state = self.state, check_state(state)
         assert CODEC.decode(CODEC.encode(state)) == state
         assert list(CODEC.decode(CODEC.encode(state)).unassigned) == list(state.unassigned)
         for name, stream in self.living.items():
@@ -205,23 +205,23 @@ class SimulatedGroup:
             else:
                 held[key] = (owned.number, owned.offset)
         local.held, local.below = held, set()
-        owed = result.state.owed_by(name)
+        owed = result.state.pending_checkpoint(name)
         if owed is not None:
             self.count("marker")
             local.owes = owed.number
             self.shown[owed.number, name] = {key: offset for key, (_, offset) in held.items()}
 
-    def is_ended(self, key: Key, offset: int) -> bool:
+    def is_ended(self, key: SegmentKey, offset: int) -> bool:
         stream = self.streams[key.stream]
         if key.stream in self.deleted or not stream.has_segment(key.segment_id):
             return False
-        stop = segment_transitions.Stops(self.state, stream).of(key.segment_id)
+        stop = segment_transitions.EndOffsets(self.state, stream).of(key.segment_id)
         if stop is not None:
             return offset >= stop
         record = stream.segment(key.segment_id)
         return record.sealed_epoch is not None and offset >= record.next_offset
 
-    def has_more(self, key: Key, offset: int) -> bool:
+    def has_more(self, key: SegmentKey, offset: int) -> bool:
         record = self.streams[key.stream].records[key.segment_id]
         return offset < record.next_offset
 
@@ -243,14 +243,14 @@ class SimulatedGroup:
             if not stream.has_segment(key.segment_id) or (key, offset) in self.gone(stream):
                 local.below.add(key.stream)
                 return
-            stop = segment_transitions.Stops(self.state, stream).of(key.segment_id)
+            stop = segment_transitions.EndOffsets(self.state, stream).of(key.segment_id)
             limit = stream.segment(key.segment_id).next_offset
             if offset >= (limit if stop is None else min(limit, stop)):
                 return
             self.hand_out(local, key, offset)
             local.held[key] = (number, offset + 1)
 
-    def hand_out(self, local: Local, key: Key, offset: int) -> None:
+    def hand_out(self, local: Local, key: SegmentKey, offset: int) -> None:
         where = (key, offset)
         stream = self.streams[key.stream]
         assert where in self.wanted(key.stream), "an event after the end"
@@ -260,7 +260,9 @@ class SimulatedGroup:
         (segment,) = (s for s in stream.all_segments() if s.segment_id == key.segment_id)
         for before in stream.before(segment):
             record = stream.records[before.segment_id]
-            earlier = {(Key(key.stream, before.segment_id), o) for o in range(record.next_offset)}
+            earlier = {
+                (SegmentKey(key.stream, before.segment_id), o) for o in range(record.next_offset)
+            }
             assert earlier <= self.done | self.gone(stream), "a successor before its predecessor"
             assert record.sealed_epoch is not None
         assert where not in self.done, f"{where} is there twice"
@@ -268,7 +270,7 @@ class SimulatedGroup:
         self.handed_out.add(where)
         self.count("read")
 
-    def lost(self, key: Key) -> set[Where]:
+    def lost(self, key: SegmentKey) -> set[Where]:
         stream = self.streams[key.stream]
         if not stream.has_segment(key.segment_id):
             end = stream.records[key.segment_id].next_offset
@@ -292,7 +294,7 @@ class SimulatedGroup:
                 self.done.discard((key, o))  # others must, and may, read it again
                 self.count("repeated")
         self.shown = {at: held for at, held in self.shown.items() if at[1] != name}
-        self.change(assignment.taken_over(self.state, name, local.number, held))
+        self.change(assignment.evict(self.state, name, local.number, held))
         self.count("died")
         if in_fact:
             del self.readers[name]
@@ -309,7 +311,7 @@ class SimulatedGroup:
             if key in self.state.assigned and self.state.assigned[key].number == n
         }
         self.shown = {at: held for at, held in self.shown.items() if at[1] != name}
-        self.change(assignment.offline(self.state, name, offsets))
+        self.change(assignment.remove_reader(self.state, name, offsets))
         del self.readers[name]
         self.count("left")
 
@@ -324,7 +326,7 @@ class SimulatedGroup:
     def reset(self, *, to_checkpoint: bool) -> None:
         if self.deleted:
             return
-        last = self.state.last if to_checkpoint else None
+        last = self.state.last_checkpoint if to_checkpoint else None
         starts = self.state.cuts_of(last.positions) if last else None
         starts = starts or {n: span.start for n, span in self.configuration.streams.items()}
         if any(
@@ -379,14 +381,16 @@ class SimulatedGroup:
             del self.readers[name]
         for name in list(self.state.readers):
             if name not in self.readers:
-                self.change(assignment.offline(self.state, name))
+                self.change(assignment.remove_reader(self.state, name))
         if not self.readers:
             self.join("last")
         for stream in self.living.values():
             if not stream.sealed:
                 stream.seal()
         for _ in range(400):
-            if self.state.is_at_end and not any(self.state.owed_by(n) for n in self.readers):
+            if self.state.is_at_end and not any(
+                self.state.pending_checkpoint(n) for n in self.readers
+            ):
                 break
             for name in sorted(self.readers):
                 self.look(name)

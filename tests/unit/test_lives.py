@@ -236,7 +236,7 @@ WRITES: dict[str, list[Verb]] = {
         Verb(lambda w: w.manager.reader_group(G).initiate_checkpoint("late"), GROUP),
         Verb(lambda w: w.manager.reader_group(G).cancel_outstanding_checkpoints(), GROUP, asked),
         Verb(lambda w: w.manager.reader_group(G).reader_offline("r"), GROUP, asked),
-        Verb(lambda w: w.manager._group(G).reset(), GROUP),
+        Verb(lambda w: w.manager.reader_group(G).reset(), GROUP),
     ],
     "delete_reader_group": [Verb(lambda w: w.manager.delete_reader_group(G), GROUP)],
     "repair_reader_groups": [

@@ -123,7 +123,7 @@ OBJECTS: dict[str, Callable[[StreamManager], Callable[[], Any]]] = {
     "transactions": lambda m: m.create_transactional_writer(S).begin_transaction,
     "transaction": lambda m: partial(flush, m.create_transactional_writer(S).begin_transaction()),
     "group": lambda m: partial(m.reader_group(G).create_reader, "r"),
-    "group's end": lambda m: m.reader_group(G).delete,
+    "group's end": lambda m: m.reader_group(G)._lifecycle.delete,
     "retention": lambda m: m.retention(S).run,
     "reader": lambda m: partial(list, m.read(S)),
     "follower": lambda m: partial(next, m.follow(S, "latest")),

@@ -50,7 +50,7 @@ def live(manager: StreamManager, name: str) -> None:
     with group.create_reader(name) as reader:
         assert {read.data for read in (next(iter(reader)), next(iter(reader)))} == {b"one", b"two"}
         assert other.read_next_event(0).event is None
-        assert group.bury() == []
+        assert group.expire_readers() == []
     assert not group.reader_offline(name)
     other.close()
     assert [info.group for info in manager.list_subscribers(full)] == [full]
@@ -133,7 +133,7 @@ def test_name_of_a_checkpoint_is_a_text_that_can_be_kept(name: Any) -> None:
     group = manager.create_reader_group("s/g", ["s/t"])
     with pytest.raises(InvalidName, match="checkpoint"):
         group.initiate_checkpoint(name)
-    assert group.state().checkpoints == ()
+    assert group._lifecycle.state().checkpoints == ()
     for allowed in ("a_b / \u00e4 \U0001f600", "x" * MAX_NAME_LENGTH):
         assert group.initiate_checkpoint(allowed).result(0).name == allowed
     assert group.initiate_checkpoint().result(0).name.startswith("checkpoint-")

@@ -172,7 +172,7 @@ def test_a_groups_readers_and_checkpoints_are_told(stream: StreamManager, told: 
     told.lines()
     for lease in Path(stream.root.removeprefix("file://")).glob("s/_reader_groups/g/_leases/r3*"):
         os.utime(lease, (time.time() - 10_000,) * 2)
-    assert group.bury() == ["r3"]
+    assert group.expire_readers() == ["r3"]
     told.expect("TAKE OVER of .*/g, version .*: readers=r3")
     places = (
         (None, "the last checkpoint"),

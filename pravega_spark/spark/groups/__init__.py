@@ -1,1 +1,1 @@
-"""Streaming queries as members of reader groups."""
+"""Streaming queries as readers of reader groups."""

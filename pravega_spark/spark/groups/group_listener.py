@@ -1,9 +1,9 @@
-"""What Spark reports of finished batches, told to the reader groups of the queries.
+"""A listener that acknowledges finished batches of streaming queries to their reader groups.
 
-A source hears of the end of a batch when Spark asks for the next one; a query that was stopped, or
-that ran once, asks no more. Spark's progress events come after a batch was noted as finished, so a
-listener on the driver does the rest: of the last batch, and of batches with a long pause after
-them. What it misses, ``pravega-spark reader-group sync`` finds in the checkpoint folder.
+Spark tells a source that a batch has ended only when it asks for the next one. A query that was
+stopped, or that ran once, asks for no more. Spark's progress events follow after each finished
+batch, so this listener on the driver acknowledges the last batch, and batches before a long pause.
+``pravega-spark reader-group sync`` finds batches that it misses in the checkpoint folder.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from pravega_spark.manager import StreamManager
+from pravega_spark.reader_groups.group_lifecycle import open_group
+from pravega_spark.reader_groups.query_member import acknowledge_batch
 from pravega_spark.spark.settings import GROUP_INTERVAL_MS
 from pravega_spark.spark.source_offsets import decode, find_record, owner_of
 
@@ -32,8 +33,8 @@ logger = logging.getLogger(__name__)
 Record = Mapping[str, Any]
 
 
-def _ends(progress: Any) -> list[Record]:
-    """Return the offsets at which a batch has ended, of queries that are in a group."""
+def _end_offsets(progress: Any) -> list[Record]:
+    """Return the end offsets of a batch's sources that read as a reader group."""
     found = (find_record(source.endOffset) for source in progress.sources)
     return [record for record in found if record is not None and "group" in record]
 
@@ -43,54 +44,55 @@ def _acknowledge(record: Record) -> None:
     assert owner is not None
     assert owner.group is not None
     cuts = {name: offset.cut for name, offset in decode(record).items()}
-    group = StreamManager(owner.root).reader_group(owner.group)
-    group.acknowledge(owner.generation, cuts, owner.query)
+    group = open_group(owner.root, owner.group)
+    acknowledge_batch(group, owner.generation, cuts, owner.query)
 
 
 class GroupListener(StreamingQueryListener):
-    """Tells reader groups of finished batches; ``session()`` adds one to the sessions it makes.
+    """Acknowledges finished batches to reader groups.
 
-    Any other session gets it by ``spark.streams.addListener(Acknowledger())``.
+    ``session()`` adds one to the sessions that it makes. Add one to any other session by
+    ``spark.streams.addListener(GroupListener())``.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin with no query known."""
+        """Begin without queries."""
         self._clock = clock
         self._due: dict[Any, float] = {}
-        self._open: dict[Any, list[Record]] = {}
+        self._pending: dict[Any, list[Record]] = {}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Do nothing: nothing is finished yet."""
+        """Do nothing: no batch is finished yet."""
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Tell what is still to be told: no batch came after it."""
-        self._tell(event.runId)
+        """Acknowledge the pending batch, which no other batch follows."""
+        self._acknowledge_run(event.runId)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Note what a batch has finished, and tell it if it is time."""
+        """Keep the finished batch as pending; acknowledge it if the interval is over."""
         run = event.progress.runId
-        ended = _ends(event.progress)
+        ended = _end_offsets(event.progress)
         if not ended:
             return
-        self._open[run] = ended
+        self._pending[run] = ended
         if self._clock() >= self._due.get(run, 0.0):
-            self._tell(run)
+            self._acknowledge_run(run)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Tell what the last batch has finished."""
-        self._tell(event.runId)
+        """Acknowledge the query's last batch."""
+        self._acknowledge_run(event.runId)
         self._due.pop(event.runId, None)
 
-    def tell_all(self) -> None:
-        """Tell what is still to be told, of all queries."""
-        for run in list(self._open):
-            self._tell(run)
+    def acknowledge_all(self) -> None:
+        """Acknowledge the pending batches of all queries."""
+        for run in list(self._pending):
+            self._acknowledge_run(run)
 
-    def _tell(self, run: Any) -> None:
-        """Tell it; Spark must not suffer from what goes wrong here, and the query says it too."""
-        for record in self._open.pop(run, ()):
+    def _acknowledge_run(self, run: Any) -> None:
+        """Never raises into Spark; the query itself reports the same batch later."""
+        for record in self._pending.pop(run, ()):
             try:
                 _acknowledge(record)
             except Exception as error:
-                logger.warning("a finished batch could not be told to its reader group: %s", error)
+                logger.warning("failed to acknowledge a batch to its reader group: %s", error)
         self._due[run] = self._clock() + GROUP_INTERVAL_MS / 1_000

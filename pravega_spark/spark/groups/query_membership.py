@@ -1,8 +1,8 @@
-"""The place of a streaming query in its reader group (option ``readerGroup``).
+"""A streaming query's membership in its reader group (option ``readerGroup``).
 
-Lives in the one process that Spark keeps for a query's source. Spark says nothing when a query
-has ended, and tells a source of the end of a batch only when it asks for the next one; the rest is
-done by ``acknowledging``, from the progress that Spark reports to the driver.
+It lives in the one process that Spark keeps for a query's source. Spark does not report the end of
+a query to the source, and reports the end of a batch only when it asks for the next one.
+``group_listener`` covers the rest by the progress that Spark reports to the driver.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable
 
 from pravega_spark.engine.layout.located_cut import locate
-from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.errors import (
     ConfigMismatch,
     InvalidOption,
@@ -22,53 +23,54 @@ from pravega_spark.errors import (
     ReinitializationRequired,
     TruncatedData,
 )
-from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
 from pravega_spark.reader_groups.group_configuration import GroupRetention, ReaderGroupConfiguration
+from pravega_spark.reader_groups.group_lifecycle import open_group
 from pravega_spark.reader_groups.query_member import QueryMember
-from pravega_spark.reader_groups.reader_group import ReaderGroup
 from pravega_spark.spark.settings import ReadSettings
 from pravega_spark.spark.source_offsets import OffsetOwner, StreamOffsets
 
 logger = logging.getLogger(__name__)
 
 MODES = {"observer": GroupRetention.NONE, "subscriber": GroupRetention.AUTOMATIC}
-"""What a group that the query creates keeps of its streams."""
+"""The retention of a group that the query creates, by the option readerGroupMode."""
 
 Cuts = dict[str, StreamCut]
 
 
 class QueryMembership:
-    """A query in its group: joined at Spark's first call, and again if need be."""
+    """A query in its group: joins at Spark's first call, and again after leaving."""
 
     def __init__(
         self, settings: ReadSettings, name: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Take the settings and the group's name; nothing is read yet."""
+        """Take the settings and the group's name; reads nothing yet."""
         self._settings, self._name, self._clock = settings, name, clock
-        self._manager = StreamManager(settings.root)
+        self._store = open_store(settings.root)
+        self._group = open_group(self._store, name)
         self._member: QueryMember | None = None
         self._due = 0.0
         self.owner = OffsetOwner(settings.root)
-        """What the query's offsets tell of it: its group too, once it has joined."""
+        """The owner that the query's offsets name; includes its group once it has joined."""
 
-    def places(self) -> Cuts | None:
-        """Join the group and return where it is; None if there is none yet.
+    def group_cuts(self) -> Cuts | None:
+        """Join the group and return its cuts; None if it does not exist yet.
 
-        Raises InvalidOption if it is not one for this query, IllegalState if others read it.
+        Raises InvalidOption if the group does not fit this query, IllegalState if another reader
+        or query reads it.
         """
         if self._member is None:
             try:
-                group = self._manager.reader_group(self._name)
+                configuration = self._group.state().configuration
             except NoSuchReaderGroup:
                 return None
-            self._join(group)
+            self._join(configuration)
         assert self._member is not None
         return dict(self._member.cuts())
 
-    def _join(self, group: ReaderGroup) -> QueryMember:
-        self._check(group.configuration)
-        member = self._member = group.join_query()
+    def _join(self, configuration: ReaderGroupConfiguration) -> QueryMember:
+        self._check(configuration)
+        member = self._member = QueryMember(self._group)
         root, self._due = self._settings.root, self._clock()
         self.owner = OffsetOwner(root, self._name, member.generation, member.number)
         return member
@@ -76,9 +78,9 @@ class QueryMembership:
     def check(self, start: StreamOffsets, owner: OffsetOwner | None) -> None:
         """Take part in the group from an offset on, which may be of an earlier run.
 
-        A group that does not exist is created there. Raises ReinitializationRequired if it was
-        reset or deleted since the offset was made, or another query took it over; InvalidOption
-        if the query never read what the group has still to read.
+        Creates the group there if it does not exist. Raises ReinitializationRequired if the group
+        was reset or deleted after the offset was made, or another query took it over;
+        InvalidOption if the query has skipped events that the group has still to read.
         """
         is_ours = owner is not None and owner.group == self._name
         member = self._member or self._enter(start, is_ours=is_ours)
@@ -87,8 +89,8 @@ class QueryMembership:
             self.leave()
             raise ReinitializationRequired(
                 f"reader group {self._name} was reset: the query's checkpoint is of generation "
-                f"{owner.generation}, the group is in generation {member.generation}. "
-                "Start the query with a new checkpoint folder to go on where the group is.",
+                f"{owner.generation}, the group is in generation {member.generation}. Start the "
+                "query with a new checkpoint folder to continue at the group's position.",
                 group=self._name,
                 generation=member.generation,
             )
@@ -96,7 +98,7 @@ class QueryMembership:
     def _enter(self, start: StreamOffsets, *, is_ours: bool) -> QueryMember:
         """Join the group, or create it."""
         self._check_streams(start)
-        if self.places() is not None:
+        if self.group_cuts() is not None:
             assert self._member is not None
             if not is_ours:
                 self._check_origins(start, self._member)
@@ -104,94 +106,92 @@ class QueryMembership:
         if is_ours:
             raise ReinitializationRequired(
                 f"reader group {self._name} was deleted, and with it the position of the query. "
-                "Start the query with a new checkpoint folder, which begins where the start "
-                "options say, or without readerGroup.",
+                "Start the query with a new checkpoint folder, which begins at the start options, "
+                "or without readerGroup.",
                 group=self._name,
             )
         mode = self._settings.group_mode or "observer"
-        with contextlib.suppress(ConfigMismatch):  # somebody was faster: theirs is as good
+        with contextlib.suppress(ConfigMismatch):  # another process has just created it
             self._create(start, MODES[mode])
-        return self._join(self._manager.reader_group(self._name))
+        return self._join(self._group.state().configuration)
 
     def _create(self, start: StreamOffsets, retention: GroupRetention) -> None:
-        """Create the group at an offset, or at the head where that has moved on."""
+        """Create the group at an offset, or at the head where it has passed the offset."""
         while True:
             starts = {name: self._clipped(name, start) for name in self._settings.streams}
             try:
-                self._manager.create_reader_group(self._name, starts, retention=retention)
+                self._group.create(ReaderGroupConfiguration(starts, retention=retention))
             except TruncatedData:
-                logger.info("the head has moved past %s: reader group %s", starts, self._name)
+                logger.info("retried creating reader group %s: head moved", self._name)
             else:
                 return
 
     def _clipped(self, name: str, start: StreamOffsets) -> StreamCut:
-        """Return where a group that is created begins: nothing was promised below the head."""
+        """Return the start cut of a new group: no earlier than the head."""
         if name not in start:
             return StreamCut.EARLIEST
-        view = existing_view(open_stream(self._settings.root, name))
+        view = existing_view(open_stream(self._store, name))
         return locate(view, start[name].cut).clipped_to_head()[0].cut
 
     def _check_streams(self, start: StreamOffsets) -> None:
         strange = sorted(set(start) - set(self._settings.streams))
         if strange:
             raise InvalidOption(
-                f"option readerGroup={self._name}: the query's checkpoint has a place in "
-                f"{', '.join(strange)}, which it does not name any more. Name the same streams as "
+                f"option readerGroup={self._name}: the query's checkpoint has offsets of "
+                f"{', '.join(strange)}, which the query no longer names. Name the same streams as "
                 "before, or start with a new checkpoint folder."
             )
 
     def _check_origins(self, start: StreamOffsets, member: QueryMember) -> None:
-        """Raise InvalidOption if the query began after the group's place: a gap nobody has read."""
+        """Raise InvalidOption if the query began after the group's cut and so skipped events."""
         for name, offset in start.items():
-            place = member.cuts()[name]
-            view = existing_view(open_stream(self._settings.root, name))
-            if place.life != offset.life:
+            here = member.cuts()[name]
+            if here.life != offset.life:
                 continue
-            if locate(view, place).is_at_or_after(locate(view, offset.origin)):
+            view = existing_view(open_stream(self._store, name))
+            if locate(view, here).is_at_or_after(locate(view, offset.origin)):
                 continue
             self.leave()
             raise InvalidOption(
                 f"option readerGroup={self._name}: the query's checkpoint began at {offset.origin} "
-                f"of {name}, but the group is at {place}, and what lies between it has still to "
-                "read. Start with a new checkpoint folder to go on where the group is, or reset "
-                "the group to where the checkpoint began."
+                f"of {name}, but the group is at {here} and has still to read the events between. "
+                "Start with a new checkpoint folder to continue at the group's position, or reset "
+                "the group to the cut at which the checkpoint began."
             )
 
     def _check(self, configuration: ReaderGroupConfiguration) -> None:
-        """Raise InvalidOption if the group that exists is not one for this query."""
+        """Raise InvalidOption if an existing group does not fit this query."""
         settings, read = self._settings, sorted(configuration.streams)
         if read != list(settings.streams):
             raise InvalidOption(
                 f"option readerGroup={self._name}: the group reads {', '.join(read)}, and the "
                 f"query {', '.join(settings.streams)}; a query reads all of its group's streams. "
-                "Name the same ones, or another group."
+                "Name the same streams, or another group."
             )
-        ends = sorted(name for name, span in configuration.streams.items() if span.end is not None)
+        ends = sorted(name for name, cuts in configuration.streams.items() if cuts.end is not None)
         if ends:
             raise InvalidOption(
-                f"option readerGroup={self._name}: the group stops at an end cut of "
-                f"{', '.join(ends)}; a query's end is the option endingStreamCut. Name a group "
-                "without end cuts."
+                f"option readerGroup={self._name}: the group has an end cut of {', '.join(ends)}; "
+                "a query's end is the option endingStreamCut. Name a group without end cuts."
             )
         mode = settings.group_mode
-        holds = configuration.retention is not GroupRetention.NONE
-        if mode is not None and holds != (mode == "subscriber"):
+        if mode is not None and configuration.holds_data != (mode == "subscriber"):
             raise InvalidOption(
                 f"option readerGroupMode={mode}: reader group {self._name} exists with retention "
-                f"{configuration.retention.value!r}; leave the option out to take the group as it "
-                "is, or reset the group to another configuration."
+                f"{configuration.retention.value!r}; omit the option to use the group as it is, or "
+                "reset the group to another configuration."
             )
 
-    def finished(self, done: StreamOffsets, *, last: bool = False) -> None:
-        """Tell the group that all before ``done`` is done, at most once in the interval.
+    def finish_batch(self, done: StreamOffsets, *, last: bool = False) -> None:
+        """Report that all events before ``done`` are processed, at most once in the interval.
 
-        With ``last`` at once, and the query leaves the group.
+        With ``last``, report immediately and leave the group.
         """
         assert self._member is not None
         now = self._clock()
         if now < self._due and not last:
             return
-        self._member.finished({name: offset.cut for name, offset in done.items()})
+        self._member.finish_batch({name: offset.cut for name, offset in done.items()})
         self._due = now + self._settings.group_interval_ms / 1_000
         if last:
             self.leave()

@@ -66,7 +66,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def membership(self) -> QueryMembership | None:
-        """The query's place in its reader group, if it has one."""
+        """The query's membership in its reader group, if it has one."""
         if self._membership is None and self.settings.group is not None:
             self._membership = QueryMembership(self.settings, self.settings.group)
         return self._membership
@@ -82,7 +82,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Spark asks again after a crash in the first batch.
         """
         membership = self.membership
-        places = None if membership is None else membership.places()
+        places = None if membership is None else membership.group_cuts()
         return self._encode(self.progress.initial(places))
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -108,7 +108,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             membership.check(begin, owner_of(start))
         end = self.progress.next(begin, limited=not isinstance(limit, ReadAllAvailable))
         if membership is not None:
-            membership.finished(begin, last=self.progress.is_frozen and end == begin)
+            membership.finish_batch(begin, last=self.progress.is_frozen and end == begin)
         return start if end == begin else self._encode(end)
 
     def prepareForTriggerAvailableNow(self) -> None:

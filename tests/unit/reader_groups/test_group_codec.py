@@ -11,13 +11,15 @@ from pravega_spark.reader_groups.group_state import GroupState, Phase
 
 def test_former_streams_are_read_back_with_their_lives_and_by_their_names_alone() -> None:
     configuration = ReaderGroupConfiguration(["s/t"])
-    state = GroupState("s/g", 3, Phase.CHANGING, configuration, {"s/t": 2}, former={"s/u": 1})
+    state = GroupState(
+        "s/g", 3, Phase.CHANGING, configuration, {"s/t": 2}, former_streams={"s/u": 1}
+    )
     rows = GroupCodec().encode(state)
     assert GroupCodec().decode(rows) == state
 
     value = json.loads(rows["group"]["value"])
     older = {**rows["group"], "value": json.dumps({**value, "former": ["s/u"]})}
-    assert GroupCodec().decode({**rows, "group": older}).former == {"s/u": None}
+    assert GroupCodec().decode({**rows, "group": older}).former_streams == {"s/u": None}
     assert frozenset(value["former"]) == {"s/u"}, "what an older version takes it for"
 
 

@@ -10,9 +10,9 @@ from pravega_spark.names import split_group
 from pravega_spark.reader_groups.group_configuration import (
     GroupRetention,
     ReaderGroupConfiguration,
-    Span,
+    StreamCutRange,
 )
-from pravega_spark.reader_groups.group_state import Key
+from pravega_spark.reader_groups.group_state import SegmentKey
 from pravega_spark.reader_groups.reader_leases import (
     Heartbeat,
     decode_heartbeat,
@@ -25,14 +25,14 @@ CUT = StreamCut("s/a", 1, {0: 5})
 def test_defaults_are_pravegas() -> None:
     made = ReaderGroupConfiguration(["s/b", "s/a"])
     assert list(made.streams) == ["s/a", "s/b"]
-    assert set(made.streams.values()) == {Span(StreamCut.EARLIEST, None)}
+    assert set(made.streams.values()) == {StreamCutRange(StreamCut.EARLIEST, None)}
     assert (made.refresh_ms, made.checkpoint_ms, made.max_outstanding) == (3_000, 30_000, 3)
     assert made.retention is GroupRetention.NONE
 
 
-@pytest.mark.parametrize("given", [CUT, str(CUT), (CUT, None), Span(CUT)])
+@pytest.mark.parametrize("given", [CUT, str(CUT), (CUT, None), StreamCutRange(CUT)])
 def test_streams_are_given_with_or_without_cuts(given: Any) -> None:
-    assert ReaderGroupConfiguration({"s/a": given}).streams == {"s/a": Span(CUT, None)}
+    assert ReaderGroupConfiguration({"s/a": given}).streams == {"s/a": StreamCutRange(CUT, None)}
 
 
 def test_json_gives_back_an_equal_configuration() -> None:
@@ -85,7 +85,7 @@ def test_lease_has_limits() -> None:
 
 
 def test_sign_of_life_comes_back_and_a_torn_one_says_nothing() -> None:
-    sign = Heartbeat(7, {Key("s/a", 1 << 32 | 3): (9, 120)})
+    sign = Heartbeat(7, {SegmentKey("s/a", 1 << 32 | 3): (9, 120)})
     data = sign.encode()
     assert decode_heartbeat(data) == sign
     for torn in (data[:-4], b"", b"{}\n", b"[]", b'{"number": 1, "held": [1]}'):

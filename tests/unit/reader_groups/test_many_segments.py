@@ -103,7 +103,7 @@ def test_a_look_that_finds_nothing_new_asks_no_segment() -> None:
     few, many = Group(FEW), Group(MANY)
     for group in (few, many):
         drain(group.reader)
-    found = [steps(group.reader._feed.fill) for group in (few, many)]
+    found = [steps(group.reader._selector.poll) for group in (few, many)]
     assert found[1] < found[0] + MANY
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from pravega_spark.errors import InvalidInput
 from pravega_spark.model import END
-from pravega_spark.reader_groups.group_state import Key
+from pravega_spark.reader_groups.group_state import SegmentKey
 from pravega_spark.reader_groups.position import Position
 from tests.harness.group_world import NAME, World, drain
 
-KEY = Key(NAME, 0)
+KEY = SegmentKey(NAME, 0)
 OFFSETS = ["6e1", "1.5", "1.0", "-5", "NaN", "Infinity", "true", "null", '"end"', '"future"',
            '"1"', "[1]", "{}", "9223372036854775808", "1" * 5_000]  # fmt: skip
 TEXTS = [
@@ -42,7 +42,7 @@ OBJECTS: list[Any] = [
     Position({KEY: True}),
     Position({KEY: END}),
     Position({"s/t": 1}),  # type: ignore[dict-item]
-    Position({Key("s/t", "0#0"): 1}),  # type: ignore[arg-type]
+    Position({SegmentKey("s/t", "0#0"): 1}),  # type: ignore[arg-type]
 ]
 
 
@@ -60,7 +60,7 @@ def test_what_is_refused_is_named() -> None:
 
 
 def test_the_text_of_a_position_is_read_back() -> None:
-    position = Position({KEY: 3, Key(NAME, 1): 0})
+    position = Position({KEY: 3, SegmentKey(NAME, 1): 0})
     assert dict(Position.parse(str(position)).offsets) == position.offsets
     assert Position.of(position) is position
     assert dict(Position.parse("{}").offsets) == {}

@@ -87,7 +87,7 @@ class Simulation:
             return
         who, group = f"{process.name}{process.lives}", self.world.group()
         member = group.state().readers.get(process.name)
-        if member is None or member.number != process.reader._number:
+        if member is None or member.number != process.reader._membership._number:
             self.unclean.add(who)  # taken for dead before it knew
         try:
             process.reader.close()

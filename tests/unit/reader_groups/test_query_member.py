@@ -14,13 +14,12 @@ from pravega_spark.errors import IllegalState, InvalidInput, ReinitializationReq
 from pravega_spark.model import StreamCut
 from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.reader_groups import query_member
-from pravega_spark.reader_groups.query_member import LEASE_MS, QUERY, QueryMember
-from pravega_spark.reader_groups.reader_group import ReaderGroup
+from pravega_spark.reader_groups.query_member import LEASE_MS, QUERY, QueryMember, acknowledge_batch
 from pravega_spark.reader_groups.reader_leases import Heartbeat
 from pravega_spark.retention.retention_run import RetentionOptions, act
 from tests.harness.engine import scale
 from tests.harness.fault_plans import Rule
-from tests.harness.group_world import NAME, World
+from tests.harness.group_world import NAME, OpenGroup, World
 
 BY_CONSUMPTION = StreamConfiguration(ScalingPolicy.fixed(1), RetentionPolicy.by_consumption())
 
@@ -31,8 +30,8 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-def joined(group: ReaderGroup, stack: ExitStack) -> QueryMember:
-    member = group.join_query()
+def joined(group: OpenGroup, stack: ExitStack) -> QueryMember:
+    member = QueryMember(group.lifecycle)
     stack.callback(member.leave)
     return member
 
@@ -57,15 +56,15 @@ def test_finished_batches_move_the_group_on_and_are_its_checkpoints(stack: ExitS
     assert group.distribution() == {QUERY: 2, None: 0}
     assert group.lag().events == 100
     tail = world.stream.view().tail
-    query.finished({NAME: tail})
+    query.finish_batch({NAME: tail})
     assert group.lag().events == 0
     assert group.stream_cuts() == {NAME: tail}
     last = group.last_checkpoint()
     assert last is not None
     assert last.stream_cuts == {NAME: tail}
     version = group.log.refresh().version
-    query.finished({NAME: tail})
-    query.finished(place(world, {0: 3, 1: 4}))
+    query.finish_batch({NAME: tail})
+    query.finish_batch(place(world, {0: 3, 1: 4}))
     assert group.log.refresh().version == version, "what is not later changes nothing"
 
 
@@ -76,7 +75,7 @@ def test_query_goes_over_a_split_and_a_half_read_merge(stack: ExitStack) -> None
     world.write(40)
     group = world.created()
     query = joined(group, stack)
-    query.finished({NAME: world.stream.view().tail})
+    query.finish_batch({NAME: world.stream.view().tail})
     assert len(group.state().owned_by(QUERY)) == 3
     before = query.cuts()[NAME].positions
     low, high = sorted(world.stream.view().active.segment_ids)[-2:]
@@ -84,10 +83,10 @@ def test_query_goes_over_a_split_and_a_half_read_merge(stack: ExitStack) -> None
     scale(world.stream, [low, high], [(0.0, 0.5)])
     world.write(40)
     view = world.stream.view()
-    query.finished(place(world, {**before, low: view.segment(low).next_offset}))
+    query.finish_batch(place(world, {**before, low: view.segment(low).next_offset}))
     (merged,) = group.state().future
     assert merged.segment_id == max(view.active.segment_ids)
-    query.finished({NAME: view.tail})
+    query.finish_batch({NAME: view.tail})
     state = group.state()
     assert state.cut(NAME) == view.tail
     assert set(state.owned_by(QUERY)) == set(state.assigned)
@@ -100,7 +99,7 @@ def test_query_of_a_sealed_stream_comes_to_its_end(stack: ExitStack) -> None:
     group = world.created()
     query = joined(group, stack)
     lifecycle.seal(world.stream)
-    query.finished({NAME: world.stream.view().tail})
+    query.finish_batch({NAME: world.stream.view().tail})
     assert group.is_at_end()
 
 
@@ -113,7 +112,7 @@ def test_streams_let_go_what_a_subscribing_query_has_finished(
     world.write(20)
     group = world.created(retention=retention)
     before = published(world)
-    joined(group, stack).finished(place(world, {0: 15}))
+    joined(group, stack).finish_batch(place(world, {0: 15}))
     assert published(world) == ({0: 15} if retention == "automatic" else before)
 
 
@@ -123,10 +122,10 @@ def test_what_was_not_told_to_the_streams_is_told_by_the_next_batch(stack: ExitS
     group = world.created(retention="automatic")
     query = joined(group, stack)
     world.store.rules.add(Rule(StoreError("down"), "put_if_absent", f"{NAME}/*"))
-    query.finished(place(world, {0: 5}))
+    query.finish_batch(place(world, {0: 5}))
     world.store.rules.clear()
     assert published(world) == {0: 0}
-    query.finished(place(world, {0: 5}))
+    query.finish_batch(place(world, {0: 5}))
     assert published(world) == {0: 5}
 
 
@@ -141,9 +140,9 @@ def test_query_that_was_expired_is_told_to_whoever_reads_logs(
     world.runtime.sleep(60)
     act(world.stream, RetentionOptions(expire_ms=1_000, sweep=False))
     assert listed(world.stream.view()) == []
-    query.finished(place(world, {0: 5}))
-    query.finished(place(world, {0: 6}))
-    (line,) = [r.message for r in caplog.records if "keeps nothing" in r.message]
+    query.finish_batch(place(world, {0: 5}))
+    query.finish_batch(place(world, {0: 6}))
+    (line,) = [r.message for r in caplog.records if "no longer keeps data" in r.message]
     assert "reader group s/g" in line
     group.reset()
     assert published(world) == {0: 6}
@@ -155,9 +154,9 @@ def test_idle_query_tells_what_the_streams_have_not_heard(stack: ExitStack) -> N
     group = world.created(retention="automatic")
     query = joined(group, stack)
     cut = place(world, {0: 5})
-    query.finished(cut)
+    query.finish_batch(cut)
     asked = group.generate_stream_cuts()
-    query.finished(cut)
+    query.finish_batch(cut)
     assert asked.result(timeout=0).stream_cuts == cut
 
 
@@ -168,7 +167,7 @@ def test_query_answers_the_checkpoints_that_others_ask_for(stack: ExitStack) -> 
     query = joined(group, stack)
     asked = group.initiate_checkpoint("nightly")
     assert not asked.done()
-    query.finished(place(world, {0: 12}))
+    query.finish_batch(place(world, {0: 12}))
     assert asked.result(timeout=0).stream_cuts == place(world, {0: 12})
 
 
@@ -180,7 +179,7 @@ def test_dead_query_is_waited_for_and_told_that_it_was_taken_over(stack: ExitSta
     world.write(20)
     group = world.created()
     first = joined(group, stack)
-    first.finished(place(world, {0: 5}))
+    first.finish_batch(place(world, {0: 5}))
     began = world.runtime.monotonic()
     second = joined(world.group(), stack)
     assert world.runtime.monotonic() - began >= LEASE_MS / 1_000
@@ -189,11 +188,11 @@ def test_dead_query_is_waited_for_and_told_that_it_was_taken_over(stack: ExitSta
         first.check()
     first.leave()
     assert world.group().online_readers() == [QUERY], "who was taken over takes nothing along"
-    second.look()
+    second.refresh()
     with pytest.raises(ReinitializationRequired):
-        first.finished(place(world, {0: 20}))
+        first.finish_batch(place(world, {0: 20}))
     assert world.group().stream_cuts() == place(world, {0: 5})
-    second.finished(place(world, {0: 6}))
+    second.finish_batch(place(world, {0: 6}))
 
 
 def test_query_that_wakes_up_too_late_leaves_the_lease_to_its_successor(
@@ -203,11 +202,11 @@ def test_query_that_wakes_up_too_late_leaves_the_lease_to_its_successor(
     group = world.created()
     first = joined(group, stack)
     second = joined(world.group(), stack)
-    monkeypatch.setattr(query_member, "_SIGNS_OF_LEASE", 1e6)
-    first._live()  # what its thread does
-    sign = group._leases.sign(QUERY)
-    assert sign is not None
-    assert sign.number == second.number
+    monkeypatch.setattr(query_member, "_HEARTBEATS_PER_LEASE", 1e6)
+    first._keep_lease()  # what its thread does
+    heartbeat = group.lifecycle.leases.heartbeat(QUERY)
+    assert heartbeat is not None
+    assert heartbeat.number == second.number
     with pytest.raises(ReinitializationRequired):
         first.check()
 
@@ -220,12 +219,12 @@ def test_living_query_keeps_others_out(stack: ExitStack, monkeypatch: pytest.Mon
 
     def alive(seconds: float) -> None:
         sleep(seconds)
-        first._sign()
+        first._extend_lease()
 
     monkeypatch.setattr(world.runtime, "sleep", alive)
     with pytest.raises(IllegalState, match="which is alive in process"):
-        world.group().join_query()
-    first.look()
+        QueryMember(world.group().lifecycle)
+    first.refresh()
 
 
 def test_query_whose_process_has_ended_is_not_waited_for(stack: ExitStack) -> None:
@@ -236,7 +235,7 @@ def test_query_whose_process_has_ended_is_not_waited_for(stack: ExitStack) -> No
     process = identity(child.pid)
     assert not has_ended(process)
     child.communicate(b"\n")
-    group._leases.extend(QUERY, Heartbeat(first.number, {}, process))
+    group.lifecycle.leases.extend(QUERY, Heartbeat(first.number, {}, process))
     began = world.runtime.monotonic()
     joined(world.group(), stack)
     assert world.runtime.monotonic() == began
@@ -246,7 +245,9 @@ def test_query_and_readers_are_not_in_one_group_at_once(stack: ExitStack) -> Non
     world = World()
     group = world.created()
     query = joined(group, stack)
-    with pytest.raises(IllegalState, match="cannot join reader group s/g beside streaming-query"):
+    with pytest.raises(
+        IllegalState, match="cannot join reader group s/g, which streaming-query reads"
+    ):
         group.create_reader("r")
     query.leave()
     assert group.online_readers() == []
@@ -259,7 +260,7 @@ def test_query_and_readers_are_not_in_one_group_at_once(stack: ExitStack) -> Non
 
         world.runtime.sleep = reading  # type: ignore[method-assign]
         with pytest.raises(IllegalState, match="is read by r, which is alive"):
-            world.group().join_query()
+            QueryMember(world.group().lifecycle)
         world.runtime.sleep = sleep  # type: ignore[method-assign]
 
 
@@ -270,7 +271,7 @@ def test_reader_without_a_lease_is_not_waited_for() -> None:
         group.create_reader("r", lease=None),
         pytest.raises(IllegalState, match="read by r, whose lease is too long to wait for"),
     ):
-        world.group().join_query()
+        QueryMember(world.group().lifecycle)
 
 
 def test_reader_whose_process_has_ended_makes_way_for_one_of_its_name() -> None:
@@ -280,7 +281,7 @@ def test_reader_whose_process_has_ended_makes_way_for_one_of_its_name() -> None:
     with pytest.raises(IllegalState, match="close it first"):
         world.group().create_reader("r")
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    reader._process = identity(child.pid)
+    reader._membership._process = identity(child.pid)
     world.runtime.sleep(30)
     reader.read_next_event(0)
     child.communicate(b"\n")
@@ -292,12 +293,14 @@ def test_reset_ends_the_query_and_the_next_goes_on_where_the_group_is(stack: Exi
     world.write(20)
     group = world.created()
     query = joined(group, stack)
-    query.finished(place(world, {0: 9}))
+    query.finish_batch(place(world, {0: 9}))
     group.reset(place(world, {0: 4}))
-    with pytest.raises(ReinitializationRequired, match="s/g any more: the group was reset"):
-        query.look()
+    with pytest.raises(
+        ReinitializationRequired, match="no longer in reader group s/g: the group was reset"
+    ):
+        query.refresh()
     with pytest.raises(ReinitializationRequired):
-        query.finished(place(world, {0: 20}))
+        query.finish_batch(place(world, {0: 20}))
     again = joined(group, stack)
     assert (again.generation, again.cuts()) == (1, place(world, {0: 4}))
 
@@ -310,13 +313,15 @@ def test_last_batch_is_acknowledged_for_a_query_that_ended() -> None:
     world.write(20)
     group = world.created(retention="automatic")
     with ExitStack() as stack:
-        joined(group, stack).finished(place(world, {0: 5}))
-    assert world.group().acknowledge(0, place(world, {0: 15}), group.state().query)
+        joined(group, stack).finish_batch(place(world, {0: 5}))
+    assert acknowledge_batch(
+        world.group().lifecycle, 0, place(world, {0: 15}), group.state().query_number
+    )
     assert published(world) == {0: 15}
-    assert not group.acknowledge(0, place(world, {0: 15})), "known"
-    assert not group.acknowledge(0, place(world, {0: 7})), "behind"
+    assert not acknowledge_batch(group.lifecycle, 0, place(world, {0: 15})), "known"
+    assert not acknowledge_batch(group.lifecycle, 0, place(world, {0: 7})), "behind"
     group.reset(place(world, {0: 2}))
-    assert not group.acknowledge(0, place(world, {0: 20})), "of another generation"
+    assert not acknowledge_batch(group.lifecycle, 0, place(world, {0: 20})), "of another generation"
     assert group.stream_cuts() == place(world, {0: 2})
 
 
@@ -327,9 +332,9 @@ def test_acknowledgement_leaves_segments_with_a_living_query(stack: ExitStack) -
     query = joined(group, stack)
     scale(world.stream, [0], [(0.0, 0.5), (0.5, 1.0)])
     world.write(20)
-    assert group.acknowledge(0, {NAME: world.stream.view().tail}, query.number)
+    assert acknowledge_batch(group.lifecycle, 0, {NAME: world.stream.view().tail}, query.number)
     assert group.distribution() == {QUERY: 2, None: 0}
-    query.finished({NAME: world.stream.view().tail})
+    query.finish_batch({NAME: world.stream.view().tail})
 
 
 def test_what_is_said_for_a_query_counts_no_more_when_another_has_joined() -> None:
@@ -340,13 +345,15 @@ def test_what_is_said_for_a_query_counts_no_more_when_another_has_joined() -> No
         first = joined(group, stack)
     with ExitStack() as stack:
         second = joined(group, stack)
-        second.finished(place(world, {0: 5}))
-        assert not group.acknowledge(0, place(world, {0: 15}), first.number)
-        with pytest.raises(IllegalState, match="is read by streaming-query, which say by thems"):
-            group.acknowledge(0, place(world, {0: 15}))
-    assert not group.acknowledge(0, place(world, {0: 15}), first.number)
+        second.finish_batch(place(world, {0: 5}))
+        assert not acknowledge_batch(group.lifecycle, 0, place(world, {0: 15}), first.number)
+        with pytest.raises(
+            IllegalState, match="is read by streaming-query, which report their own"
+        ):
+            acknowledge_batch(group.lifecycle, 0, place(world, {0: 15}))
+    assert not acknowledge_batch(group.lifecycle, 0, place(world, {0: 15}), first.number)
     assert group.stream_cuts() == place(world, {0: 5})
-    assert group.acknowledge(0, place(world, {0: 15}), second.number)
+    assert acknowledge_batch(group.lifecycle, 0, place(world, {0: 15}), second.number)
 
 
 def test_stream_that_is_gone_or_in_another_life_does_not_stop_the_query(
@@ -361,11 +368,11 @@ def test_stream_that_is_gone_or_in_another_life_does_not_stop_the_query(
     old = other.view().tail
     lifecycle.seal(other)
     lifecycle.delete(other)
-    query.finished(place(world, {0: 5}) | {"s/u": old})
+    query.finish_batch(place(world, {0: 5}) | {"s/u": old})
     assert group.state().cut(NAME) == place(world, {0: 5})[NAME]
-    assert "keeps no place in s/u any more, until it is reset" in caplog.text
+    assert "skipped s/u in reader group s/g, which keeps its position" in caplog.text
     with pytest.raises(InvalidInput, match="s/g does not read s/v; it reads s/t, s/u"):
-        query.finished({"s/v": StreamCut("s/v", 1, {0: 1})})
+        query.finish_batch({"s/v": StreamCut("s/v", 1, {0: 1})})
 
 
 def test_readers_say_by_themselves_how_far_they_are() -> None:
@@ -374,9 +381,9 @@ def test_readers_say_by_themselves_how_far_they_are() -> None:
     group = world.created()
     with (
         group.create_reader("r"),
-        pytest.raises(IllegalState, match="is read by r, which say by themselves"),
+        pytest.raises(IllegalState, match="is read by r, which report their own"),
     ):
-        group.acknowledge(0, place(world, {0: 15}))
+        acknowledge_batch(group.lifecycle, 0, place(world, {0: 15}))
 
 
 # --------------------------------------------------------------------------------------- processes

@@ -32,14 +32,14 @@ from pravega_spark.reader_groups import assignment
 from pravega_spark.reader_groups.checkpoint_future import CheckpointFuture
 from pravega_spark.reader_groups.checkpoints import KEPT_CHECKPOINTS
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
+from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
 from pravega_spark.reader_groups.group_state import GroupState, Phase
 from pravega_spark.reader_groups.position import Position
-from pravega_spark.reader_groups.reader_group import ReaderGroup
 from tests.harness.engine import Spy, again, scale, write
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
-from tests.harness.group_world import NAME, World, drain
+from tests.harness.group_world import NAME, OpenGroup, World, drain
 
 PLAIN = ReaderGroupConfiguration([NAME])
 
@@ -360,7 +360,7 @@ def test_lag_ends_at_the_end_cut() -> None:
 KEEPING = ReaderGroupConfiguration([NAME], retention="automatic", checkpoint_interval="5 s")
 
 
-@pytest.mark.parametrize("point", ["group.change.noted", "group.change.told"])
+@pytest.mark.parametrize("point", ["group.change.noted", "group.change.subscribed"])
 def test_group_that_holds_data_is_active_only_when_its_streams_know(point: str) -> None:
     world = World()
     world.write(4)
@@ -394,7 +394,7 @@ def test_group_that_changes_its_streams_lets_the_former_ones_go() -> None:
         group.reset(KEEPING)
     group.reset(PLAIN)
     assert held(world) == held(world, "s/u") == {}
-    assert group.state().former == {}
+    assert group.state().former_streams == {}
     assert group.state().phase is Phase.ACTIVE
 
 
@@ -475,13 +475,13 @@ def test_group_that_holds_data_refuses_a_place_that_is_gone_before_it_changes(
     if retention == "none":
         assert group.create(behind), "its readers are told once, and go on at the head"
         return
-    with pytest.raises(TruncatedData, match=r"=2 lies below the head .* use s/t@1:0#0=3"):
+    with pytest.raises(TruncatedData, match=r"=2 lies behind the head .* use s/t@1:0#0=3"):
         group.create(behind)
     assert Scope(world.store, "s", world.runtime).rows(GROUP) == {}
     assert not group.exists()
     group.create(ReaderGroupConfiguration([NAME], retention=retention))
     for to in (behind, {NAME: f"{NAME}@1:0#0=2"}):
-        with pytest.raises(TruncatedData, match="lies below the head"):
+        with pytest.raises(TruncatedData, match="lies behind the head"):
             group.reset(to)
     assert (group.generation, group.state().phase) == (0, Phase.ACTIVE)
     assert group.reset({NAME: f"{NAME}@1:0#0=3"}) == 1
@@ -556,7 +556,7 @@ def test_sql_reads_the_state_of_a_group_at_every_version(tmp_path: Path) -> None
     stream = StreamLog(store, NAME)
     lifecycle.create(stream, 1, StreamConfiguration())
     write(stream, [("k", b"1"), ("k", b"2")])
-    group = ReaderGroup(store, "s/g", lambda name: StreamLog(store, name))
+    group = OpenGroup(GroupLifecycle(store, "s/g", lambda name: StreamLog(store, name)))
     group.create(PLAIN)
     with group.create_reader("a") as reader:
         reader.read_next_event(1)

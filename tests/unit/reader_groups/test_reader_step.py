@@ -11,7 +11,7 @@ from pravega_spark.errors import (
 from pravega_spark.model import END, NOT_REACHED, StreamCut
 from pravega_spark.reader_groups import assignment, checkpoints, segment_transitions
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
-from pravega_spark.reader_groups.group_state import GroupState, Key, Phase
+from pravega_spark.reader_groups.group_state import GroupState, Phase, SegmentKey
 from pravega_spark.reader_groups.reader_step import ReaderView, StepResult, reader_step
 from tests.harness import stream_cuts as cuts
 from tests.harness.strategies import MemoryStream, half_merged
@@ -19,8 +19,8 @@ from tests.harness.strategies import MemoryStream, half_merged
 NAME = "nyc/flights"
 
 
-def key(number: int, epoch: int = 0) -> Key:
-    return Key(NAME, epoch << 32 | number)
+def key(number: int, epoch: int = 0) -> SegmentKey:
+    return SegmentKey(NAME, epoch << 32 | number)
 
 
 def begun(stream: MemoryStream, end: StreamCut | None = None) -> GroupState:
@@ -29,7 +29,10 @@ def begun(stream: MemoryStream, end: StreamCut | None = None) -> GroupState:
 
 
 def take(
-    state: GroupState, stream: MemoryStream, reader: str, offsets: dict[Key, int] | None = None
+    state: GroupState,
+    stream: MemoryStream,
+    reader: str,
+    offsets: dict[SegmentKey, int] | None = None,
 ) -> StepResult:
     """A turn of a reader that has read its segments up to some offsets, or nothing."""
     owned = state.owned_by(reader)
@@ -51,7 +54,7 @@ def joined(state: GroupState, *readers: str) -> GroupState:
 
 
 def shares(state: GroupState) -> list[int]:
-    return list(assignment.loads_of(state).values())
+    return list(assignment.segment_counts(state).values())
 
 
 def test_one_reader_takes_all_and_gives_up_half_when_another_joins() -> None:
@@ -80,7 +83,7 @@ def test_one_reader_takes_all_and_gives_up_half_when_another_joins() -> None:
     ],
 )
 def test_reader_releases_about_half_of_what_is_unread_with_half_of_its_segments(
-    unread: dict[Key, int], released: set[Key]
+    unread: dict[SegmentKey, int], released: set[SegmentKey]
 ) -> None:
     stream = MemoryStream.of(4)
     state = take(joined(begun(stream), "a"), stream, "a").state
@@ -145,8 +148,8 @@ def test_group_with_an_end_reads_up_to_it_and_is_at_its_end() -> None:
     stream = half_merged()
     end = StreamCut(NAME, 1, {0: END, 1: 5, key(2, 1).segment_id: NOT_REACHED})
     state = take(joined(begun(stream, end), "a"), stream, "a").state
-    assert segment_transitions.Stops(state, stream).of(0) is None
-    assert segment_transitions.Stops(state, stream).of(1) == 5
+    assert segment_transitions.EndOffsets(state, stream).of(0) is None
+    assert segment_transitions.EndOffsets(state, stream).of(1) == 5
     numbers = {k: o.number for k, o in state.assigned.items()}
     member = state.readers["a"].number
     state = segment_transitions.complete(state, stream, "a", member, {key(0): numbers[key(0)]})
@@ -169,20 +172,20 @@ def test_reader_that_was_taken_over_is_fenced_and_its_position_counts() -> None:
     state = take(joined(begun(stream), "a", "b"), stream, "a").state
     number = state.readers["a"].number
     held = {key(0): (state.assigned[key(0)].number, 4), key(1): (99, 7)}
-    after = assignment.taken_over(state, "a", number, held)
+    after = assignment.evict(state, "a", number, held)
     assert after.unassigned == {key(1): 0, key(0): 4} or after.unassigned[key(0)] == 4
     assert after.unassigned[key(1)] == 0, "said of an ownership that it has not"
-    with pytest.raises(ReinitializationRequired, match="taken for dead"):
+    with pytest.raises(ReinitializationRequired, match="lease expired"):
         reader_step(after, ReaderView("a", number), {NAME: stream}.__getitem__)
     anew = assignment.join(after, "a", 10_000)
-    assert assignment.taken_over(anew, "a", number) == anew, "it has joined anew"
+    assert assignment.evict(anew, "a", number) == anew, "it has joined anew"
 
 
 def test_reader_id_is_in_a_group_once() -> None:
     state = joined(begun(MemoryStream.of(1)), "a")
     with pytest.raises(IllegalState, match="reader_offline"):
         assignment.join(state, "a", 10_000)
-    assert assignment.offline(state, "nobody") == state
+    assert assignment.remove_reader(state, "nobody") == state
 
 
 def test_checkpoint_waits_for_all_and_the_dead_count_as_having_answered() -> None:
@@ -194,10 +197,10 @@ def test_checkpoint_waits_for_all_and_the_dead_count_as_having_answered() -> Non
     assert checkpoints.initiate(state, "c")[1] == begun_one, "the same name joins"
     state = checkpoints.answer(state, "a", begun_one.number, {key(0): 6})
     state = checkpoints.answer(state, "a", begun_one.number, {key(0): 9})
-    assert state.last is None
-    state = assignment.offline(state, "b", {key(1): 0})
-    assert state.last is not None
-    assert state.last.positions == {key(0): 6, key(1): 0}
+    assert state.last_checkpoint is None
+    state = assignment.remove_reader(state, "b", {key(1): 0})
+    assert state.last_checkpoint is not None
+    assert state.last_checkpoint.positions == {key(0): 6, key(1): 0}
     assert state.assigned[key(0)].offset == 6
 
 
@@ -210,14 +213,14 @@ def test_silent_checkpoint_moves_nothing() -> None:
     done = state.checkpoint(silent.number)
     assert done is not None
     assert (done.is_complete, done.positions) == (True, {key(0): 6})
-    assert (state.last, state.assigned[key(0)].offset) == (None, 0)
+    assert (state.last_checkpoint, state.assigned[key(0)].offset) == (None, 0)
 
 
 def test_more_checkpoints_than_allowed_are_refused_until_they_are_cancelled() -> None:
     state = joined(begun(MemoryStream.of(1)), "a")
     for name in "xyz":
         state, _ = checkpoints.initiate(state, name)
-    with pytest.raises(TooManyCheckpoints, match="3 checkpoints under way"):
+    with pytest.raises(TooManyCheckpoints, match="3 pending checkpoints"):
         checkpoints.initiate(state, "more")
     state, _ = checkpoints.initiate(state, "s", silent=True)
     assert checkpoints.cancel(state).checkpoints == ()
@@ -225,9 +228,9 @@ def test_more_checkpoints_than_allowed_are_refused_until_they_are_cancelled() ->
 
 def test_group_without_readers_completes_a_checkpoint_at_once() -> None:
     state, found = checkpoints.initiate(begun(MemoryStream.of(2)), "c")
-    assert state.last is not None
-    assert state.last.number == found.number
-    assert set(state.last.positions) == {key(0), key(1)}
+    assert state.last_checkpoint is not None
+    assert state.last_checkpoint.number == found.number
+    assert set(state.last_checkpoint.positions) == {key(0), key(1)}
 
 
 def test_nobody_joins_a_group_that_is_being_changed() -> None:
@@ -246,11 +249,11 @@ def test_group_below_the_head_goes_on_there_and_owners_keep_what_is_left() -> No
     number = state.assigned[key(1)].number
     stream.scale([0], [(0.0, 0.25), (0.25, 0.5)])
     stream.truncate(StreamCut(NAME, 1, {1: 3, key(2, 1).segment_id: 0, key(3, 1).segment_id: 0}))
-    state, lost = segment_transitions.to_head(state, stream)
+    state, lost = segment_transitions.move_to_head(state, stream)
     assert sum(map(len, lost)) == 8
     assert (state.assigned[key(1)].number, state.assigned[key(1)].offset) == (number, 3)
     assert set(state.unassigned) == {key(2, 1), key(3, 1)}
-    assert segment_transitions.to_head(state, stream) == (state, ())
+    assert segment_transitions.move_to_head(state, stream) == (state, ())
 
 
 def test_deleted_stream_is_done_as_far_as_it_is_recorded() -> None:
@@ -259,7 +262,7 @@ def test_deleted_stream_is_done_as_far_as_it_is_recorded() -> None:
     state = take(state, stream, "a", {key(0): 10}).state
     assert (set(state.assigned), set(state.future)) == ({key(1)}, {key(2, 1)})
     state, checkpoint = checkpoints.initiate(state, "c")
-    seat = ReaderView("a", state.readers["a"].number, below=frozenset({NAME}))
+    seat = ReaderView("a", state.readers["a"].number, behind_head=frozenset({NAME}))
     after = reader_step(state, seat, lambda _: None).state
     assert after.is_at_end
     assert after.completed == {key(0): END, key(1): 0}

@@ -96,7 +96,7 @@ def test_group_whose_only_stream_was_deleted_is_told_so_and_is_at_its_end() -> N
     reader = group.create_reader("a")
     drain(reader)
     gone(world, NAME)
-    with pytest.raises(NoSuchStream, match=f"{NAME} was deleted; the next call goes on"):
+    with pytest.raises(NoSuchStream, match=f"{NAME} was deleted; the next call continues"):
         reader.read_next_event(0)
     assert reader.read_next_event(0).is_completed
     reader.close()

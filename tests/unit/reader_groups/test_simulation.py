@@ -51,7 +51,7 @@ def test_histories_keep_every_promise_of_a_group(part: int) -> None:
     assert set(met) >= EVERYTHING
 
 
-def acquire_while_owing(acquire: Callable[..., Any]) -> Callable[..., Any]:
+def acquire_with_a_pending_checkpoint(acquire: Callable[..., Any]) -> Callable[..., Any]:
     def mutant(state: Any, reader: str, number: int) -> Any:
         after = acquire(replace(state, checkpoints=()), reader, number)
         return replace(after, checkpoints=state.checkpoints)
@@ -59,20 +59,20 @@ def acquire_while_owing(acquire: Callable[..., Any]) -> Callable[..., Any]:
     return mutant
 
 
-def forget_what_is_given_up(give_up: Callable[..., Any]) -> Callable[..., Any]:
+def omit_released_segments(record_release: Callable[..., Any]) -> Callable[..., Any]:
     return lambda state, reader, offsets: state
 
 
-def wait_for_nobody(arrange: Callable[..., Any]) -> Callable[..., Any]:
+def skip_waiting_for_predecessors(with_frontier: Callable[..., Any]) -> Callable[..., Any]:
     def mutant(state: Any, stream: str, frontier: Any) -> Any:
-        after = arrange(state, stream, frontier)
+        after = with_frontier(state, stream, frontier)
         early = {**after.unassigned, **dict.fromkeys(after.future, 0)}
         return replace(after, unassigned=early, future={})
 
     return mutant
 
 
-def go_on_at_the_recorded_place(release: Callable[..., Any]) -> Callable[..., Any]:
+def release_at_the_recorded_offset(release: Callable[..., Any]) -> Callable[..., Any]:
     def mutant(state: Any, reader: str, number: int, held: Any) -> Any:
         known = {k: (n, state.assigned[k].offset) for k, (n, _) in held.items()}
         return release(state, reader, number, known)
@@ -80,18 +80,18 @@ def go_on_at_the_recorded_place(release: Callable[..., Any]) -> Callable[..., An
     return mutant
 
 
-def wait_for_what_is_gone(abandon: Callable[..., Any]) -> Callable[..., Any]:
+def keep_deleted_streams(drop_stream: Callable[..., Any]) -> Callable[..., Any]:
     return lambda state, stream: state
 
 
 @pytest.mark.parametrize(
     ("module", "name", "mutant"),
     [
-        (assignment, "acquire", acquire_while_owing),
-        (checkpoints, "give_up", forget_what_is_given_up),
-        (segment_transitions, "_arrange", wait_for_nobody),
-        (assignment, "release", go_on_at_the_recorded_place),
-        (segment_transitions, "abandon", wait_for_what_is_gone),
+        (assignment, "acquire", acquire_with_a_pending_checkpoint),
+        (checkpoints, "record_release", omit_released_segments),
+        (segment_transitions, "_with_frontier", skip_waiting_for_predecessors),
+        (assignment, "release", release_at_the_recorded_offset),
+        (segment_transitions, "drop_stream", keep_deleted_streams),
     ],
 )
 def test_broken_rule_is_caught(
@@ -103,4 +103,4 @@ def test_broken_rule_is_caught(
             run(seed)
         except (AssertionError, PravegaSparkError):
             return
-    pytest.fail(f"100 histories without {name} as it should be, and nobody noticed")
+    pytest.fail(f"100 histories with a broken {name} passed")

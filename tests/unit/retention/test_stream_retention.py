@@ -87,7 +87,7 @@ def die() -> None:
 
 
 KEEPING = ReaderGroupConfiguration(["s/t"], retention="manual")
-POINTS = ("group.create.row", "group.change.noted", "group.change.told", "group.change.done")
+POINTS = ("group.create.row", "group.change.noted", "group.change.subscribed", "group.change.done")
 
 
 def at(offset: int) -> StreamCut:
@@ -134,7 +134,7 @@ def test_run_lets_go_what_a_group_held_whose_deletion_died(
     consumed: StreamManager, point: str
 ) -> None:
     group = consumed.create_reader_group("s/g", ["s/t"], retention="manual")
-    dies(point, group.delete)
+    dies(point, lambda: consumed.delete_reader_group(group.name))
     consumed.retention("s/t").run()
     assert consumed.head("s/t") == at(100)
     assert consumed.list_reader_groups("s") == ["s/fast"]
@@ -142,7 +142,7 @@ def test_run_lets_go_what_a_group_held_whose_deletion_died(
 
 def test_group_that_cannot_be_finished_does_not_stop_the_others(consumed: StreamManager) -> None:
     for name in ("s/a", "s/b"):
-        dies("group.create.row", partial(consumed._group(name).create, KEEPING))
+        dies("group.create.row", partial(consumed._group_lifecycle(name).create, KEEPING))
     broken = Path(consumed.root.removeprefix("file://"), "s", "_reader_groups", "a", "_delta_log")
     broken.mkdir(parents=True)
     (broken / f"{0:020d}.json").write_text("{")

@@ -20,7 +20,7 @@ from pravega_spark.spark.monitor.metadata.metadata_table import (
 
 
 def _lag_rows(store: Store, group: GroupVersion, streams: Sequence[str]) -> Iterator[Row]:
-    state = group_description.said(store, group.state)
+    state = group_description.with_heartbeats(store, group.state)
     opened = partial(open_stream, store)
     for stream in streams:
         for segment in group_description.segment_positions(state, stream, opened):
@@ -28,7 +28,7 @@ def _lag_rows(store: Store, group: GroupVersion, streams: Sequence[str]) -> Iter
                 "group": group.state.group,
                 **name_columns(stream),
                 "segment_id": segment.segment_id,
-                **segment.named(),
+                **segment.to_record(),
             }
 
 

@@ -139,7 +139,7 @@ class MetadataReader(DataSourceReader):
 
     def _rows_of_group(self, rows_of: RowsOfGroup, name: str) -> list[Row]:
         store = open_store(self.settings.root)
-        group = group_description.find(store, name)
+        group = group_description.find_group(store, name)
         if group is None:
             return []  # deleted since the names were listed
         scope = self.settings.scope if self._has_rows_of_streams else None

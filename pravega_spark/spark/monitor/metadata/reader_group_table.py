@@ -38,7 +38,7 @@ def _group_row(store: Store, group: GroupVersion, streams: Sequence[str]) -> Ite
         "unassigned": len(state.unassigned),
         "future": len(state.future),
         "at_end": state.is_at_end,
-        "last_checkpoint": None if state.last is None else state.last.name,
+        "last_checkpoint": None if state.last_checkpoint is None else state.last_checkpoint.name,
         "checkpoints_under_way": sum(not c.is_complete for c in state.checkpoints),
         "version": group.version,
         "updated": utc_time(group.updated_ms),

@@ -50,7 +50,7 @@ def _cuts_of_group(store: Store, group: GroupVersion, streams: Sequence[str]) ->
         ("position", None, state.cuts()),
         ("end", None, state.ends),
     ]
-    done = {c.number: c for c in (*state.checkpoints, state.last) if c and c.is_complete}
+    done = {c.number: c for c in (*state.checkpoints, state.last_checkpoint) if c and c.is_complete}
     recorded += [("checkpoint", c.name, state.cuts_of(c.positions)) for c in done.values()]
     for stream in streams:
         view: StreamView | None = None

@@ -59,13 +59,13 @@ def lag(manager: StreamManager) -> int:
 def test_group_is_made_where_the_query_begins_and_found_where_it_was(
     manager: StreamManager, query: Query
 ) -> None:
-    assert query.member.places() is None
+    assert query.member.group_cuts() is None
     query.member.check(query.at(5), None)
     assert lag(manager) == 15
-    query.member.finished(query.at(9))
+    query.member.finish_batch(query.at(9))
     query.member.leave()
     again = Query(manager, startingOffsets="latest")
-    assert again.member.places() == query.cuts(9)
+    assert again.member.group_cuts() == query.cuts(9)
     again.member.leave()
 
 
@@ -82,11 +82,11 @@ def test_group_is_not_moved_over_what_its_query_never_read(
 ) -> None:
     manager.create_reader_group(GROUP, {"s/a": query.cuts(5)["s/a"]})
     for owner in (None, OffsetOwner(manager.root, "s/other", 0, 1)):
-        with pytest.raises(InvalidOption, match="what lies between it has still to read"):
+        with pytest.raises(InvalidOption, match="has still to read the events between"):
             query.member.check(query.at(15, origin=8), owner)
         assert manager.reader_group(GROUP).online_readers() == []
     query.member.check(query.at(15, origin=4), None)
-    query.member.finished(query.at(15, origin=4))
+    query.member.finish_batch(query.at(15, origin=4))
     assert lag(manager) == 5
 
 
@@ -94,19 +94,19 @@ def test_group_begins_no_lower_than_the_head(manager: StreamManager, query: Quer
     manager.truncate_stream("s/a", query.cuts(6)["s/a"])
     query.member.check(query.at(2), None)
     assert manager.reader_group(GROUP).stream_cuts() == query.cuts(6)
-    query.member.finished(query.at(2))
+    query.member.finish_batch(query.at(2))
 
 
 def test_streams_that_the_checkpoint_lacks_or_has_beyond(manager: StreamManager) -> None:
     both = Query(manager, stream="", subscribe="s/a,s/b")
     both.member.check(both.at(5), None)
-    assert {n: dict(c.positions) for n, c in (both.member.places() or {}).items()} == {
+    assert {n: dict(c.positions) for n, c in (both.member.group_cuts() or {}).items()} == {
         "s/a": {0: 5},
         "s/b": {0: 0},
     }
     both.member.leave()
     one = Query(manager, stream="s/b", readerGroup="s/one")
-    with pytest.raises(InvalidOption, match="has a place in s/a, which it does not name any more"):
+    with pytest.raises(InvalidOption, match="has offsets of s/a, which the query no longer names"):
         one.member.check(one.at(5), None)
     assert manager.list_reader_groups("s") == [GROUP]
 
@@ -115,13 +115,13 @@ def test_finished_batches_are_told_at_most_once_in_the_interval(
     manager: StreamManager, query: Query
 ) -> None:
     query.member.check(query.at(0), None)
-    query.member.finished(query.at(2))
-    query.member.finished(query.at(4))
+    query.member.finish_batch(query.at(2))
+    query.member.finish_batch(query.at(4))
     assert lag(manager) == 18
     query.now = 5.0
-    query.member.finished(query.at(6))
+    query.member.finish_batch(query.at(6))
     assert lag(manager) == 14
-    query.member.finished(query.at(8), last=True)
+    query.member.finish_batch(query.at(8), last=True)
     assert lag(manager) == 12
     assert manager.reader_group(GROUP).online_readers() == []
 
@@ -129,7 +129,7 @@ def test_finished_batches_are_told_at_most_once_in_the_interval(
 def test_checkpoint_of_before_a_reset_is_refused(manager: StreamManager, query: Query) -> None:
     query.member.check(query.at(0), None)
     old = query.member.owner
-    query.member.finished(query.at(9), last=True)
+    query.member.finish_batch(query.at(9), last=True)
     manager.reader_group(GROUP).reset(query.cuts(3))
     with pytest.raises(ReinitializationRequired, match="of generation 0, the group is in gener"):
         query.member.check(query.at(9), old)
@@ -155,14 +155,14 @@ def test_group_that_is_not_for_the_query_is_refused(
 ) -> None:
     manager.create_reader_group(GROUP, ["s/a"])
     with pytest.raises(InvalidOption, match=message):
-        Query(manager, **options).member.places()
-    Query(manager, readerGroupMode="observer").member.places()
+        Query(manager, **options).member.group_cuts()
+    Query(manager, readerGroupMode="observer").member.group_cuts()
 
 
 def test_group_with_an_end_is_refused(manager: StreamManager, query: Query) -> None:
     manager.create_reader_group(GROUP, {"s/a": (None, query.cuts(5)["s/a"])})
-    with pytest.raises(InvalidOption, match="the group stops at an end cut of s/a"):
-        query.member.places()
+    with pytest.raises(InvalidOption, match="the group has an end cut of s/a"):
+        query.member.group_cuts()
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from pravega_spark import StreamManager
 from pravega_spark.engine.store import Store
-from pravega_spark.reader_groups.changing_groups import FOLDER, LEFT_MS
+from pravega_spark.reader_groups.change_announcements import ABANDONED_MS, FOLDER
 from tests.harness.engine import FakeRuntime, Spy, checkpointing_rests, memory
 from tests.harness.failpoints import at_failpoint
 
@@ -64,7 +64,7 @@ def test_only_a_group_that_holds_data_announces_its_changes_and_takes_that_back(
     assert world.announced() == []
 
 
-@pytest.mark.parametrize("point", ["group.change.noted", "group.change.told"])
+@pytest.mark.parametrize("point", ["group.change.noted", "group.change.subscribed"])
 def test_the_run_of_one_stream_finishes_what_somebody_left_half_made(point: str) -> None:
     world = World(1)
     with at_failpoint(point, kill), pytest.raises(Killed):
@@ -77,6 +77,6 @@ def test_the_run_of_one_stream_finishes_what_somebody_left_half_made(point: str)
     assert world.subscribers() == []
 
     assert len(world.announced()) == 2, "so new that the change itself may be still to come"
-    world.runtime.sleep(LEFT_MS / 1_000 + 2)
+    world.runtime.sleep(ABANDONED_MS / 1_000 + 2)
     world.manager().retention("s/t").run()
     assert world.announced() == []

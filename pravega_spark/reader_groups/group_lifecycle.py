@@ -1,0 +1,354 @@
+"""The lifecycle of a reader group: creation, repair, deletion, and changes within one life.
+
+The group's table decides every change. A group that holds data is subscribed to its streams in
+between (``subscriptions``): a creation or reset is committed to the group's table first, then the
+streams are subscribed, then the group becomes active. Any later caller finishes a change that was
+left half made. The scope has a row of the group from before it begins until it is deleted, so that
+the scope cannot be deleted meanwhile. The log of a deleted group stays, and with it the
+generation, which continues when the name is created again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from pravega_spark.engine.failpoints import failpoint
+from pravega_spark.engine.log.operator_log import short
+from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.store import Store, open_store
+from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.tables.scopes import GROUP, Scope
+from pravega_spark.engine.tables.synchronizer import Generator, Synchronizer
+from pravega_spark.errors import (
+    ConfigMismatch,
+    InvalidInput,
+    NoSuchReaderGroup,
+    NotFound,
+    StaleIdentity,
+    TruncatedData,
+)
+from pravega_spark.model import StreamCut
+from pravega_spark.names import split_group
+from pravega_spark.reader_groups import segment_transitions
+from pravega_spark.reader_groups.change_announcements import ChangeAnnouncements
+from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
+from pravega_spark.reader_groups.group_state import Checkpoint, GroupState, Phase
+from pravega_spark.reader_groups.group_table import Streams, group_path, open_group_state
+from pravega_spark.reader_groups.reader_leases import ReaderLeases
+from pravega_spark.reader_groups.subscriptions import Subscriptions
+
+_Value = TypeVar("_Value")
+_IMPOSSIBLE = (NotFound, InvalidInput, TruncatedData, StaleIdentity)
+"""Errors of a claimed creation that can never succeed: its streams or start cuts were deleted."""
+
+
+def open_group(root: str | Store, group: str) -> GroupLifecycle:
+    """Open a group of a root over this process's streams; it need not exist."""
+    store = open_store(root) if isinstance(root, str) else root
+    return GroupLifecycle(store, group, partial(open_stream, store))
+
+
+def in_generation(
+    generation: int, generator: Generator[GroupState, _Value]
+) -> Generator[GroupState, _Value | None]:
+    """Return a generator that changes only this generation, and returns None in any other."""
+
+    def update(state: GroupState) -> tuple[GroupState | None, _Value | None]:
+        return generator(state) if state.generation == generation else (None, None)
+
+    return update
+
+
+def check_retained(
+    configuration: ReaderGroupConfiguration,
+    views: Mapping[str, StreamView],
+    starts: Mapping[str, StreamCut],
+) -> None:
+    """Raise TruncatedData if the group is to hold data that was truncated already."""
+    if configuration.holds_data:
+        for stream, cut in starts.items():
+            segment_transitions.check_start(views[stream], cut)
+
+
+class GroupLifecycle:
+    """One reader group as one process sees it; it need not exist yet."""
+
+    def __init__(
+        self, store: Store, name: str, streams: Streams, runtime: Runtime = SYSTEM
+    ) -> None:
+        """Name the group; ``streams`` opens a stream by its name. Raises InvalidName."""
+        self.name, self.store, self.streams, self.runtime = name, store, streams, runtime
+        self.sync = self.open_state()
+        self.subscriptions = Subscriptions(streams)
+        self.leases = ReaderLeases(store, group_path(name))
+        self._announcements = ChangeAnnouncements(store, runtime)
+        scope, self._short_name = split_group(name)
+        self._scope = Scope(store, scope, runtime)
+
+    def open_state(self) -> Synchronizer[GroupState]:
+        """Open another copy of the group's state, for one reader."""
+        return open_group_state(self.store, self.name, self.runtime)
+
+    # --------------------------------------------------------------------------- creation, repair
+
+    def create(self, configuration: ReaderGroupConfiguration) -> bool:
+        """Create the group; return False if it exists with this configuration.
+
+        The first of concurrent creators decides the configuration. Raises ConfigMismatch if the
+        group exists with another configuration; NoSuchScope, NoSuchStream, InvalidStreamCut;
+        TruncatedData for a start whose segments have no record any more, and for any start behind
+        the head if the group holds data.
+        """
+        claimed, state = False, self.repair()
+        if state is None or state.phase is Phase.DELETED:
+            generation = 0 if state is None else state.generation + 1
+            with self.announced(configuration.holds_data):
+                claimed = self._claim(generation, configuration)
+                state = self.repair()
+        if state is not None and state.configuration != configuration:
+            raise ConfigMismatch(
+                f"reader group {self.name} exists with another configuration, generation "
+                f"{state.generation}; open it as it is, or reset it to this configuration.",
+                group=self.name,
+                generation=state.generation,
+            )
+        return claimed
+
+    @contextlib.contextmanager
+    def announced(self, holds_data: bool) -> Iterator[None]:
+        """Announce a change of a group that holds data; the announcement of a failed one stays."""
+        if not holds_data:
+            yield
+            return
+        key = self._announcements.announce(self.name)
+        yield
+        self._announcements.withdraw(key)
+
+    def _claim(self, generation: int, configuration: ReaderGroupConfiguration) -> bool:
+        """Begin a generation after claiming it in the scope; return False if it was claimed."""
+        scope_life = self._scope.check_exists()
+        views = self.views(configuration)
+        segment_transitions.begin(self.name, generation, configuration, views)  # refuse early
+        check_retained(configuration, views, configuration.starts)
+        claimed, record = self._scope.claim_group(
+            self._short_name, generation, configuration.to_json(), scope_life=scope_life
+        )
+        failpoint("group.create.row")
+        self._begin_claimed(generation, ReaderGroupConfiguration.from_json(record))
+        return claimed
+
+    def _begin_claimed(self, generation: int, configuration: ReaderGroupConfiguration) -> None:
+        """Begin a generation that was claimed in the scope, unless the group has reached it.
+
+        If it can no longer begin, uses up its number, so that no other process begins it later.
+        """
+        phase = Phase.CHANGING if configuration.holds_data else Phase.ACTIVE
+        try:
+            views = self.views(configuration)
+            first = segment_transitions.begin(
+                self.name, generation, configuration, views, phase=phase
+            )
+        except _IMPOSSIBLE:
+            self._use_up(generation, configuration)
+            raise
+        parameters = {
+            "streams": short(",".join(configuration.streams)),
+            "retention": configuration.retention.value,
+            "generation": generation,
+        }
+        operation = "CREATE READER GROUP"
+        is_absent = self.sync.fetch() is None
+        if is_absent and self.sync.initialise(first, operation, parameters=parameters):
+            return
+
+        def generator(state: GroupState) -> tuple[GroupState | None, None]:
+            if state.generation >= generation:
+                return None, None
+            return self.next_generation(state, configuration, views), None
+
+        self.sync.update(operation, generator, parameters)
+
+    def _use_up(self, generation: int, configuration: ReaderGroupConfiguration) -> None:
+        operation = "TAKE BACK READER GROUP"
+        ended = GroupState(self.name, generation, Phase.DELETED, configuration, {})
+        if self.sync.fetch() is None and self.sync.initialise(ended, operation):
+            return
+
+        def generator(state: GroupState) -> tuple[GroupState | None, None]:
+            if state.generation >= generation:
+                return None, None
+            return replace(state, generation=generation), None
+
+        self.sync.update(operation, generator)
+
+    def repair(self) -> GroupState | None:
+        """Finish a half-made creation, reset or deletion; return the newest state.
+
+        The state is ACTIVE or DELETED, or None for a group that never existed. Every caller does
+        this first, and so does the retention job.
+        """
+        while True:
+            known = self.sync.fetch()
+            state = None if known is None else known.state
+            if state is not None and state.phase is Phase.ACTIVE:
+                return state
+            if state is not None and state.phase is not Phase.DELETED:
+                self._finish(state)
+            elif not self._finish_row(-1 if state is None else state.generation):
+                return state
+
+    def _finish_row(self, generation: int) -> bool:
+        """Finish what the scope's row of an absent group says; return False without a row.
+
+        The row belongs to a deletion of this generation, or to the creation of a later one.
+        """
+        row = self._scope.group_row(self._short_name)
+        if row is None:
+            return False
+        if row["life"] <= generation:
+            self._scope.drop_row(self._short_name, generation, GROUP)
+            return True
+        claimed = ReaderGroupConfiguration.from_json(json.loads(row["configuration"]))
+        with contextlib.suppress(*_IMPOSSIBLE):
+            self._begin_claimed(row["life"], claimed)
+        return True
+
+    def _finish(self, state: GroupState) -> None:
+        """Subscribe or unsubscribe the streams of a change, and commit that it is finished."""
+        failpoint("group.change.noted")
+        if state.phase is Phase.DELETING:
+            self.subscriptions.unsubscribe(state)
+        else:
+            self.subscriptions.subscribe(state)
+        failpoint("group.change.subscribed")
+        phase = Phase.DELETED if state.phase is Phase.DELETING else Phase.ACTIVE
+
+        def generator(newest: GroupState) -> tuple[GroupState | None, None]:
+            if (newest.generation, newest.phase) != (state.generation, state.phase):
+                return None, None
+            return replace(newest, phase=phase, former_streams={}), None
+
+        self.sync.update(f"{phase.value} READER GROUP", generator)
+        failpoint("group.change.done")
+
+    def next_generation(
+        self,
+        state: GroupState,
+        configuration: ReaderGroupConfiguration,
+        views: Mapping[str, StreamView],
+        starts: Mapping[str, StreamCut] | None = None,
+        last: Checkpoint | None = None,
+    ) -> GroupState:
+        """Return the first state of the generation after this one."""
+        after = segment_transitions.begin(
+            self.name,
+            state.generation + 1,
+            configuration,
+            views,
+            starts=starts,
+            next_number=state.next_number,
+            phase=Phase.CHANGING,
+            last=last,
+        )
+        kept = after.subscribed_streams
+        former = {s: life for s, life in state.subscribed_lives.items() if s not in kept}
+        phase = Phase.CHANGING if former or kept else Phase.ACTIVE
+        return replace(after, former_streams=former, phase=phase)
+
+    def views(self, configuration: ReaderGroupConfiguration) -> dict[str, StreamView]:
+        """Return the newest views of a configuration's streams. Raises NoSuchStream."""
+        return {stream: existing_view(self.streams(stream)) for stream in configuration.streams}
+
+    # ------------------------------------------------------------------------------- an open group
+
+    def state(self) -> GroupState:
+        """Return the newest state. Raises NoSuchReaderGroup."""
+        state = self.repair()
+        if state is None or state.phase is Phase.DELETED:
+            raise NoSuchReaderGroup(
+                f"reader group {self.name} does not exist; create it first.", group=self.name
+            )
+        return state
+
+    def life(self, state: GroupState) -> int | None:
+        """Return the generation in which the group of this state was created; None if deleted.
+
+        The scope's row names it. The row is read after the state: a later generation in it means
+        that the group was deleted and created again meanwhile.
+        """
+        row = self._scope.group_row(self._short_name)
+        return row["life"] if row is not None and row["life"] <= state.generation else None
+
+    def update(
+        self,
+        operation: str,
+        generator: Generator[GroupState, _Value],
+        parameters: Mapping[str, Any] | None = None,
+    ) -> _Value:
+        """Change the group's state in its present life, across concurrent resets.
+
+        Raises NoSuchReaderGroup, and StaleIdentity if the group is deleted meanwhile.
+        """
+        seen = self.state()
+        while True:
+            update = in_generation(seen.generation, generator)
+            value = self.sync.update(operation, update, parameters)
+            if value is not None:
+                return value
+            newest = self.state()
+            created = self.life(newest)
+            if created is None or created > seen.generation:
+                raise self.stale(f"a call ended ({operation})")
+            seen = newest
+
+    def stale(self, before: str) -> StaleIdentity:
+        """Return the error of a call whose group was deleted meanwhile."""
+        return StaleIdentity(
+            f"reader group {self.name} was deleted, and perhaps created again, before {before}. "
+            "Open it again.",
+            name=self.name,
+        )
+
+    # ----------------------------------------------------------------------------------- deletion
+
+    def delete(self, life: int | None = None) -> bool:
+        """Delete the group; return False if it does not exist.
+
+        Its readers get ReinitializationRequired. ``life`` is the generation in which the group to
+        delete was created, by default that of the present group.
+        """
+
+        def generator(state: GroupState) -> tuple[GroupState, bool]:
+            owned = {key: owned.offset for key, owned in state.assigned.items()}
+            after = replace(
+                state,
+                generation=state.generation + 1,  # so that streams ignore earlier calls
+                phase=Phase.DELETING,
+                readers={},
+                assigned={},
+                unassigned=dict(state.unassigned) | owned,
+                checkpoints=(),
+            )
+            return after, True
+
+        while True:
+            seen = self.repair()
+            if seen is None or seen.phase is Phase.DELETED:
+                return False
+            created = self.life(seen)
+            if created is None or life not in (None, created):
+                return False
+            life = created
+            update = in_generation(seen.generation, generator)
+            with self.announced(seen.configuration.holds_data):
+                if self.sync.update("DELETE READER GROUP", update):
+                    self.repair()
+                    self.leases.remove_all()
+                    return True

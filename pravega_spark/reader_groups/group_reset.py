@@ -1,0 +1,88 @@
+"""Resets of a reader group: a new generation at a checkpoint, at cuts, or newly configured."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Mapping
+
+from pravega_spark.engine.log.operator_log import short
+from pravega_spark.errors import InvalidStreamCut
+from pravega_spark.model import StreamCut
+from pravega_spark.reader_groups.checkpoint_future import GroupCheckpoint
+from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
+from pravega_spark.reader_groups.group_lifecycle import (
+    GroupLifecycle,
+    check_retained,
+    in_generation,
+)
+from pravega_spark.reader_groups.group_state import GroupState
+
+CutsOrCheckpoint = GroupCheckpoint | Mapping[str, StreamCut | str]
+ResetTarget = CutsOrCheckpoint | ReaderGroupConfiguration | None
+"""None: the last completed checkpoint, or the configured start without one."""
+
+
+def reset_group(group: GroupLifecycle, target: ResetTarget) -> int:
+    """Begin a new generation at a target and return its number."""
+
+    def generator(state: GroupState) -> tuple[GroupState, int]:
+        configuration = state.configuration
+        starts: Mapping[str, StreamCut] | None = None
+        given: Mapping[str, StreamCut] = {}
+        last = None
+        if isinstance(target, ReaderGroupConfiguration):
+            configuration, given = target, target.starts
+        elif target is not None:
+            given = cuts_of(state, target)
+            starts = {**state.cuts(), **given}
+        elif state.last_checkpoint is not None:
+            last = state.last_checkpoint
+            starts = state.cuts_of(last.positions)
+        views = group.views(configuration)
+        after = group.next_generation(state, configuration, views, starts, last)
+        check_retained(configuration, views, given)
+        return after, after.generation
+
+    life: int | None = None
+    while True:
+        seen = group.state()
+        created = group.life(seen)
+        if created is None or life not in (None, created):
+            raise group.stale("it was reset")
+        life = created
+        update = in_generation(seen.generation, generator)
+        will_hold_data = isinstance(target, ReaderGroupConfiguration) and target.holds_data
+        with group.announced(will_hold_data or seen.configuration.holds_data):
+            parameters = {"generation": seen.generation + 1, "to": _target_text(target, seen)}
+            generation = group.sync.update("RESET READER GROUP", update, parameters)
+            if generation is not None:
+                group.repair()
+                return generation
+
+
+def cuts_of(state: GroupState, given: CutsOrCheckpoint) -> dict[str, StreamCut]:
+    """Return given cuts by stream; raise InvalidStreamCut for a stream of another group."""
+    found = given.stream_cuts if isinstance(given, GroupCheckpoint) else given
+    if not isinstance(found, Mapping):
+        raise InvalidStreamCut(
+            f"reader group {state.group}: expected a checkpoint of the group or a mapping from "
+            f"streams to cuts, got {reprlib.repr(found)}; pass {{'scope/stream': 'earliest'}}."
+        )
+    strange = sorted(set(found) - set(state.lives))
+    if strange:
+        raise InvalidStreamCut(
+            f"reader group {state.group} does not read {', '.join(strange)}; it reads "
+            f"{', '.join(sorted(state.lives))}."
+        )
+    return {stream: StreamCut.of(cut) for stream, cut in found.items()}
+
+
+def _target_text(target: ResetTarget, state: GroupState) -> str:
+    """Return a short text of the target for the table's history."""
+    if isinstance(target, ReaderGroupConfiguration):
+        return short(target.to_json())
+    if isinstance(target, GroupCheckpoint):
+        return short(f"checkpoint {target.name}")
+    if isinstance(target, Mapping):
+        return short({str(stream): str(cut) for stream, cut in target.items()})
+    return "the configured start" if state.last_checkpoint is None else "the last checkpoint"
