@@ -160,7 +160,7 @@ def test_a_groups_readers_and_checkpoints_are_told(stream: StreamManager, told: 
         asked = group.initiate_checkpoint("cp")
         while not asked.done():
             reader.read_next_event(timeout=0.1)
-        told.expect("reader group s/g, generation 0: checkpoint cp is complete")
+        told.expect("completed checkpoint cp of reader group s/g, generation 0")
         group.initiate_checkpoint("late")
         group.cancel_outstanding_checkpoints()
         told.expect("CANCEL CHECKPOINTS of .*/g")

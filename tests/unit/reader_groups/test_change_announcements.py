@@ -55,11 +55,11 @@ def test_only_a_group_that_holds_data_announces_its_changes_and_takes_that_back(
     world = World(1)
     group = world.manager().reader_group("s/g0")
     group.reset()
-    group.delete()
+    world.manager().delete_reader_group("s/g0")
     assert world.store.count("put", FOLDER) == 0
     group = world.manager().create_reader_group("s/.h", ["s/t"], retention="manual")
     group.reset()
-    group.delete()
+    world.manager().delete_reader_group("s/.h")
     assert world.store.count("put", FOLDER) == 3
     assert world.announced() == []
 

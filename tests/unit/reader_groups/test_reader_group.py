@@ -546,7 +546,7 @@ def test_manual_retention_publishes_what_the_user_says() -> None:
     with pytest.raises(InvalidStreamCut, match="cannot publish"):
         group.publish({NAME: f"{NAME}@1:0#0=5"})
     group.reset(PLAIN)
-    with pytest.raises(IllegalState, match="only one with 'manual'"):
+    with pytest.raises(IllegalState, match="only a group with 'manual'"):
         group.publish({NAME: f"{NAME}@1:0#0=7"})
 
 
