@@ -21,8 +21,8 @@ from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.operator_log import short
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store, open_store
-from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.scopes import GROUP, Scope
 from pravega_spark.engine.tables.synchronizer import Generator, Synchronizer

@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.store import open_store
-from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.errors import (
     ConfigMismatch,
     InvalidOption,
