@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pravega_spark.backup.table_restore import RestoredTable
     from pravega_spark.engine.log.sweep import SweepResult
     from pravega_spark.engine.stream.truncation import TruncationResult
+    from pravega_spark.engine.writing.write_futures import WriteFuture
     from pravega_spark.errors import PravegaSparkError
     from pravega_spark.event_reader import EventReader, json_deserializer
     from pravega_spark.event_writer import EventStreamWriter, json_serializer
@@ -32,12 +33,15 @@ if TYPE_CHECKING:
         TransactionStatus,
     )
     from pravega_spark.policies import (
+        LimitUnit,
         RetentionPolicy,
+        RetentionType,
         ScalingPace,
         ScalingPolicy,
+        ScalingType,
         StreamConfiguration,
     )
-    from pravega_spark.reader_groups.checkpoint_future import GroupCheckpoint
+    from pravega_spark.reader_groups.checkpoint_future import CheckpointFuture, GroupCheckpoint
     from pravega_spark.reader_groups.group_configuration import (
         GroupRetention,
         ReaderGroupConfiguration,
@@ -47,7 +51,17 @@ if TYPE_CHECKING:
     from pravega_spark.reader_groups.notifications import EndOfDataNotification, SegmentNotification
     from pravega_spark.reader_groups.position import EventRead, EventsRead, Position
     from pravega_spark.reader_groups.reader_group import ReaderGroup
-    from pravega_spark.spark.monitor.query_lag import QueryLag, StreamLagListener, query_lag
+    from pravega_spark.retention.explanation import DataAmount, RetentionClaim, RetentionExplanation
+    from pravega_spark.retention.retention_run import RetentionResult
+    from pravega_spark.retention.stream_retention import StreamRetention
+    from pravega_spark.retention.truncation_decision import RetentionRule
+    from pravega_spark.spark.monitor.query_lag import (
+        QueryLag,
+        SegmentLagRow,
+        SourceLag,
+        StreamLagListener,
+        query_lag,
+    )
     from pravega_spark.stream import Stream
     from pravega_spark.transactions.sweeper import TransactionSweepResult
     from pravega_spark.transactions.transaction import Transaction
@@ -68,7 +82,9 @@ def session(builder: Any = None, **conf: Any) -> Any:
 
 __all__ = [
     "BackupResult",
+    "CheckpointFuture",
     "CopiedTable",
+    "DataAmount",
     "EndOfDataNotification",
     "Epoch",
     "Event",
@@ -82,6 +98,7 @@ __all__ = [
     "GroupLag",
     "GroupRetention",
     "KeyRange",
+    "LimitUnit",
     "Position",
     "PravegaSparkError",
     "QueryLag",
@@ -89,20 +106,29 @@ __all__ = [
     "ReaderGroupConfiguration",
     "RestoreResult",
     "RestoredTable",
+    "RetentionClaim",
+    "RetentionExplanation",
     "RetentionPolicy",
+    "RetentionResult",
+    "RetentionRule",
+    "RetentionType",
     "ScalingPace",
     "ScalingPolicy",
+    "ScalingType",
     "Segment",
     "SegmentInfo",
     "SegmentLag",
+    "SegmentLagRow",
     "SegmentNotification",
     "SegmentRange",
+    "SourceLag",
     "Stream",
     "StreamConfiguration",
     "StreamCut",
     "StreamInfo",
     "StreamLagListener",
     "StreamManager",
+    "StreamRetention",
     "SubscriberInfo",
     "SweepResult",
     "Transaction",
@@ -111,6 +137,7 @@ __all__ = [
     "TransactionSweepResult",
     "TransactionalWriter",
     "TruncationResult",
+    "WriteFuture",
     "errors",
     "json_deserializer",
     "json_serializer",
@@ -120,7 +147,9 @@ __all__ = [
 
 _HOMES = {
     "BackupResult": "backup.root_backup",
+    "CheckpointFuture": "reader_groups.checkpoint_future",
     "CopiedTable": "backup.table_copy",
+    "DataAmount": "retention.explanation",
     "EndOfDataNotification": "reader_groups.notifications",
     "Epoch": "model",
     "Event": "model",
@@ -134,6 +163,7 @@ _HOMES = {
     "GroupLag": "reader_groups.group_lag",
     "GroupRetention": "reader_groups.group_configuration",
     "KeyRange": "model",
+    "LimitUnit": "policies",
     "Position": "reader_groups.position",
     "PravegaSparkError": "errors",
     "QueryLag": "spark.monitor.query_lag",
@@ -141,20 +171,29 @@ _HOMES = {
     "ReaderGroupConfiguration": "reader_groups.group_configuration",
     "RestoreResult": "backup.root_restore",
     "RestoredTable": "backup.table_restore",
+    "RetentionClaim": "retention.explanation",
+    "RetentionExplanation": "retention.explanation",
     "RetentionPolicy": "policies",
+    "RetentionResult": "retention.retention_run",
+    "RetentionRule": "retention.truncation_decision",
+    "RetentionType": "policies",
     "ScalingPace": "policies",
     "ScalingPolicy": "policies",
+    "ScalingType": "policies",
     "Segment": "model",
     "SegmentInfo": "model",
     "SegmentLag": "reader_groups.group_lag",
+    "SegmentLagRow": "spark.monitor.query_lag",
     "SegmentNotification": "reader_groups.notifications",
     "SegmentRange": "model",
+    "SourceLag": "spark.monitor.query_lag",
     "Stream": "stream",
     "StreamConfiguration": "policies",
     "StreamCut": "model",
     "StreamInfo": "model",
     "StreamLagListener": "spark.monitor.query_lag",
     "StreamManager": "manager",
+    "StreamRetention": "retention.stream_retention",
     "SubscriberInfo": "model",
     "SweepResult": "engine.log.sweep",
     "Transaction": "transactions.transaction",
@@ -163,6 +202,7 @@ _HOMES = {
     "TransactionSweepResult": "transactions.sweeper",
     "TransactionalWriter": "transactions.transactional_writer",
     "TruncationResult": "engine.stream.truncation",
+    "WriteFuture": "engine.writing.write_futures",
     "json_deserializer": "event_reader",
     "json_serializer": "event_writer",
     "query_lag": "spark.monitor.query_lag",

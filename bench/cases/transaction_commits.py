@@ -42,7 +42,7 @@ def large_commit(context: Context) -> Iterator[Figure]:
 
         def fill(transaction: Transaction) -> None:
             for number in range(flushes):
-                transaction.add(_link(context, stream, transaction, originals, number))
+                transaction._add_chunks(_link(context, stream, transaction, originals, number))
 
         sides: dict[str, Side] = {
             "large": lambda: commit(fill),

@@ -18,7 +18,7 @@ from flights.replay import ReplayFailed
 from flights.workspace import Workspace
 from pravega_spark import StreamManager
 from pravega_spark.jobs import retention
-from pravega_spark.retention.explanation import Explanation
+from pravega_spark.retention.explanation import RetentionExplanation
 
 PUBLISH_SECONDS = 60.0
 POLL_SECONDS = 0.05
@@ -29,7 +29,7 @@ class RetentionResult:
     """How many events the job deleted, and why the stream keeps the others."""
 
     truncated_events: int
-    left: Explanation
+    left: RetentionExplanation
 
 
 def wait_until_published(workspace: Workspace) -> None:

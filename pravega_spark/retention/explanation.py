@@ -29,7 +29,7 @@ class DataAmount:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class RetentionClaim:
     """Who or what holds data back, from which cut on, and how much of what stays that is."""
 
     holder: str
@@ -39,7 +39,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class RetentionExplanation:
     """A decision on a stream at one version, with what goes, what stays, and who holds it."""
 
     stream: str
@@ -51,7 +51,7 @@ class Explanation:
     """The head that is wanted; None if it is to stay where it is."""
     goes: DataAmount
     stays: DataAmount
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[RetentionClaim, ...] = ()
     """The largest first."""
     passed: tuple[str, ...] = ()
     """Subscribers that lose data which they have not consumed, to the maximum."""

@@ -42,7 +42,7 @@ from pravega_spark.limits import KEEP_COMPLETED, MAX_SAMPLES, RETENTION_ATTEMPTS
 from pravega_spark.model import SegmentRange, StreamCut
 from pravega_spark.policies import RetentionPolicy, RetentionType
 from pravega_spark.retention import truncation_decision
-from pravega_spark.retention.explanation import Claim, DataAmount, Explanation
+from pravega_spark.retention.explanation import DataAmount, RetentionClaim, RetentionExplanation
 from pravega_spark.retention.lower_bound import lowest
 from pravega_spark.retention.retention_set import RetentionHistory
 from pravega_spark.retention.truncation_decision import RetentionRule, Situation, TruncationDecision
@@ -94,7 +94,7 @@ DEFAULTS: Final = RetentionOptions()
 class RetentionResult:
     """What a run did with a stream."""
 
-    explanation: Explanation
+    explanation: RetentionExplanation
     truncated: TruncationResult | None = None
     sampled: bool = False
     swept: SweepResult | None = None
@@ -117,7 +117,7 @@ def decide(
     *,
     now_ms: int | None = None,
     life: int | None = None,
-) -> Explanation:
+) -> RetentionExplanation:
     """Decide on a stream and change nothing.
 
     ``now_ms`` is the time to decide for, by default never later than it is (ADR 14); ``life`` the
@@ -239,21 +239,21 @@ class _Plan:
             self._sizes[segment_id, offset] = found
         return found
 
-    def explain(self) -> Explanation:
+    def explain(self) -> RetentionExplanation:
         """Decide, and tell."""
         view, policy, idle = self._view, self._policy, tuple(s.group for s in self._idle)
         if policy is None or self._waits:
             rule = RetentionRule.NO_POLICY if policy is None else RetentionRule.SEALING
             stays = self._amount(view.located_head)
-            claims = (Claim(rule.value, view.head, stays),) if stays.events else ()
+            claims = (RetentionClaim(rule.value, view.head, stays),) if stays.events else ()
             told = view.head, None, DataAmount(), stays, claims
-            return Explanation(view.stream, view.version, policy, rule, *told)
+            return RetentionExplanation(view.stream, view.version, policy, rule, *told)
         found = self._decide(policy)
         goes = DataAmount() if found.cut is None else self._amount(view.located_head, found.cut)
         moves = bool(goes.events)  # the same place may be said in other words after a scale
         head = found.cut if moves and found.cut is not None else view.located_head
         passed = passed_subscribers(view, head) if moves else ()
-        return Explanation(
+        return RetentionExplanation(
             view.stream,
             view.version,
             policy,
@@ -307,7 +307,7 @@ class _Plan:
             self._ages[start.cut] = (self._now_ms - since_ms) / 1_000
         return self._ages[start.cut]
 
-    def _claims(self, found: TruncationDecision, head: LocatedCut) -> tuple[Claim, ...]:
+    def _claims(self, found: TruncationDecision, head: LocatedCut) -> tuple[RetentionClaim, ...]:
         """Return who holds something of what stays, the largest first."""
         view, policy = self._view, self._policy
         assert policy is not None
@@ -321,11 +321,11 @@ class _Plan:
             start = cut if cut.is_at_or_after(head) else head
             holds = self._amount(start)
             if holds.events:
-                claims.append(Claim(holder, start.cut, holds))
+                claims.append(RetentionClaim(holder, start.cut, holds))
         claims.sort(key=lambda claim: (-claim.holds.events, claim.holder))
         return tuple(claims)
 
-    def carry_out(self, explanation: Explanation) -> RetentionResult | None:
+    def carry_out(self, explanation: RetentionExplanation) -> RetentionResult | None:
         """Commit what was decided; None if that holds no more."""
         if explanation.rule in (RetentionRule.NO_POLICY, RetentionRule.SEALING):
             return RetentionResult(explanation)

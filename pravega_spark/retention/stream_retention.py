@@ -11,7 +11,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import TooBusy
 from pravega_spark.limits import SAMPLE_FREQUENCY
 from pravega_spark.retention import retention_run
-from pravega_spark.retention.explanation import Explanation
+from pravega_spark.retention.explanation import RetentionExplanation
 from pravega_spark.retention.retention_run import RetentionOptions, RetentionResult
 from pravega_spark.units import parse_duration_ms
 
@@ -25,7 +25,7 @@ class StreamRetention:
         self._life = life
         self._before = before
 
-    def explain(self, *, expire: str | float | None = None) -> Explanation:
+    def explain(self, *, expire: str | float | None = None) -> RetentionExplanation:
         """Return what would go now, what stays and who holds it; print it, or ask its fields.
 
         With ``expire``, as if subscribers that published nothing for so long were removed.

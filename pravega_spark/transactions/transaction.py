@@ -143,10 +143,10 @@ class Transaction:
             self._require_writable()
             self._buffer.stage()
             if self._buffer.staged:
-                self.add(self._buffer.staged)
+                self._add_chunks(self._buffer.staged)
                 self._buffer.staged = []
 
-    def add(
+    def _add_chunks(
         self, chunks: Sequence[StagedChunk], *, writer: str | None = None, number: int = 0
     ) -> bool:
         """Enter staged chunks of this transaction's folder, all or none; they are one write.
@@ -226,7 +226,7 @@ class Transaction:
                 )
             lease.extend()
 
-    def keep_alive(self) -> bool:
+    def _keep_alive(self) -> bool:
         """Begin the lease anew without asking whether there is one; False if that is of no use.
 
         For the background: takes no lock, so a long write cannot let the lease run out.

@@ -255,7 +255,7 @@ class TransactionalWriter:
     def _ping(self, transaction: Transaction) -> float:
         """Extend a lease; return the seconds until the next time. Never raises."""
         try:
-            if not transaction.keep_alive():
+            if not transaction._keep_alive():
                 return inf
         except Exception as error:  # whatever it is, the other leases go on
             logger.warning("the lease of %r was not extended: %s", transaction, error)

@@ -46,10 +46,10 @@ def enter(settings: WriteSettings, transaction_id: str, chunks: Sequence[StagedC
     """
     transaction = Transaction(open_stream(settings.root, settings.stream), transaction_id)
     if settings.application is None:
-        transaction.add(chunks)
+        transaction._add_chunks(chunks)
         return True
     name, number = settings.application
-    return transaction.add(chunks, writer=application_writer(name), number=number)
+    return transaction._add_chunks(chunks, writer=application_writer(name), number=number)
 
 
 def application_writer(name: str) -> str:

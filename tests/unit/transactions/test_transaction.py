@@ -553,25 +553,25 @@ def staged_for(txn: Transaction, stream: StreamLog, *events: bytes) -> list[Stag
 def test_staged_chunks_are_entered_once_however_often_they_are_added(world: World) -> None:
     txn = begun(world.stream)
     chunks = staged_for(txn, world.stream, b"x", b"y")
-    assert txn.add(chunks)
-    assert not txn.add(chunks)
-    assert not Transaction(world.process(), txn.id).add(chunks)
+    assert txn._add_chunks(chunks)
+    assert not txn._add_chunks(chunks)
+    assert not Transaction(world.process(), txn.id)._add_chunks(chunks)
     txn.commit()
-    assert not txn.add(chunks)
+    assert not txn._add_chunks(chunks)
     assert world.events() == [b"x", b"y"]
 
 
 def test_numbered_write_happens_once_and_numbers_of_writers_are_apart(world: World) -> None:
     txn = begun(world.stream)
     other = Transaction(world.process(), txn.id)
-    assert txn.add(staged_for(txn, world.stream, b"1"), writer="q", number=1)
-    assert not other.add(staged_for(txn, world.stream, b"1 again"), writer="q", number=1)
-    assert other.add([], writer="q", number=2)
-    assert not txn.add(staged_for(txn, world.stream, b"2 again"), writer="q", number=2)
-    assert other.add(staged_for(txn, world.stream, b"r"), writer="r", number=0)
-    assert not txn.add(staged_for(txn, world.stream, b"r again"), writer="r", number=0)
+    assert txn._add_chunks(staged_for(txn, world.stream, b"1"), writer="q", number=1)
+    assert not other._add_chunks(staged_for(txn, world.stream, b"1 again"), writer="q", number=1)
+    assert other._add_chunks([], writer="q", number=2)
+    assert not txn._add_chunks(staged_for(txn, world.stream, b"2 again"), writer="q", number=2)
+    assert other._add_chunks(staged_for(txn, world.stream, b"r"), writer="r", number=0)
+    assert not txn._add_chunks(staged_for(txn, world.stream, b"r again"), writer="r", number=0)
     txn.commit()
-    assert not other.add(staged_for(txn, world.stream, b"late"), writer="q", number=1)
+    assert not other._add_chunks(staged_for(txn, world.stream, b"late"), writer="q", number=1)
     assert world.events() == [b"1", b"r"]
 
 
@@ -585,7 +585,7 @@ def test_chunk_that_no_commit_could_place_is_refused(world: World, wrong: dict[s
     txn = begun(world.stream)
     chunks = [replace(chunk, **wrong) for chunk in staged_for(txn, world.stream, b"x")]
     with pytest.raises(InvalidInput, match=f"is no chunk of transaction {txn.id}: such are staged"):
-        txn.add(chunks)
+        txn._add_chunks(chunks)
     assert world.folder(txn) == []
 
 
@@ -594,11 +594,11 @@ def test_write_that_is_in_a_transaction_that_is_being_aborted_is_not_told_to_be_
 ) -> None:
     txn = begun(world.stream)
     chunks = staged_for(txn, world.stream, b"x")
-    txn.add(chunks, writer="q", number=1)
+    txn._add_chunks(chunks, writer="q", number=1)
     decide_abort(world.process(), txn.id)
     for options in ({}, {"writer": "q", "number": 1}):
         with pytest.raises(TxnFailed, match="is ABORTING: no event can be written"):
-            Transaction(world.process(), txn.id).add(chunks, **options)
+            Transaction(world.process(), txn.id)._add_chunks(chunks, **options)
 
 
 @pytest.mark.parametrize("end", ["commit", "abort"])
@@ -615,9 +615,9 @@ def test_write_that_a_commit_left_out_is_never_told_to_be_in(
         drive_to(state, world.process(), txn.id, cleared=cleared)
 
     with at_failpoint("txn.staged", finish), pytest.raises(TxnFailed, match=txn.id):
-        txn.add(chunks)
+        txn._add_chunks(chunks)
     with pytest.raises(TxnFailed, match=txn.id):
-        txn.add(chunks)
+        txn._add_chunks(chunks)
     assert world.events() == ([b"x"] if end == "commit" else [])
 
 
@@ -660,7 +660,7 @@ def test_commit_that_was_cleaned_away_is_not_guessed_at(world: World) -> None:
     assert txn.status is COMMITTED
     world.store.inner.delete([world.stream.log.reader.key(world.process().view().version)])
     with pytest.raises(CommitUnknown, match="is not kept any more: nobody can tell whether 1 ev"):
-        txn.add(chunks)
+        txn._add_chunks(chunks)
 
 
 # ------------------------------------------------------------------------------------ prepared
@@ -748,14 +748,14 @@ def test_ping_beyond_the_maximum_execution_time_fails_whatever_the_wall_clock_sa
     world: World,
 ) -> None:
     txn = begun(world.stream, execution_ms=3 * LEASE_MS)
-    assert txn.keep_alive()
+    assert txn._keep_alive()
     world.runtime.wall_ms += 10 * LEASE_MS  # jumps, while two minutes pass
     world.runtime.elapsed += 2 * LEASE_MS / 1_000
     txn.ping()
-    assert txn.keep_alive()
+    assert txn._keep_alive()
     world.runtime.wall_ms -= 20 * LEASE_MS
     world.runtime.elapsed += 1
-    assert not txn.keep_alive()
+    assert not txn._keep_alive()
     with pytest.raises(PingFailed, match=r"maximum execution time before another lease of 60 s"):
         txn.ping()
     txn.commit()
@@ -763,11 +763,11 @@ def test_ping_beyond_the_maximum_execution_time_fails_whatever_the_wall_clock_sa
 
 def test_keep_alive_asks_once_and_stops_when_the_end_is_known(world: World) -> None:
     txn = begun(world.stream)
-    assert ("time_ms", "") in world.calls(txn.keep_alive)
-    assert world.calls(txn.keep_alive) == [("put", "manifest")]
+    assert ("time_ms", "") in world.calls(txn._keep_alive)
+    assert world.calls(txn._keep_alive) == [("put", "manifest")]
     other = Transaction(world.stream, txn.id)
     other.commit()
-    assert world.calls(lambda: not txn.keep_alive() or 1 / 0) == []
+    assert world.calls(lambda: not txn._keep_alive() or 1 / 0) == []
 
 
 # ----------------------------------------------------------------------------------- bad input
@@ -871,7 +871,7 @@ def test_forked_child_is_refused_at_once_even_if_the_lock_was_held(world: World)
         txn.abort,
         txn.prepare,
         txn.ping,
-        lambda: txn.add([]),
+        lambda: txn._add_chunks([]),
         lambda: txn.status,
     ]
 
@@ -882,7 +882,7 @@ def test_forked_child_is_refused_at_once_even_if_the_lock_was_held(world: World)
                 results.put("no error")
             except Exception as error:
                 results.put(type(error).__name__)
-        results.put(txn.keep_alive())
+        results.put(txn._keep_alive())
 
     told = told_by_child(child, len(calls) + 1, txn._lock)
     assert told == [ForkedProcess.__name__] * len(calls) + [False]

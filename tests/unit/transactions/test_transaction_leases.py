@@ -101,7 +101,7 @@ def test_beyond_the_maximum_execution_time_it_ends_with_its_lease(world: World) 
     world.runtime.sleep(LEASE)
     txn.ping()
     world.runtime.sleep(0.5)
-    assert not txn.keep_alive()
+    assert not txn._keep_alive()
     assert expired(world) == {}
     world.runtime.sleep(LEASE)
     assert expired(world) == {txn.id: "its maximum execution time ran out"}

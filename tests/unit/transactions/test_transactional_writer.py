@@ -321,14 +321,14 @@ def test_transaction_that_ends_while_it_is_pinged_does_not_end_the_pings_of_othe
     pinged: Pinged,
 ) -> None:
     one, two = (pinged.writer.begin_transaction() for _ in range(2))
-    keep_alive = one.keep_alive
+    keep_alive = one._keep_alive
 
     def ending() -> bool:
         kept = keep_alive()
         one.commit()
         return kept
 
-    one.keep_alive = ending  # type: ignore[method-assign]
+    one._keep_alive = ending  # type: ignore[method-assign]
     until(lambda: one.status is COMMITTED)
     before = pinged.pings(two)
     until(lambda: pinged.pings(two) > before + 3)
