@@ -334,7 +334,7 @@ class StreamManager:
         nothing. Raises NoSuchScope, NoSuchStream, InvalidInput, IllegalState if the target holds
         anything else, StoreRefused.
         """
-        from pravega_spark.backup.root_backup import Backup
+        from pravega_spark.backup.root_backup import back_up
 
         if not isinstance(name, str):
             raise InvalidInput(f"a backup is of a scope, 'scope/stream' or '' (all), got {name!r}.")
@@ -344,7 +344,7 @@ class StreamManager:
             check_scope(name)
         keep_ms = parse_duration_ms("keep", keep)
         copy = open_store(target, **(storage_options or {}))
-        return Backup(self._store, copy, self._runtime, name, keep_ms).run()
+        return back_up(self._store, copy, self._runtime, name, keep_ms)
 
     def restore(self) -> RestoreResult:
         """Open a root that is a copy, complete or not; nothing else may use it at the same time.

@@ -1,1 +1,1 @@
-"""Backup and restore: copies of tables that other roots open, and copies that are not whole."""
+"""Backup and restore: copies that open as roots, and repair of copies that are incomplete."""

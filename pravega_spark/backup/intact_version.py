@@ -1,4 +1,4 @@
-"""What is whole of a table's copy: the newest version whose commits and files are all there."""
+"""Finds the newest version of a table's copy that is intact: no commit or live file is missing."""
 
 from __future__ import annotations
 
@@ -17,54 +17,52 @@ from pravega_spark.errors import CorruptLog
 
 @dataclass(slots=True)
 class IntactVersion:
-    """A table as of its newest whole version, and what is stored of the versions after it."""
+    """A table as of its newest intact version, and what later commits say, as far as readable."""
 
     snapshot: Snapshot
     newest: int
-    """The newest version of which a commit is stored, whole or not."""
+    """The newest version with a stored commit, intact or not."""
     events: int = 0
-    """Events that the commits after the whole version added, as far as these can be read."""
+    """Events that the later commits added."""
     unreadable: int = 0
-    """Commits after it that are missing or damaged."""
+    """Later commits that are missing or damaged."""
     batches: dict[str, int] = field(default_factory=dict)
-    """By writer id of a query or an application, the last batch that those commits added."""
+    """The last batch that the later commits added, by writer id of a query or an application."""
 
 
 def newest_intact_version(reader: LogReader) -> IntactVersion:
-    """Look for the newest version that can be rebuilt, and whose live files are all there.
+    """Return the newest version that can be rebuilt and whose live files are all stored.
 
     Raises CorruptLog if there is none.
     """
-    versions = _stored(reader)
-    sound = [v for v in versions if readable(reader, v, light=True) is not None]
+    versions = _stored_versions(reader)
+    readable = [v for v in versions if commit_if_readable(reader, v, light=True) is not None]
     files = reader.store.list(f"{reader.path}/data")
-    there = {entry.key.removeprefix(f"{reader.path}/"): entry.size for entry in files}
-    for first, last in _runs(sound):
-        snapshot = _whole_of(reader, there, first, last)
+    sizes = {entry.key.removeprefix(f"{reader.path}/"): entry.size for entry in files}
+    for first, last in _spans(readable):
+        snapshot = _newest_intact_in(reader, sizes, first, last)
         if snapshot is not None:
-            return _told(reader, IntactVersion(snapshot, max(versions)))
+            return _with_later_commits(reader, IntactVersion(snapshot, max(versions)))
     raise CorruptLog(
-        f"{reader.where}: there is no version whose commits and files are all there; take another "
-        "copy.",
+        f"{reader.where}: no version has all of its commits and files; use another copy.",
         path=reader.where,
     )
 
 
-def _stored(reader: LogReader) -> list[int]:
-    """Return the versions of which there is a commit."""
-    entries = reader.store.list(reader.folder)
-    return [v for v in (state_version(entry.key) for entry in entries) if v >= 0]
-
-
-def readable(reader: LogReader, version: int, *, light: bool) -> Commit | None:
-    """Return a commit; None if it is missing or damaged."""
+def commit_if_readable(reader: LogReader, version: int, *, light: bool) -> Commit | None:
+    """Return a commit, or None if it is missing or damaged."""
     try:
         return reader.commit(version, light=light)
     except CorruptLog:
         return None
 
 
-def _runs(versions: list[int]) -> Iterator[tuple[int, int]]:
+def _stored_versions(reader: LogReader) -> list[int]:
+    entries = reader.store.list(reader.folder)
+    return [v for v in (state_version(entry.key) for entry in entries) if v >= 0]
+
+
+def _spans(versions: list[int]) -> Iterator[tuple[int, int]]:
     """Yield (first, last) of the spans without a gap, the newest first."""
     last = None
     for at in range(len(versions) - 1, -1, -1):
@@ -74,45 +72,55 @@ def _runs(versions: list[int]) -> Iterator[tuple[int, int]]:
             last = None
 
 
-def _whole_of(
-    reader: LogReader, there: Mapping[str, int], first: int, last: int
+def _newest_intact_in(
+    reader: LogReader, sizes: Mapping[str, int], first: int, last: int
 ) -> Snapshot | None:
-    """Return the newest whole version of a span of commits that can be read, or None."""
+    """Return the newest intact version in a span of readable commits, or None.
+
+    Walks back from the last version: a version before a commit lacks the files that the commit
+    adds and needs those that it removes. ``sizes`` are the stored data files by path.
+    """
     try:
-        snapshot, files = table_at(reader, last)
-        missing = {add.path for add in files.all() if not _is_there(add, there)}
+        snapshot, missing = _missing_at(reader, sizes, last)
     except CorruptLog:
         return None
     version = last
     while missing:
         if version <= max(first, 0):
             return None
-        commit = readable(reader, version, light=False)
+        commit = commit_if_readable(reader, version, light=False)
         assert commit is not None
         missing.difference_update(add.path for add in commit.adds)
-        missing.update(path for path in commit.removes if path not in there)
+        missing.update(path for path in commit.removes if path not in sizes)
         version -= 1
         if not missing:
-            snapshot, files = table_at(reader, version)
-            missing = {add.path for add in files.all() if not _is_there(add, there)}
+            snapshot, missing = _missing_at(reader, sizes, version)
     return snapshot
 
 
-def _is_there(add: Add, there: Mapping[str, int]) -> bool:
-    return there.get(add.path) == add.size
+def _missing_at(
+    reader: LogReader, sizes: Mapping[str, int], version: int
+) -> tuple[Snapshot, set[str]]:
+    """Return a version's snapshot, and its live files that are not stored in full."""
+    snapshot, files = table_at(reader, version)
+    return snapshot, {add.path for add in files.all() if not _is_stored(add, sizes)}
 
 
-def _told(reader: LogReader, found: IntactVersion) -> IntactVersion:
-    """Add what the commits after the whole version say."""
-    for version in range(found.snapshot.version + 1, found.newest + 1):
-        commit = readable(reader, version, light=False)
+def _is_stored(add: Add, sizes: Mapping[str, int]) -> bool:
+    return sizes.get(add.path) == add.size
+
+
+def _with_later_commits(reader: LogReader, intact: IntactVersion) -> IntactVersion:
+    """Add what the commits after the intact version hold."""
+    for version in range(intact.snapshot.version + 1, intact.newest + 1):
+        commit = commit_if_readable(reader, version, light=False)
         if commit is None:
-            found.unreadable += 1
+            intact.unreadable += 1
             continue
-        found.events += sum(rows_of(add) for add in commit.adds if add.data_change)
+        intact.events += sum(rows_of(add) for add in commit.adds if add.data_change)
         for name, text in commit.domains.items():
             if name.startswith(WRITER_PREFIX) and text is not None:
                 record = decode_writer(name.removeprefix(WRITER_PREFIX), text)
                 if record.session == 0:
-                    found.batches[record.writer_id] = record.last
-    return found
+                    intact.batches[record.writer_id] = record.last
+    return intact

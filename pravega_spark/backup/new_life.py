@@ -1,11 +1,11 @@
-"""A restored stream goes on as a new one: what belongs to the old one is refused, and told so."""
+"""The next life of a restored stream, so that identities of the old life are refused."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from pravega_spark.backup.closing_commit import abort_open_transactions
 from pravega_spark.backup.intact_version import IntactVersion
-from pravega_spark.backup.table_at_version import end_transactions
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.version_pins import pins
@@ -28,16 +28,17 @@ from pravega_spark.engine.stream.writer_ids import is_anonymous
 REASON = "the stream was restored from a copy"
 
 
-def new_life(
-    whole: IntactVersion, body: Body, version: int, now_ms: int, stream_id: str, store: Store
+def begin_new_life(
+    intact: IntactVersion, body: Body, version: int, now_ms: int, stream_id: str, store: Store
 ) -> tuple[list[str], int | None]:
-    """Let the last commit of a restore begin a life with the events and offsets of the old one.
+    """Make the last commit of a restore begin a new life with the old events and offsets.
 
-    Open transactions are aborted. Subscribers hold what they held, and wait for their groups to
-    subscribe again. A query's next batch must follow the last one that the copy has. Records of
-    writers that had left the state are part of it again.
+    Open transactions are aborted. Subscribers keep the data that they held until their groups
+    subscribe again. A query's next batch must follow the last batch in the copy. Archived records
+    of writers return to the stream's state. Returns the ids of the aborted transactions and the
+    new life, or None for a deleted stream, which stays deleted.
     """
-    snapshot = whole.snapshot
+    snapshot = intact.snapshot
     record = decode_stream(snapshot.domains[STREAM_DOMAIN])
     if record.state is StreamState.DELETED:
         return [], None
@@ -48,14 +49,15 @@ def new_life(
     body.domains = {
         STREAM_DOMAIN: renewed.encode(),
         **dict.fromkeys(snapshot.names(archived_records.MOVED_DOMAIN)),
-        **{held.domain: None for held in pins(snapshot)},
+        **{pin.domain: None for pin in pins(snapshot)},
         **_subscribers(snapshot),
-        **_writers(whole, version, returned),
+        **_writers(intact, version, returned),
     }
-    return end_transactions(snapshot, body, version, now_ms, REASON), renewed.life
+    return abort_open_transactions(snapshot, body, version, now_ms, REASON), renewed.life
 
 
 def _subscribers(snapshot: Snapshot) -> dict[str, str | None]:
+    """Return the subscribers' records at generation 0, so that any group's next one is newer."""
     domains: dict[str, str | None] = {}
     for name in snapshot.names(SUBSCRIBER_PREFIX):
         group = name.removeprefix(SUBSCRIBER_PREFIX)
@@ -64,14 +66,20 @@ def _subscribers(snapshot: Snapshot) -> dict[str, str | None]:
     return domains
 
 
-def _writers(whole: IntactVersion, version: int, returned: dict[str, str]) -> dict[str, str | None]:
+def _writers(
+    intact: IntactVersion, version: int, returned: dict[str, str]
+) -> dict[str, str | None]:
+    """Return the writers' records; those with batches are marked as restored.
+
+    A writer whose batches were all dropped gets a record, too: it must start again at batch 0.
+    """
     domains: dict[str, str | None] = {
         f"{WRITER_PREFIX}{name}": WriterRecord(name, RESTORED_SESSION, -1, version).encode()
-        for name in whole.batches
+        for name in intact.batches
         if not is_anonymous(name)
     }
     domains |= returned
-    texts = {name: whole.snapshot.domains[name] for name in whole.snapshot.names(WRITER_PREFIX)}
+    texts = {name: intact.snapshot.domains[name] for name in intact.snapshot.names(WRITER_PREFIX)}
     for name, text in {**texts, **returned}.items():
         if not name.startswith(WRITER_PREFIX):
             continue

@@ -1,37 +1,26 @@
-"""A backup of a stream, a scope or a root: which tables are copied, in what order, and the marker.
+"""Backs up a stream, a scope or a root: which tables are copied, and in what order.
 
-A table is copied as of a version of its own. What names is copied before what it names: the
-indexes of all scopes before the groups, and all groups before the streams, so that no position of
-a group lies ahead of the stream's copy. The target's marker says that it is not whole until
-everything is there.
+Each table is copied as of a version of its own. A table that refers to others is copied before
+them: first the indexes of all scopes, then all groups, then the streams, so that no position of a
+group lies ahead of its stream's copy. The target opens only when all tables are complete.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from pravega_spark.backup.backup_target import BackupTarget, check_apart
 from pravega_spark.backup.table_copy import CopiedTable, copy_table
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.runtime import Runtime
-from pravega_spark.engine.store import Put, Store
-from pravega_spark.engine.store.probe import ensure_probed
-from pravega_spark.engine.store.root_marker import (
-    COPY_FORMAT,
-    MARKER_FORMAT,
-    MARKER_KEY,
-    PROBE_FOLDER,
-    admitted,
-    encode,
-    look,
-    read_record,
-)
+from pravega_spark.engine.store import Store
+from pravega_spark.engine.store.root_marker import admitted, look
 from pravega_spark.engine.stream.stream_log import events_path
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.scopes import DELETED, GROUP, GROUPS_FOLDER, Scope
-from pravega_spark.errors import IllegalState, InvalidInput, NoSuchScope, NoSuchStream
+from pravega_spark.errors import NoSuchScope, NoSuchStream
 from pravega_spark.names import MAX_SCOPE_LENGTH, is_name, split_stream
 
 
@@ -52,7 +41,7 @@ class BackupResult:
 
     @property
     def transactions(self) -> dict[str, tuple[str, ...]]:
-        """The transactions that were open, and are aborted in the copy, by stream."""
+        """The transactions that were open, by stream; they are aborted in the copy."""
         suffix = events_path("")
         return {t.path.removesuffix(suffix): t.transactions for t in self.tables if t.transactions}
 
@@ -60,7 +49,7 @@ class BackupResult:
     def subscribers(self) -> dict[str, tuple[str, ...]]:
         """The groups that hold data of a stream and are not copied, by stream.
 
-        The copy of the stream does not wait for them.
+        In the copy they hold nothing.
         """
         suffix = events_path("")
         return {t.path.removesuffix(suffix): t.subscribers for t in self.tables if t.subscribers}
@@ -76,171 +65,111 @@ class BackupResult:
         return sum(table.size_bytes for table in self.tables)
 
 
-@dataclass(slots=True)
-class Backup:
-    """One run: from a store to another, which may hold what an earlier run left."""
+def back_up(
+    source: Store, target: Store, runtime: Runtime, name: str, keep_ms: int
+) -> BackupResult:
+    """Copy a scope, a stream (``scope/stream``), or with "" all scopes, to another store.
 
-    source: Store
-    target: Store
-    runtime: Runtime
-    name: str
-    """A scope, ``scope/stream``, or "" for the whole root."""
-    keep_ms: int
-    _told: dict[str, object] = field(default_factory=dict)
-    _groups: set[str] = field(default_factory=set)
-    """The reader groups that the copies of the scopes list."""
-
-    def run(self) -> BackupResult:
-        """Copy everything; safe to kill and to repeat with the same target, one run at a time.
-
-        Raises NoSuchScope, NoSuchStream, InvalidInput for a target that lies in the source or the
-        other way round, IllegalState for one that holds anything else, StoreRefused for one that
-        cannot hold streams, DataLoss and CorruptLog for a source that is damaged.
-        """
-        _check_apart(self.source, self.target)
-        self._check_source()
-        with admitted(self.target):
-            self._begin()
-            copied = [self._copy(log) for log in self._tables()]
-            self._check()
-            failpoint("backup.marker")
-            done = self.runtime.now_ms()
-            self._mark(MARKER_FORMAT, {**self._told, "finished_ms": done})
-        return BackupResult(self.target.url, str(self._told["id"]), tuple(copied))
-
-    def _check_source(self) -> None:
-        """Raise NoSuchScope if there is nothing to be copied: no empty copy passes for a backup."""
-        has_marker = look(self.source, again=True) is not None
-        if not has_marker or not (self.name or any(self._scopes())):
-            what = "holds no scope" if has_marker else "has no marker, so it is no root"
-            raise NoSuchScope(
-                f"{self.source.url} {what}: nothing was copied. Name another root, or bring this "
-                "one back if it was moved or unmounted."
+    Safe to kill; the same call finishes a killed run. One run at a time. ``keep_ms`` bounds how
+    long the version of a table stays pinned. Raises NoSuchScope, NoSuchStream, InvalidInput if one
+    store is inside the other, IllegalState if the target holds anything else, StoreRefused if it
+    cannot hold streams, DataLoss and CorruptLog for a damaged source.
+    """
+    check_apart(source, target)
+    tables = _SourceTables(source, target, runtime, name)
+    tables.check_not_empty()
+    with admitted(target):
+        claimed = BackupTarget(target, source, name, runtime)
+        copied = tuple(
+            copy_table(
+                log,
+                target,
+                claimed.backup_id,
+                keep_ms=keep_ms,
+                check=claimed.check_claimed,
+                has_group=tables.groups.__contains__,
             )
-
-    def _scopes(self) -> Iterator[Scope]:
-        """Yield the scopes to copy."""
-        for name in [self.name] if self.name else self.source.folders(""):
-            if is_name(name, MAX_SCOPE_LENGTH):
-                scope = Scope(self.source, name, self.runtime)
-                if scope.state() != DELETED:
-                    yield scope
-                elif self.name:
-                    raise NoSuchScope(
-                        f"scope {name} does not exist under {self.source.url}.", scope=name
-                    )
-
-    def _begin(self) -> None:
-        """Take the target: an empty one, or one that this very backup was begun on."""
-        before = read_record(self.target)
-        told = {"of": self.source.url, "name": self.name}
-        run, now_ms = self.runtime.token(), self.runtime.now_ms()
-        if before is None:
-            folders = [name for name in self.target.folders("") if name != PROBE_FOLDER]
-            if folders or self.target.list(""):
-                raise IllegalState(
-                    f"{self.target.url} is not empty, so it cannot take a backup: name a folder "
-                    "that is empty or does not exist."
-                )
-            self._told = {**told, "id": self.runtime.token(), "began_ms": now_ms, "run": run}
-            record = {"format": COPY_FORMAT, "probed_ms": now_ms, "root": self.runtime.token()}
-            marker = encode({**record, "backup": self._told})
-            if self.target.put_if_absent(MARKER_KEY, marker) is Put.EXISTS:
-                before = read_record(self.target)
-        if before is not None:
-            known = before.get("backup", {})
-            is_ours = {key: known.get(key) for key in told} == told
-            if before["format"] != COPY_FORMAT or not is_ours:
-                what = "a root, or a backup that is whole"
-                if before["format"] == COPY_FORMAT:
-                    what = f"a backup of {known.get('of')} {known.get('name')} that is not whole"
-                raise IllegalState(
-                    f"{self.target.url} holds {what}, so it cannot take this backup: name a folder "
-                    "that is empty or does not exist."
-                )
-            self._told = {**known, "run": run}
-            self._mark(COPY_FORMAT, self._told)
-        ensure_probed(self.target, self.runtime)
-
-    def _mark(self, form: int, told: dict[str, object]) -> None:
-        record = read_record(self.target) or {}
-        self.target.put(MARKER_KEY, encode({**record, "format": form, "backup": told}))
-
-    def _check(self) -> None:
-        """Raise IllegalState if another run has taken the target meanwhile."""
-        found = read_record(self.target) or {}
-        if found.get("backup", {}).get("run") != self._told["run"]:
-            raise IllegalState(
-                f"another run has taken up the backup to {self.target.url}; leave it to that one, "
-                "or repeat this one when it has ended."
-            )
-
-    def _copy(self, log: Log) -> CopiedTable:
-        pin_id = str(self._told["id"])
-        return copy_table(
-            log,
-            self.target,
-            pin_id,
-            keep_ms=self.keep_ms,
-            check=self._check,
-            has_group=self._groups.__contains__,
+            for log in tables.logs()
         )
+        claimed.check_claimed()
+        failpoint("backup.marker")
+        claimed.finish(runtime.now_ms())
+    return BackupResult(target.url, claimed.backup_id, copied)
 
-    def _log(self, path: str) -> Log | None:
-        log = Log(self.source, path, self.runtime)
-        return None if log.refresh(durable=True) is None else log
 
-    def _tables(self) -> Iterator[Log]:
-        """Yield the tables to copy, each when those before it were copied."""
-        if "/" in self.name:
-            yield from self._lone_stream()
+class _SourceTables:
+    """The tables of a source that a backup copies."""
+
+    def __init__(self, source: Store, target: Store, runtime: Runtime, name: str) -> None:
+        self._source = source
+        self._target = target
+        self._runtime = runtime
+        self._name = name
+        self.groups: set[str] = set()
+        """The reader groups that the copied scopes list."""
+
+    def check_not_empty(self) -> None:
+        """Raise NoSuchScope if there is nothing to copy: an empty copy is no backup."""
+        has_marker = look(self._source, again=True) is not None
+        if not has_marker or not (self._name or any(self._scopes())):
+            what = "holds no scope" if has_marker else "has no root marker, so it is no root"
+            raise NoSuchScope(
+                f"{self._source.url} {what}: nothing was copied. Name another root, or restore "
+                "this one if it was moved or unmounted."
+            )
+
+    def logs(self) -> Iterator[Log]:
+        """Yield the log of each table, after the caller has copied those before it."""
+        if "/" in self._name:
+            yield from self._single_stream()
             return
         copies: list[Scope] = []
         for scope in self._scopes():
             yield scope.table.log
-            copies.append(Scope(self.target, scope.name, self.runtime))
-
+            copies.append(Scope(self._target, scope.name, self._runtime))
         yield from filter(None, map(self._log, self._paths(copies)))
 
+    def _scopes(self) -> Iterator[Scope]:
+        for name in [self._name] if self._name else self._source.folders(""):
+            if is_name(name, MAX_SCOPE_LENGTH):
+                scope = Scope(self._source, name, self._runtime)
+                if scope.state() != DELETED:
+                    yield scope
+                elif self._name:
+                    raise NoSuchScope(
+                        f"scope {name} does not exist under {self._source.url}.", scope=name
+                    )
+
     def _paths(self, copies: Sequence[Scope]) -> Iterator[str]:
-        """Yield the tables that copied scopes list: all groups, which read streams of any scope."""
+        """Yield the tables that the copied scopes list.
+
+        All groups come first, since a group can read streams of any scope.
+        """
         for copy in copies:
             for name in sorted(copy.rows(GROUP)):
-                self._groups.add(f"{copy.name}/{name}")
+                self.groups.add(f"{copy.name}/{name}")
                 yield f"{copy.name}/{GROUPS_FOLDER}/{name}"
         for copy in copies:
             for name in sorted(copy.rows()):
                 yield events_path(f"{copy.name}/{name}")
                 yield f"{copy.name}/{name}/metadata"
 
-    def _lone_stream(self) -> Iterator[Log]:
-        """Yield the tables of one stream; its copy gets a scope of its own."""
-        scope, name = split_stream(self.name)
-        log = self._log(events_path(self.name))
+    def _single_stream(self) -> Iterator[Log]:
+        """Yield the tables of one stream; the copy gets a new scope that lists it."""
+        scope, name = split_stream(self._name)
+        log = self._log(events_path(self._name))
         if log is None or log.snapshot is None:
             raise NoSuchStream(
-                f"stream {self.name} does not exist under {self.source.url}.", stream=self.name
+                f"stream {self._name} does not exist under {self._source.url}.", stream=self._name
             )
         view = StreamView(log.snapshot)
         view.check_exists()
-        copy = Scope(self.target, scope, self.runtime)
+        copy = Scope(self._target, scope, self._runtime)
         copy.create()
         copy.claim(name, view.life, view.record.configuration)
         yield log
-        yield from filter(None, [self._log(f"{self.name}/metadata")])
+        yield from filter(None, [self._log(f"{self._name}/metadata")])
 
-
-def _check_apart(source: Store, target: Store) -> None:
-    """Raise InvalidInput if one of the stores lies in the other."""
-    a, b = (_address(store) for store in (source, target))
-    if a.startswith(b) or b.startswith(a):
-        raise InvalidInput(
-            f"{target.url} and {source.url} lie in each other: name a target outside the root."
-        )
-
-
-def _address(store: Store) -> str:
-    scheme, _, path = store.url.partition("://")
-    if scheme == "file":
-        path = os.path.realpath(path)
-    return f"{scheme}://{path.rstrip('/')}/"
+    def _log(self, path: str) -> Log | None:
+        log = Log(self._source, path, self._runtime)
+        return None if log.refresh(durable=True) is None else log

@@ -1,4 +1,4 @@
-"""Restore of a stream or of a whole root, and the index of each scope made from what is there."""
+"""Restores a stream or a whole root, and rebuilds the index of each scope from the tables found."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from pravega_spark.backup.intact_version import IntactVersion
-from pravega_spark.backup.new_life import new_life
+from pravega_spark.backup.new_life import begin_new_life
 from pravega_spark.backup.table_restore import RestoredTable, restore_table
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.actions import Body
@@ -34,9 +34,9 @@ class RestoreResult:
 
     tables: tuple[RestoredTable, ...]
     failed: dict[str, str] = field(default_factory=dict)
-    """Tables of which no version is whole, with what is missing; they are as they were."""
+    """Tables without an intact version, with the reason; they are unchanged."""
     missing: tuple[str, ...] = ()
-    """Streams and groups that a scope lists and of which nothing is there: listed no more."""
+    """Streams and groups that a scope listed without any objects; it lists them no longer."""
 
     @property
     def streams(self) -> dict[str, RestoredTable]:
@@ -47,41 +47,42 @@ class RestoreResult:
 
 
 def restore_stream(store: Store, stream: str, runtime: Runtime) -> RestoredTable:
-    """Open a stream's copy, and begin its next life at the newest version that is whole.
+    """Take a stream's copy back to its newest intact version, and begin its next life there.
 
-    Raises NoSuchStream if there is no copy of it, CorruptLog if no version is whole.
+    Raises NoSuchStream if there is no copy of it, CorruptLog if no version is intact.
     """
     scope, name = split_stream(stream)
-    if not _is_table(store, events_path(stream)):
+    if not _has_table(store, events_path(stream)):
         raise NoSuchStream(
-            f"there is no stream {stream} under {store.url} to be restored.", stream=stream
+            f"there is no copy of stream {stream} to restore under {store.url}.", stream=stream
         )
     with admitted(store):
         look(store, again=True)
         done = _restore_events(store, stream, runtime)
         index = Scope(store, scope, runtime)
         for path in (f"{stream}/metadata", index.table.log.path):
-            if _is_table(store, path):
+            if _has_table(store, path):
                 restore_table(store, path, runtime)
         failpoint("restore.row")
         if done.life is not None:
-            _index(index, [name])
+            _list_streams(index, [name])
     return done
 
 
 def restore_root(store: Store, runtime: Runtime) -> RestoreResult:
-    """Open all that is there: every stream in its next life, the index of each scope by it.
+    """Restore all tables of a root, with each stream in its next life, and the scopes' indexes.
 
-    Raises NoSuchScope if there is neither a marker nor a table: then nothing is made.
+    The root may be opened again unless a table failed. Raises NoSuchScope if the root has neither
+    a marker nor a table; then nothing is created.
     """
-    run = _Run(store, runtime)
+    run = _RootRestore(store, runtime)
     scopes = [name for name in store.folders("") if is_name(name, MAX_SCOPE_LENGTH)]
-    if read_record(store) is None and not any(_is_scope(store, scope) for scope in scopes):
-        raise NoSuchScope(f"there is nothing to be restored under {store.url}: check the root.")
+    if read_record(store) is None and not any(_has_scope(store, scope) for scope in scopes):
+        raise NoSuchScope(f"there is nothing to restore under {store.url}; check the root's URL.")
     with admitted(store):
         look(store, again=True)
         for scope in scopes:
-            run.scope(scope)
+            run.restore_scope(scope)
         failpoint("restore.marker")
         if not run.failed:
             _open_root(store, runtime)
@@ -89,38 +90,43 @@ def restore_root(store: Store, runtime: Runtime) -> RestoreResult:
 
 
 @dataclass(slots=True)
-class _Run:
+class _RootRestore:
     store: Store
     runtime: Runtime
     tables: list[RestoredTable] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
 
-    def scope(self, name: str) -> None:
-        """Restore what is in a scope, then its index."""
+    def restore_scope(self, name: str) -> None:
+        """Restore the tables of a scope, then make its index list the streams that are there."""
         index = Scope(self.store, name, self.runtime)
-        self._table(index.table.log.path)
+        self._restore_table(index.table.log.path)
         for group in self.store.folders(f"{name}/{GROUPS_FOLDER}"):
-            self._table(f"{name}/{GROUPS_FOLDER}/{group}")
-        streams = [n for n in self.store.folders(name) if self._stream(f"{name}/{n}")]
+            self._restore_table(f"{name}/{GROUPS_FOLDER}/{group}")
+        streams = [n for n in self.store.folders(name) if self._restore_stream(f"{name}/{n}")]
         if index.table.log.path in self.failed:
             return
         if streams:
-            _index(index, streams)
+            _list_streams(index, streams)
         if index.state() != DELETED:
-            for kind, folder, table in ((STREAM, "", "/events"), (GROUP, f"{GROUPS_FOLDER}/", "")):
-                for row, told in index.rows(kind).items():
-                    if not _is_table(self.store, f"{name}/{folder}{row}{table}"):
-                        index.drop_row(row, told["life"], kind)
-                        self.missing.append(f"{name}/{folder}{row}")
+            self._drop_missing(index)
 
-    def _stream(self, stream: str) -> bool:
-        done = self._table(events_path(stream), stream)
-        self._table(f"{stream}/metadata")
+    def _drop_missing(self, index: Scope) -> None:
+        """Remove the streams and groups from a scope's index that have no objects."""
+        for kind, folder, table in ((STREAM, "", "/events"), (GROUP, f"{GROUPS_FOLDER}/", "")):
+            for name, row in index.rows(kind).items():
+                if not _has_table(self.store, f"{index.name}/{folder}{name}{table}"):
+                    index.drop_row(name, row["life"], kind)
+                    self.missing.append(f"{index.name}/{folder}{name}")
+
+    def _restore_stream(self, stream: str) -> bool:
+        """Restore the tables of a stream; return whether the stream exists afterwards."""
+        done = self._restore_table(events_path(stream), stream)
+        self._restore_table(f"{stream}/metadata")
         return done is not None and done.life is not None
 
-    def _table(self, path: str, stream: str = "") -> RestoredTable | None:
-        if not _is_table(self.store, path):
+    def _restore_table(self, path: str, stream: str = "") -> RestoredTable | None:
+        if not _has_table(self.store, path):
             return None
         try:
             if stream:
@@ -134,43 +140,43 @@ class _Run:
         return done
 
 
-def _is_scope(store: Store, name: str) -> bool:
-    """Tell whether there is anything of a scope's index, groups or streams."""
+def _has_scope(store: Store, name: str) -> bool:
+    """Return whether any object of a scope's index, groups or streams is stored."""
     folders = store.folders(name)
-    indexed = "_scope" in folders or GROUPS_FOLDER in folders
-    return indexed or any(_is_table(store, events_path(f"{name}/{other}")) for other in folders)
+    has_index = "_scope" in folders or GROUPS_FOLDER in folders
+    return has_index or any(_has_table(store, events_path(f"{name}/{n}")) for n in folders)
 
 
-def _is_table(store: Store, path: str) -> bool:
-    """Tell whether there is anything of a table."""
+def _has_table(store: Store, path: str) -> bool:
+    """Return whether any object of a table is stored."""
     return not {"_delta_log", "_pravega", "data"}.isdisjoint(store.folders(path))
 
 
 def _restore_events(store: Store, stream: str, runtime: Runtime) -> RestoredTable:
     stream_id = runtime.token()
 
-    def change(
-        whole: IntactVersion, body: Body, version: int, now_ms: int
+    def complete(
+        intact: IntactVersion, body: Body, version: int, now_ms: int
     ) -> tuple[list[str], int | None]:
-        return new_life(whole, body, version, now_ms, stream_id, store)
+        return begin_new_life(intact, body, version, now_ms, stream_id, store)
 
-    return restore_table(store, events_path(stream), runtime, change)
+    return restore_table(store, events_path(stream), runtime, complete)
 
 
-def _index(scope: Scope, streams: Iterable[str]) -> None:
-    """Have the scope list streams in their new lives; create it if it is not there."""
+def _list_streams(scope: Scope, streams: Iterable[str]) -> None:
+    """Make a scope list streams in their new lives; create the scope if it does not exist."""
     log = scope.table.log
     if scope.state() == DELETED:
         scope.create()
     for name in streams:
         view = StreamLog(log.store, f"{scope.name}/{name}", log.runtime).view()
-        with contextlib.suppress(NoSuchScope):  # it was being deleted when it was copied
+        with contextlib.suppress(NoSuchScope):  # the scope's deletion had begun before the copy
             scope.claim(name, view.life, view.record.configuration)
             scope.retag(name, view.life, view.version, view.record.configuration)
 
 
 def _open_root(store: Store, runtime: Runtime) -> None:
-    """Mark the root as one that may be opened, after a probe of its storage."""
+    """Probe the storage, and mark the root as one that may be opened."""
     ensure_probed(store, runtime)
     record = read_record(store)
     if record is not None and record["format"] != MARKER_FORMAT:

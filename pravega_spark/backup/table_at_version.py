@@ -1,24 +1,22 @@
-"""A table as of one version, from storage alone: its state and its files, without a ``Log``."""
+"""A table as of one version, read from storage without a ``Log``: its state and its files."""
 
 from __future__ import annotations
 
-from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.file_index import FileIndex, RecentLayer
 from pravega_spark.engine.log.log_reader import LogReader
-from pravega_spark.engine.log.snapshot import OPEN_PREFIX, Snapshot, first_snapshot
+from pravega_spark.engine.log.snapshot import Snapshot, first_snapshot
 from pravega_spark.engine.log.state_file import state_version
-from pravega_spark.engine.stream.records import OUTCOME_PREFIX, TransactionOutcome, decode_open
 from pravega_spark.errors import CorruptLog
 
 
 def table_at(reader: LogReader, version: int) -> tuple[Snapshot, FileIndex]:
     """Return the table's state and its live files as of a version.
 
-    Raises CorruptLog if they cannot be rebuilt from what is stored.
+    Raises CorruptLog if the stored objects do not suffice to rebuild them.
     """
     opened = reader.open(below=version + 1)
     if opened is None:
-        raise CorruptLog(f"{reader.where}: there is no log.", path=reader.where)
+        raise CorruptLog(f"{reader.where}: the table has no log.", path=reader.where)
     found: Snapshot | None = opened[0] if opened[1] >= 0 else None
     recent = RecentLayer(opened[1])
     for commit in reader.span(recent.older, version):
@@ -28,8 +26,11 @@ def table_at(reader: LogReader, version: int) -> tuple[Snapshot, FileIndex]:
     return found, FileIndex(recent, reader.layer)
 
 
-def beyond(reader: LogReader, version: int) -> list[str]:
-    """Return the keys of commits, state files and checkpoints above a version, also of others'."""
+def keys_after(reader: LogReader, version: int) -> list[str]:
+    """Return the keys of all commits, state files and checkpoints after a version.
+
+    Includes objects of other Delta writers, and Delta's pointer to its last checkpoint.
+    """
     found = [f"{reader.folder}/_last_checkpoint"]
     folders = (f"{reader.path}/_pravega/{kind}" for kind in ("state", "checkpoint"))
     for folder in (reader.folder, *folders):
@@ -40,30 +41,7 @@ def beyond(reader: LogReader, version: int) -> list[str]:
     return found
 
 
-def is_commit(key: str) -> bool:
-    """Tell whether a key of :func:`beyond` is that of a commit."""
+def is_commit_key(key: str) -> bool:
+    """Return whether a key that :func:`keys_after` returned is that of a commit."""
     folder, _, name = key.rpartition("/")
     return folder.endswith("/_delta_log") and state_version(name) >= 0
-
-
-def end_transactions(
-    snapshot: Snapshot, body: Body, version: int, now_ms: int, reason: str
-) -> list[str]:
-    """Let the commit of a version abort the transactions that are open; return their ids."""
-    domains = dict(body.domains)
-    for name, text in snapshot.open.items():
-        opened = decode_open(name, text)
-        outcome = TransactionOutcome(
-            name,
-            False,
-            opened.created_ms,
-            now_ms,
-            version,
-            "",
-            writer_id=opened.writer_id,
-            reason=reason,
-        )
-        domains[f"{OPEN_PREFIX}{name}"] = None
-        domains[f"{OUTCOME_PREFIX}{name}"] = outcome.encode()
-    body.domains = domains
-    return sorted(snapshot.open)

@@ -1,9 +1,9 @@
-"""A table's copy is opened although it may not be whole: what is missing is dropped, and said.
+"""Restores one table's copy to its newest intact version, and reports what it dropped.
 
-Dropped commits are not deleted but replaced, by commits that say so and change nothing, and a last
-one follows them: so the log never goes back, and a process that knows a dropped version finds out.
-Meanwhile the log's version 0 lies aside, without which nobody opens a log. What is to be done is
-written down first, so a restore that is killed is finished by the next one.
+Dropped commits are not deleted but replaced by commits that change nothing, and a last commit
+follows them. So the log never goes back, and a process that knows a dropped version notices. Until
+the restore is complete, the log's version 0 is moved away, so that every open refuses the table.
+The restore first writes a plan, so that the next run can finish one that was killed.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
 
-from pravega_spark.backup.intact_version import IntactVersion, newest_intact_version, readable
-from pravega_spark.backup.table_at_version import beyond, is_commit
+from pravega_spark.backup.intact_version import (
+    IntactVersion,
+    commit_if_readable,
+    newest_intact_version,
+)
+from pravega_spark.backup.table_at_version import is_commit_key, keys_after
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.actions import RESTORE, Body, to_json
 from pravega_spark.engine.log.log_reader import LogReader
@@ -29,52 +32,88 @@ class RestoredTable:
 
     path: str
     version: int
-    """The newest version that was whole: what the table holds now."""
+    """The newest intact version, which the table holds now."""
     dropped_versions: int
     dropped_events: int
-    """As far as the commits of these versions can be read."""
+    """As far as the commits of the dropped versions can be read."""
     unreadable_versions: int
-    """Those of the dropped ones that cannot."""
+    """Dropped versions whose commits cannot be read."""
     transactions: tuple[str, ...] = ()
-    """Those that were open, and are aborted."""
+    """Transactions that were open and are aborted."""
     life: int | None = None
-    """The life in which a stream goes on."""
+    """The new life of a stream; None for other tables and for a deleted stream."""
 
 
-Change = Callable[[IntactVersion, Body, int, int], "tuple[list[str], int | None]"]
-"""Given what is whole, the last commit of the restore, its version and time: what to change with
-it. Returns the transactions that it aborts, and a stream's new life."""
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """What a restore writes, recorded before it changes anything."""
+
+    version: int
+    """The intact version."""
+    newest: int
+    """The newest stored version; the last commit of the restore follows it."""
+    token: str
+    """The token of the last commit."""
+    since_ms: int
+    """The time before the first commit that the restore writes."""
+    last: str
+    """The last commit."""
+
+    def encode(self) -> bytes:
+        """Return the bytes of the plan's object."""
+        record = {
+            "version": self.version,
+            "newest": self.newest,
+            "token": self.token,
+            "since": self.since_ms,
+            "last": self.last,
+        }
+        return to_json(record).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> RestorePlan:
+        """Read the bytes that :meth:`encode` returned."""
+        record = json.loads(data)
+        return cls(
+            record["version"], record["newest"], record["token"], record["since"], record["last"]
+        )
+
+
+LastCommit = Callable[[IntactVersion, Body, int, int], "tuple[list[str], int | None]"]
+"""Completes the last commit of a restore, given the intact version, the commit's body, its version
+and its time in ms. Returns the ids of the transactions that it aborts, and a stream's new life."""
 
 
 def restore_table(
     store: Store,
     path: str,
     runtime: Runtime,
-    change: Change = lambda whole, body, version, now_ms: ([], None),
+    complete: LastCommit = lambda intact, body, version, now_ms: ([], None),
 ) -> RestoredTable:
-    """Go back to the newest version that is whole; safe to kill and to repeat, one at a time.
+    """Take a table back to its newest intact version; safe to kill and to repeat, one at a time.
 
-    A table that was just restored is left alone. Raises CorruptLog if no version is whole.
+    Leaves a table alone that was just restored. Raises CorruptLog if no version is intact.
     """
     reader = LogReader(store, path)
-    plan = _plan_of(reader)
+    plan = _read_plan(reader)
     if plan is None:
-        found = newest_intact_version(reader)
-        known = _report(reader, found.newest)
-        if known is not None and found.snapshot.version == found.newest:
+        intact = newest_intact_version(reader)
+        known = _report(reader, intact.newest)
+        if known is not None and intact.snapshot.version == intact.newest:
             return known
-        plan = _written(reader, runtime, found, change)
-    last = plan["newest"] + 1
+        plan = _write_plan(reader, runtime, intact, complete)
+    last = plan.newest + 1
     report = _report(reader, last)
-    if report is None or not reader.has(0) or _token(reader, last) != plan["token"]:
-        _carry_out(reader, runtime, plan)
+    if report is None or not reader.has(0) or _token(reader, last) != plan.token:
+        _apply(reader, runtime, plan)
         report = _report(reader, last)
     assert report is not None
-    store.delete([_aside_key(reader), _plan_key(reader)])
+    store.delete([_first_commit_key(reader), _plan_key(reader)])
     return report
 
 
-def _aside_key(reader: LogReader) -> str:
+def _first_commit_key(reader: LogReader) -> str:
+    """Return the key to which version 0 of the log is moved."""
     return f"{reader.path}/_pravega/first.json"
 
 
@@ -82,83 +121,80 @@ def _plan_key(reader: LogReader) -> str:
     return f"{reader.path}/_pravega/restore.json"
 
 
-def _plan_of(reader: LogReader) -> dict[str, Any] | None:
+def _read_plan(reader: LogReader) -> RestorePlan | None:
     try:
-        return dict(json.loads(reader.store.get(_plan_key(reader))))
+        return RestorePlan.decode(reader.store.get(_plan_key(reader)))
     except FileNotFoundError:
         return None
 
 
-def _written(
-    reader: LogReader, runtime: Runtime, found: IntactVersion, change: Change
-) -> dict[str, Any]:
-    """Write down what the restore is to do; another's plan that is there already counts."""
-    version, last = found.snapshot.version, found.newest + 1
-    since_ms = max(runtime.now_ms(), found.snapshot.timestamp_ms + 1)
+def _write_plan(
+    reader: LogReader, runtime: Runtime, intact: IntactVersion, complete: LastCommit
+) -> RestorePlan:
+    """Write the plan of a restore, and return it, or the plan that another run wrote before."""
+    version, last = intact.snapshot.version, intact.newest + 1
+    since_ms = max(runtime.now_ms(), intact.snapshot.timestamp_ms + 1)
     now_ms = since_ms + last - version
     body = Body(RESTORE)
-    ended, life = change(found, body, last, now_ms)
+    aborted, life = complete(intact, body, last, now_ms)
     report = RestoredTable(
         reader.path,
         version,
-        found.newest - version,
-        found.events,
-        found.unreadable,
-        tuple(ended),
+        intact.newest - version,
+        intact.events,
+        intact.unreadable,
+        tuple(aborted),
         life,
     )
     body.parameters = {"to": version, "report": asdict(report)}
     token = runtime.token()
-    plan = {
-        "version": version,
-        "newest": found.newest,
-        "token": token,
-        "since": since_ms,
-        "last": body.encode(token, now_ms).decode(),
-    }
-    reader.store.put_if_absent(_plan_key(reader), to_json(plan).encode())
-    written = _plan_of(reader)
+    last_commit = body.encode(token, now_ms).decode()
+    plan = RestorePlan(version, intact.newest, token, since_ms, last_commit)
+    reader.store.put_if_absent(_plan_key(reader), plan.encode())
+    written = _read_plan(reader)
     assert written is not None
     failpoint("restore.planned")
     return written
 
 
-def _carry_out(reader: LogReader, runtime: Runtime, plan: dict[str, Any]) -> None:
-    store, version, newest = reader.store, plan["version"], plan["newest"]
+def _apply(reader: LogReader, runtime: Runtime, plan: RestorePlan) -> None:
+    """Replace the dropped commits, add the last one, and bring version 0 back."""
+    store = reader.store
     if reader.has(0):
-        store.put(_aside_key(reader), store.get(reader.key(0)))
+        store.put(_first_commit_key(reader), store.get(reader.key(0)))
         failpoint("restore.aside")
         store.delete([reader.hint_key, reader.key(0)])
     failpoint("restore.closed")
-    store.delete(key for key in beyond(reader, version) if not is_commit(key))
+    store.delete(key for key in keys_after(reader, plan.version) if not is_commit_key(key))
     failpoint("restore.cleared")
 
-    def replace(at: int) -> None:
-        body = Body(RESTORE, {"to": version, "dropped": at})
-        token, time_ms = f"{plan['token']}.{at}", plan["since"] + at - version
-        store.put(reader.key(at), body.encode(token, time_ms))
+    def replace_commit(version: int) -> None:
+        body = Body(RESTORE, {"to": plan.version, "dropped": version})
+        token, time_ms = f"{plan.token}.{version}", plan.since_ms + version - plan.version
+        store.put(reader.key(version), body.encode(token, time_ms))
 
-    for first in range(version + 1, newest + 1, COPY_PAGE_FILES):
-        runtime.each(replace, range(first, min(first + COPY_PAGE_FILES, newest + 1)))
+    for first in range(plan.version + 1, plan.newest + 1, COPY_PAGE_FILES):
+        page = range(first, min(first + COPY_PAGE_FILES, plan.newest + 1))
+        runtime.each(replace_commit, page)
     failpoint("restore.replaced")
-    store.put(reader.key(newest + 1), plan["last"].encode())
+    store.put(reader.key(plan.newest + 1), plan.last.encode())
     failpoint("restore.last")
-    store.put(reader.key(0), store.get(_aside_key(reader)))
+    store.put(reader.key(0), store.get(_first_commit_key(reader)))
     failpoint("restore.opened")
 
 
 def _token(reader: LogReader, version: int) -> str | None:
-    found = readable(reader, version, light=True)
-    return None if found is None else found.token
+    commit = commit_if_readable(reader, version, light=True)
+    return None if commit is None else commit.token
 
 
 def _report(reader: LogReader, version: int) -> RestoredTable | None:
-    """Return what the last commit of a restore says, if a version is one."""
-    commit = readable(reader, version, light=True)
+    """Return the report in the last commit of a restore, or None for any other version."""
+    commit = commit_if_readable(reader, version, light=True)
     if commit is None or commit.operation != RESTORE:
         return None
-    report = commit.info["operationParameters"].get("report")
-    if report is None:
+    text = commit.info["operationParameters"].get("report")
+    if text is None:
         return None
-    told = json.loads(report)
-    return RestoredTable(**{**told, "transactions": tuple(told["transactions"])})
+    report = json.loads(text)
+    return RestoredTable(**{**report, "transactions": tuple(report["transactions"])})

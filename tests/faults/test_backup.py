@@ -1,6 +1,6 @@
-"""Backups and restores in processes that are killed, of a stream that lives meanwhile.
+"""Backups and restores in processes that are killed, while other processes use the stream.
 
-Two processes write, one of them scales, and one truncates and sweeps with hardly any patience.
+Two processes write, one of them also scales, and a third truncates and sweeps with short times.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import signal
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -33,33 +34,34 @@ WRITERS = ("w0", "w1")
 
 
 def sweep(root: str, stop: str) -> None:
-    """Truncate and sweep all the time; a file that is staged has two seconds to be committed."""
-    garbage.CLEANUP_WAIT_SECONDS = 0.2
+    """Truncate and sweep in a loop; a staged file has two seconds to be committed."""
+    mock.patch.object(garbage, "CLEANUP_WAIT_SECONDS", 0.2).start()
     retention = StreamManager(root).retention(STREAM)
     while not Path(stop).exists():
         retention.run(sample_every=0.001, grace=2.0, retain=0.0)
         time.sleep(0.05)
 
 
-def back_up(root: str, target: str, crash: str) -> None:
-    failpoints.kill_at(crash)
+def back_up(root: str, target: str, kill: str) -> None:
+    failpoints.kill_at(kill)
     StreamManager(root).backup(target)
 
 
-def restore(root: str, crash: str) -> None:
-    failpoints.kill_at(crash)
+def restore(root: str, kill: str) -> None:
+    failpoints.kill_at(kill)
     StreamManager(root).restore()
 
 
-def end_of(what: Any, *arguments: str) -> int | None:
-    process = PROCESSES.Process(target=what, args=arguments, daemon=True)
+def exit_code(function: Callable[..., None], *arguments: str) -> int | None:
+    """Run a function in a process of its own; return the process's exit code."""
+    process = PROCESSES.Process(target=function, args=arguments, daemon=True)
     process.start()
     process.join(60)
     return process.exitcode
 
 
 def check(root: str) -> int:
-    """Read everything: of each writer and key, events follow each other without a gap."""
+    """Check that each writer's events of each key have no gap; return the number of events."""
     numbers = defaultdict[tuple[str, str | None], list[int]](list)
     for event in StreamManager(root).read(STREAM):
         writer, number = event.data.decode().split()
@@ -69,27 +71,30 @@ def check(root: str) -> int:
     return sum(map(len, numbers.values()))
 
 
-def test_backups_and_restores_that_are_killed_while_everybody_goes_on(tmp_path: Path) -> None:
+def test_killed_backups_and_restores_are_finished_by_the_next_while_the_stream_is_in_use(
+    tmp_path: Path,
+) -> None:
     root, copy, stop = (str(tmp_path / name) for name in ("root", "copy", "stop"))
     manager = StreamManager(root)
     manager.create_scope("s")
     policy = RetentionPolicy.by_size("3 KB")
     manager.create_stream(STREAM, StreamConfiguration(ScalingPolicy.by_event_rate(1_000), policy))
-    told = [(write, (root, name, stop), {"scales": name == "w0"}) for name in WRITERS]
     actors = [
-        PROCESSES.Process(target=what, args=args, kwargs=options, daemon=True)
-        for what, args, options in [*told, (sweep, (root, stop), {})]
+        PROCESSES.Process(target=write, args=(root, w, stop), kwargs={"scales": w == "w0"})
+        for w in WRITERS
     ]
+    actors.append(PROCESSES.Process(target=sweep, args=(root, stop)))
     for actor in actors:
+        actor.daemon = True
         actor.start()
     try:
         while manager.stream_info(STREAM).version < 40:
             time.sleep(0.05)
-        for crash in BACKUP:
-            assert end_of(back_up, root, copy, crash) == -signal.SIGKILL, crash
+        for kill in BACKUP:
+            assert exit_code(back_up, root, copy, kill) == -signal.SIGKILL, kill
             with pytest.raises(StoreRefused, match="is not whole"):
                 check(copy)
-        assert end_of(back_up, root, copy, "") == 0
+        assert exit_code(back_up, root, copy, "") == 0
     finally:
         Path(stop).touch()
         for actor in actors:
@@ -98,15 +103,16 @@ def test_backups_and_restores_that_are_killed_while_everybody_goes_on(tmp_path: 
     assert check(copy)
     newest = max(Path(copy, STREAM, "events", "data").rglob("*.parquet"), key=_staged)
     newest.unlink()
-    for crash in RESTORE:
-        assert end_of(restore, copy, crash) == -signal.SIGKILL, crash
-    assert end_of(restore, copy, "") == 0
+    for kill in RESTORE:
+        assert exit_code(restore, copy, kill) == -signal.SIGKILL, kill
+    assert exit_code(restore, copy, "") == 0
     assert check(copy)
-    done = StreamManager(copy).restore_stream(STREAM)  # reports what was done
+    done = StreamManager(copy).restore_stream(STREAM)  # reports the finished restore
     assert (done.dropped_events > 0, done.life) == (True, 2)
     with StreamManager(copy).create_writer(STREAM, "w0") as writer:
         assert writer.last_event_number > 0
 
 
 def _staged(path: Path) -> tuple[int, int]:
+    """Return the horizon and the time at which a file was staged, to sort by age."""
     return int(path.parent.name.removeprefix("v")), path.stat().st_mtime_ns

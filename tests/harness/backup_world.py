@@ -1,34 +1,83 @@
-"""A root in memory with a stream that lives, and the roots that it is copied to."""
+"""A root in memory with one stream that grows, and what tests of its copies share."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
+from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import StreamConfiguration
-from tests.harness.engine import FakeRuntime, memory, write
+from tests.harness.engine import FakeRuntime, all_events, memory, write
 
 
 def manager_of(store: Store, runtime: Runtime | None = None) -> StreamManager:
-    """A manager as another process would make it: nothing is remembered."""
+    """Return a manager that knows nothing of the store yet, like one of another process."""
     made = StreamManager("memory://unused", runtime=runtime or FakeRuntime())
     made._store = store
     return made
 
 
 def stream_of(store: Store, name: str = "s/t", runtime: Runtime | None = None) -> StreamLog:
+    """Return a stream whose log is not maintained in the background."""
     stream = StreamLog(store, name, runtime or FakeRuntime())
     stream.log.maintain = None
     return stream
 
 
+def events_in(store: Store, stream: str = "s/t") -> list[bytes]:
+    """Return the data of all events of a stream."""
+    return [event for _, event in all_events(stream_of(store, stream))]
+
+
+def numbers(count: int) -> list[bytes]:
+    """Return the data of the first events that a world writes."""
+    return [b"%d" % n for n in range(count)]
+
+
+def copy_objects(
+    source: Store,
+    target: Store | None = None,
+    wanted: Callable[[str], bool] = lambda key: True,
+) -> Store:
+    """Copy the wanted keys one by one, as ``cp`` or ``tar`` does."""
+    target = MemoryStore() if target is None else target
+    for entry in source.list(""):
+        if wanted(entry.key):
+            target.put(entry.key, source.get(entry.key))
+    return target
+
+
+class Killed(BaseException):
+    """Ends a call like a kill of its process: no handler of errors catches it."""
+
+
+def kill() -> None:
+    """Raise Killed."""
+    raise Killed
+
+
+def kill_at_visit(nth: int) -> Callable[[], None]:
+    """Return an action for a failpoint that raises Killed at the n-th visit."""
+    remaining = nth
+
+    def visit() -> None:
+        nonlocal remaining
+        remaining -= 1
+        if remaining == 0:
+            kill()
+
+    return visit
+
+
 class World:
     """A root with the stream ``s/t``, which grows by two events a commit."""
 
-    def __init__(self, commits: int = 5) -> None:
+    def __init__(self, commits: int = 5, store: Store | None = None) -> None:
         self.runtime = FakeRuntime()
-        self.store: Store = memory(self.runtime)
+        self.store = store or memory(self.runtime)
         self.manager = manager_of(self.store, self.runtime)
         self.manager.create_scope("s")
         self.manager.create_stream("s/t", StreamConfiguration())
@@ -36,6 +85,7 @@ class World:
         self.grow(commits)
 
     def grow(self, commits: int) -> None:
+        """Append the next numbers, two events in each commit, a commit a minute."""
         for _ in range(commits):
             at = self.stream.view().segment(0).next_offset
             write(self.stream, [(None, b"%d" % n) for n in (at, at + 1)])

@@ -1,4 +1,4 @@
-"""Records that left the state of a stream: a backup has them, and a restore brings them back."""
+"""Archived records of a stream: a backup copies those of writers, a restore brings them back."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.writing.append import NumberedBatch, SessionBatch
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import PravegaSparkError
-from tests.harness.backup_world import World, manager_of, stream_of
+from tests.harness.backup_world import World, copy_objects, manager_of, stream_of
 from tests.harness.engine import write
-from tests.unit.backup.test_root_restore import copied
 
 
 def swept() -> World:
+    """Return a world whose sweep has archived the records of its writers."""
     world = World(0)
     record = open_session(world.stream, 1, "w")
     write(world.stream, [("k", b"1")], SessionBatch("w", record.session, 0, 3, "note"))
@@ -25,7 +25,7 @@ def swept() -> World:
     return world
 
 
-def test_backup_knows_the_writers_that_had_moved() -> None:
+def test_backup_knows_writers_with_archived_records() -> None:
     world = swept()
     copy = MemoryStore()
     world.manager.backup(copy.url, "s/t")
@@ -34,7 +34,7 @@ def test_backup_knows_the_writers_that_had_moved() -> None:
     assert write(stream_of(copy), [("k", b"x")], NumberedBatch("query", 7)).duplicate
 
 
-def test_copy_forgets_the_removed_subscribers_that_had_moved() -> None:
+def test_backup_omits_archived_records_of_removed_subscribers() -> None:
     world, copy = World(0), MemoryStore()
     world.manager.create_reader_group("s/g", ["s/t"], retention="automatic")
     world.manager.delete_reader_group("s/g")
@@ -49,9 +49,9 @@ def test_copy_forgets_the_removed_subscribers_that_had_moved() -> None:
     assert [subscriber.group for subscriber in opened.list_subscribers("s/t")] == ["s/g"]
 
 
-def test_restored_stream_knows_the_writers_that_had_moved() -> None:
+def test_restored_stream_knows_writers_with_archived_records() -> None:
     world = swept()
-    target = copied(world.store)
+    target = copy_objects(world.store)
     manager_of(target).restore()
     stream = stream_of(target)
     record = open_session(stream, 2, "w")

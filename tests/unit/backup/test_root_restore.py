@@ -1,8 +1,7 @@
-"""Restores: copies that backup, cp, tar or a snapshot made, whole or not."""
+"""Restores of copies, intact or not, that a backup, cp, tar or a snapshot made."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,31 +22,19 @@ from pravega_spark.errors import (
 )
 from pravega_spark.manager import StreamManager
 from tests.harness import failpoints
-from tests.harness.backup_world import World, manager_of, stream_of
-from tests.harness.engine import all_events, clean, write
+from tests.harness.backup_world import (
+    Killed,
+    World,
+    copy_objects,
+    events_in,
+    kill,
+    kill_at_visit,
+    manager_of,
+    numbers,
+    stream_of,
+)
+from tests.harness.engine import clean, write
 from tests.harness.failpoints import at_failpoint
-from tests.unit.backup.test_root_backup import _Death, _die, dying
-
-
-def events(store: Store, stream: str = "s/t") -> list[bytes]:
-    return [event for _, event in all_events(stream_of(store, stream))]
-
-
-def numbers(count: int) -> list[bytes]:
-    return [b"%d" % n for n in range(count)]
-
-
-def copied(
-    source: Store,
-    target: Store | None = None,
-    wanted: Callable[[str], bool] = lambda key: True,
-) -> Store:
-    """Copy objects as they are, as ``cp`` or ``tar`` does."""
-    target = MemoryStore() if target is None else target
-    for entry in source.list(""):
-        if wanted(entry.key):
-            target.put(entry.key, source.get(entry.key))
-    return target
 
 
 def is_data(key: str) -> bool:
@@ -55,13 +42,13 @@ def is_data(key: str) -> bool:
 
 
 def torn(world: World, commits: int) -> Store:
-    """A copy as by ``tar``: the data first, then so many commits, then the logs."""
-    target = copied(world.store, wanted=is_data)
+    """Copy the data, let the stream grow by some commits, and copy the rest, as ``tar`` does."""
+    target = copy_objects(world.store, wanted=is_data)
     world.grow(commits)
-    return copied(world.store, target, lambda key: not is_data(key))
+    return copy_objects(world.store, target, lambda key: not is_data(key))
 
 
-def test_a_live_tar_is_restored_to_the_newest_version_that_is_whole() -> None:
+def test_tar_of_a_live_root_is_restored_to_its_newest_intact_version() -> None:
     world = World()
     version = world.stream.view().version
     copy = torn(world, 3)
@@ -71,61 +58,61 @@ def test_a_live_tar_is_restored_to_the_newest_version_that_is_whole() -> None:
     done = opened.restore_stream("s/t")
     assert (done.version, done.dropped_versions, done.dropped_events) == (version, 3, 6)
     assert (done.unreadable_versions, done.life) == (0, 2)
-    assert events(copy) == numbers(10)
+    assert events_in(copy) == numbers(10)
     fresh = manager_of(copy)
     with fresh.create_writer("s/t") as writer:
         writer.write_event(b"new")
-    assert events(copy) == [*numbers(10), b"new"]
+    assert events_in(copy) == [*numbers(10), b"new"]
     assert fresh.list_streams("s") == ["s/t"]
     assert fresh.update_stream("s/t", fresh.stream_info("s/t").configuration) is False
 
 
-def test_a_log_with_a_gap_or_a_torn_commit_goes_back_before_it() -> None:
+def test_log_with_a_missing_or_torn_commit_is_restored_to_the_version_before() -> None:
     for damage in (b"", b'{"commitInfo":{"engineInfo":"pravega_spark/0.1.0"'):
         world = World(commits=9)
-        copy = copied(world.store)
+        copy = copy_objects(world.store)
         key = world.stream.log.reader.key(6)
         copy.put(key, damage) if damage else copy.delete([key])
         with pytest.raises(CorruptLog):
-            events(copy)
+            events_in(copy)
         done = manager_of(copy).restore_stream("s/t")
         assert (done.version, done.dropped_versions) == (5, 4)
         assert (done.dropped_events, done.unreadable_versions) == (6, 1)
-        assert events(copy) == numbers(10)
+        assert events_in(copy) == numbers(10)
 
 
-def test_a_state_file_behind_the_gap_keeps_what_came_after_it() -> None:
+def test_state_file_after_a_missing_commit_saves_the_later_versions() -> None:
     world = World(commits=9)
     checkpointing.maintain(world.stream.log.reader, 7, checkpoint=True)
-    copy = copied(
+    copy = copy_objects(
         world.store, wanted=lambda key: not key.endswith("_delta_log/" + "3".zfill(20) + ".json")
     )
     done = manager_of(copy).restore_stream("s/t")
     assert (done.version, done.dropped_versions) == (9, 0)
-    assert events(copy) == numbers(18)
+    assert events_in(copy) == numbers(18)
 
 
-def test_nothing_whole_is_told_and_changes_nothing() -> None:
+def test_copy_without_an_intact_version_is_reported_and_unchanged() -> None:
     world = World()
-    copy = copied(world.store, wanted=lambda key: not key.endswith("0" * 20 + ".json"))
+    copy = copy_objects(world.store, wanted=lambda key: not key.endswith("0" * 20 + ".json"))
     before = [(e.key, e.size) for e in copy.list("")]
-    with pytest.raises(CorruptLog, match="no version whose commits and files are all there"):
+    with pytest.raises(CorruptLog, match="no version has all of its commits and files"):
         manager_of(copy).restore_stream("s/t")
     assert [(e.key, e.size) for e in copy.list("")] == before
-    with pytest.raises(NoSuchStream, match="no stream s/none"):
+    with pytest.raises(NoSuchStream, match="no copy of stream s/none"):
         manager_of(copy).restore_stream("s/none")
 
 
-def test_after_a_clean_up_and_a_sweep_of_the_source() -> None:
+def test_copy_of_a_cleaned_log_is_restored() -> None:
     world = World(commits=60)
     clean(world.stream.log, world.runtime, 40)
     copy = torn(world, 2)
     done = manager_of(copy).restore_stream("s/t")
     assert done.dropped_versions == 2
-    assert events(copy) == numbers(120)
+    assert events_in(copy) == numbers(120)
 
 
-def test_what_belongs_to_the_life_before_is_refused_with_the_way_on() -> None:
+def test_identities_of_the_life_before_are_refused_with_advice() -> None:
     world = World()
     cut, pointer_text = world.manager.tail("s/t"), "s/t@1:0#0=3"
     pointer = next(iter(world.manager.read("s/t"))).pointer
@@ -143,10 +130,10 @@ def test_what_belongs_to_the_life_before_is_refused_with_the_way_on() -> None:
         opened.fetch_event(pointer)
     with pytest.raises(StaleIdentity, match="restored from a copy"):
         writer.write_event(b"late").result()
-    assert events(copy) == numbers(10)
+    assert events_in(copy) == numbers(10)
 
 
-def test_a_process_that_knew_what_was_dropped_reads_the_log_again() -> None:
+def test_process_that_knew_dropped_versions_reads_the_log_again() -> None:
     world = World()
     copy = torn(world, 3)
     stream = stream_of(copy)
@@ -154,33 +141,33 @@ def test_a_process_that_knew_what_was_dropped_reads_the_log_again() -> None:
     manager_of(copy).restore_stream("s/t")
     assert stream.view().segment(0).next_offset == 10
     write(stream, [(None, b"new")])
-    assert events(copy) == [*numbers(10), b"new"]
+    assert events_in(copy) == [*numbers(10), b"new"]
 
 
-def test_a_writers_own_id_goes_on_where_the_copy_has_it() -> None:
+def test_writer_with_an_id_continues_after_its_last_event_in_the_copy() -> None:
     world = World(commits=0)
     with world.manager.create_writer("s/t", "bank") as writer:
         writer.write_events([b"0", b"1"])
-    target = copied(world.store, wanted=is_data)
+    target = copy_objects(world.store, wanted=is_data)
     with world.manager.create_writer("s/t", "bank") as writer:
         writer.write_events([b"2", b"3"])
-    copy = copied(world.store, target, lambda key: not is_data(key))
+    copy = copy_objects(world.store, target, lambda key: not is_data(key))
     done = manager_of(copy).restore_stream("s/t")
     assert done.dropped_events == 2
     with manager_of(copy).create_writer("s/t", "bank") as writer:
         assert writer.last_event_number == 2
         writer.write_events([b"2", b"3"])
-    assert events(copy) == numbers(4)
+    assert events_in(copy) == numbers(4)
 
 
-def test_a_query_whose_batches_were_dropped_is_refused_and_one_that_follows_is_not() -> None:
+def test_query_whose_batches_were_dropped_is_refused_until_it_writes_them_again() -> None:
     world = World(commits=0)
     for n in range(3):
         write(world.stream, [(None, b"%d" % n)], NumberedBatch("spark.q", n))
-    target = copied(world.store, wanted=is_data)
+    target = copy_objects(world.store, wanted=is_data)
     write(world.stream, [(None, b"3")], NumberedBatch("spark.q", 3))
     write(world.stream, [(None, b"x")], NumberedBatch("spark.young", 0))
-    copy = copied(world.store, target, lambda key: not is_data(key))
+    copy = copy_objects(world.store, target, lambda key: not is_data(key))
     manager_of(copy).restore_stream("s/t")
     stream = stream_of(copy)
     with pytest.raises(StaleIdentity, match=r"holds its batches up to 2, and this is batch 4"):
@@ -190,10 +177,10 @@ def test_a_query_whose_batches_were_dropped_is_refused_and_one_that_follows_is_n
     assert write(stream, [(None, b"2")], NumberedBatch("spark.q", 2)).duplicate
     write(stream, [(None, b"3")], NumberedBatch("spark.q", 3))
     write(stream, [(None, b"7")], NumberedBatch("spark.q", 7))
-    assert events(copy) == [b"0", b"1", b"2", b"3", b"7"]
+    assert events_in(copy) == [b"0", b"1", b"2", b"3", b"7"]
 
 
-def test_open_transactions_are_aborted_and_subscribers_hold_what_they_held() -> None:
+def test_open_transactions_are_aborted_and_subscribers_keep_their_data() -> None:
     world = World()
     txn = world.manager.create_transactional_writer("s/t").begin_transaction()
     group = world.manager.create_reader_group("s/g", ["s/t"], retention="manual")
@@ -206,7 +193,7 @@ def test_open_transactions_are_aborted_and_subscribers_hold_what_they_held() -> 
     assert (held.cut.life, dict(held.cut)) == (2, {0: 4})
 
 
-def test_a_whole_root_is_restored_with_its_index_and_may_be_opened() -> None:
+def test_root_is_restored_with_its_index_and_opens() -> None:
     world = World()
     world.manager.create_stream("s/late")
     copy = torn(world, 2)
@@ -219,36 +206,36 @@ def test_a_whole_root_is_restored_with_its_index_and_may_be_opened() -> None:
     assert opened.create_scope("other")
 
 
-def test_what_cannot_be_restored_is_named_and_the_rest_is_done() -> None:
+def test_table_that_cannot_be_restored_is_reported_and_the_others_are_restored() -> None:
     world = World()
-    world.manager.create_stream("s/gone")
+    world.manager.create_stream("s/damaged")
     copy = MemoryStore()
-    with at_failpoint("backup.marker", _die), pytest.raises(_Death):
+    with at_failpoint("backup.marker", kill), pytest.raises(Killed):
         world.manager.backup(copy.url)
-    copy.delete([e.key for e in copy.list("s/gone/events/_delta_log")])
-    copy.put("s/gone/events/_delta_log/" + "1".zfill(20) + ".json", b"")
+    copy.delete([e.key for e in copy.list("s/damaged/events/_delta_log")])
+    copy.put("s/damaged/events/_delta_log/" + "1".zfill(20) + ".json", b"")
     done = manager_of(copy).restore()
-    assert list(done.failed) == ["s/gone/events"]
+    assert list(done.failed) == ["s/damaged/events"]
     with pytest.raises(StoreRefused, match="is not whole"):
-        events(copy)
-    copy.delete([e.key for e in copy.list("s/gone")])
+        events_in(copy)
+    copy.delete([e.key for e in copy.list("s/damaged")])
     assert manager_of(copy).restore().failed == {}
-    assert events(copy) == numbers(10)
+    assert events_in(copy) == numbers(10)
     assert manager_of(copy).create_scope("other")
 
 
-@pytest.mark.parametrize("place", ["backup.files", "backup.log", "backup.table", "backup.marker"])
-def test_of_a_backup_that_was_killed_the_tables_are_opened_that_are_whole(place: str) -> None:
+@pytest.mark.parametrize("point", ["backup.files", "backup.log", "backup.table", "backup.marker"])
+def test_restore_opens_the_complete_tables_of_a_killed_backup(point: str) -> None:
     world, copy = World(), MemoryStore()
-    failpoints.register(place, dying(1 if place == "backup.marker" else 2))
+    failpoints.register(point, kill_at_visit(1 if point == "backup.marker" else 2))
     try:
-        with pytest.raises(_Death):
+        with pytest.raises(Killed):
             world.manager.backup(copy.url)
     finally:
-        failpoints.register(place, None)
+        failpoints.register(point, None)
     done = manager_of(copy).restore()
     opened = manager_of(copy)
-    if place in ("backup.files", "backup.log"):
+    if point in ("backup.files", "backup.log"):
         assert list(done.failed) == ["s/t/events"]
         copy.delete([e.key for e in copy.list("s/t/events")])
         assert manager_of(copy).restore().missing == ("s/t",)
@@ -259,32 +246,32 @@ def test_of_a_backup_that_was_killed_the_tables_are_opened_that_are_whole(place:
     assert opened.create_scope("other")
 
 
-PLACES = ["planned", "aside", "closed", "cleared", "replaced", "last", "opened", "row", "marker"]
+STEPS = ["planned", "aside", "closed", "cleared", "replaced", "last", "opened", "row", "marker"]
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_killed_anywhere_a_repetition_finishes_the_restore_with_the_same_report(
-    place: str,
+@pytest.mark.parametrize("step", STEPS)
+def test_restore_killed_anywhere_is_finished_by_a_repetition_with_the_same_report(
+    step: str,
 ) -> None:
     world = World()
     copy = torn(world, 4)
-    whole = place == "marker"
+    is_root = step == "marker"
 
     def restore() -> object:
         opened = manager_of(copy)
-        return opened.restore().streams["s/t"] if whole else opened.restore_stream("s/t")
+        return opened.restore().streams["s/t"] if is_root else opened.restore_stream("s/t")
 
-    with at_failpoint(f"restore.{place}", _die), pytest.raises(_Death):
+    with at_failpoint(f"restore.{step}", kill), pytest.raises(Killed):
         restore()
     done = manager_of(copy).restore_stream("s/t")
     assert (done.version, done.dropped_versions, done.dropped_events, done.life) == (5, 4, 8, 2)
     assert restore() == done
-    assert events(copy) == numbers(10)
+    assert events_in(copy) == numbers(10)
     assert not copy.exists("s/t/events/_pravega/restore.json")
     assert not copy.exists("s/t/events/_pravega/first.json")
 
 
-def test_a_restored_stream_that_went_on_begins_another_life_when_restored_again() -> None:
+def test_restored_stream_with_new_events_begins_another_life_when_restored_again() -> None:
     world = World()
     copy = torn(world, 1)
     manager_of(copy).restore_stream("s/t")
@@ -292,16 +279,16 @@ def test_a_restored_stream_that_went_on_begins_another_life_when_restored_again(
         writer.write_event(b"new")
     done = manager_of(copy).restore_stream("s/t")
     assert (done.life, done.dropped_versions) == (3, 0)
-    assert events(copy) == [*numbers(10), b"new"]
+    assert events_in(copy) == [*numbers(10), b"new"]
 
 
-def test_empty_sealed_and_deleted_streams() -> None:
+def test_empty_sealed_and_deleted_streams_are_restored() -> None:
     world = World(commits=0)
     for name in ("s/sealed", "s/deleted"):
         world.manager.create_stream(name)
         world.manager.seal_stream(name)
     world.manager.delete_stream("s/deleted")
-    copy = copied(world.store)
+    copy = copy_objects(world.store)
     done = manager_of(copy).restore()
     opened = manager_of(copy)
     assert done.streams["s/deleted"].life is None
@@ -311,7 +298,7 @@ def test_empty_sealed_and_deleted_streams() -> None:
     assert opened.create_stream("s/deleted")
 
 
-def test_a_group_is_refused_until_it_is_reset() -> None:
+def test_group_of_a_restored_stream_is_refused_until_it_is_reset() -> None:
     world = World()
     group = world.manager.create_reader_group("s/g", ["s/t"], retention="automatic")
     with group.create_reader("r") as reader:
@@ -334,32 +321,30 @@ def test_a_group_is_refused_until_it_is_reset() -> None:
 
 
 @pytest.mark.parametrize("inside", ["", "photos/may/1.jpg", "not_a_scope/x"])
-def test_root_that_never_was_is_not_restored_and_nothing_is_made(
-    tmp_path: Path, inside: str
-) -> None:
+def test_restore_of_what_is_no_root_raises_and_creates_nothing(tmp_path: Path, inside: str) -> None:
     root = tmp_path / "root"
     if inside:
         (root / inside).parent.mkdir(parents=True)
         (root / inside).touch()
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(NoSuchScope, match="there is nothing to be restored under"):
+    with pytest.raises(NoSuchScope, match="there is nothing to restore under"):
         StreamManager(root).restore()
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("place", ["planned", "replaced", "last", "marker"])
-def test_restore_of_a_root_that_was_killed_is_finished_with_the_same_report_of_streams_and_groups(
-    place: str,
+@pytest.mark.parametrize("step", ["planned", "replaced", "last", "marker"])
+def test_killed_restore_of_a_root_is_finished_with_the_same_report_of_streams_and_groups(
+    step: str,
 ) -> None:
     world = World()
     world.manager.create_reader_group("s/g", ["s/t"])
     copy = torn(world, 2)
-    whole = manager_of(copied(copy)).restore()
-    with at_failpoint(f"restore.{place}", _die), pytest.raises(_Death):
+    expected = manager_of(copy_objects(copy)).restore()
+    with at_failpoint(f"restore.{step}", kill), pytest.raises(Killed):
         manager_of(copy).restore()
     again = manager_of(copy).restore()
     found = {table.path: table for table in again.tables}
-    for table in whole.tables:
+    for table in expected.tables:
         if table.path == "s/_scope":
             assert found[table.path].version >= table.version
         else:

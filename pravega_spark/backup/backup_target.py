@@ -1,0 +1,106 @@
+"""The target of a backup: its root marker says which backup it takes, and whether it is complete.
+
+The marker holds the backup's source and name, its id, and the run that works on it. So a run
+continues an earlier one on the same target, and notices when another run takes the target over.
+"""
+
+from __future__ import annotations
+
+import os
+
+from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.store import Put, Store
+from pravega_spark.engine.store.probe import ensure_probed
+from pravega_spark.engine.store.root_marker import (
+    COPY_FORMAT,
+    MARKER_FORMAT,
+    MARKER_KEY,
+    PROBE_FOLDER,
+    encode,
+    read_record,
+)
+from pravega_spark.errors import IllegalState, InvalidInput
+
+
+class BackupTarget:
+    """A store that one run of a backup has claimed."""
+
+    def __init__(self, store: Store, source: Store, name: str, runtime: Runtime) -> None:
+        """Claim an empty store, or one that an earlier run of the same backup has claimed.
+
+        Raises IllegalState for a store that holds anything else.
+        """
+        self._store = store
+        now_ms = runtime.now_ms()
+        identity = {"of": source.url, "name": name}
+        run = runtime.token()
+        before = read_record(store)
+        if before is None:
+            self._check_empty()
+            self._backup = {**identity, "id": runtime.token(), "began_ms": now_ms, "run": run}
+            record = {"format": COPY_FORMAT, "probed_ms": now_ms, "root": runtime.token()}
+            marker = encode({**record, "backup": self._backup})
+            if store.put_if_absent(MARKER_KEY, marker) is Put.EXISTS:
+                before = read_record(store)
+        if before is not None:
+            known = before.get("backup", {})
+            is_same = {key: known.get(key) for key in identity} == identity
+            if before["format"] != COPY_FORMAT or not is_same:
+                what = "a root or a complete backup"
+                if before["format"] == COPY_FORMAT:
+                    what = f"an incomplete backup of {known.get('of')} {known.get('name')}"
+                raise IllegalState(
+                    f"{store.url} holds {what}, so it cannot take this backup; use a folder that "
+                    "is empty or does not exist."
+                )
+            self._backup = {**known, "run": run}
+            self._write_marker(COPY_FORMAT)
+        ensure_probed(store, runtime)
+
+    @property
+    def backup_id(self) -> str:
+        """The id of the backup, the same in all runs."""
+        return str(self._backup["id"])
+
+    def check_claimed(self) -> None:
+        """Raise IllegalState if another run has claimed the target since this one did."""
+        found = read_record(self._store) or {}
+        if found.get("backup", {}).get("run") != self._backup["run"]:
+            raise IllegalState(
+                f"another run has taken over the backup to {self._store.url}; wait until that run "
+                "has ended, or repeat this one then."
+            )
+
+    def finish(self, now_ms: int) -> None:
+        """Mark the target as a root that may be opened."""
+        self._backup = {**self._backup, "finished_ms": now_ms}
+        self._write_marker(MARKER_FORMAT)
+
+    def _check_empty(self) -> None:
+        folders = [name for name in self._store.folders("") if name != PROBE_FOLDER]
+        if folders or self._store.list(""):
+            raise IllegalState(
+                f"{self._store.url} is not empty, so it cannot take a backup; use a folder that is "
+                "empty or does not exist."
+            )
+
+    def _write_marker(self, marker_format: int) -> None:
+        record = read_record(self._store) or {}
+        marker = encode({**record, "format": marker_format, "backup": self._backup})
+        self._store.put(MARKER_KEY, marker)
+
+
+def check_apart(source: Store, target: Store) -> None:
+    """Raise InvalidInput if one of the stores is inside the other."""
+    a, b = (_address(store) for store in (source, target))
+    if a.startswith(b) or b.startswith(a):
+        raise InvalidInput(
+            f"{target.url} and {source.url} overlap; use a target outside of the root."
+        )
+
+
+def _address(store: Store) -> str:
+    scheme, _, path = store.url.partition("://")
+    if scheme == "file":
+        path = os.path.realpath(path)
+    return f"{scheme}://{path.rstrip('/')}/"

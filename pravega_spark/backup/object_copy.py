@@ -1,0 +1,125 @@
+"""Copies the objects of one table: its data files, and its log except for version 0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+
+from pravega_spark.backup.table_at_version import keys_after
+from pravega_spark.engine.failpoints import failpoint
+from pravega_spark.engine.log.actions import Add, to_json
+from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.delta_checkpoint import checkpoint_key, digest_key
+from pravega_spark.engine.log.log_reader import LogReader
+from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.log.state_file import state_key, state_version
+from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.stream import archived_records
+from pravega_spark.errors import CorruptLog, DataLoss
+from pravega_spark.limits import COPY_PAGE_BYTES, COPY_PAGE_FILES
+
+
+def copy_files(log: Log, copy: LogReader, adds: Iterable[Add]) -> tuple[int, int]:
+    """Copy the files that the copy lacks; return the number and the bytes of all files.
+
+    Raises DataLoss if a file of the source is missing or has the wrong size.
+    """
+    sizes = {entry.key: entry.size for entry in copy.store.list(f"{copy.path}/data")}
+    count = size_bytes = 0
+    for page in _pages(adds):
+        missing = [add for add in page if sizes.get(f"{log.path}/{add.path}") != add.size]
+        log.runtime.each(partial(_copy_file, log, copy), missing)
+        count, size_bytes = count + len(page), size_bytes + sum(add.size for add in page)
+    return count, size_bytes
+
+
+def _pages(adds: Iterable[Add]) -> Iterator[list[Add]]:
+    page: list[Add] = []
+    size_bytes = 0
+    for add in adds:
+        page.append(add)
+        size_bytes += add.size
+        if len(page) >= COPY_PAGE_FILES or size_bytes >= COPY_PAGE_BYTES:
+            yield page
+            page, size_bytes = [], 0
+    yield page
+
+
+def _copy_file(log: Log, copy: LogReader, add: Add) -> None:
+    key = f"{log.path}/{add.path}"
+    try:
+        data = log.store.get(key)
+    except FileNotFoundError:
+        data = b""
+    if len(data) != add.size:
+        raise DataLoss(
+            f"{log.reader.where}: file {add.path} has {len(data)} bytes instead of {add.size}, so "
+            "the table cannot be backed up; restore the file from a copy.",
+            path=add.path,
+        )
+    failpoint("backup.file")
+    copy.store.put(key, data)
+
+
+def copy_log(log: Log, copy: LogReader, snapshot: Snapshot) -> None:
+    """Copy the log's objects up to the version of ``snapshot``, except for version 0.
+
+    A concurrent clean-up may delete objects below its cleanup mark: the copy does not need them.
+    Raises CorruptLog if the source lacks a commit from that mark on.
+    """
+    source, last = log.reader, snapshot.version
+    # An earlier attempt may have copied another root that had a table at this path.
+    copy.store.delete(keys_after(copy, last))
+    _copy_commits(log.runtime, source, copy, max(1, snapshot.cleanup), last)
+    for version in source.listed("checkpoint", last + 1):
+        keys = [checkpoint_key(source.path, version), digest_key(source.path, version)]
+        _copy_objects(log.runtime, source, copy, keys)
+    for version in source.listed("state", last + 1):
+        _copy_objects(log.runtime, source, copy, [state_key(source.path, version)])
+    records = [
+        entry.key for entry in source.store.list(archived_records.archive_folder(source.path))
+    ]
+    for first in range(0, len(records), COPY_PAGE_FILES):
+        keys = records[first : first + COPY_PAGE_FILES]
+        _copy_objects(log.runtime, source, copy, keys, archived_records.is_writer_archive)
+
+
+def _copy_commits(
+    runtime: Runtime, source: LogReader, copy: LogReader, oldest_needed: int, last: int
+) -> None:
+    """Copy all stored commits from version 1 to ``last``; each needed one must be there."""
+    stored = [state_version(entry.key) for entry in source.store.list(source.folder)]
+    versions = [version for version in sorted(stored) if 0 < version <= last]
+    needed = range(oldest_needed, last + 1)
+    missing = set(needed) - set(versions)
+    for first in range(0, len(versions), COPY_PAGE_FILES):
+        page = versions[first : first + COPY_PAGE_FILES]
+        absent = _copy_objects(runtime, source, copy, [source.key(v) for v in page])
+        missing |= {v for v in page if v in needed and source.key(v) in absent}
+    if missing:
+        raise CorruptLog(
+            f"{source.where}: version {min(missing)} of the log is missing.",
+            path=source.where,
+            version=min(missing),
+        )
+
+
+def _copy_objects(
+    runtime: Runtime,
+    source: LogReader,
+    copy: LogReader,
+    keys: Sequence[str],
+    is_wanted: Callable[[bytes], bool] = lambda data: True,
+) -> set[str]:
+    """Copy the wanted ones of some objects; return the keys that the source does not have."""
+    found = dict(zip(keys, source.store.get_many(keys), strict=True))
+    wanted = [(key, data) for key, data in found.items() if data is not None and is_wanted(data)]
+    runtime.each(lambda item: copy.store.put(*item), wanted)
+    return {key for key, data in found.items() if data is None}
+
+
+def write_pointer(copy: LogReader) -> None:
+    """Write the pointer to the copy's newest state file and checkpoint."""
+    newest = [max(copy.listed(kind), default=-1) for kind in ("state", "checkpoint")]
+    pointer = {"state": newest[0], "checkpoint": newest[1]}
+    copy.store.put(copy.hint_key, to_json(pointer).encode())
