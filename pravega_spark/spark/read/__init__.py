@@ -1,1 +1,1 @@
-"""Reading streams with Spark: batch and micro-batch readers, planned offsets, input partitions."""
+"""Reads streams with Spark: batch and micro-batch readers, offset planning, input partitions."""

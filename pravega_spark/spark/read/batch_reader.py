@@ -1,4 +1,4 @@
-"""The batch source: the events between two cuts of each stream, at one version of it."""
+"""The batch source: the events between two cuts of each stream, at one version of the stream."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.model import SegmentRange
-from pravega_spark.spark.read.input_partitions import by_offset, counts, read_events
-from pravega_spark.spark.read.offset_planner import matching, report_lost
-from pravega_spark.spark.read.read_bounds import check_order, resolve, starting
+from pravega_spark.spark.read.data_loss import log_skipped
+from pravega_spark.spark.read.input_partitions import by_offset, partition_counts, read_events
+from pravega_spark.spark.read.read_bounds import check_order, resolve_bound, starting_cut
+from pravega_spark.spark.read.stream_discovery import matching_streams
 from pravega_spark.spark.settings import ReadBound, ReadSettings
 
 logger = logging.getLogger(__name__)
 
-_LATEST = ReadBound("endingOffsets", "latest")
+_DEFAULT_START = ReadBound("startingOffsets", "earliest")
+_DEFAULT_END = ReadBound("endingOffsets", "latest")
 
 
 class PravegaBatchReader(DataSourceReader):
     """Plans a batch read on the driver and reads its ranges in tasks.
 
-    Events are in order inside a partition; large segments are split by offset into several
-    partitions, which follow each other.
+    Events are in order inside a partition. A large segment is split by offset into several
+    partitions, which are in the order of their offsets.
     """
 
     def __init__(self, settings: ReadSettings, schema: StructType) -> None:
-        """Take the settings and the schema that Spark wants."""
+        """Take the settings and the schema that Spark requests."""
         self.settings = settings
         self._schema_json = schema.json()
 
@@ -40,9 +42,9 @@ class PravegaBatchReader(DataSourceReader):
         settings = self.settings
         names = settings.streams
         if settings.pattern is not None:
-            names = tuple(matching(settings.root, settings.pattern))
+            names = tuple(matching_streams(settings.root, settings.pattern))
         found = [ranges for name in names for ranges in self._ranges(name)]
-        shares = counts([rng for rng, _ in found], settings.min_partitions)
+        shares = partition_counts([rng for rng, _ in found], settings.min_partitions)
         planned: list[InputPartition] = []
         for (rng, refs), count in zip(found, shares, strict=True):
             planned += by_offset(rng, refs, count)
@@ -52,15 +54,16 @@ class PravegaBatchReader(DataSourceReader):
         settings = self.settings
         stream = open_stream(settings.root, name)
         view = existing_view(stream)
-        begin = starting(settings.starting, "earliest", settings.timestamp_strategy, stream, view)
-        end = resolve(settings.ending or _LATEST, stream, view)
+        bound = settings.starting or _DEFAULT_START
+        start = starting_cut(bound, settings.timestamp_strategy, stream, view)
+        end = resolve_bound(settings.ending or _DEFAULT_END, stream, view)
         if not settings.fail_on_data_loss:
-            begin, lost = begin.clipped_to_head()
+            start, lost = start.clipped_to_head()
             end, _ = end.clipped_to_head()
             if lost:
-                report_lost(view, lost)
-        check_order(begin, end, settings.starting, settings.ending)
-        return [(rng, stream.chunks(rng)) for rng in begin.ranges_to(end)]
+                log_skipped(view, lost)
+        check_order(start, end, settings.starting, settings.ending)
+        return [(rng, stream.chunks(rng)) for rng in start.ranges_to(end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's events as Arrow batches; runs in a task."""

@@ -1,4 +1,4 @@
-"""The columns of a read, under our names or Kafka's, and batches in exactly their types."""
+"""The columns of a read, under Pravega's or Kafka's names, and the conversion of batches."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from pravega_spark.errors import InvalidOption
 from pravega_spark.model import segment_number
 
 CREATE_TIME = 0
-"""``timestamp_type``: timestamps are the writers', as Kafka's CreateTime."""
+"""The value of ``timestamp_type``: the writer sets timestamps, like Kafka's CreateTime."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a read: type, and what it is made of: a chunk's column, or a constant."""
+    """A column of a read; ``source`` is a chunk's column, or ``=`` and a constant's name."""
 
     name: str
     type: DataType
@@ -60,45 +60,45 @@ KAFKA = (
 
 
 def columns_of(names: str) -> tuple[Column, ...]:
-    """Return the columns under one of the two sets of names."""
+    """Return all columns under ``pravega`` or ``kafka`` names."""
     return KAFKA if names == "kafka" else PRAVEGA
 
 
 def schema_of(names: str, wanted: tuple[str, ...]) -> StructType:
-    """Return the schema of a read with the wanted columns (none: all), in the wanted order."""
+    """Return the schema of a read of these columns, in this order; of all columns if empty."""
     known = {column.name: column for column in columns_of(names)}
     unknown = [name for name in wanted if name not in known]
     if unknown:
         raise InvalidOption(
-            f"option columns names {', '.join(unknown)}; the columns are {', '.join(known)}."
+            f"option columns names {', '.join(unknown)}, but the columns are {', '.join(known)}."
         )
     chosen = [known[name] for name in wanted or known]
     return StructType([StructField(c.name, c.type, c.nullable) for c in chosen])
 
 
 def check_schema(names: str, schema: StructType) -> None:
-    """Raise InvalidOption unless a user's own schema is a choice of our columns, typed as ours."""
+    """Raise InvalidOption unless every column of the user's schema exists and has its type."""
     known = {column.name: column.type for column in columns_of(names)}
     for field in schema.fields:
         if known.get(field.name) != field.dataType:
-            has = ", ".join(f"{name} {kind.simpleString()}" for name, kind in known.items())
+            columns = ", ".join(f"{name} {kind.simpleString()}" for name, kind in known.items())
             raise InvalidOption(
-                f"column {field.name} {field.dataType.simpleString()} of the given schema is not "
-                f"one of the stream's: {has}. Leave .schema() out."
+                f"the stream has no column {field.name} {field.dataType.simpleString()}, which "
+                f".schema() names; its columns are {columns}. Remove .schema()."
             )
 
 
 class Projection:
-    """Turns events of one segment, as a chunk gives them, into rows as Spark expects them."""
+    """Converts batches of one segment's events from a chunk's columns to Spark's."""
 
     def __init__(self, names: str, schema: StructType, stream: str, segment_id: int) -> None:
-        """Take the schema Spark asked for; it holds some of our columns."""
-        self.arrow = to_arrow_schema(schema, timezone="UTC")
+        """Take the schema that Spark requests, a selection of the columns."""
+        self._arrow_schema = to_arrow_schema(schema, timezone="UTC")
         known = {column.name: column.source for column in columns_of(names)}
         self._sources = [known[field.name] for field in schema.fields]
-        self.columns = tuple(dict.fromkeys(s for s in self._sources if not s.startswith("="))) or (
-            "offset",
-        )
+        self.source_columns = tuple(
+            dict.fromkeys(s for s in self._sources if not s.startswith("="))
+        ) or ("offset",)
         scope, _, name = stream.partition("/")
         self._constants: dict[str, Any] = {
             "=scope": scope,
@@ -110,20 +110,20 @@ class Projection:
         }
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the batch with the columns and types of the schema."""
+        """Return the batch with exactly the columns and types of the schema, which Spark checks."""
         arrays = []
-        for source, field in zip(self._sources, self.arrow, strict=True):
+        for source, field in zip(self._sources, self._arrow_schema, strict=True):
             if source.startswith("="):
                 array = _constant(self._constants[source], field.type, batch.num_rows)
             else:
                 array = batch.column(source)
                 array = array if array.type == field.type else array.cast(field.type)
             arrays.append(array)
-        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
+        return pa.RecordBatch.from_arrays(arrays, schema=self._arrow_schema)
 
 
 def _constant(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
-    """Return ``rows`` times the value, a slice of an array that is made once."""
+    """Return an array of the value, as a slice of one that is cached."""
     capacity = 1 << max(10, (rows - 1).bit_length())
     return _repeated(value, kind, capacity).slice(0, rows)
 
@@ -135,5 +135,5 @@ def _repeated(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
 
 @functools.lru_cache(maxsize=256)
 def projection(names: str, schema_json: str, stream: str, segment_id: int) -> Projection:
-    """Return this process's projection for a schema and segment."""
+    """Return the projection for a schema and a segment, cached in this process."""
     return Projection(names, StructType.fromJson(json.loads(schema_json)), stream, segment_id)

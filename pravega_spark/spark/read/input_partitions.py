@@ -1,7 +1,7 @@
 """Input partitions: a range of one segment with its chunks, and how a task reads it.
 
-A partition carries the chunks that its planner found, so that tasks read no log. Only where a file
-is gone, since compaction replaced it, does a task look its range up again.
+A partition carries the chunks that its planner found, so tasks do not read the log. A task looks
+its range up again only if a file is missing, for instance because compaction replaced it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ logger = logging.getLogger(__name__)
 
 BATCH_ROWS = 65_536
 PARTITION_BYTES = 128 << 20
-"""A batch read splits a segment's files about here, as Spark does with files of its own."""
+"""A batch read splits a segment after about this size of files, as Spark splits its own files."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPart:
-    """One of ``count`` equal parts of a segment's keys: what keeps order where a segment is split.
+    """One of ``count`` equal parts of a segment's key range, so that a key's events stay together.
 
-    Null keys have no order; they go by offset.
+    Events without a key have no order; they are spread by offset.
     """
 
     key_range: KeyRange
@@ -45,45 +45,45 @@ class KeyPart:
     count: int
 
     def select(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the part's rows of a batch with the columns ``offset`` and ``routing_key``."""
+        """Return this part's rows of a batch with the columns ``offset`` and ``routing_key``."""
         low, high = self.key_range.low, self.key_range.high
-        places = positions(batch.column("routing_key"))
-        null = np.isnan(places)
-        share_of = np.where(null, 0.0, (places - low) / (high - low) * self.count)
-        parts = np.minimum(share_of.astype(np.int64), self.count - 1)
+        key_positions = positions(batch.column("routing_key"))
+        null = np.isnan(key_positions)
+        scaled = np.where(null, 0.0, (key_positions - low) / (high - low) * self.count)
+        parts = np.minimum(scaled.astype(np.int64), self.count - 1)
         offsets = numbers(batch.column("offset"))
         parts = np.where(null, offsets % self.count, parts)
         return batch.filter(mask(parts == self.index))
 
 
 class EventPartition(InputPartition):
-    """Events of a range of one segment, or a part of them by key."""
+    """The events of one segment's range, or those of a part of its keys."""
 
     def __init__(
         self, rng: SegmentRange, refs: Sequence[ChunkRef], part: KeyPart | None = None
     ) -> None:
-        """Take the range, the chunks that cover it, and the part of the keys (None: all)."""
+        """Take the range, the chunks that hold it, and the part of the keys (None: all keys)."""
         super().__init__(None)
         self.rng = rng
         self.refs = tuple(refs)
         self.part = part
 
     def __repr__(self) -> str:
-        """Name the range."""
+        """Return the range and the number of chunks."""
         return f"EventPartition({self.rng}, {len(self.refs)} chunks, {self.part})"
 
 
 def by_offset(
-    rng: SegmentRange, refs: Sequence[ChunkRef], count: int, most_bytes: int = PARTITION_BYTES
+    rng: SegmentRange, refs: Sequence[ChunkRef], count: int, max_bytes: int = PARTITION_BYTES
 ) -> list[EventPartition]:
-    """Split a range at offsets: into ``count`` parts, or where ``most_bytes`` of files are full."""
+    """Split a range by offset into ``count`` parts, or if that is 1, about every ``max_bytes``."""
     if count > 1:
         step = -(-len(rng) // count)
         borders = [*range(rng.start, rng.end, step), rng.end]
     else:
         borders, size = [rng.start], 0
         for ref in refs:
-            if size and size + ref.size > most_bytes:
+            if size and size + ref.size > max_bytes:
                 borders.append(ref.base_offset)
                 size = 0
             size += ref.size
@@ -105,8 +105,8 @@ def by_key(
     return [EventPartition(rng, refs, KeyPart(key_range, i, count)) for i in range(count)]
 
 
-def counts(ranges: Sequence[SegmentRange], wanted: int) -> list[int]:
-    """Share a wanted number of partitions over the ranges by their lengths, at least 1 each."""
+def partition_counts(ranges: Sequence[SegmentRange], wanted: int) -> list[int]:
+    """Share a number of partitions over the ranges by length; each range gets at least 1."""
     if wanted <= len(ranges):
         return [1] * len(ranges)
     shares = share(dict(enumerate(map(len, ranges))), wanted)
@@ -116,18 +116,17 @@ def counts(ranges: Sequence[SegmentRange], wanted: int) -> list[int]:
 def read_events(
     settings: ReadSettings, schema_json: str, partition: InputPartition
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a partition's events as Spark wants them; every one up to its end, or an error.
+    """Yield all events of a partition, in Spark's columns, or raise an error.
 
-    Runs in a task, for the batch and the streaming source alike. Where nothing was planned Spark
-    reads a partition of its own, which holds nothing. Raises DataLoss, TruncatedData or
-    CorruptChunk with the range that cannot be read; the first two are logged and skipped if
-    ``failOnDataLoss`` is false.
+    Runs in a task, for both sources. If no partition was planned Spark reads one of its own, which
+    is empty. Raises DataLoss, TruncatedData or CorruptChunk with the range that cannot be read; if
+    ``failOnDataLoss`` is false, the first two are logged and the range is skipped.
     """
     if not isinstance(partition, EventPartition):
         return
     rng, part = partition.rng, partition.part
     rows = projection(settings.column_names, schema_json, rng.stream, rng.segment_id)
-    columns = rows.columns
+    columns = rows.source_columns
     if part is not None:
         columns = tuple(dict.fromkeys((*columns, "offset", "routing_key")))
     batches = read_range(

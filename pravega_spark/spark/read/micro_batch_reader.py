@@ -1,4 +1,4 @@
-"""The streaming source: micro-batches between stream cuts, in order for every routing key."""
+"""The streaming source: micro-batches between stream cuts, with events of a key in order."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import NoSuchStream, StaleIdentity, TruncatedData
 from pravega_spark.model import SegmentRange, StreamCut
 from pravega_spark.spark.groups.query_membership import QueryMembership
-from pravega_spark.spark.read.input_partitions import by_key, counts, read_events
-from pravega_spark.spark.read.offset_planner import OffsetPlanner, Places, report_lost, start_again
+from pravega_spark.spark.read.data_loss import log_skipped, recovery_advice
+from pravega_spark.spark.read.input_partitions import by_key, partition_counts, read_events
+from pravega_spark.spark.read.offset_planner import OffsetPlanner
 from pravega_spark.spark.settings import ReadSettings
 from pravega_spark.spark.source_offsets import (
     OffsetOwner,
     StreamOffset,
+    StreamOffsets,
     decode,
     encode,
     owner_of,
@@ -43,26 +45,26 @@ logger = logging.getLogger(__name__)
 class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches on the driver and reads them in tasks.
 
-    What it knows of a run lives in the driver's copy alone: the copies in tasks only read.
+    Only the driver's copy has the state of the run; the copies in tasks have none.
     """
 
     def __init__(self, settings: ReadSettings, schema: StructType) -> None:
-        """Take the settings and the schema that Spark wants."""
+        """Take the settings and the schema that Spark requests."""
         self.settings = settings
         self._schema_json = schema.json()
-        self._progress: OffsetPlanner | None = None
+        self._planner: OffsetPlanner | None = None
         self._membership: QueryMembership | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the run's state behind."""
-        return {**self.__dict__, "_progress": None, "_membership": None}
+        """Leave out the state of the run."""
+        return {**self.__dict__, "_planner": None, "_membership": None}
 
     @property
-    def progress(self) -> OffsetPlanner:
-        """The run's state, made when it is first needed."""
-        if self._progress is None:
-            self._progress = OffsetPlanner(self.settings)
-        return self._progress
+    def planner(self) -> OffsetPlanner:
+        """The planner of this run, created on first use."""
+        if self._planner is None:
+            self._planner = OffsetPlanner(self.settings)
+        return self._planner
 
     @property
     def membership(self) -> QueryMembership | None:
@@ -71,22 +73,22 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._membership = QueryMembership(self.settings, self.settings.group)
         return self._membership
 
-    def _encode(self, offsets: Places) -> dict[str, Any]:
+    def _encode(self, offsets: StreamOffsets) -> dict[str, Any]:
         membership = self.membership
         owner = OffsetOwner(self.settings.root) if membership is None else membership.owner
         return encode(offsets, owner)
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return where the query begins: where its reader group is, if that is further.
+        """Return where the query starts: at its reader group's position, or by the options.
 
-        Spark asks again after a crash in the first batch.
+        Spark calls this twice at the start, and again after a crash in the first batch.
         """
         membership = self.membership
-        places = None if membership is None else membership.group_cuts()
-        return self._encode(self.progress.initial(places))
+        group_cuts = None if membership is None else membership.group_cuts()
+        return self._encode(self.planner.initial_offsets(group_cuts))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the strongest of the limits; the others are combined with it in latestOffset."""
+        """Return one limit, since Spark takes only one; latestOffset applies all of them."""
         settings = self.settings
         if settings.max_events is not None:
             return ReadMaxRows(settings.max_events)
@@ -97,39 +99,40 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the end of the next micro-batch; ``start`` where there is nothing to read.
+        """Return the end of the next micro-batch; ``start`` if there is nothing to read.
 
-        Spark asks when the batch before is finished, so all before ``start`` is done.
+        Spark calls this after the previous batch has finished, so every event before ``start`` is
+        processed.
         """
         begin = decode(start)
-        self.progress.check_order(begin)
+        self.planner.check_order(begin)
         membership = self.membership
         if membership is not None:
             membership.check(begin, owner_of(start))
-        end = self.progress.next(begin, limited=not isinstance(limit, ReadAllAvailable))
+        end = self.planner.next_offsets(begin, limited=not isinstance(limit, ReadAllAvailable))
         if membership is not None:
-            membership.finish_batch(begin, last=self.progress.is_frozen and end == begin)
+            membership.finish_batch(begin, last=self.planner.is_available_now and end == begin)
         return start if end == begin else self._encode(end)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the end of the run."""
-        self.progress.freeze()
+        """Fix the end of the run at the present tails."""
+        self.planner.prepare_available_now()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the tails, for the query's progress."""
-        tail = self.progress.tail()
-        return self._encode(tail) if tail else None
+        """Return the tails, for Spark's progress reports."""
+        latest = self.planner.latest_offsets()
+        return self._encode(latest) if latest else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the micro-batch as ranges of segments, with the chunks that hold them."""
         begin, until = decode(start), decode(end)
-        begun = {name: _begin_of(begin.get(name), offset) for name, offset in until.items()}
+        starts = {name: _batch_start(begin.get(name), offset) for name, offset in until.items()}
         if self.membership is not None:
-            self.membership.check(begun, owner_of(end))
+            self.membership.check(starts, owner_of(end))
         found: list[tuple[StreamView, SegmentRange, list[ChunkRef]]] = []
         for name, offset in until.items():
-            found += self._ranges(name, begun[name].cut, offset)
-        shares = counts([rng for _, rng, _ in found], self.settings.min_partitions)
+            found += self._ranges(name, starts[name].cut, offset)
+        shares = partition_counts([rng for _, rng, _ in found], self.settings.min_partitions)
         planned: list[InputPartition] = []
         for (view, rng, refs), count in zip(found, shares, strict=True):
             key_range = view.lineage.find(rng.segment_id).key_range
@@ -142,19 +145,19 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if begin == offset.cut:
             return []
         try:
-            stream, view = self.progress.newest(name)
+            stream, view = self.planner.newest(name)
             view.check_life(offset.life)
         except (NoSuchStream, StaleIdentity) as error:
             if self.settings.fail_on_data_loss:
                 raise
-            logger.warning("failOnDataLoss=false: a planned batch is read without: %s", error)
+            logger.warning("failOnDataLoss=false: left a stream out of a planned batch: %s", error)
             return []
         start, end = locate(view, begin), locate(view, offset.cut)
         if not self.settings.fail_on_data_loss:
             start, lost = start.clipped_to_head()
             end, _ = end.clipped_to_head()
             if lost:
-                report_lost(view, lost)
+                log_skipped(view, lost)
         if start.is_at_or_after(end):
             return []
         ranges = start.ranges_to(end)
@@ -165,7 +168,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return stream.chunks(rng)
         except TruncatedData as error:
             raise TruncatedData(
-                f"{error} {start_again(self.settings.group)}", head=error.head, lost=error.lost
+                f"{error} {recovery_advice(self.settings.group)}", head=error.head, lost=error.lost
             ) from None
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -173,7 +176,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_events(self.settings, self._schema_json, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: ``latestOffset`` has told by now that the batch is finished."""
+        """Do nothing: Spark calls this after ``latestOffset`` has already reported the batch."""
 
     def stop(self) -> None:
         """Leave the reader group. Spark does not always call this."""
@@ -181,6 +184,6 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._membership.leave()
 
 
-def _begin_of(start: StreamOffset | None, end: StreamOffset) -> StreamOffset:
-    """Return where a batch begins in one stream; a new one begins at its origin."""
+def _batch_start(start: StreamOffset | None, end: StreamOffset) -> StreamOffset:
+    """Return where a batch starts in one stream; a new stream starts at its origin."""
     return replace(end, cut=end.origin if start is None else start.batch_start(end))

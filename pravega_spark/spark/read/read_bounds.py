@@ -1,4 +1,4 @@
-"""Where a read of one stream begins and ends: the user's options as cuts of a stream's view."""
+"""Resolves the options of a read's start and end to cuts of one stream."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pravega_spark.spark.option_values import EARLIEST_OFFSET, LATEST_OFFSET, Ti
 from pravega_spark.spark.settings import ReadBound
 
 
-def resolve(bound: ReadBound, stream: StreamLog, view: StreamView) -> LocatedCut:
-    """Return the cut that a bound means for a stream, checked against its layout.
+def resolve_bound(bound: ReadBound, stream: StreamLog, view: StreamView) -> LocatedCut:
+    """Return the cut that a bound means in a stream.
 
-    Raises InvalidOption if the bound says nothing of this stream, InvalidStreamCut if it says
-    what is no place in it.
+    Raises InvalidOption if the bound does not name the stream, and InvalidStreamCut if it is not
+    a consistent position in it.
     """
     value = bound.value
     if isinstance(value, Timestamp):
@@ -28,16 +28,16 @@ def resolve(bound: ReadBound, stream: StreamLog, view: StreamView) -> LocatedCut
     found = value.get(view.stream)
     if found is None:
         raise InvalidOption(
-            f"option {bound.option} names {', '.join(sorted(value))}, and the query reads "
-            f"{view.stream} too: say where each stream begins or ends, or leave the option out."
+            f"option {bound.option} names {', '.join(sorted(value))}, but the query also reads "
+            f"{view.stream}: name every stream of the query, or leave the option out."
         )
     if isinstance(found, StreamCut):
         return locate(view, found)
-    positions = {s: _offset(view, s, offset) for s, offset in found.items()}
+    positions = {s: _resolve_offset(view, s, offset) for s, offset in found.items()}
     return locate(view, StreamCut(view.stream, view.life, positions))
 
 
-def _offset(view: StreamView, segment_id: int, offset: int) -> int:
+def _resolve_offset(view: StreamView, segment_id: int, offset: int) -> int:
     if offset == LATEST_OFFSET:
         return view.segment(segment_id).next_offset
     if offset == EARLIEST_OFFSET:
@@ -45,66 +45,66 @@ def _offset(view: StreamView, segment_id: int, offset: int) -> int:
     return offset
 
 
-def starting(
-    bound: ReadBound | None,
-    default: str,
-    timestamp_strategy: str,
-    stream: StreamLog,
-    view: StreamView,
+def starting_cut(
+    bound: ReadBound, timestamp_strategy: str, stream: StreamLog, view: StreamView
 ) -> LocatedCut:
-    """Return the cut where a read begins; ``timestamp_strategy`` is Kafka's ByTimestampStrategy."""
-    bound = bound or ReadBound("startingOffsets", default)
+    """Return the cut where a read starts.
+
+    ``timestamp_strategy`` says what to do if no event is at or after the timestamp: ``error`` or
+    ``latest`` (option startingOffsetsByTimestampStrategy, as in Kafka's source).
+    """
     if isinstance(bound.value, Timestamp):
         search = TimeSearch(stream, bound.value.resolve_us())
-        found = search.cut(view)
+        cut = search.cut(view)
         if not search.found and timestamp_strategy == "error":
             raise InvalidOption(
                 f"stream {view.stream} has no event at or after {bound.option}; give an earlier "
-                "time, or set startingOffsetsByTimestampStrategy to latest to begin at the tail."
+                "time, or set startingOffsetsByTimestampStrategy to latest to start at the tail."
             )
-        return found
-    return resolve(bound, stream, view)
+        return cut
+    return resolve_bound(bound, stream, view)
 
 
 def check_order(
-    begin: LocatedCut,
+    start: LocatedCut,
     end: LocatedCut,
-    start: ReadBound | None,
-    stop: ReadBound | None,
+    starting: ReadBound | None,
+    ending: ReadBound | None,
 ) -> None:
-    """Raise InvalidOption if a read of one stream would end before it begins.
+    """Raise InvalidOption if a read of one stream would end before it starts.
 
-    That is by the cuts of its two bounds, and by their times: no event may lie between these.
+    Compares the cuts and, since there may be no event between them, also the timestamps.
     """
-    told = f"the end {end} lies before the start {begin}"
-    reversed_times = False
-    if start is not None and stop is not None:
-        times = start.value, stop.value
-        if isinstance(times[0], Timestamp) and isinstance(times[1], Timestamp):
-            reversed_times = times[1].resolve_us() < times[0].resolve_us()
-            told = "the end is a time before the start" if reversed_times else told
-    if reversed_times or end.compare(begin) is Order.BEFORE:
+    reason = f"the end {end} is before the start {start}"
+    are_times_reversed = False
+    if starting is not None and ending is not None:
+        first, last = starting.value, ending.value
+        if isinstance(first, Timestamp) and isinstance(last, Timestamp):
+            are_times_reversed = last.resolve_us() < first.resolve_us()
+            if are_times_reversed:
+                reason = "the end is a time before the start"
+    if are_times_reversed or end.compare(start) is Order.BEFORE:
         raise InvalidOption(
-            f"stream {begin.layout.stream}: {told}; exchange "
-            f"{'the start' if start is None else start.option} and "
-            f"{'the end' if stop is None else stop.option}, or leave one out."
+            f"stream {start.layout.stream}: {reason}; exchange "
+            f"{'the start' if starting is None else starting.option} and "
+            f"{'the end' if ending is None else ending.option}, or leave one out."
         )
 
 
 @dataclass(slots=True)
-class Target:
-    """How far a streaming query may read one stream: its tail, or the user's end before it."""
+class EndingCut:
+    """Where a streaming query stops reading one stream: at its tail, or at the ending option."""
 
     stream: StreamLog
     bound: ReadBound | None
-    _fixed: StreamCut | None = None
+    _resolved: StreamCut | None = None
     _search: TimeSearch | None = None
 
-    def at(self, view: StreamView) -> LocatedCut:
-        """Return the furthest cut as of a view.
+    def resolve(self, view: StreamView) -> LocatedCut:
+        """Return the cut in a view.
 
-        A cut or offsets are resolved once, at the first view of this run; a time is looked up
-        again until events at or after it have come.
+        A cut or offsets are resolved once in a run. A timestamp is searched again in every view,
+        until the stream has events at or after it.
         """
         if self.bound is None or self.bound.is_latest:
             return locate(view, view.tail)
@@ -112,6 +112,6 @@ class Target:
             if self._search is None:
                 self._search = TimeSearch(self.stream, self.bound.value.resolve_us())
             return self._search.cut(view)
-        if self._fixed is None or self._fixed.life != view.life:
-            self._fixed = resolve(self.bound, self.stream, view).cut
-        return locate(view, self._fixed)
+        if self._resolved is None or self._resolved.life != view.life:
+            self._resolved = resolve_bound(self.bound, self.stream, view).cut
+        return locate(view, self._resolved)

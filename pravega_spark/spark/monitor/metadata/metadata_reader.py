@@ -1,7 +1,7 @@
 """The batch reader of metadata frames (option ``metadata``).
 
 The driver lists the names of streams and groups and spreads them over tasks. Each task reads the
-state of its names one after another. Nothing is written.
+state of its names one after another. Nothing is written, except to repair a half-made stream.
 """
 
 from __future__ import annotations
@@ -91,9 +91,7 @@ class MetadataReader(DataSourceReader):
     def _group_names(self) -> list[str]:
         settings, manager = self.settings, StreamManager(self.settings.root)
         for name in settings.streams:
-            existing_view(
-                open_stream(manager.root, name)
-            )  # a misspelt name must not read as "no rows"
+            existing_view(open_stream(manager.root, name))  # a typo must not read as "no rows"
         # A group may read streams of any scope, so only its own rows can be selected by scope.
         if settings.scope is None or settings.streams or self._has_rows_of_streams:
             scopes = manager.list_scopes()

@@ -1,0 +1,42 @@
+"""What a read does about events that were truncated: fail with advice, or log and skip them."""
+
+from __future__ import annotations
+
+import logging
+
+from pravega_spark.engine.layout.located_cut import LocatedCut, lost_text
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.errors import TruncatedData
+from pravega_spark.model import SegmentRange
+
+logger = logging.getLogger(__name__)
+
+
+def recovery_advice(group: str | None) -> str:
+    """Return how to continue a query of this reader group (None: of no group) after a loss."""
+    reset = "" if group is None else f"reset reader group {group} to StreamCut.EARLIEST and "
+    return (
+        "Events that the query has not read yet were truncated. Set failOnDataLoss to false to "
+        f"continue at the head, or {reset}start again with a new checkpoint folder."
+    )
+
+
+def truncated_error(
+    view: StreamView, head: LocatedCut, lost: tuple[SegmentRange, ...], group: str | None
+) -> TruncatedData:
+    """Return the error of a query that would have to skip the lost ranges to reach ``head``."""
+    return TruncatedData(
+        f"{_described(view, lost)}. {recovery_advice(group)}", head=head.cut, lost=lost
+    )
+
+
+def log_skipped(view: StreamView, lost: tuple[SegmentRange, ...]) -> None:
+    """Log the ranges that a read with failOnDataLoss=false skips."""
+    count = sum(map(len, lost))
+    logger.warning(
+        "failOnDataLoss=false: skipped at least %d events: %s", count, _described(view, lost)
+    )
+
+
+def _described(view: StreamView, lost: tuple[SegmentRange, ...]) -> str:
+    return f"stream {view.stream}: {lost_text(view, lost)} up to the head {view.head}"

@@ -1,0 +1,174 @@
+"""The streams that a streaming query reads, found by name or by pattern, and their newest views.
+
+Lives in the process that Spark keeps for a query's source; it is never pickled.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+
+from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.errors import InvalidOption, NoSuchStream
+from pravega_spark.manager import StreamManager
+from pravega_spark.spark.read.read_bounds import EndingCut
+from pravega_spark.spark.settings import ReadSettings
+
+logger = logging.getLogger(__name__)
+
+REFRESH_SECONDS = 1.0
+"""Shortest time between two refreshes of a stream on remote storage. A local one costs
+microseconds and is not limited."""
+DISCOVERY_SECONDS = 10.0
+"""Shortest time between two searches for a pattern's streams, or for a deleted stream."""
+
+
+@dataclass(slots=True)
+class TrackedStream:
+    """An open stream, where its reading ends, and its view when it was last refreshed."""
+
+    stream: StreamLog
+    ending: EndingCut
+    view: StreamView | None = None
+    refreshed_at: float = 0.0
+
+
+@dataclass(slots=True)
+class StreamDiscovery:
+    """Tracks the streams of one run of a query; limits how often storage is asked."""
+
+    settings: ReadSettings
+    clock: Callable[[], float]
+    _tracked: dict[str, TrackedStream] = field(default_factory=dict)
+    _missing: dict[str, tuple[float, NoSuchStream]] = field(default_factory=dict)
+    _names: tuple[str, ...] = ()
+    _listed_at: float | None = None
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the streams that the query reads; a pattern's may change."""
+        if self.settings.pattern is None:
+            return self.settings.streams
+        now = self.clock()
+        if self._listed_at is None or now - self._listed_at >= DISCOVERY_SECONDS:
+            self._names = tuple(matching_streams(self.settings.root, self.settings.pattern))
+            self._listed_at = now
+        return self._names
+
+    def expire_names(self) -> None:
+        """Let the next call of :meth:`names` search again."""
+        self._listed_at = None
+
+    def track(self, name: str, *, refresh: bool = True) -> tuple[TrackedStream, StreamView]:
+        """Return a stream and its view, refreshed if ``refresh`` is set and it is due."""
+        tracked = self._tracked.get(name)
+        if tracked is None:
+            stream = open_stream(self.settings.root, name)
+            tracked = TrackedStream(stream, EndingCut(stream, self.settings.ending))
+            self._tracked[name] = tracked
+        now = self.clock()
+        due = tracked.stream.store.is_local or now - tracked.refreshed_at >= REFRESH_SECONDS
+        if tracked.view is None or (refresh and due):
+            tracked.view, tracked.refreshed_at = existing_view(tracked.stream), now
+        return tracked, tracked.view
+
+    def tracked(self, name: str) -> TrackedStream:
+        """Return a stream whose view was asked for before."""
+        return self._tracked[name]
+
+    def newest(self, name: str) -> tuple[StreamLog, StreamView]:
+        """Return a stream and the newest view that this process has, without a refresh."""
+        stream = self.track(name, refresh=False)[0].stream
+        return stream, stream.view(refresh=False)
+
+    def known_views(self) -> dict[str, StreamView]:
+        """Return the views of the query's streams that are tracked, without a refresh."""
+        tracked = ((name, self._tracked.get(name)) for name in self.names())
+        return {name: t.view for name, t in tracked if t is not None and t.view is not None}
+
+    def views(
+        self, names: Collection[str], in_checkpoint: Collection[str] = ()
+    ) -> dict[str, StreamView]:
+        """Return the views of the streams that exist, by name.
+
+        With failOnDataLoss=false a missing stream is left out, unless the query names its streams
+        and none of them exists. Otherwise NoSuchStream is raised; for a stream of the checkpoint
+        it says that unread events may be lost.
+        """
+        strict = self.settings.fail_on_data_loss
+        found: dict[str, StreamView] = {}
+        errors = []
+        for name in sorted(names):
+            try:
+                found[name] = self._view(name)
+            except NoSuchStream as error:
+                may_lose = strict and name in in_checkpoint
+                errors.append(_unread_error(name, error) if may_lose else error)
+        if errors and (strict or not (found or self.settings.pattern)):
+            raise errors[0]
+        return found
+
+    def _view(self, name: str) -> StreamView:
+        """Return a stream's view; search for a missing stream only when it is due."""
+        now = self.clock()
+        if name in self._missing:
+            searched_at, error = self._missing[name]
+            if now - searched_at < DISCOVERY_SECONDS:
+                raise error
+        try:
+            view = self.track(name)[1]
+        except NoSuchStream as error:
+            if name not in self._missing and not self.settings.fail_on_data_loss:
+                logger.warning("failOnDataLoss=false: continued without a stream: %s", error)
+            self._missing[name] = now, error
+            self._tracked.pop(name, None)
+            raise
+        self._missing.pop(name, None)
+        return view
+
+    def dropped(self, in_checkpoint: Iterable[str]) -> list[str]:
+        """Return the streams of the checkpoint that the query's options no longer name.
+
+        Raises InvalidOption if their unread events may not be skipped (failOnDataLoss).
+        """
+        settings = self.settings
+        pattern = None if settings.pattern is None else re.compile(settings.pattern)
+        dropped = [
+            name
+            for name in sorted(in_checkpoint)
+            if (name not in settings.streams if pattern is None else not pattern.fullmatch(name))
+        ]
+        if dropped:
+            lost = ", ".join(dropped)
+            change = (
+                f"the query's checkpoint has read {lost}, and the query now reads "
+                f"{settings.pattern or ', '.join(settings.streams)} instead"
+            )
+            if settings.fail_on_data_loss:
+                raise InvalidOption(
+                    f"{change}. Name {lost} too, start with a new checkpoint folder, or set "
+                    f"failOnDataLoss to false to skip the unread events of {lost}."
+                )
+            logger.warning("failOnDataLoss=false: %s.", change)
+        return dropped
+
+
+def matching_streams(root: str, pattern: str) -> list[str]:
+    """Return the streams under a root whose whole name matches a pattern."""
+    manager = StreamManager(root)
+    wanted = re.compile(pattern)
+    found = (name for scope in manager.list_scopes() for name in manager.list_streams(scope))
+    return sorted(name for name in found if wanted.fullmatch(name))
+
+
+def _unread_error(name: str, error: NoSuchStream) -> NoSuchStream:
+    return NoSuchStream(
+        f"{error} The query's checkpoint has read stream {name}, which may have had unread events "
+        "when it was deleted. Start the query without it and with a new checkpoint folder, or set "
+        "failOnDataLoss to false to continue with the other streams.",
+        stream=name,
+    )
