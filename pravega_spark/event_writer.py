@@ -1,4 +1,4 @@
-"""EventStreamWriter: events in, in order by routing key, durable when their future is done."""
+"""EventStreamWriter: writes events, in order by routing key, durable once their future is done."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def json_serializer(event: Any) -> bytes:
 class EventStreamWriter:
     """Writes events to one stream; thread-safe.
 
-    Events with one routing key are read in the order in which they were written. What arrives
-    while a commit is in flight goes into the next one, so a lone event waits for nobody and many
-    share a commit. With a ``writer_id`` of the user's own, writing is exactly-once over restarts:
-    ``last_event_number`` and ``last_note`` tell where to go on, and an older writer of the same id
-    is fenced. Made by ``StreamManager.create_writer``.
+    Events with one routing key are read in the order of their writes. Events that arrive while a
+    commit is in flight share the next commit; a single event is committed immediately. With a
+    ``writer_id`` of the user's own, writes are exactly-once across restarts: ``last_event_number``
+    and ``last_note`` are where to resume, and opening an id fences its older writers. Made by
+    ``StreamManager.create_writer``.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class EventStreamWriter:
         buffer_bytes: int = WRITER_BUFFER_BYTES,
         life: int | None = None,
     ) -> None:
-        """Open the writer: a commit if it has an id of the user's own, no storage call else.
+        """Open the writer: one commit for an id of the user's own, otherwise no storage call.
 
-        ``life`` is the one of the stream that it is made for, by default the present one.
+        ``life`` is the life of the stream that the writer is for, by default the present one.
         """
         self._committer = BatchCommitter(stream, writer_id, life=life)
         self._encoder = EventEncoder(stream.name, serializer)
@@ -66,12 +66,12 @@ class EventStreamWriter:
         self._now_us = stream.runtime.now_us
         self._name = stream.name
         self._queue = WriteQueue(self._committer, stream.name, buffer_bytes)
-        # One that is not closed is closed when it is collected; at exit the queue sees to it.
-        weakref.finalize(self, self._queue.release).atexit = False
+        # A writer that was not closed is closed when it is collected, or by writer_exit.
+        weakref.finalize(self, self._queue.close_ownerless).atexit = False
 
     @property
     def writer_id(self) -> str:
-        """The id of the user's own, or the random one."""
+        """The id of the user's own, or a random one."""
         return self._committer.writer_id
 
     @property
@@ -81,20 +81,20 @@ class EventStreamWriter:
 
     @property
     def last_note(self) -> str | None:
-        """The text given with the last durable flush of this writer id."""
+        """The note of the last durable flush of this writer id."""
         return self._committer.note
 
     @property
     def last_note_event_number(self) -> int:
-        """The number of the last event before the flush that gave ``last_note``."""
+        """The number of the last event that the flush with ``last_note`` covers."""
         return self._committer.note_number
 
     def write_event(self, event: Any, routing_key: str | None = None) -> WriteFuture[EventPointer]:
         """Write one event; the future's result is its EventPointer, once it is durable.
 
-        ``event`` is bytes or str (UTF-8), or anything the writer's serializer takes; what that
-        raises is raised as it is, and nothing is written. Without a routing key there is no order
-        between events. Blocks while the buffer is full.
+        ``event`` is bytes or str (UTF-8), or a value for the writer's serializer; an error of the
+        serializer is raised unchanged, and nothing is written. Events without a routing key have
+        no order. Blocks while the buffer is full.
         """
         plain = type(event) is bytes and self._plain
         data: bytes = event if plain else self._encoder.event(event)
@@ -105,18 +105,18 @@ class EventStreamWriter:
             self._encoder.check_key(routing_key)
         queue = self._queue
         size += WRITER_EVENT_BYTES
-        if queue.taken_bytes + size > queue.limit_bytes:
+        if queue.accepted_bytes + size > queue.limit_bytes:
             self._wait_for_room(size)
         future: WriteFuture[EventPointer] = WriteFuture()
-        future._at = generation = queue.generation
+        future._outcomes = outcomes = queue.outcomes
         time_us = self._now_us()
         future._number = number = next(queue.numbers)
         try:
-            queue.put((data, routing_key, time_us, number, generation))
-        finally:  # also if that was interrupted
+            queue.extend((data, routing_key, time_us, number, outcomes))
+        finally:  # even if a signal interrupted that
             if queue.is_idle:
                 queue.wake()
-        queue.taken_bytes += size
+        queue.accepted_bytes += size
         return future
 
     def write_events(
@@ -124,71 +124,71 @@ class EventStreamWriter:
     ) -> WriteFuture[tuple[EventPointer, ...]]:
         """Write events all or none, together in one segment; the result is their pointers.
 
-        Without an event nothing is written, and the future is done at once, with no pointer.
+        An empty list writes nothing; its future is done and has no pointer.
         """
         data = self._encoder.events(events)
         total = sum(map(len, data))
         if total > MAX_ATOMIC_WRITE_BYTES:
             raise EventTooLarge(
-                f"{len(data)} events of {total} bytes for stream {self._name}: together at most "
-                f"{MAX_ATOMIC_WRITE_BYTES} bytes are allowed; use a transaction for more.",
+                f"{len(data)} events of {total} bytes for stream {self._name}: one atomic write "
+                f"takes at most {MAX_ATOMIC_WRITE_BYTES} bytes; use a transaction for more.",
                 size_bytes=total,
                 limit_bytes=MAX_ATOMIC_WRITE_BYTES,
             )
         if len(data) > WRITER_BATCH_EVENTS:
             raise EventTooLarge(
-                f"{len(data)} events for stream {self._name}: at most {WRITER_BATCH_EVENTS} can "
-                "be written together; use a transaction for more."
+                f"{len(data)} events for stream {self._name}: one atomic write takes at most "
+                f"{WRITER_BATCH_EVENTS} events; use a transaction for more."
             )
         self._encoder.check_key(routing_key)
         if not data:
-            return self._nothing()
+            return self._empty_write()
         queue, size = self._queue, total + len(data) * WRITER_EVENT_BYTES
-        if queue.taken_bytes + size > queue.limit_bytes:
+        if queue.accepted_bytes + size > queue.limit_bytes:
             self._wait_for_room(size)
         future: WriteFuture[tuple[EventPointer, ...]] = WriteFuture()
-        future._at, future._number = queue.waiting, 0
-        queue.offer((data, routing_key, self._now_us(), future, None))
-        queue.taken_bytes += size
+        future._outcomes, future._number = queue.pending, 0
+        queue.put((data, routing_key, self._now_us(), future, None))
+        queue.accepted_bytes += size
         return future
 
-    def _nothing(self) -> WriteFuture[tuple[EventPointer, ...]]:
+    def _empty_write(self) -> WriteFuture[tuple[EventPointer, ...]]:
         self._check_usable()
         future: WriteFuture[tuple[EventPointer, ...]] = WriteFuture()
         future._number = 0
-        future.settle(DurableGroup(None, 0))
+        future.complete(DurableGroup(None, 0))
         return future
 
     def flush(self, note: str | None = None, timeout: float | None = None) -> None:
-        """Block until all events written before are durable; raise what made them fail.
+        """Block until every event written before is durable; raise the error of a failed write.
 
-        ``note`` (such as a source position) is kept with the last of them, atomically, and is
-        what ``last_note`` gives to the next writer of this id. ``timeout`` is in seconds.
+        ``note`` (such as a source position) is stored with the last event, atomically; the next
+        writer of this id reads it as ``last_note``. ``timeout`` is in seconds.
         """
         if note is not None:
             self._check_note(note)
         if timeout is not None:
             check_timeout("flush", timeout)
-        if self._queue.is_mine:
+        if self._queue.is_writer_thread:
             raise IllegalState(
-                f"flush was called on the writer of stream {self._name} from a callback of one of "
-                "its futures, which it would wait for: flush elsewhere."
+                f"flush of the writer of stream {self._name} was called in a callback of one of "
+                "its futures and would wait for itself; flush on another thread."
             )
         self._check_usable()
-        failure = self._queue.mark(note).exception(timeout)
+        failure = self._queue.add_barrier(note).exception(timeout)
         if failure is not None:
             raise failure
 
     def close(self) -> None:
-        """Flush and stop; raise a failure that nobody was told of. Again: nothing.
+        """Flush and stop; raise a failure that was not reported yet. A second call does nothing.
 
-        From a callback of a future it does not wait: the writer stops when it has flushed.
+        In a callback of a future the call does not wait: the writer stops after the flush.
         """
         queue = self._queue
         queue.guard.check()
-        if not queue.ended:
+        if not queue.is_closed:
             queue.close()
-        if not queue.is_told:
+        if not queue.is_failure_reported:
             queue.raise_failure()
 
     def __enter__(self) -> EventStreamWriter:
@@ -201,9 +201,9 @@ class EventStreamWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Flush and close; what was written before an exception is flushed too.
+        """Flush and close, after an exception of the body as well.
 
-        An exception of the body goes on, whatever the writer has to say besides.
+        That exception propagates; it hides a failure of the writer.
         """
         if kind is None:
             self.close()
@@ -218,8 +218,8 @@ class EventStreamWriter:
     def _check_note(self, note: str) -> None:
         if self._committer.is_anonymous:
             raise InvalidInput(
-                f"flush(note=...) on stream {self._name} needs a writer with an id of your own: "
-                "create_writer(stream, writer_id=...), since the note is kept by that id."
+                f"flush(note=...) on stream {self._name} needs a writer with an id of your own, "
+                "because the note is stored under that id: create_writer(stream, writer_id=...)."
             )
         self._encoder.check_note(note)
 
@@ -227,13 +227,13 @@ class EventStreamWriter:
         queue = self._queue
         queue.guard.check()
         queue.raise_failure()
-        if queue.ended:
+        if queue.is_closed:
             raise ObjectClosed(f"the writer of stream {self._name} was closed; create a new one.")
 
     def _wait_for_room(self, size: int) -> None:
-        """Return when the buffer takes so many bytes; raise if the writer takes nothing more."""
+        """Block until the buffer has room for an event; raise if the writer failed or closed."""
         queue = self._queue
         self._check_usable()
-        if not queue.is_mine:
-            queue.waiting.bell.wait_for(lambda: not queue.is_full(size))
+        if not queue.is_writer_thread:
+            queue.pending.condition.wait_for(lambda: not queue.is_full(size))
         self._check_usable()

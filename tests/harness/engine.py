@@ -37,7 +37,8 @@ from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import SEGMENT_PREFIX
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.writing.append import AppendResult, BatchIdentity, append
+from pravega_spark.engine.writing.append import AppendResult, append
+from pravega_spark.engine.writing.batch_identity import BatchIdentity
 from pravega_spark.limits import CLEANUP_WAIT_SECONDS
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import KeyRange, SegmentRange

@@ -16,7 +16,8 @@ from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.store import Put
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.writing.append import SessionBatch, append
+from pravega_spark.engine.writing.append import append
+from pravega_spark.engine.writing.batch_identity import SessionBatch
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import CommitUnknown, StoreError
 from tests.harness.engine import FakeRuntime, make_stream

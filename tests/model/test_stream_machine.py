@@ -40,7 +40,8 @@ from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.records import StreamState, decode_writer
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.writing.append import BatchIdentity, NumberedBatch, SessionBatch, append
+from pravega_spark.engine.writing.append import append
+from pravega_spark.engine.writing.batch_identity import BatchIdentity, NumberedBatch, SessionBatch
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import (
     CommitUnknown,

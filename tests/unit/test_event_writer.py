@@ -59,14 +59,14 @@ def at(stream: StreamLog, pointer: EventPointer) -> bytes:
     return events_of(stream, pointer.segment_id)[pointer.offset][1]
 
 
-class held:
-    """Keep commits of the store waiting, so that what comes meanwhile piles up."""
+class Paused:
+    """Pauses the commits of a store, so that later writes share the next one."""
 
     def __init__(self, store: Spy) -> None:
         self.store = store
         self.reached, self.go = threading.Event(), threading.Event()
 
-    def __enter__(self) -> held:
+    def __enter__(self) -> Paused:
         self.store.hook = self._hook
         return self
 
@@ -83,10 +83,10 @@ class held:
         self.release()
 
 
-# ---------------------------------------------------------------------------- writing, in order
+# ---------------------------------------------------------------------------- writes and order
 
 
-def test_future_is_done_when_the_event_is_durable_and_its_pointer_is_right() -> None:
+def test_future_is_done_once_durable_and_its_pointer_leads_to_the_event() -> None:
     _, stream = stream_of(segments=3)
     with EventStreamWriter(stream) as writer:
         futures = [writer.write_event(f"e{n}", f"k{n % 7}") for n in range(50)]
@@ -101,20 +101,20 @@ def test_future_is_done_when_the_event_is_durable_and_its_pointer_is_right() -> 
     assert len(set(pointers)) == 50
 
 
-def test_lone_event_waits_for_nobody_and_many_share_a_commit() -> None:
+def test_single_event_is_committed_immediately_and_many_share_a_commit() -> None:
     store, stream = stream_of()
     with EventStreamWriter(stream) as writer:
         writer.write_event(b"first").result(WAIT)
-        with held(store) as hold:
+        with Paused(store) as pause:
             writer.write_event(b"second")
-            assert hold.reached.wait(WAIT)
+            assert pause.reached.wait(WAIT)
             rest = [writer.write_event(b"%d" % n, "k") for n in range(100)]
-            hold.release()
+            pause.release()
             rest[-1].result(WAIT)
     assert stream.view().version == 3
 
 
-def test_order_by_key_holds_for_many_threads_and_many_segments() -> None:
+def test_order_by_key_holds_with_many_threads_and_segments() -> None:
     _, stream = stream_of(segments=4)
 
     def produce(writer: EventStreamWriter, thread: int) -> None:
@@ -141,7 +141,7 @@ def test_order_by_key_holds_for_many_threads_and_many_segments() -> None:
         assert numbers == list(range(first, 300, 3))
 
 
-def test_two_writers_at_once_lose_nothing_and_double_nothing() -> None:
+def test_concurrent_writers_lose_and_duplicate_no_event() -> None:
     _, stream = stream_of(segments=2)
     writers = [EventStreamWriter(again(stream)) for _ in range(3)]
     for n in range(60):
@@ -158,17 +158,17 @@ def test_two_writers_at_once_lose_nothing_and_double_nothing() -> None:
 
 
 @pytest.mark.parametrize("key", ["k", None])
-def test_write_events_is_one_place_in_one_segment_and_one_commit(key: str | None) -> None:
+def test_write_events_is_contiguous_in_one_segment_and_one_commit(key: str | None) -> None:
     store, stream = stream_of(segments=4)
     with EventStreamWriter(stream) as writer:
-        with held(store) as hold:
+        with Paused(store) as pause:
             writer.write_event(b"x")
-            assert hold.reached.wait(WAIT)
+            assert pause.reached.wait(WAIT)
             groups = []
             for n in range(20):
                 groups.append(writer.write_events([b"%d.%d" % (n, i) for i in range(5)], key))
                 writer.write_event(b"between", key)
-            hold.release()
+            pause.release()
         for n, group in enumerate(groups):
             pointers = group.result(WAIT)
             assert {p.segment_id for p in pointers} == {pointers[0].segment_id}
@@ -193,7 +193,7 @@ def test_atomic_write_that_fails_writes_none_of_its_events() -> None:
 # ------------------------------------------------------------------------------ sizes and types
 
 
-def test_event_of_8_mib_is_written_and_one_byte_more_is_a_clear_error() -> None:
+def test_event_of_8_mib_is_written_and_one_byte_more_is_refused() -> None:
     _, stream = stream_of()
     with EventStreamWriter(stream) as writer:
         big = os.urandom(1 << 20) * 8
@@ -211,17 +211,17 @@ def test_event_of_8_mib_is_written_and_one_byte_more_is_a_clear_error() -> None:
 
 
 @pytest.mark.parametrize("event", [7, None, {"a": 1}, ["x"], 1.5])
-def test_what_is_no_bytes_asks_for_a_serializer(event: Any) -> None:
+def test_event_that_is_not_bytes_needs_a_serializer(event: Any) -> None:
     _, stream = stream_of()
     with EventStreamWriter(stream) as writer:
-        with pytest.raises(InvalidInput, match=r"s/t is bytes or str, not .*json_serializer"):
+        with pytest.raises(InvalidInput, match=r"s/t must be bytes or str, not .*json_serializer"):
             writer.write_event(event)
         with pytest.raises(InvalidInput, match="give the writer a serializer"):
             writer.write_events([b"a", event])
     assert payloads(stream) == []
 
 
-def test_bytes_like_and_text_are_written_as_they_are() -> None:
+def test_bytes_like_objects_and_text_are_written_unchanged() -> None:
     _, stream = stream_of()
     events = [b"a", bytearray(b"b"), memoryview(b"c"), "dä", ""]
     with EventStreamWriter(stream) as writer:
@@ -230,7 +230,7 @@ def test_bytes_like_and_text_are_written_as_they_are() -> None:
     assert payloads(stream) == [b"a", b"b", b"c", "dä".encode(), b""]
 
 
-def test_serializer_gets_every_event_bytes_too() -> None:
+def test_serializer_receives_every_event_even_bytes() -> None:
     _, stream = stream_of()
     with EventStreamWriter(stream, serializer=json_serializer) as writer:
         writer.write_event({"ä": [1]}, "k")
@@ -243,18 +243,18 @@ def test_serializer_gets_every_event_bytes_too() -> None:
     assert payloads(stream) == ['{"ä":[1]}'.encode(), b'"text"', b"cba", b"cba", b"ed"]
 
 
-def test_serializer_that_fails_or_gives_no_bytes_harms_only_its_own_event() -> None:
+def test_serializer_that_returns_no_bytes_fails_only_its_own_event() -> None:
     _, stream = stream_of()
-    with EventStreamWriter(stream, serializer=lambda event: event) as writer:  # type: ignore[arg-type]
+    with EventStreamWriter(stream, serializer=lambda event: event) as writer:
         writer.write_event(b"good", "k")
-        with pytest.raises(InvalidInput, match=r"serializer of the writer of s/t gave int"):
+        with pytest.raises(InvalidInput, match=r"serializer of the writer of s/t returned int"):
             writer.write_event(7)
         writer.write_event(b"better", "k")
     assert payloads(stream) == [b"good", b"better"]
 
 
 @pytest.mark.parametrize("key", [7, b"k", "\ud800", ("k",)])
-def test_bad_routing_key_harms_only_its_own_event(key: Any) -> None:
+def test_bad_routing_key_fails_only_its_own_event(key: Any) -> None:
     _, stream = stream_of()
     with EventStreamWriter(stream) as writer:
         writer.write_event(b"good", "schlüssel")
@@ -267,7 +267,7 @@ def test_bad_routing_key_harms_only_its_own_event(key: Any) -> None:
     assert payloads(stream) == [b"good", b"better"]
 
 
-def test_empty_atomic_write_is_done_at_once_and_writes_nothing() -> None:
+def test_empty_atomic_write_is_done_immediately_and_writes_nothing() -> None:
     _, stream = stream_of()
     with EventStreamWriter(stream) as writer:
         future = writer.write_events([], "k")
@@ -280,21 +280,21 @@ def test_empty_atomic_write_is_done_at_once_and_writes_nothing() -> None:
 
 
 @pytest.mark.parametrize("timeout", ["abc", float("nan"), b"1", True])
-def test_flush_names_a_timeout_that_is_no_number(timeout: Any) -> None:
+def test_flush_refuses_a_timeout_that_is_not_a_number(timeout: Any) -> None:
     _, stream = stream_of()
     with EventStreamWriter(stream, "w") as writer:
         writer.write_event(b"1")
         with pytest.raises(
-            InvalidInput, match=r"timeout of flush is a number of seconds"
+            InvalidInput, match=r"timeout of flush must be a number of seconds"
         ) as raised:
             writer.flush(None, timeout)
         assert repr(timeout) in str(raised.value)
-        with pytest.raises(InvalidInput, match=r"a note is a text .* got 5"):
+        with pytest.raises(InvalidInput, match=r"a note must be a str .* got 5"):
             writer.flush(5)  # type: ignore[arg-type]
     assert payloads(stream) == [b"1"]
 
 
-def test_error_of_a_serializer_is_raised_as_it_is_and_nothing_is_written() -> None:
+def test_error_of_a_serializer_is_raised_unchanged_and_nothing_is_written() -> None:
     _, stream = stream_of()
 
     def refuse(event: Any) -> bytes:
@@ -319,7 +319,7 @@ def test_bad_writer_id_is_refused_before_anything_is_committed(name: Any) -> Non
 # ------------------------------------------------------------------------- back-pressure, flush
 
 
-def test_full_buffer_makes_writers_wait_and_memory_is_bounded() -> None:
+def test_full_buffer_blocks_writers_and_bounds_memory() -> None:
     store, stream = stream_of()
     writer = EventStreamWriter(stream, buffer_bytes=1_000)
     written: list[int] = []
@@ -329,19 +329,19 @@ def test_full_buffer_makes_writers_wait_and_memory_is_bounded() -> None:
             writer.write_event(b"x" * 100, "k")
             written.append(n)
 
-    with held(store) as hold:
+    with Paused(store) as pause:
         thread = threading.Thread(target=produce)
         thread.start()
-        assert hold.reached.wait(WAIT)
+        assert pause.reached.wait(WAIT)
         time.sleep(0.1)
         assert len(written) <= 10
-        hold.release()
+        pause.release()
         thread.join(WAIT)
     writer.close()
     assert len(payloads(stream)) == 100
 
 
-def test_event_larger_than_the_buffer_is_written_when_it_is_alone() -> None:
+def test_event_larger_than_the_buffer_is_written_alone() -> None:
     _, stream = stream_of()
     with EventStreamWriter(stream, buffer_bytes=10) as writer:
         for _ in range(3):
@@ -349,7 +349,7 @@ def test_event_larger_than_the_buffer_is_written_when_it_is_alone() -> None:
     assert len(payloads(stream)) == 3
 
 
-def test_events_without_bytes_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_events_count_towards_the_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pravega_spark.engine.writing.write_batch.WRITER_BATCH_EVENTS", 4)
     store, stream = stream_of()
     writer = EventStreamWriter(stream, buffer_bytes=16 * WRITER_EVENT_BYTES)
@@ -360,34 +360,34 @@ def test_events_without_bytes_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -
             writer.write_event(b"", "k")
             written.append(n)
 
-    with held(store) as hold:
+    with Paused(store) as pause:
         thread = threading.Thread(target=produce)
         thread.start()
-        assert hold.reached.wait(WAIT)
+        assert pause.reached.wait(WAIT)
         time.sleep(0.1)
         assert len(written) <= 16
-        hold.release()
+        pause.release()
         thread.join(WAIT)
     writer.close()
     assert len(payloads(stream)) == 40
 
 
-def test_flush_waits_for_all_that_was_written_before_and_can_time_out() -> None:
+def test_flush_waits_for_every_earlier_write_and_can_time_out() -> None:
     store, stream = stream_of()
     with EventStreamWriter(stream) as writer:
         writer.flush()
-        with held(store) as hold:
+        with Paused(store) as pause:
             future = writer.write_event(b"a")
             with pytest.raises(FutureTimeoutError, match=r"not durable after 0.01 s"):
                 writer.flush(timeout=0.01)
             with pytest.raises(FutureTimeoutError):
                 future.result(0.01)
-            hold.release()
+            pause.release()
             writer.flush()
             assert future.done()
 
 
-def test_closed_writer_takes_nothing_more_and_closing_again_does_nothing() -> None:
+def test_closed_writer_accepts_no_events_and_a_second_close_does_nothing() -> None:
     _, stream = stream_of()
     writer = EventStreamWriter(stream)
     writer.write_event(b"a")
@@ -419,21 +419,21 @@ def wait_for_failure(writer: EventStreamWriter) -> None:
         time.sleep(0.001)
 
 
-def test_what_was_written_before_an_exception_in_a_with_block_is_flushed() -> None:
+def test_with_block_flushes_events_written_before_an_exception() -> None:
     _, stream = stream_of()
     with pytest.raises(KeyError, match="body"):
         in_a_block(stream, fail_body)
     assert payloads(stream) == [b"a"]
 
 
-def test_failure_that_nobody_looked_at_is_raised_at_the_end_of_a_with_block() -> None:
+def test_unreported_failure_is_raised_at_the_end_of_a_with_block() -> None:
     store, stream = stream_of()
     store.rules.add(Rule(StoreFull("full"), "put", "*/data/*"))
     with pytest.raises(StoreFull, match="full"):
         in_a_block(stream, wait_for_failure)
 
 
-def test_failure_that_a_future_told_is_not_raised_again_by_close() -> None:
+def test_close_does_not_raise_a_failure_that_a_future_reported() -> None:
     store, stream = stream_of()
     store.rules.add(Rule(StoreFull("full"), "put", "*/data/*"))
     writer = EventStreamWriter(stream)
@@ -441,14 +441,16 @@ def test_failure_that_a_future_told_is_not_raised_again_by_close() -> None:
     writer.close()
 
 
-def test_exception_of_a_with_block_goes_before_the_writers_own() -> None:
+def test_exception_of_a_with_block_hides_the_writers_own() -> None:
     store, stream = stream_of()
     store.rules.add(Rule(StoreFull("full"), "put", "*/data/*"))
     with pytest.raises(KeyError, match="body"):
         in_a_block(stream, fail_body)
 
 
-def test_callback_that_fails_or_writes_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_callback_that_fails_or_writes_does_not_stop_the_writer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     _, stream = stream_of()
     seen: list[Any] = []
     with EventStreamWriter(stream, buffer_bytes=10) as writer:
@@ -459,7 +461,7 @@ def test_callback_that_fails_or_writes_stops_nobody(caplog: pytest.LogCaptureFix
         def again(future: Any) -> None:
             seen.append(future.result())
             writer.write_event(b"from a callback, more than the buffer", "k")
-            with pytest.raises(IllegalState, match="from a callback"):
+            with pytest.raises(IllegalState, match="in a callback of one of its futures"):
                 writer.flush()
             seen.append("flushed")
 
@@ -478,7 +480,7 @@ def test_callback_that_fails_or_writes_stops_nobody(caplog: pytest.LogCaptureFix
 # ------------------------------------------------------------------------------- exactly once
 
 
-def test_writer_goes_on_by_its_last_number_and_note() -> None:
+def test_writer_resumes_after_its_last_number_and_note() -> None:
     _, stream = stream_of()
     with EventStreamWriter(stream, "w") as writer:
         assert (writer.writer_id, writer.last_event_number, writer.last_note) == ("w", 0, None)
@@ -498,7 +500,7 @@ def test_writer_goes_on_by_its_last_number_and_note() -> None:
     assert payloads(stream) == [b"%d" % n for n in range(5)]
 
 
-def test_note_is_kept_atomically_with_the_events_before_it() -> None:
+def test_note_is_stored_atomically_with_the_events_before_it() -> None:
     store, stream = stream_of()
     writer = EventStreamWriter(stream, "w")
     writer.write_event(b"a", "k")
@@ -513,7 +515,7 @@ def test_note_is_kept_atomically_with_the_events_before_it() -> None:
         assert (writer.last_event_number, writer.last_note) == (1, "one")
 
 
-def test_note_needs_an_id_and_a_length() -> None:
+def test_note_needs_a_writer_id_and_has_a_maximum_length() -> None:
     _, stream = stream_of()
     with EventStreamWriter(stream) as writer:
         with pytest.raises(InvalidInput, match=r"needs a writer with an id of your own"):
@@ -526,11 +528,11 @@ def test_note_needs_an_id_and_a_length() -> None:
         with pytest.raises(InvalidInput, match="a note for stream s/t has no UTF-8 form"):
             writer.flush("\ud800")
         writer.write_event(b"a")
-        writer.flush("the writer goes on")
-        assert writer.last_note == "the writer goes on"
+        writer.flush("the writer continues")
+        assert writer.last_note == "the writer continues"
 
 
-def test_older_writer_of_an_id_is_fenced_and_loses_nothing_that_was_acknowledged() -> None:
+def test_older_writer_of_an_id_is_fenced_and_keeps_its_acknowledged_events() -> None:
     _, stream = stream_of()
     zombie = EventStreamWriter(stream, "w")
     zombie.write_event(b"0", "k").result(WAIT)
@@ -548,19 +550,19 @@ def test_older_writer_of_an_id_is_fenced_and_loses_nothing_that_was_acknowledged
     assert payloads(stream) == [b"0", b"1"]
 
 
-def test_gap_in_the_log_fails_the_writer_and_all_its_later_batches() -> None:
+def test_gap_in_the_log_fails_the_writer_and_its_later_batches() -> None:
     _, stream = stream_of()
     writer = EventStreamWriter(stream, "w")
     writer._committer.last = writer._committer._previous = 5
     first = writer.write_event(b"a", "k")
     assert isinstance(first.exception(WAIT), OutOfOrder)
-    with pytest.raises(OutOfOrder, match="go on after its last_event_number"):
+    with pytest.raises(OutOfOrder, match="continue after its last_event_number"):
         writer.write_event(b"b", "k")
     writer.close()
     assert payloads(stream) == []
 
 
-def test_unknown_outcome_poisons_the_writer_and_reopening_settles_it() -> None:
+def test_unknown_outcome_fails_the_writer_and_reopening_decides_it() -> None:
     for landed in (True, False):
         store = Spy()
         runtime = FakeRuntime()
@@ -585,7 +587,7 @@ def test_unknown_outcome_poisons_the_writer_and_reopening_settles_it() -> None:
         assert payloads(stream) == [b"0", b"1", b"2"]
 
 
-def test_full_disk_fails_the_futures_clearly_and_a_new_writer_goes_on() -> None:
+def test_full_disk_fails_the_futures_and_a_new_writer_resumes() -> None:
     for where in ("*/data/*", "*/_delta_log/*"):
         store, stream = stream_of()
         writer = EventStreamWriter(stream, "w")
@@ -605,7 +607,7 @@ def test_full_disk_fails_the_futures_clearly_and_a_new_writer_goes_on() -> None:
         assert payloads(stream) == [b"0", b"1"]
 
 
-def test_error_nobody_foresaw_fails_the_writer_with_its_cause() -> None:
+def test_unexpected_error_fails_the_writer_and_is_its_cause() -> None:
     store, stream = stream_of()
     store.rules.add(Rule(MemoryError("out of memory"), "put", "*/data/*"))
     writer = EventStreamWriter(stream)
@@ -619,7 +621,7 @@ def test_error_nobody_foresaw_fails_the_writer_with_its_cause() -> None:
 # ------------------------------------------------------------------------ seal, delete, scale
 
 
-def test_sealed_stream_fails_pending_and_later_writes_and_opens_no_writer() -> None:
+def test_sealed_stream_fails_pending_and_later_writes_and_new_writers() -> None:
     store, stream = stream_of()
     writer = EventStreamWriter(stream)
     writer.write_event(b"0", "k").result(WAIT)
@@ -637,22 +639,22 @@ def test_sealed_stream_fails_pending_and_later_writes_and_opens_no_writer() -> N
 
 @pytest.mark.parametrize("writer_id", [None, "w"])
 @pytest.mark.parametrize("created_again", [False, True])
-def test_deleted_stream_fails_the_writer_and_its_next_life_gets_nothing(
+def test_deleted_stream_fails_the_writer_and_its_next_life_gets_no_event(
     writer_id: str | None, created_again: bool
 ) -> None:
     store, stream = stream_of()
     writer = EventStreamWriter(stream, writer_id)
     writer.write_event(b"0", "k").result(WAIT)
     other = again(stream, store.inner)
-    with held(store) as hold:
+    with Paused(store) as pause:
         late = writer.write_event(b"staged before, committed after", "k")
-        assert hold.reached.wait(WAIT)
+        assert pause.reached.wait(WAIT)
         lifecycle.seal(other)
         configuration = other.view().record.configuration
         lifecycle.delete(other)
         if created_again:
             lifecycle.create(other, 2, configuration)
-        hold.release()
+        pause.release()
     error = late.exception(WAIT)
     assert isinstance(error, StaleIdentity if created_again else NoSuchStream)
     with pytest.raises(type(error)):
@@ -662,16 +664,16 @@ def test_deleted_stream_fails_the_writer_and_its_next_life_gets_nothing(
         assert payloads(stream) == []
 
 
-def test_scale_under_the_writer_sends_what_is_not_acknowledged_to_the_successors_in_order() -> None:
+def test_scale_moves_unacknowledged_events_to_the_successors_in_order() -> None:
     store, stream = stream_of()
     other = again(stream, store.inner)
     with EventStreamWriter(stream, "w") as writer:
-        with held(store) as hold:
+        with Paused(store) as pause:
             futures = [writer.write_event(b"%d" % n, f"k{n % 5}") for n in range(10)]
-            assert hold.reached.wait(WAIT)
+            assert pause.reached.wait(WAIT)
             futures += [writer.write_event(b"%d" % n, f"k{n % 5}") for n in range(10, 50)]
             scale(other, [0], [(0, 0.5), (0.5, 1)])
-            hold.release()
+            pause.release()
         for n, future in enumerate(futures):
             pointer = future.result(WAIT)
             assert at(again(stream), pointer) == b"%d" % n
@@ -685,7 +687,7 @@ def test_scale_under_the_writer_sends_what_is_not_acknowledged_to_the_successors
     assert by_key == {f"k{k}": list(range(k, 60, 5)) for k in range(5)}
 
 
-# ------------------------------------------------------------------------- processes and copies
+# ----------------------------------------------------------------------------- fork and pickle
 
 
 def _in_child(writer: EventStreamWriter, future: Any, results: Any) -> None:
@@ -704,21 +706,21 @@ def _in_child(writer: EventStreamWriter, future: Any, results: Any) -> None:
             results.put((name, type(error).__name__))
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_forked_child_is_refused_promptly_and_the_parent_goes_on() -> None:
+def test_forked_child_is_refused_promptly_and_the_parent_continues() -> None:
     store, stream = stream_of()
     context = multiprocessing.get_context("fork")
     results = context.Queue()
     with EventStreamWriter(stream) as writer:
-        with held(store) as hold:
+        with Paused(store) as pause:
             future = writer.write_event(b"parent")
-            assert hold.reached.wait(WAIT)
+            assert pause.reached.wait(WAIT)
             child = context.Process(target=_in_child, args=(writer, future, results))
             child.start()
             found = dict(results.get(timeout=WAIT) for _ in range(5))
             child.join(WAIT)
-            hold.release()
+            pause.release()
         assert set(found.values()) == {ForkedProcess.__name__}
         future.result(WAIT)
         writer.write_event(b"still").result(WAIT)

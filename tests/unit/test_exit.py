@@ -1,4 +1,4 @@
-"""A short process that used the package ends with its own status: no thread pool is torn down."""
+"""Process exit: open writers flush first, and the exit status is the process's own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ manager.create_stream("nyc/flights")
 """
 
 
-def test_a_process_that_only_looks_at_an_existing_stream_ends_well(tmp_path: Path) -> None:
+def test_process_that_only_opens_an_existing_stream_ends_with_status_0(tmp_path: Path) -> None:
     root = str(tmp_path / "root")
     for _ in range(8):
         done = subprocess.run(
@@ -78,8 +78,8 @@ def work():
     writer = StreamManager(sys.argv[1]).create_writer("nyc/flights")
     writer.write_event(b"child", "k")
     globals()["kept"] = writer
-mother = manager.create_writer("nyc/flights")
-mother.write_event(b"mother", "k").result()
+parent = manager.create_writer("nyc/flights")
+parent.write_event(b"parent", "k").result()
 child = multiprocessing.get_context("fork").Process(target=work)
 child.start()
 child.join()
@@ -94,11 +94,11 @@ child.join()
         (IN_A_THREAD, 50),
         (IN_A_POOL, 200),
         pytest.param(
-            IN_A_FORK, 2, marks=pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+            IN_A_FORK, 2, marks=pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
         ),
     ],
 )
-def test_a_process_that_ends_without_close_has_written_all(
+def test_process_that_ends_without_close_has_written_every_event(
     tmp_path: Path, writes: str, count: int
 ) -> None:
     root = str(tmp_path / "root")
@@ -115,11 +115,11 @@ def test_a_process_that_ends_without_close_has_written_all(
 
 STUCK = """
 import sys, threading
-from pravega_spark.engine.writing import write_queue
+from pravega_spark.engine.writing import writer_exit
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.event_writer import EventStreamWriter
 from tests.harness.engine import Spy, make_stream
-write_queue.WRITER_EXIT_SECONDS = {bound}
+writer_exit.WRITER_EXIT_SECONDS = {bound}
 store = Spy()
 stream = make_stream(store, SYSTEM)
 written = threading.Event()
@@ -136,23 +136,23 @@ written.set()
 
 
 @pytest.mark.parametrize(
-    ("bound", "action", "said"),
+    ("bound", "action", "reported"),
     [
         (0.05, "threading.Event().wait()", "has not committed up to 3 writes within 0.05 s"),
-        (30.0, "raise MemoryError('memory')", "was not closed, and 3 writes are lost: .*memory"),
+        (30.0, "raise MemoryError('memory')", "was not closed and lost 3 writes: .*memory"),
     ],
 )
-def test_writes_that_an_ending_process_loses_are_reported(
-    bound: float, action: str, said: str
+def test_writes_that_an_ending_process_loses_are_logged(
+    bound: float, action: str, reported: str
 ) -> None:
     command = [sys.executable, "-c", STUCK.format(bound=bound, action=action)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0
-    assert re.search(f"writer w of stream s/t {said}", done.stderr)
+    assert re.search(f"writer w of stream s/t {reported}", done.stderr)
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_writer_that_is_collected_commits_what_it_took_and_its_thread_ends() -> None:
+def test_collected_writer_commits_its_events_and_its_thread_ends() -> None:
     stream = make_stream(runtime=SYSTEM)
     writer = EventStreamWriter(stream)
     futures = [writer.write_event(b"%d" % n, "k") for n in range(100)]
@@ -175,23 +175,26 @@ def test_failure_of_a_collected_writer_is_logged(caplog: pytest.LogCaptureFixtur
     gc.collect()
     thread.join(30)
     (record,) = caplog.records
-    assert "writer w of stream s/t was not closed, and 1 writes are lost" in record.getMessage()
+    assert "writer w of stream s/t was not closed and lost 1 writes" in record.getMessage()
     assert "disk full" in record.getMessage()
 
 
-def test_what_a_thread_writes_behind_the_end_is_reported_with_its_cause(
+def test_writes_of_a_thread_after_the_last_flush_are_logged_with_the_cause(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store, written = Spy(), threading.Event()
     writer = EventStreamWriter(make_stream(store, SYSTEM), "w")
-    store.hook = lambda operation, key: written.wait(30) and None
+
+    def wait_until_written(operation: str, key: str) -> None:
+        written.wait(30)
+
+    store.hook = wait_until_written
     writer.write_event(b"1", "k")
     writer._queue.begin_exit(close=True)
     writer.write_event(b"2", "k")
     written.set()
     writer._queue._thread.join(30)
-    writer._queue.report_exit()
+    writer._queue.report_exit(30.0)
     (record,) = caplog.records
-    assert "1 writes are lost: they were written when the process had begun to end" in (
-        record.getMessage()
-    )
+    expected = "lost 1 writes: a thread wrote them after the process had begun to end"
+    assert expected in record.getMessage()

@@ -24,14 +24,14 @@ WAIT = 30.0
 OURS = str(Path(pravega_spark.__file__).parent)
 
 
-class at_line:
-    """Do something before the n-th line that this thread runs in the package."""
+class AtLine:
+    """Runs an action before the n-th line of the package that this thread executes."""
 
     def __init__(self, number: int, action: Callable[[], object]) -> None:
         self.left, self.action = number, action
         self.done = False
 
-    def __enter__(self) -> at_line:
+    def __enter__(self) -> AtLine:
         self.before = sys.gettrace()
         sys.settrace(self._called)
         return self
@@ -67,7 +67,7 @@ CALLS: dict[str, Callable[[EventStreamWriter], Any]] = {
 
 
 def lines_of(call: Callable[[EventStreamWriter], Any]) -> int:
-    counter = at_line(1 << 30, interrupt)
+    counter = AtLine(1 << 30, interrupt)
     with EventStreamWriter(make_stream(runtime=SYSTEM), "w") as writer:
         writer.write_event(b"before", "k")
         with counter:
@@ -80,7 +80,7 @@ def stored(stream: StreamLog) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_interrupt_at_any_line_loses_nothing_and_hangs_nobody(name: str) -> None:
+def test_interrupt_at_any_line_loses_no_event_and_blocks_no_thread(name: str) -> None:
     call = CALLS[name]
     lines = lines_of(call)
     assert lines > 4
@@ -88,7 +88,7 @@ def test_interrupt_at_any_line_loses_nothing_and_hangs_nobody(name: str) -> None
         stream = make_stream(runtime=SYSTEM)
         writer = EventStreamWriter(stream, "w")
         before = writer.write_event(b"before", "k")
-        with suppress(KeyboardInterrupt), at_line(number, interrupt):
+        with suppress(KeyboardInterrupt), AtLine(number, interrupt):
             call(writer)
         if name != "close":
             after = writer.write_event(b"after", "k")
@@ -105,7 +105,7 @@ def test_interrupt_at_any_line_loses_nothing_and_hangs_nobody(name: str) -> None
 
 
 def use(writer: EventStreamWriter) -> None:
-    """What a handler of SIGTERM may do."""
+    """Use the writer as a handler of SIGTERM may."""
     writer.write_event(b"handler", "k").result(WAIT)
     writer.flush("by the handler", timeout=WAIT)
 
@@ -118,7 +118,7 @@ def use(writer: EventStreamWriter) -> None:
         ("close", "close"),
     ],
 )  # fmt: skip
-def test_handler_that_uses_the_writer_at_any_line_of_a_call_waits_for_nobody(
+def test_handler_that_uses_the_writer_at_any_line_of_a_call_does_not_deadlock(
     name: str, action: str
 ) -> None:
     call = CALLS[name]
@@ -132,7 +132,7 @@ def test_handler_that_uses_the_writer_at_any_line_of_a_call_waits_for_nobody(
             writer.close() if action == "close" else use(writer)
 
         future = None
-        with at_line(number, handle):
+        with AtLine(number, handle):
             try:
                 future = call(writer)
             except Exception as error:
@@ -152,11 +152,11 @@ def test_handler_that_uses_the_writer_at_any_line_of_a_call_waits_for_nobody(
                 assert found[first.offset] == b"interrupted"
 
 
-def test_interrupt_while_the_buffer_is_full_leaves_the_writer_whole() -> None:
+def test_interrupt_while_the_buffer_is_full_leaves_the_writer_usable() -> None:
     stream = make_stream(runtime=SYSTEM)
     writer = EventStreamWriter(stream, buffer_bytes=200)
     for number in range(60):
-        with suppress(KeyboardInterrupt), at_line(number, interrupt):
+        with suppress(KeyboardInterrupt), AtLine(number, interrupt):
             for _ in range(4):
                 writer.write_event(b"x" * 90, "k")
     last = writer.write_event(b"last", "k")
@@ -185,7 +185,7 @@ while True:
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no signals here")
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("action", ["close", "flush"])
 def test_handler_of_a_real_process_flushes_while_the_main_thread_writes(
@@ -202,10 +202,10 @@ def test_handler_of_a_real_process_flushes_while_the_main_thread_writes(
         threading.Event().wait(0.05)
         process.send_signal(number)
         try:
-            said, _ = process.communicate(timeout=60)
+            output, _ = process.communicate(timeout=60)
         finally:
             process.kill()
     assert process.returncode == 0
     numbers = [int(event.data) for event in manager.read("s/a")]
     assert numbers == list(range(len(numbers)))
-    assert len(numbers) >= int(said)
+    assert len(numbers) >= int(output)

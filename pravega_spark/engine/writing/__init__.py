@@ -1,1 +1,1 @@
-"""The way of events into a stream: queue, batch, routing, staging, append, and their futures."""
+"""The path of events into a stream: queue, batch, routing, staging and append; write futures."""

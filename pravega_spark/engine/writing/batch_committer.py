@@ -1,4 +1,4 @@
-"""A writer's batches into the log: route, stage, commit, and say where each event is."""
+"""One writer's batches: route the events, stage chunks, append, and compute event pointers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.stream.writer_ids import anonymous_id, is_anonymous
-from pravega_spark.engine.writing.append import AppendResult, SessionBatch, append, sealed_error
+from pravega_spark.engine.writing.append import AppendResult, append, sealed_error
+from pravega_spark.engine.writing.batch_identity import SessionBatch
 from pravega_spark.engine.writing.write_batch import WriteBatch, ranks
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import CommitUnknown, SegmentSealed, StagedTooLate, WriterForgotten
@@ -21,60 +22,60 @@ from pravega_spark.model import EventPointer
 from pravega_spark.names import check_name
 
 _RESTAGE_VERSIONS = 1_024
-"""A folder of staged chunks is left for a newer one after so many versions of the log."""
+"""After this many versions of the log, chunks are staged in the folder of a newer version."""
 
 
 class RoutedEvents(NamedTuple):
-    """Which of the segments each event of a batch goes to."""
+    """The segment of each event of a batch, as an index into ``segment_ids``."""
 
     segment_ids: tuple[int, ...]
-    places: np.ndarray[Any, Any]
+    indexes: np.ndarray[Any, Any]
 
 
-class PlacedEvents:
-    """Where the events of a batch are: worked out when somebody asks, from a byte or two each."""
+class BatchPositions:
+    """The positions of a batch's events, computed on demand from a byte or two for each event."""
 
     __slots__ = ("_bases", "_life", "_ranks", "_routed", "_stream")
 
     def __init__(
         self, stream: str, life: int, routed: RoutedEvents, appended: AppendResult
     ) -> None:
-        """Take the batch's segments, and where the first event of it is in each."""
+        """Keep the routing of the batch, and its first offset in each segment."""
         self._stream = stream
         self._life = life
         self._bases: dict[int, int] = {}
-        for segment_id, base, _ in appended.places:
+        for segment_id, base, _ in appended.ranges:
             self._bases.setdefault(segment_id, base)
-        if len(self._bases) == 1:  # all in one segment: a row is its rank
+        if len(self._bases) == 1:  # all events in one segment: the rank of a row is its number
             routed = RoutedEvents((*self._bases,), np.empty(0, np.uint8))
         self._routed = routed
         self._ranks: np.ndarray[Any, Any] | None = None
 
-    def pointer(self, row: int, *, alone: bool = False) -> EventPointer:
-        """Return the place of an event of the batch; ``alone``: nobody may ask for others."""
-        segment_ids, places = self._routed
+    def pointer(self, row: int, *, cache: bool = True) -> EventPointer:
+        """Return the pointer of one event; without ``cache`` only this row is computed."""
+        segment_ids, indexes = self._routed
         segment_id, rank = segment_ids[0], row
-        if len(places):
-            place = places[row]
-            segment_id = segment_ids[place]
-            if alone:
-                rank = int(np.count_nonzero(places[:row] == place))
-            else:
+        if len(indexes):
+            index = indexes[row]
+            segment_id = segment_ids[index]
+            if cache:
                 if self._ranks is None:
-                    self._ranks = ranks(places).astype(np.int32)
+                    self._ranks = ranks(indexes).astype(np.int32)
                 rank = int(self._ranks[row])
+            else:
+                rank = int(np.count_nonzero(indexes[:row] == index))
         return EventPointer(self._stream, self._life, segment_id, self._bases[segment_id] + rank)
 
 
 class BatchCommitter:
-    """One writer's identity in the log; used by one thread at a time."""
+    """Commits the batches of one writer id; used by one thread at a time."""
 
     def __init__(
         self, stream: StreamLog, writer_id: str | None, *, life: int | None = None
     ) -> None:
-        """Open the writer: OPEN is a commit for an id of the user's own.
+        """Open the writer; an id of the user's own costs a commit, which opens a session.
 
-        ``life`` is the one of the stream that it is made for, by default the present one.
+        ``life`` is the life of the stream that the writer is for, by default the present one.
         """
         self._stream = stream
         view = stream.view(life=life)
@@ -97,11 +98,11 @@ class BatchCommitter:
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether the id is not the user's own."""
+        """Whether the writer id is random, not the user's own."""
         return is_anonymous(self.writer_id)
 
-    def commit(self, batch: WriteBatch) -> PlacedEvents:
-        """Commit a batch, which is durable and visible then; return where its events are."""
+    def commit(self, batch: WriteBatch) -> BatchPositions:
+        """Make a batch durable and visible; return the positions of its events."""
         count = len(batch.events)
         events = encode_events(batch.keys, batch.times_us, batch.events) if count else None
         while True:
@@ -134,15 +135,15 @@ class BatchCommitter:
         self._previous += count
         if batch.note is not None:
             self.note, self.note_number = batch.note, self.last
-        placed = self._placed(routed, appended)
+        positions = self._positions(routed, appended)
         if appended.version - self._staging_version > _RESTAGE_VERSIONS:
             self._staging_version = appended.version
-        return placed
+        return positions
 
     def _renew(self) -> None:
-        """Go on under a new id after a long pause, in which the log forgot the old one.
+        """Continue under a new id: the log dropped the old one's record during a long pause.
 
-        Every earlier batch is settled and this one was never sent, so nothing is in doubt.
+        Earlier batches have landed and this one was never sent, so no outcome is unknown.
         """
         self.writer_id = anonymous_id(self._stream.view().version, self._stream.runtime.token())
         self._previous = 0
@@ -155,20 +156,20 @@ class BatchCommitter:
             return RoutedEvents(router.segment_ids, np.empty(0, np.uint8))
         if len(batch.keys) == 1 and batch.keys[0] is not None:
             return RoutedEvents((router.segment_of(batch.keys[0]),), np.zeros(1, np.uint8))
-        places = router.segment_indexes(events.column("routing_key"), start=self._keyless)
+        indexes = router.segment_indexes(events.column("routing_key"), start=self._keyless)
         self._keyless += events.column("routing_key").null_count
-        for first, size in batch.groups:
-            places[first : first + size] = places[first]
-        return RoutedEvents(router.segment_ids, places)
+        for first, size in batch.keyless_groups:
+            indexes[first : first + size] = indexes[first]
+        return RoutedEvents(router.segment_ids, indexes)
 
-    def _placed(self, routed: RoutedEvents, appended: AppendResult) -> PlacedEvents:
-        """Return where the events are, from where their segments' first ones are."""
-        if appended.duplicate and len(routed.places):
+    def _positions(self, routed: RoutedEvents, appended: AppendResult) -> BatchPositions:
+        """Return the positions of the events; raise CommitUnknown for a duplicate batch."""
+        if appended.duplicate and len(routed.indexes):
             raise CommitUnknown(
-                f"writer {self.writer_id!r} of stream {self._stream.name}: the log has this batch "
-                "already, so where its events are cannot be told; open a new writer."
+                f"writer {self.writer_id!r} of stream {self._stream.name}: the log already holds "
+                "this batch, at positions that are unknown; open a new writer."
             )
-        return PlacedEvents(self._stream.name, self._life, routed, appended)
+        return BatchPositions(self._stream.name, self._life, routed, appended)
 
 
 def stage_routed(
@@ -179,7 +180,7 @@ def stage_routed(
     *,
     folder: str | None = None,
 ) -> list[StagedChunk]:
-    """Stage events as chunks of the segments they were routed to; none for no events."""
+    """Stage events as chunks of their segments; without events there are no chunks."""
     if events is None:
         return []
     name = stream.runtime.token()
@@ -196,5 +197,5 @@ def stage_routed(
             folder=folder,
         )
 
-    parts = group(events, routed.places, routed.segment_ids)
+    parts = group(events, routed.indexes, routed.segment_ids)
     return [chunk for chunks in stream.runtime.each(staged, parts) for chunk in chunks]

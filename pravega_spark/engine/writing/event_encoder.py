@@ -1,4 +1,4 @@
-"""What a user may write as an event, a routing key or a note, and how long a call may wait."""
+"""Checks of what users pass to writers: events, routing keys, notes and timeouts."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ Serializer = Callable[[Any], bytes]
 
 
 def check_timeout(call: str, timeout: object) -> None:
-    """Raise InvalidInput for what is no number of seconds."""
+    """Raise InvalidInput unless the timeout is a number of seconds."""
     is_number = isinstance(timeout, Real) and not isinstance(timeout, bool)
     if not is_number or isnan(cast("float", timeout)):
         raise InvalidInput(
-            f"the timeout of {call} is a number of seconds or None, got {reprlib.repr(timeout)}."
+            f"the timeout of {call} must be a number of seconds or None, got "
+            f"{reprlib.repr(timeout)}."
         )
 
 
 class EventEncoder:
-    """The checks of one writer to one stream."""
+    """Encodes and checks the events of one writer."""
 
     __slots__ = ("_name", "serializer")
 
     def __init__(self, name: str, serializer: Serializer | None) -> None:
-        """Name the stream; without a serializer events are bytes or str (UTF-8)."""
+        """Keep the stream's name for errors; without a serializer, events are bytes or str."""
         self._name = name
         self.serializer = serializer
 
@@ -41,7 +42,7 @@ class EventEncoder:
         return data
 
     def events(self, events: object) -> list[bytes]:
-        """Return a list of events as bytes; raise InvalidInput for what is no list of them."""
+        """Return a list of events as bytes; raise InvalidInput unless it is a list of events."""
         single = isinstance(events, (str, bytes, bytearray, memoryview, Mapping))
         if single or not isinstance(events, Iterable):
             raise InvalidInput(
@@ -65,7 +66,7 @@ class EventEncoder:
             data = self.serializer(event)
             if not isinstance(data, bytes):
                 raise InvalidInput(
-                    f"the serializer of the writer of {self._name} gave "
+                    f"the serializer of the writer of {self._name} returned "
                     f"{type(data).__name__}, not bytes."
                 )
             return data
@@ -74,26 +75,26 @@ class EventEncoder:
         if isinstance(event, (bytes, bytearray, memoryview)):
             return bytes(event)
         raise InvalidInput(
-            f"an event for stream {self._name} is bytes or str, not {type(event).__name__}; give "
-            "the writer a serializer, such as pravega_spark.json_serializer."
+            f"an event for stream {self._name} must be bytes or str, not {type(event).__name__}; "
+            "give the writer a serializer, such as pravega_spark.json_serializer."
         )
 
     def check_key(self, routing_key: object) -> None:
-        """Raise InvalidInput for a routing key that is neither None nor a Unicode text."""
+        """Raise InvalidInput unless the routing key is None or a str that UTF-8 can encode."""
         if routing_key is None or (type(routing_key) is str and routing_key.isascii()):
             return
         if type(routing_key) is not str:
             raise InvalidInput(
-                f"a routing key is a str or None, not {type(routing_key).__name__}: "
+                f"a routing key must be a str or None, not {type(routing_key).__name__}: "
                 f"{routing_key!r}."
             )
         self._utf8("a routing key", routing_key)
 
     def check_note(self, note: object) -> None:
-        """Raise InvalidInput for a note that is no text of at most MAX_NOTE_LENGTH characters."""
+        """Raise InvalidInput unless the note is a str of at most MAX_NOTE_LENGTH characters."""
         if not isinstance(note, str) or len(note) > MAX_NOTE_LENGTH:
             raise InvalidInput(
-                f"a note is a text of at most {MAX_NOTE_LENGTH} characters, got "
+                f"a note must be a str of at most {MAX_NOTE_LENGTH} characters, got "
                 f"{reprlib.repr(note)}."
             )
         self._utf8("a note", note)

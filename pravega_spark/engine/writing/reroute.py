@@ -1,7 +1,8 @@
-"""Staged chunks whose segments were sealed before their commit go on to the successors.
+"""Reroute: staged chunks of segments that were sealed before the commit move to the successors.
 
-A merge, or a segment made anew, takes them by metadata alone; a split re-cuts only the chunks
-concerned, by the keys in them. So does a segment that nobody remembers: it was truncated away.
+If one active segment covers the sealed one (a merge, a replacement), its chunks move by metadata
+alone. After a split, only the chunks concerned are cut again, by the keys in them. The same holds
+for a segment that a truncation has removed from the lineage.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.model import Segment
 
 Recuts = dict[tuple[str, int], list[StagedChunk]]
-"""What re-cutting a chunk for an epoch gave, so that a lost race does not do it again."""
+"""The parts of a chunk that was cut again for an epoch, kept so that a lost race reuses them."""
 
 
 def targets(layout: Layout, segment_id: int) -> tuple[Segment, ...]:
-    """Return the active segments that the keys of a segment lie in now; empty if it is forgotten.
+    """Return the active segments that cover a segment's keys; empty if the lineage lost it.
 
-    Whatever scales came in between: one segment means that its chunks go there as they are.
+    Any number of scales may lie between. If there is one segment, it takes the chunks as they are.
     """
     if not layout.has_segment(segment_id):
         return ()
@@ -40,7 +41,7 @@ def reroute(
     staged: Sequence[StagedChunk],
     recuts: Recuts,
 ) -> list[StagedChunk]:
-    """Return the chunks with open segments only, in an order that keeps every key's order."""
+    """Return the chunks in open segments only, in an order that keeps the order of each key."""
     result: list[StagedChunk] = []
     for chunk in staged:
         if view.has_segment(chunk.segment_id) and not view.segment(chunk.segment_id).is_sealed:

@@ -1,4 +1,4 @@
-"""A batch of events on its way into the log, with the futures of their writes."""
+"""One batch of events for one commit, with the futures of its writes."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from typing import Any
 
 import numpy as np
 
+from pravega_spark.engine.writing.pending_writes import EventOutcomes
 from pravega_spark.engine.writing.write_futures import WriteFuture
 from pravega_spark.engine.writing.write_outcomes import (
+    DurableEvents,
     DurableGroup,
-    DurableWrites,
-    Generation,
-    Places,
+    EventPositions,
     Run,
 )
 from pravega_spark.limits import WRITER_BATCH_BYTES, WRITER_BATCH_EVENTS, WRITER_EVENT_BYTES
 
 CLOSE = 1
-"""In an entry that is no write: the writer is closed behind it."""
+"""In a barrier: the writer closes after it."""
 FIELDS = 5
-"""An entry is so many items in a row: event, routing key, time, number or future, generation.
+"""An entry is this many items in a row: event, routing key, time, number or future, outcomes.
 
-The future of a lone event knows its number and its generation. For an atomic write, whose event is
-a list of them, the future itself stands in the place of its number. With None for the event it is
-a mark, settled when all before it are: note, then ``CLOSE`` or 0.
+A single event has a write number and the EventOutcomes that its future refers to. An atomic write
+has a list of events, and its future instead of a number. A barrier has None as its event: it is
+completed once all earlier writes are; its key is the note, its time ``CLOSE`` or 0.
 """
 
-Entry = tuple[
-    bytes | list[bytes] | None, str | None, int, int | WriteFuture[Any], Generation | None
+QueueEntry = tuple[
+    bytes | list[bytes] | None, str | None, int, int | WriteFuture[Any], EventOutcomes | None
 ]
 
 
 class WriteBatch:
-    """Events of one commit; its borders never change once it is offered to the log."""
+    """Events of one commit; fixed once it is sent to the log, so that a retry is the same batch."""
 
     __slots__ = (
-        "_futures", "_lone", "entries", "events", "groups", "is_last", "keys", "note",
-        "size_bytes", "times_us",
+        "_barrier_count", "_groups", "_singles", "entries", "events", "is_last", "keyless_groups",
+        "keys", "note", "size_bytes", "times_us",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -47,23 +47,24 @@ class WriteBatch:
         self.events: list[bytes] = []
         self.keys: list[str | None] = []
         self.times_us: list[int] = []
-        self.groups: list[tuple[int, int]] = []
-        """(first, count) of atomic writes without a key, which must share a segment."""
+        self.keyless_groups: list[tuple[int, int]] = []
+        """(first row, count) of atomic writes without a key, each of which needs one segment."""
         self.size_bytes = 0
-        """As the writer's buffer counts it."""
+        """Counted as in the writer's buffer."""
         self.note: str | None = None
         self.is_last = False
-        """Whether the writer is closed behind it."""
+        """Whether the writer closes after this batch."""
         self.entries = 0
-        """How many writes and marks it holds."""
-        self._lone: list[tuple[int, list[int], list[Generation]]] = []
-        """Lone events in a row: the first one's row, and for each its number and generation."""
-        self._futures: list[tuple[WriteFuture[Any], int, int]] = []
-        """Of atomic writes and marks, with the first row and the count: 0 for a mark."""
+        """The number of writes and barriers."""
+        self._singles: list[tuple[int, list[int], list[EventOutcomes]]] = []
+        """Adjacent single events: the row of the first, and each one's number and outcomes."""
+        self._groups: list[tuple[WriteFuture[Any], int, int]] = []
+        """Futures of atomic writes and barriers, with first row and count: 0 for a barrier."""
+        self._barrier_count = 0
 
     @classmethod
     def of(cls, items: list[Any]) -> WriteBatch:
-        """Return a batch of the first of these entries; ``entries`` tells how many these are."""
+        """Return a batch of the first of these entries; its ``entries`` is how many it took."""
         batch = cls()
         end = min(len(items), WRITER_BATCH_EVENTS * FIELDS)
         columns = [items[field:end:FIELDS] for field in range(FIELDS)]
@@ -73,24 +74,24 @@ class WriteBatch:
             others = [i for i, event in enumerate(events) if type(event) is not bytes]
         for other in (*others, len(events)):
             first = batch.entries
-            lone = [column[first:other] for column in columns] if others else columns
-            batch._add_events(*lone)
+            singles = [column[first:other] for column in columns] if others else columns
+            batch._add_singles(*singles)
             if batch.entries < other or other == len(events):
                 break
-            if not batch._add(*(column[other] for column in columns[:-1])):
+            if not batch._add_group(*(column[other] for column in columns[:-1])):
                 break
         return batch
 
-    def _add_events(
+    def _add_singles(
         self,
         events: list[bytes],
         keys: list[str | None],
         times_us: list[int],
         numbers: list[int],
-        generations: list[Generation],
+        outcomes: list[EventOutcomes],
     ) -> None:
-        """Append writes of one event each, as many as fit."""
-        if not events or self._is_closed:
+        """Append as many of these single events as fit."""
+        if not events or self._is_complete:
             return
         size = sum(map(len, events)) + len(events) * WRITER_EVENT_BYTES
         room = WRITER_BATCH_EVENTS - len(self.events)
@@ -101,21 +102,24 @@ class WriteBatch:
             if not room:
                 return
             events, keys, times_us = events[:room], keys[:room], times_us[:room]
-            numbers, generations, size = numbers[:room], generations[:room], sizes[room - 1]
-        self._lone.append((len(self.events), numbers, generations))
+            numbers, outcomes, size = numbers[:room], outcomes[:room], sizes[room - 1]
+        self._singles.append((len(self.events), numbers, outcomes))
         self.events += events
         self.keys += keys
         self.times_us += times_us
         self.size_bytes += size
         self.entries += len(events)
 
-    def _add(self, event: Any, key: str | None, time_us: int, future: WriteFuture[Any]) -> bool:
-        """Append a mark or an atomic write; return False if it must go into a later batch."""
-        if self._is_closed:
+    def _add_group(
+        self, event: Any, key: str | None, time_us: int, future: WriteFuture[Any]
+    ) -> bool:
+        """Append a barrier or an atomic write; return False if it needs a later batch."""
+        if self._is_complete:
             return False
         first, count = len(self.events), 0
         if event is None:
             self.note, self.is_last = key, time_us == CLOSE
+            self._barrier_count += 1
         else:
             count = len(event)
             size = sum(map(len, event)) + count * WRITER_EVENT_BYTES
@@ -127,13 +131,14 @@ class WriteBatch:
             self.times_us += repeat(time_us, count)
             self.size_bytes += size
             if key is None and count > 1:
-                self.groups.append((first, count))
-        self._futures.append((future, first, count))
+                self.keyless_groups.append((first, count))
+        self._groups.append((future, first, count))
         self.entries += 1
         return True
 
     @property
-    def _is_closed(self) -> bool:
+    def _is_complete(self) -> bool:
+        """Whether the batch takes no further entry: a note and a close belong to its end."""
         return self.is_last or self.note is not None
 
     @property
@@ -143,46 +148,46 @@ class WriteBatch:
 
     @property
     def writes(self) -> int:
-        """How many writes it holds, without marks."""
-        return self.entries - sum(not count for _, _, count in self._futures)
+        """The number of writes, without barriers."""
+        return self.entries - self._barrier_count
 
-    def settle(self, places: Places | None) -> None:
-        """Complete the futures; there are no places of an empty batch."""
-        if places is not None:
-            found: dict[Generation, list[Run]] = {}
-            for row, numbers, generations in self._lone:
-                for generation, run in _runs(row, numbers, generations):
-                    found.setdefault(generation, []).append(run)
-            for generation, runs in found.items():
-                generation.add(DurableWrites(places, runs))
-        for future, row, count in self._futures:
-            pointer = places.pointer(row, alone=True) if places is not None and count else None
-            future.settle(DurableGroup(pointer, count))
+    def complete(self, positions: EventPositions | None) -> None:
+        """Complete the futures; an empty batch has no positions."""
+        if positions is not None:
+            runs: dict[EventOutcomes, list[Run]] = {}
+            for row, numbers, outcomes in self._singles:
+                for shared, run in _runs(row, numbers, outcomes):
+                    runs.setdefault(shared, []).append(run)
+            for shared, found in runs.items():
+                shared.add(DurableEvents(positions, found))
+        for future, row, count in self._groups:
+            first = None
+            if positions is not None and count:
+                first = positions.pointer(row, cache=False)
+            future.complete(DurableGroup(first, count))
 
 
 def _runs(
-    row: int, numbers: list[int], generations: list[Generation]
-) -> Iterator[tuple[Generation, Run]]:
-    """Cut lone events into runs of consecutive numbers of one generation."""
+    row: int, numbers: list[int], outcomes: list[EventOutcomes]
+) -> Iterator[tuple[EventOutcomes, Run]]:
+    """Cut single events into runs of consecutive numbers with the same outcomes object."""
     count = len(numbers)
-    if generations.count(generations[0]) == count and numbers == [
-        *range(numbers[0], numbers[0] + count)
-    ]:
-        yield generations[0], (numbers[0], count, row)
+    if outcomes.count(outcomes[0]) == count and numbers == [*range(numbers[0], numbers[0] + count)]:
+        yield outcomes[0], (numbers[0], count, row)
         return
     start = 0
     for end in range(1, count + 1):
         if (
             end == count
             or numbers[end] != numbers[end - 1] + 1
-            or generations[end] is not generations[start]
+            or outcomes[end] is not outcomes[start]
         ):
-            yield generations[start], (numbers[start], end - start, row + start)
+            yield outcomes[start], (numbers[start], end - start, row + start)
             start = end
 
 
 def ranks(segments: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return for each row how many rows before it have the same value."""
+    """Return for each row the number of earlier rows with the same value."""
     order = np.argsort(segments, kind="stable")
     ordered = segments[order]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])

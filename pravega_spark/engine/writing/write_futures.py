@@ -1,4 +1,4 @@
-"""Futures of writes: slim until somebody asks more of them than their result."""
+"""Futures of writes: two fields each, until ``wait`` or ``as_completed`` needs more."""
 
 from __future__ import annotations
 
@@ -8,53 +8,47 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, TypeVar, cast
 
-from pravega_spark.engine.writing.write_outcomes import (
-    DurableGroup,
-    DurableWrites,
-    FailedWrites,
-    Generation,
-    Waiting,
-    call,
-)
+from pravega_spark.engine.writing.pending_writes import EventOutcomes, PendingWrites, call
+from pravega_spark.engine.writing.write_outcomes import DurableEvents, DurableGroup, FailedWrites
 from pravega_spark.errors import PravegaSparkError
 
 _Result = TypeVar("_Result")
 
 _RUNNING, _FINISHED = "RUNNING", "FINISHED"
 """States of :class:`concurrent.futures.Future`, as ``wait`` and ``as_completed`` read them."""
-_FULL = frozenset(("_condition", "_state", "_waiters"))
-"""What ``wait`` and ``as_completed`` use of a future; made when it is first asked for."""
+_LAZY_FIELDS = frozenset(("_condition", "_state", "_waiters"))
+"""What ``wait`` and ``as_completed`` use of a future; made on first use."""
 
 
 class WriteFuture(Future[_Result]):
-    """The outcome of one write: a ``concurrent.futures.Future``, which can be awaited too.
+    """The outcome of one write: a ``concurrent.futures.Future`` that can also be awaited.
 
     Its result is an ``EventPointer``, for ``write_events`` a tuple of them. It cannot be
-    cancelled. One that is kept holds no event, neither its own nor another of its batch.
+    cancelled. A future keeps no event in memory, neither its own nor another of its batch.
     """
 
-    __slots__ = ("_at", "_number")
-    __init__ = object.__init__  # no call for each write
+    __slots__ = ("_number", "_outcomes")
+    __init__ = object.__init__  # no Python call for each write
 
-    # Set by the writer, since a call would double the cost.
-    _at: Waiting | Generation | DurableGroup
+    # The writer sets both fields, since a call would double the cost of a write.
+    _outcomes: PendingWrites | EventOutcomes | DurableGroup
     _number: int
-    """Which write of its generation; no number if it is no write of one event."""
+    """The write's number in its EventOutcomes; unused by atomic writes and barriers."""
 
-    def settle(self, state: DurableGroup) -> None:
-        """Note how an atomic write or a mark ended; whoever does so tells the ones that wait."""
-        self._at = state
+    def complete(self, outcome: DurableGroup) -> None:
+        """Set the outcome of an atomic write or a barrier; waiting threads are notified later."""
+        self._outcomes = outcome
 
-    def _outcome(self) -> DurableWrites | DurableGroup | FailedWrites | None:
-        return self._at.outcome(self._number)
+    def _outcome(self) -> DurableEvents | DurableGroup | FailedWrites | None:
+        return self._outcomes.find(self._number)
 
-    def _settled(self, timeout: float | None) -> DurableWrites | DurableGroup | FailedWrites:
-        """Return how the write ended, once it has."""
-        at = self._at
-        outcome = at.outcome(self._number)
+    def _wait(self, timeout: float | None) -> DurableEvents | DurableGroup | FailedWrites:
+        """Block until the write is completed; return its outcome."""
+        outcomes = self._outcomes
+        outcome = outcomes.find(self._number)
         if outcome is None:
-            assert not isinstance(at, DurableGroup)
-            if not at.waiting.bell.wait_for(self.done, timeout):
+            assert not isinstance(outcomes, DurableGroup)
+            if not outcomes.pending.condition.wait_for(self.done, timeout):
                 raise FutureTimeoutError(f"the write is not durable after {timeout} s.")
             outcome = self._outcome()
             assert outcome is not None
@@ -62,26 +56,26 @@ class WriteFuture(Future[_Result]):
 
     def result(self, timeout: float | None = None) -> _Result:
         """Return the EventPointer (a tuple of them for ``write_events``) once durable."""
-        outcome = self._settled(timeout)
+        outcome = self._wait(timeout)
         failure = outcome.failure()
         if failure is not None:
             raise failure
         return cast("_Result", outcome.result(self._number))
 
     def exception(self, timeout: float | None = None) -> PravegaSparkError | None:
-        """Return why the write failed, or None, once it is settled."""
-        return self._settled(timeout).failure()
+        """Wait for the outcome; return the error of a failed write, None for a durable one."""
+        return self._wait(timeout).failure()
 
     def done(self) -> bool:
-        """Tell whether the write is settled."""
-        return self._at.outcome(self._number) is not None
+        """Return True if the write is durable or has failed."""
+        return self._outcomes.find(self._number) is not None
 
     def running(self) -> bool:
-        """Tell whether the write is not settled yet."""
+        """Return True while the outcome is open."""
         return not self.done()
 
     def cancel(self) -> bool:
-        """Return False: a write cannot be taken back."""
+        """Return False: a write cannot be withdrawn."""
         return False
 
     def cancelled(self) -> bool:
@@ -89,16 +83,16 @@ class WriteFuture(Future[_Result]):
         return False
 
     def add_done_callback(self, fn: Callable[[WriteFuture[_Result]], object]) -> None:
-        """Call ``fn(self)`` once settled, on the writer's thread, or now."""
-        at = self._at
-        if isinstance(at, DurableGroup) or self.done():
+        """Call ``fn(self)`` on the writer's thread once completed, or now if it already is."""
+        outcomes = self._outcomes
+        if isinstance(outcomes, DurableGroup) or self.done():
             call(fn, self)
         else:
-            at.waiting.add_callback(fn, self)
+            outcomes.pending.add_callback(fn, self)
 
     def __await__(self) -> Generator[Any, None, _Result]:
         """Wait in a coroutine."""
-        import asyncio  # only coroutines pay for it
+        import asyncio  # imported on use: only coroutines pay for it
 
         return asyncio.wrap_future(self).__await__()
 
@@ -107,14 +101,14 @@ class WriteFuture(Future[_Result]):
         return f"<WriteFuture at {id(self):#x} {'done' if self.done() else 'pending'}>"
 
     def __getattr__(self, name: str) -> Any:
-        """Make what ``wait`` and ``as_completed`` use of a future when they ask for it."""
-        if name not in _FULL:
+        """Make the fields of a full future when ``wait`` or ``as_completed`` reads one."""
+        if name not in _LAZY_FIELDS:
             raise AttributeError(f"a WriteFuture has no attribute {name!r}.")
-        self._fill()
+        self._make_fields()
         self.add_done_callback(WriteFuture._finish)
         return self.__dict__[name]
 
-    def _fill(self) -> None:
+    def _make_fields(self) -> None:
         for name, value in (
             ("_condition", threading.Condition()),
             ("_state", _RUNNING),
@@ -123,8 +117,8 @@ class WriteFuture(Future[_Result]):
             self.__dict__.setdefault(name, value)
 
     def _finish(self) -> None:
-        """Tell those who wait for several futures at once; again: nothing."""
-        self._fill()
+        """Notify ``wait`` and ``as_completed``; a second call does nothing."""
+        self._make_fields()
         with self._condition:
             if self._state != _FINISHED:
                 self._state = _FINISHED
@@ -132,6 +126,6 @@ class WriteFuture(Future[_Result]):
                 for waiter in self._waiters:
                     (waiter.add_exception if failed else waiter.add_result)(self)
 
-    def renew(self) -> None:
-        """In a forked child: forget locks that a thread of the parent may hold."""
+    def reset_after_fork(self) -> None:
+        """In a forked child: drop locks that a thread of the parent may hold."""
         self.__dict__.clear()

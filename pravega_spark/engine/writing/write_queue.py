@@ -1,128 +1,128 @@
-"""Events on their way: one list that any thread may put into, one thread that commits.
+"""The queue between the threads that write events and the one thread that commits them.
 
-A write is one step, ``list.extend`` by all that there is to know of it: the event is in or it is
-not. It may be interrupted anywhere, also by a signal handler that writes, flushes or closes
-itself. Whoever put something wakes the thread if that is idle, interrupted or not.
+A write is one step, ``list.extend`` by all fields of its entry: the event is either in the queue
+or not. It may be interrupted anywhere, even by a signal handler that itself writes, flushes or
+closes. Every thread that extends the queue wakes the writer's thread if that is idle, even if the
+write is interrupted.
 """
 
 from __future__ import annotations
 
-import atexit
 import copy
 import logging
 import os
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import thread as pools
 from functools import partial
 from itertools import count
 from queue import SimpleQueue
 from typing import Any, cast
 
 from pravega_spark.engine.runtime import ProcessGuard
+from pravega_spark.engine.writing import writer_exit
 from pravega_spark.engine.writing.batch_committer import BatchCommitter
-from pravega_spark.engine.writing.write_batch import CLOSE, FIELDS, Entry, WriteBatch
+from pravega_spark.engine.writing.pending_writes import EventOutcomes, PendingWrites
+from pravega_spark.engine.writing.write_batch import CLOSE, FIELDS, QueueEntry, WriteBatch
 from pravega_spark.engine.writing.write_futures import WriteFuture
-from pravega_spark.engine.writing.write_outcomes import FailedWrites, Generation, Waiting
+from pravega_spark.engine.writing.write_outcomes import FailedWrites
 from pravega_spark.errors import ObjectClosed, PravegaSparkError, StoreError, TooBusy
-from pravega_spark.limits import WRITER_EXIT_SECONDS
 
 logger = logging.getLogger(__name__)
 
 _REFUSE = -1
-"""A limit that no event is within, so that the next one meets the full check."""
+"""A limit that every event exceeds, so that the next write makes the full check."""
 
-
-_WRITTEN_LATE = "they were written when the process had begun to end, by a thread that went on"
-"""Why writes are lost behind a close that did not fail."""
+_WRITTEN_LATE = "a thread wrote them after the process had begun to end"
+"""The cause of lost writes if the writer closed without a failure."""
 
 
 class WriteQueue:
-    """What one writer has taken and not committed yet."""
+    """The writes that one writer has accepted and not yet committed."""
 
     def __init__(self, committer: BatchCommitter, name: str, buffer_bytes: int) -> None:
         """Start the thread that commits."""
         self.name = name
         self.guard = ProcessGuard(f"the writer of {name}")
-        self.waiting = Waiting()
+        self.pending = PendingWrites()
         self.failure: PravegaSparkError | None = None
-        self.ended = False
-        """Whether the writer was closed, and all before that is settled."""
-        self.taken_bytes = 0
-        """Counted after the put, so an interrupted write is at worst not counted."""
+        self.is_closed = False
+        """Whether the writer was closed and every write before that is completed."""
+        self.accepted_bytes = 0
+        """Increased after the event is queued, so an interrupted write is at worst not counted."""
         self.limit_bytes = self._buffer_bytes = buffer_bytes
-        """An event that ends within it needs no other check: writing it costs a microsecond."""
-        self._settled_bytes = 0
+        """An event that ends below it needs no other check: a write costs a microsecond."""
+        self._completed_bytes = 0
         self._committer = committer
         self._items: list[Any] = []
-        self.put: Callable[[Entry], None] = self._items.extend
-        """Take in an entry, in one step; ``offer`` also wakes the thread."""
+        self.extend: Callable[[QueueEntry], None] = self._items.extend
+        """Add an entry in one step, without waking the thread; ``put`` does both."""
         self.numbers = count()
-        self.generation = Generation(self.waiting)
+        self.outcomes = EventOutcomes(self.pending)
+        """The outcomes of single events that are written from now on."""
         self.is_idle = False
         """Whether the thread must be woken."""
-        self._calls: SimpleQueue[None] = SimpleQueue()
-        self.wake = partial(self._calls.put, None)
+        self._wake_ups: SimpleQueue[None] = SimpleQueue()
+        self.wake = partial(self._wake_ups.put, None)
         self._batch: WriteBatch | None = None
-        self._lost: FailedWrites | None = None
-        self._unwritten = 0
-        self._owned = True
-        self._late = False
-        self._exit_marks: list[WriteFuture[Any]] = []
+        self._failed: FailedWrites | None = None
+        self._lost_writes = 0
+        self._has_owner = True
+        self._exit_timed_out = False
+        self._exit_barriers: list[WriteFuture[Any]] = []
         self._thread = threading.Thread(
             target=self._run, name=f"pravega-writer-{name}", daemon=True
         )
         self._thread.start()
-        _live.add(self)
+        writer_exit.register(self)
 
     @property
-    def is_mine(self) -> bool:
-        """Whether this is the thread that commits, which must not wait for itself."""
+    def is_writer_thread(self) -> bool:
+        """Whether the caller runs on the thread that commits, which must not wait for itself."""
         return threading.current_thread() is self._thread
 
     @property
-    def is_told(self) -> bool:
-        """Whether somebody was told of the failure."""
-        return self._lost is not None and self._lost.told
+    def is_failure_reported(self) -> bool:
+        """Whether a call or a future has reported the failure."""
+        return self._failed is not None and self._failed.is_reported
 
-    def mark(self, note: str | None = None, *, close: bool = False) -> WriteFuture[Any]:
-        """Return a future that is done when all that was written before is settled."""
+    def add_barrier(self, note: str | None = None, *, close: bool = False) -> WriteFuture[Any]:
+        """Return a future that completes once every earlier write has completed."""
         future: WriteFuture[Any] = WriteFuture()
-        future._at, future._number = self.waiting, 0
-        self.offer((None, note, CLOSE if close else 0, future, None))
+        future._outcomes, future._number = self.pending, 0
+        self.put((None, note, CLOSE if close else 0, future, None))
         return future
 
-    def offer(self, entry: Entry) -> None:
-        """Take in an entry, and wake the thread if it is idle."""
+    def put(self, entry: QueueEntry) -> None:
+        """Add an entry, and wake the thread if it is idle."""
         try:
-            self.put(entry)
+            self.extend(entry)
         finally:
             if self.is_idle:
                 self.wake()
 
     def close(self) -> None:
-        """Commit what is there, then end; wait for that, except on the committing thread."""
-        self.mark(close=True)
-        if not self.is_mine:
-            self.waiting.bell.wait_for(lambda: self.ended)
+        """Commit what the queue holds, then end the thread; wait, except on that thread."""
+        self.add_barrier(close=True)
+        if not self.is_writer_thread:
+            self.pending.condition.wait_for(lambda: self.is_closed)
 
-    def release(self) -> None:
-        """Close without waiting: the writer is no more, nobody can hear of a failure."""
-        self._owned = False
+    def close_ownerless(self) -> None:
+        """Close without waiting: the writer was collected, so no call can raise a failure."""
+        self._has_owner = False
         if self.guard.pid == os.getpid():
-            self.mark(close=True)
+            self.add_barrier(close=True)
 
     def is_full(self, size: int) -> bool:
-        """Tell whether an event must wait; one larger than the buffer is taken when alone."""
-        pending = self.taken_bytes - self._settled_bytes
-        usable = self.failure is None and not self.ended
+        """Return True if an event must wait; one above the buffer's size enters it alone."""
+        pending = self.accepted_bytes - self._completed_bytes
+        usable = self.failure is None and not self.is_closed
         return usable and pending > 0 and pending + size > self._buffer_bytes
 
     def raise_failure(self) -> None:
-        """Raise what made the writer fail, if anything did."""
-        if self.failure is not None and self._lost is not None:
-            self._lost.told = True
+        """Raise the failure of the writer, if it has one."""
+        if self.failure is not None and self._failed is not None:
+            self._failed.is_reported = True
             raise copy.copy(self.failure) from self.failure
 
     def _run(self) -> None:
@@ -131,149 +131,120 @@ class WriteQueue:
                 pass
         except BaseException as error:
             self._fail(error)
-        self._fail_batch()
+        self._count_lost_batch()
         self.limit_bytes = _REFUSE
-        self._unwritten += len(self._items) // FIELDS - self._items[::FIELDS].count(None)
-        self.waiting.lost = self._lost or FailedWrites(
+        self._lost_writes += len(self._items) // FIELDS - self._items[::FIELDS].count(None)
+        self.pending.failed = self._failed or FailedWrites(
             ObjectClosed(f"the writer of stream {self.name} was closed before; create a new one.")
         )
-        self.ended = True
-        self.waiting.tell()
+        self.is_closed = True
+        self.pending.notify_completed()
         self._report()
-        _live.discard(self)
+        writer_exit.unregister(self)
 
     def _step(self) -> bool:
-        """Commit and settle a batch; return True if the writer was closed behind it."""
-        batch = self._next()
+        """Commit and complete a batch; return True if the writer closes after it."""
+        batch = self._next_batch()
         if self.failure is None:
             try:
-                batch.settle(None if batch.is_empty else self._committer.commit(batch))
+                batch.complete(None if batch.is_empty else self._committer.commit(batch))
                 self._batch = None
             except BaseException as error:
                 self._fail(error)
-        self._fail_batch()
-        self._settled_bytes += batch.size_bytes
+        self._count_lost_batch()
+        self._completed_bytes += batch.size_bytes
         if self.failure is None:
-            self.limit_bytes = self._settled_bytes + self._buffer_bytes
-        self.waiting.tell()
+            self.limit_bytes = self._completed_bytes + self._buffer_bytes
+        self.pending.notify_completed()
         return batch.is_last
 
-    def _next(self) -> WriteBatch:
-        """Return the next batch; block until there is something."""
+    def _next_batch(self) -> WriteBatch:
+        """Block until the queue holds an entry; return the next batch."""
         items = self._items
         while not items:
             self.is_idle = True
-            if not items:  # whoever put something just before saw nobody idle
-                self._calls.get()
+            if not items:  # an entry added just before saw the thread as busy
+                self._wake_ups.get()
             self.is_idle = False
-        self.generation = Generation(self.waiting)
+        self.outcomes = EventOutcomes(self.pending)
         self._batch = batch = WriteBatch.of(items)
         del items[: batch.entries * FIELDS]
         return batch
 
     def _fail(self, error: BaseException) -> None:
-        """Fail all that comes from now on: order forbids to go on behind a gap."""
+        """Fail every later write: order forbids a commit behind a gap."""
         failure = _failure(self.name, error)
-        self._lost = FailedWrites(failure)
+        self._failed = FailedWrites(failure)
         self.failure = failure
         self.limit_bytes = _REFUSE
-        self.waiting.lost = self._lost
+        self.pending.failed = self._failed
 
-    def _fail_batch(self) -> None:
+    def _count_lost_batch(self) -> None:
         batch, self._batch = self._batch, None
         if batch is not None:
-            self._unwritten += batch.writes
+            self._lost_writes += batch.writes
 
     def _report(self) -> None:
-        """Log a failure that no call can raise any more."""
-        if self._owned or self.is_told:
+        """Log a failure that no call can raise."""
+        if self._has_owner or self.is_failure_reported:
             return
-        unwritten, self._unwritten = self._unwritten, 0  # the thread and the exit both report
-        if unwritten:
+        lost, self._lost_writes = self._lost_writes, 0  # the thread and the exit both report
+        if lost:
             logger.error(
-                "writer %s of stream %s was not closed, and %d writes are lost: %s",
+                "writer %s of stream %s was not closed and lost %d writes: %s",
                 self._committer.writer_id,
                 self.name,
-                unwritten,
+                lost,
                 self.failure or _WRITTEN_LATE,
             )
 
     def begin_exit(self, *, close: bool) -> None:
-        """Ask the thread to commit what is there."""
-        self._exit_marks.append(self.mark(close=close))
+        """Ask the thread to commit what the queue holds, because the process ends."""
+        self._exit_barriers.append(self.add_barrier(close=close))
 
-    def wait_exit(self, until: float) -> None:
-        """Wait for what was asked; once that took too long, no more."""
-        left = 0.0 if self._late else until - time.monotonic()
-        self._late = not self.waiting.bell.wait_for(self._exit_marks[-1].done, left)
+    def wait_exit(self, deadline: float) -> None:
+        """Wait for that commit until the deadline; never wait again after a timeout."""
+        left = 0.0 if self._exit_timed_out else deadline - time.monotonic()
+        done = self._exit_barriers[-1].done
+        self._exit_timed_out = not self.pending.condition.wait_for(done, left)
 
-    def report_exit(self) -> None:
-        """Log what is not durable although the process ends."""
-        self._owned = False
-        if not self._late:
+    def report_exit(self, waited_seconds: float) -> None:
+        """Log the writes that are not durable although the process ends."""
+        self._has_owner = False
+        if not self._exit_timed_out:
             self._report()
             return
         batch = self._batch
         left = len(self._items) // FIELDS + (batch.entries if batch else 0)
-        left -= sum(not mark.done() for mark in self._exit_marks)
+        left -= sum(not barrier.done() for barrier in self._exit_barriers)
         logger.error(
             "the process ends although writer %s of stream %s has not committed up to %d writes "
             "within %g s: they are lost unless the last commit still lands",
             self._committer.writer_id,
             self.name,
             left,
-            WRITER_EXIT_SECONDS,
+            waited_seconds,
         )
 
-    def leave(self) -> None:
-        """In a forked child: take nothing in, and let nobody wait for a thread not here."""
+    def reset_after_fork(self) -> None:
+        """In a forked child: refuse writes, and fail futures whose thread the child lacks."""
         self.limit_bytes = _REFUSE
-        self._lost = FailedWrites(self.guard.error())
-        for future in self.waiting.forget():
-            cast("WriteFuture[Any]", future).renew()
-        self.waiting.lost = self._lost
+        self._failed = FailedWrites(self.guard.error())
+        for future in self.pending.reset_after_fork():
+            cast("WriteFuture[Any]", future).reset_after_fork()
+        self.pending.failed = self._failed
 
 
 def _failure(name: str, error: BaseException) -> PravegaSparkError:
-    """Return what calls of the writer raise from now on."""
+    """Return the error that later calls of the writer raise."""
     if isinstance(error, PravegaSparkError) and not isinstance(error, (TooBusy, StoreError)):
-        return error  # it says itself what to do
-    kind, said = PravegaSparkError, f"{type(error).__name__}: {error}"
+        return error  # its message already names the next step
+    kind, cause = PravegaSparkError, f"{type(error).__name__}: {error}"
     if isinstance(error, PravegaSparkError):
-        kind, said = type(error), str(error)
+        kind, cause = type(error), str(error)
     failure = kind(
-        f"the writer of stream {name} stopped: {said.rstrip('.')}. Once that is mended open a new "
-        "writer, since this one takes nothing more."
+        f"the writer of stream {name} stopped: {cause.rstrip('.')}. Repair the cause, then open a "
+        "new writer; this one accepts no more events."
     )
     failure.__cause__ = error
     return failure
-
-
-_live: set[WriteQueue] = set()
-
-
-def _leave_all() -> None:
-    outboxes = list(_live)
-    _live.clear()
-    for queue in outboxes:
-        queue.leave()
-
-
-def _settle_all(*, close: bool) -> None:
-    """Wait, within a bound, until what the writers of this process have taken is durable."""
-    until = time.monotonic() + WRITER_EXIT_SECONDS
-    outboxes = list(_live)
-    for queue in outboxes:
-        queue.begin_exit(close=close)
-    for queue in outboxes:
-        queue.wait_exit(until)
-        if close:
-            queue.report_exit()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_all)
-# When the main thread has ended, while pools of threads still work: later ones are called first.
-pools.threading._register_atexit(_settle_all, close=False)  # type: ignore[attr-defined]
-# And when all threads but daemons have ended.
-atexit.register(_settle_all, close=True)

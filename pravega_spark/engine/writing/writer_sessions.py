@@ -1,4 +1,4 @@
-"""Writer ids and sessions: opening an id of the user's own is a commit that fences older ones."""
+"""Writer sessions: a writer that opens with an id of the user's own fences older sessions of it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from pravega_spark.errors import StreamSealed
 
 
 def open_session(stream: StreamLog, life: int, writer_id: str) -> WriterRecord:
-    """Commit OPEN: raise the session of a writer id and return what the log holds of it.
+    """Commit OPEN WRITER: increment the session of a writer id and return its record.
 
-    From then on batches of older sessions raise WriterFenced. Also settles any commit of an
-    older session whose answer was lost.
+    After that, batches of older sessions raise WriterFenced. The record also shows whether a
+    commit of an older session with an unknown outcome landed.
     """
 
     def decide(view: StreamView) -> Proposal[WriterRecord]:
         if view.record.state is not StreamState.ACTIVE:
             raise StreamSealed(
-                f"stream {stream.name} is sealed; no writer can be opened on it.",
+                f"stream {stream.name} is sealed; no writer can be opened on it. Create a new "
+                "stream.",
                 stream=stream.name,
             )
         known = archived_records.find_writer(stream, view, writer_id) or WriterRecord(

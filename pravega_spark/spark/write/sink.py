@@ -28,7 +28,8 @@ from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.writing.append import AppendResult, NumberedBatch, append, sealed_error
+from pravega_spark.engine.writing.append import AppendResult, append, sealed_error
+from pravega_spark.engine.writing.batch_identity import NumberedBatch
 from pravega_spark.errors import (
     IllegalState,
     InvalidInput,

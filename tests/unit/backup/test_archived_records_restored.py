@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.writing.append import NumberedBatch, SessionBatch
+from pravega_spark.engine.writing.batch_identity import NumberedBatch, SessionBatch
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import PravegaSparkError
 from tests.harness.backup_world import World, copy_objects, manager_of, stream_of

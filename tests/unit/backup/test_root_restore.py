@@ -9,7 +9,7 @@ import pytest
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.writing.append import NumberedBatch
+from pravega_spark.engine.writing.batch_identity import NumberedBatch
 from pravega_spark.errors import (
     CorruptLog,
     DataLoss,

@@ -11,7 +11,7 @@ from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.stream import archived_records, lifecycle, subscribers
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.stream_sweep import sweep_deleted_stream, sweep_stream
-from pravega_spark.engine.writing.append import NumberedBatch, SessionBatch
+from pravega_spark.engine.writing.batch_identity import NumberedBatch, SessionBatch
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import CommitUnknown, CorruptLog
 from pravega_spark.transactions import transaction_lifecycle

@@ -15,7 +15,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.stream_sweep import sweep_stream
 from pravega_spark.engine.stream.writer_ids import anonymous_id
 from pravega_spark.engine.tables.state_table import StateTable, TableChange, TableState
-from pravega_spark.engine.writing.append import SessionBatch
+from pravega_spark.engine.writing.batch_identity import SessionBatch
 from pravega_spark.errors import CommitUnknown
 from tests.harness.engine import (
     FakeRuntime,

@@ -10,7 +10,8 @@ from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.engine.stream.writer_ids import anonymous_id
-from pravega_spark.engine.writing.append import AppendResult, NumberedBatch, SessionBatch, append
+from pravega_spark.engine.writing.append import AppendResult, append
+from pravega_spark.engine.writing.batch_identity import NumberedBatch, SessionBatch
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import (
     CommitUnknown,
@@ -46,10 +47,10 @@ def payloads(stream: StreamLog) -> list[bytes]:
     return [event for _, event in all_events(again(stream))]
 
 
-# --------------------------------------------------------------------------------------- places
+# -------------------------------------------------------------------------------------- offsets
 
 
-def test_chunks_get_their_places_at_commit_and_offsets_have_no_gap() -> None:
+def test_chunks_get_their_offsets_at_commit_without_gaps() -> None:
     stream = make_stream(segments=2)
     other = again(stream)
     early = staged(stream, [(f"k{i}", b"early") for i in range(8)])
@@ -59,11 +60,11 @@ def test_chunks_get_their_places_at_commit_and_offsets_have_no_gap() -> None:
 
     assert appended.version == 2
     before = {s: sum(1 for _, e in events_of(stream, s) if e == b"first") for s in (0, 1)}
-    assert [place[:2] for place in appended.places] == [(0, before[0]), (1, before[1])]
-    assert sum(rows for _, _, rows in appended.places) == 8
+    assert [found[:2] for found in appended.ranges] == [(0, before[0]), (1, before[1])]
+    assert sum(rows for _, _, rows in appended.ranges) == 8
 
 
-def test_bytes_are_counted_from_the_creation_on() -> None:
+def test_bytes_of_a_segment_are_counted_since_its_creation() -> None:
     stream = make_stream()
     write(stream, [("k", b"12345")])
     write(stream, [("k", b"678"), ("k", b"")])
@@ -81,10 +82,10 @@ def test_append_to_several_segments_is_one_commit() -> None:
     assert sorted(all_events(stream)) == sorted(events)
 
 
-# ----------------------------------------------------------------------------------- succession
+# ------------------------------------------------------------------------------- session batches
 
 
-def test_the_same_batch_again_is_a_duplicate_and_acknowledged() -> None:
+def test_repeated_batch_is_acknowledged_as_a_duplicate() -> None:
     stream = make_stream()
     session = open_session(stream, 1, "w").session
     first = SessionBatch("w", session, 0, 2)
@@ -93,12 +94,12 @@ def test_the_same_batch_again_is_a_duplicate_and_acknowledged() -> None:
 
     for repeated in (first, SessionBatch("w", session, 2, 3)):
         found = write(again(stream), batch(9), repeated)
-        assert found == AppendResult(found.version, duplicate=True, places=())
+        assert found == AppendResult(found.version, duplicate=True, ranges=())
     assert payloads(stream) == [b"1.0", b"1.1", b"2.0"]
 
 
 @pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.RESEND, Fault.LOSE_REQUEST])
-def test_batch_whose_answer_was_lost_is_there_once(fault: Fault) -> None:
+def test_batch_with_a_lost_answer_is_stored_once(fault: Fault) -> None:
     store = Spy()
     stream = make_stream(store)
     session = open_session(stream, 1, "w").session
@@ -109,19 +110,19 @@ def test_batch_whose_answer_was_lost_is_there_once(fault: Fault) -> None:
 
 
 @pytest.mark.parametrize(("previous", "last"), [(1, 2), (5, 6), (0, 3)])
-def test_a_gap_or_an_overlap_is_out_of_order_and_appends_nothing(previous: int, last: int) -> None:
+def test_gap_or_overlap_is_out_of_order_and_appends_nothing(previous: int, last: int) -> None:
     stream = make_stream()
     session = open_session(stream, 1, "w").session
     known = {1: 0, 5: 0, 0: 2}[previous]
     if known:
         write(stream, batch(1, 2), SessionBatch("w", session, 0, 2))
     version = stream.view().version
-    with pytest.raises(OutOfOrder, match=r"does not follow the log's last, \d.*reopen the writer"):
+    with pytest.raises(OutOfOrder, match=r"does not follow event \d, the last.*reopen"):
         write(stream, batch(9), SessionBatch("w", session, previous, last))
     assert stream.view().version == version
 
 
-def test_batch_of_an_older_session_is_fenced_even_if_it_would_follow() -> None:
+def test_batch_of_an_older_session_is_fenced_even_if_it_follows_the_last() -> None:
     stream = make_stream()
     zombie = open_session(stream, 1, "w").session
     write(stream, batch(1), SessionBatch("w", zombie, 0, 1))
@@ -131,19 +132,19 @@ def test_batch_of_an_older_session_is_fenced_even_if_it_would_follow() -> None:
 
     with pytest.raises(WriterFenced, match=rf"session {zombie} was fenced by session {zombie + 1}"):
         append(stream, 1, 1, late, SessionBatch("w", zombie, 1, 2))
-    with pytest.raises(WriterFenced):  # not even an old one is acknowledged to a zombie
+    with pytest.raises(WriterFenced):  # a zombie gets no answer about earlier batches either
         write(stream, batch(1), SessionBatch("w", zombie, 0, 1))
     assert payloads(stream) == [b"1.0"]
 
 
-def test_writer_that_the_log_does_not_know_is_an_unknown_outcome() -> None:
+def test_batch_of_a_writer_without_a_record_has_an_unknown_outcome() -> None:
     stream = make_stream()
     for identity in (SessionBatch("w", 1, 0, 1), SessionBatch(anonymous_id(0, "t"), 0, 3, 4)):
-        with pytest.raises(CommitUnknown, match=r"holds nothing of it.*open a new writer"):
+        with pytest.raises(CommitUnknown, match=r"has no record of it.*open a new writer"):
             write(stream, batch(1), identity)
 
 
-def test_anonymous_writer_needs_no_opening_unless_it_was_opened_below_the_horizon() -> None:
+def test_anonymous_writer_needs_no_session_unless_it_began_below_the_horizon() -> None:
     stream = make_stream()
     old = anonymous_id(stream.view().version, "t1")
     for n in range(3):
@@ -154,7 +155,7 @@ def test_anonymous_writer_needs_no_opening_unless_it_was_opened_below_the_horizo
     assert len(payloads(stream)) == 3
 
 
-def test_monotone_batches_at_or_below_the_stored_number_are_skipped() -> None:
+def test_numbered_batches_at_or_below_the_stored_number_are_skipped() -> None:
     stream = make_stream()
     for number in (0, 7, 7, 3, 8, 0):
         write(stream, batch(number), NumberedBatch("query", number))
@@ -162,7 +163,7 @@ def test_monotone_batches_at_or_below_the_stored_number_are_skipped() -> None:
     assert stream.view().writer("query").last == 8  # type: ignore[union-attr]
 
 
-def test_repetition_is_acknowledged_only_when_what_it_repeats_is_durable() -> None:
+def test_duplicate_is_acknowledged_only_after_the_first_batch_is_durable() -> None:
     store = Spy()
     stream = make_stream(store)
     write(stream, batch(1), NumberedBatch("query", 1))
@@ -172,7 +173,7 @@ def test_repetition_is_acknowledged_only_when_what_it_repeats_is_durable() -> No
     assert store.count("settle", stream.path) >= 1
 
 
-def test_duplicate_is_acknowledged_on_a_sealed_stream_too() -> None:
+def test_duplicate_is_acknowledged_even_on_a_sealed_stream() -> None:
     stream = make_stream()
     session = open_session(stream, 1, "w").session
     chunks = staged(stream, batch(1))
@@ -183,7 +184,7 @@ def test_duplicate_is_acknowledged_on_a_sealed_stream_too() -> None:
         append(stream, 1, 0, chunks, SessionBatch("w", session, 1, 2))
 
 
-def test_note_stays_until_the_next_and_knows_its_number() -> None:
+def test_note_and_its_event_number_stay_until_the_next_note() -> None:
     stream = make_stream()
     session = open_session(stream, 1, "w").session
     write(stream, batch(1, 2), SessionBatch("w", session, 0, 2, "here"))
@@ -195,7 +196,7 @@ def test_note_stays_until_the_next_and_knows_its_number() -> None:
 # ------------------------------------------------------------------------------ states and lives
 
 
-def test_sealed_stream_takes_no_event() -> None:
+def test_sealed_stream_accepts_no_event() -> None:
     stream = make_stream()
     late = staged(stream, batch(1))
     lifecycle.seal(again(stream))
@@ -221,7 +222,7 @@ def test_chunks_of_an_earlier_life_never_enter_a_later_one() -> None:
     assert payloads(stream) == []
 
 
-def test_refused_commit_leaves_nothing_behind_in_the_log() -> None:
+def test_refused_commit_leaves_the_log_unchanged() -> None:
     store = Spy()
     stream = make_stream(store)
     store.rules.add(Rule(StoreFull("full"), "put_if_absent", "*/_delta_log/*", nth=1))
@@ -247,7 +248,7 @@ def per_key(events: list[tuple[str | None, bytes]]) -> dict[str | None, list[byt
 
 
 @pytest.mark.parametrize("steps", [1, 2])
-def test_staged_chunks_of_a_split_segment_are_cut_anew_in_order(steps: int) -> None:
+def test_staged_chunks_of_a_split_segment_are_cut_again_in_order(steps: int) -> None:
     stream = make_stream()
     first = staged(stream, keyed(20))
     second = staged(stream, [*keyed(20, b"x"), (None, b"no key")])
@@ -264,7 +265,7 @@ def test_staged_chunks_of_a_split_segment_are_cut_anew_in_order(steps: int) -> N
     assert stream.view().version == 1 + steps
 
 
-def test_staged_chunks_of_merged_segments_are_moved_by_metadata_alone() -> None:
+def test_staged_chunks_of_merged_segments_move_by_metadata_alone() -> None:
     store = Spy()
     stream = make_stream(store, segments=2)
     chunks = staged(stream, keyed(20))
@@ -275,7 +276,7 @@ def test_staged_chunks_of_merged_segments_are_moved_by_metadata_alone() -> None:
     assert per_key(events_of(stream, merged)) == per_key(keyed(20))
 
 
-def test_caller_that_wants_to_route_anew_is_told_and_nothing_is_written() -> None:
+def test_without_follow_scale_a_sealed_segment_is_reported_and_nothing_is_written() -> None:
     stream = make_stream()
     chunks = staged(stream, keyed(5))
     scale(again(stream), [0], [(0, 0.5), (0.5, 1)])
@@ -285,7 +286,7 @@ def test_caller_that_wants_to_route_anew_is_told_and_nothing_is_written() -> Non
 
 
 @pytest.mark.parametrize("follow", [True, False])
-def test_staged_chunks_of_a_segment_that_was_truncated_away_go_on_too(follow: bool) -> None:
+def test_staged_chunks_of_a_truncated_segment_move_to_its_successors(follow: bool) -> None:
     stream = make_stream()
     chunks = staged(stream, keyed(20))
     other = again(stream)
@@ -300,7 +301,7 @@ def test_staged_chunks_of_a_segment_that_was_truncated_away_go_on_too(follow: bo
             append(stream, 1, 0, chunks, follow_scale=False)
 
 
-def test_scale_that_wins_the_race_against_an_append_gets_no_event_into_the_sealed_segment() -> None:
+def test_append_that_loses_the_race_against_a_scale_leaves_the_sealed_segment_unchanged() -> None:
     store = Spy()
     stream = make_stream(store, FakeRuntime())
     other = again(stream)
@@ -318,7 +319,7 @@ def test_scale_that_wins_the_race_against_an_append_gets_no_event_into_the_seale
     assert per_key(all_events(stream)) == per_key(keyed(20))
 
 
-def test_append_of_nothing_with_a_note_commits_the_note() -> None:
+def test_append_without_chunks_commits_its_note() -> None:
     stream = make_stream()
     session = open_session(stream, 1, "w").session
     identity: Any = SessionBatch("w", session, 0, 0, "only a note")
@@ -326,10 +327,10 @@ def test_append_of_nothing_with_a_note_commits_the_note() -> None:
     assert open_session(stream, 1, "w").note == "only a note"
 
 
-# ----------------------------------------------------------------------------------- the note
+# --------------------------------------------------------------------------------------- notes
 
 
-def test_note_is_written_when_it_changes_and_not_by_every_commit() -> None:
+def test_only_a_commit_that_changes_the_note_writes_it() -> None:
     sizes: dict[int, int] = {}
     for length in (100, 10_000):
         store = Spy()
@@ -347,7 +348,7 @@ def test_note_is_written_when_it_changes_and_not_by_every_commit() -> None:
     assert abs(sizes[100] - sizes[10_000]) < 100
 
 
-def test_note_of_an_older_version_moves_to_a_domain_of_its_own_and_the_next_replaces_it() -> None:
+def test_note_in_the_old_format_moves_to_its_own_domain_until_the_next_replaces_it() -> None:
     stream = make_stream()
     domains: dict[str, str | None] = {"pravega.writer.w": '[1,1,1,"old",1]'}
     stream.log.commit(lambda snapshot: (Body("TEST", domains=domains), None))

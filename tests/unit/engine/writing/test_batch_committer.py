@@ -9,9 +9,9 @@ from pravega_spark.engine.stream.records import WRITER_PREFIX
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing import batch_committer
 from pravega_spark.engine.writing.batch_committer import BatchCommitter
+from pravega_spark.engine.writing.pending_writes import EventOutcomes, PendingWrites
 from pravega_spark.engine.writing.write_batch import WriteBatch
 from pravega_spark.engine.writing.write_futures import WriteFuture
-from pravega_spark.engine.writing.write_outcomes import Generation, Waiting
 from pravega_spark.errors import CommitUnknown
 from pravega_spark.model import EventPointer
 from tests.harness.engine import Spy, all_events, events_of, make_stream, scale, write
@@ -27,14 +27,14 @@ class Batch(WriteBatch):
 
 
 def pending(events: list[tuple[str | None, bytes]]) -> Batch:
-    generation = Generation(Waiting())
+    outcomes = EventOutcomes(PendingWrites())
     items: list[Any] = []
     futures = []
     for number, (key, event) in enumerate(events):
         future: WriteFuture[EventPointer] = WriteFuture()
-        future._at, future._number = generation, number
+        future._outcomes, future._number = outcomes, number
         futures.append(future)
-        items.extend((event, key, 1, number, generation))
+        items.extend((event, key, 1, number, outcomes))
     batch = Batch.of(items)
     assert isinstance(batch, Batch)
     assert batch.entries == len(events)
@@ -47,7 +47,7 @@ def keyed(count: int, tag: str = "") -> list[tuple[str | None, bytes]]:
 
 
 def commit(committer: BatchCommitter, batch: WriteBatch) -> None:
-    batch.settle(committer.commit(batch))
+    batch.complete(committer.commit(batch))
 
 
 def check_pointers(stream: StreamLog, batch: Batch) -> None:
@@ -60,7 +60,7 @@ def check_pointers(stream: StreamLog, batch: Batch) -> None:
 
 
 @pytest.mark.parametrize("segments", [1, 3, 300])
-def test_pointers_name_the_places_of_the_events(segments: int) -> None:
+def test_pointers_lead_to_the_events(segments: int) -> None:
     stream = make_stream(segments=segments)
     committer = BatchCommitter(stream, None)
     for n in range(3):
@@ -70,7 +70,7 @@ def test_pointers_name_the_places_of_the_events(segments: int) -> None:
         write(stream, [("k1", b"another writer")])
 
 
-def test_pointers_are_right_after_a_scale_between_two_batches_and_in_the_middle_of_one() -> None:
+def test_pointers_are_right_after_a_scale_between_batches_and_during_one() -> None:
     store = Spy()
     stream = make_stream(store)
     committer = BatchCommitter(stream, "w")
@@ -82,19 +82,19 @@ def test_pointers_are_right_after_a_scale_between_two_batches_and_in_the_middle_
 
     a, _ = stream.view().active.segment_ids
 
-    def go(operation: str, key: str) -> None:
+    def scale_while_staging(operation: str, key: str) -> None:
         if operation == "put" and "/data/" in key:
             store.hook = None
             scale(stream, [a], [(0, 0.25), (0.25, 0.5)])
 
-    store.hook = go
+    store.hook = scale_while_staging
     third = pending(keyed(20, "c"))
     commit(committer, third)
     check_pointers(stream, third)
     assert len(all_events(stream)) == 60
 
 
-def test_events_without_a_key_go_round_over_the_segments() -> None:
+def test_events_without_a_key_are_routed_round_robin() -> None:
     stream = make_stream(segments=4)
     committer = BatchCommitter(stream, None)
     for n in range(8):
@@ -116,7 +116,7 @@ def test_chunks_staged_below_the_horizon_are_staged_again() -> None:
     assert len(all_events(stream)) == 6
 
 
-def test_folder_of_staged_chunks_moves_on_with_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_staging_folder_advances_with_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_committer, "_RESTAGE_VERSIONS", 3)
     stream = make_stream()
     committer = BatchCommitter(stream, None)
@@ -126,7 +126,7 @@ def test_folder_of_staged_chunks_moves_on_with_the_log(monkeypatch: pytest.Monke
     assert sorted({path.split("/")[1] for path in paths}) == ["v0", "v4", "v8"]
 
 
-def test_numbers_go_on_only_after_a_commit() -> None:
+def test_event_numbers_advance_only_after_a_commit() -> None:
     store = Spy()
     stream = make_stream(store)
     committer = BatchCommitter(stream, "w")
@@ -141,16 +141,16 @@ def test_numbers_go_on_only_after_a_commit() -> None:
 
 
 @pytest.mark.parametrize("written", [0, 3])
-def test_idle_writer_without_an_id_goes_on_after_a_sweep_forgot_it(written: int) -> None:
+def test_idle_writer_without_an_id_continues_after_a_sweep_dropped_its_record(written: int) -> None:
     stream = make_stream()
     committer = BatchCommitter(stream, None)
     if written:
         commit(committer, pending(keyed(written, "before-")))
     for n in range(5):
         write(stream, [("k", b"other %d" % n)])
-    head = stream.view()
+    newest = stream.view()
     domain = f"{WRITER_PREFIX}{committer.writer_id}"
-    raise_horizon(stream.log, head.version, leaving=lambda snapshot: [domain])
+    raise_horizon(stream.log, newest.version, leaving=lambda snapshot: [domain])
 
     late = pending(keyed(4, "after-"))
     commit(committer, late)

@@ -15,7 +15,7 @@ CUTS = st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=4)
 
 @settings(max_examples=40)
 @given(KEYS, KEYS, CUTS)
-def test_any_scales_later_each_key_is_in_its_open_segment_and_in_order(
+def test_after_any_scales_each_key_is_in_its_active_segment_and_in_order(
     first: list[str | None], second: list[str | None], cuts: list[tuple[bool, int]]
 ) -> None:
     stream = make_stream(segments=2)

@@ -8,6 +8,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ def stream_of(segments: int = 1) -> tuple[Spy, StreamLog]:
 
 
 class paused:
-    """Hold back commits while the block runs, or until ``go``."""
+    """Pauses the commits of a store inside the block, or until ``go``."""
 
     def __init__(self, store: Spy) -> None:
         self.store, self.reached, self.free = store, threading.Event(), threading.Event()
@@ -52,7 +53,7 @@ class paused:
         self.go()
 
 
-def test_future_is_a_future_and_its_result_is_typed() -> None:
+def test_write_future_is_a_standard_future_with_a_typed_result() -> None:
     _, stream = stream_of()
     with EventStreamWriter(stream) as writer:
         one: WriteFuture[EventPointer] = writer.write_event(b"a", "k")
@@ -63,8 +64,8 @@ def test_future_is_a_future_and_its_result_is_typed() -> None:
         assert "done" in repr(one)
 
 
-@pytest.mark.parametrize("settled_first", [False, True])
-def test_wait_and_as_completed_take_it_beside_others(settled_first: bool) -> None:
+@pytest.mark.parametrize("done_first", [False, True])
+def test_wait_and_as_completed_accept_it_with_other_futures(done_first: bool) -> None:
     store, stream = stream_of()
     other: concurrent.futures.Future[Any] = concurrent.futures.Future()
     with EventStreamWriter(stream) as writer, paused(store) as pause:
@@ -72,7 +73,7 @@ def test_wait_and_as_completed_take_it_beside_others(settled_first: bool) -> Non
         assert pause.reached.wait(WAIT)
         first = concurrent.futures.wait(futures, timeout=0.01)
         assert (len(first.done), len(first.not_done)) == (0, 5)
-        if settled_first:
+        if done_first:
             pause.go()
             writer.flush()
         else:
@@ -84,7 +85,7 @@ def test_wait_and_as_completed_take_it_beside_others(settled_first: bool) -> Non
         assert (done, left) == ({*futures, other}, set())
 
 
-def test_wait_for_the_first_exception_ends_with_it() -> None:
+def test_wait_for_the_first_exception_ends_with_a_failed_write() -> None:
     store, stream = stream_of()
     other: concurrent.futures.Future[Any] = concurrent.futures.Future()
     store.rules.add(Rule(StoreFull("full"), "put", "*/data/*"))
@@ -119,18 +120,18 @@ def test_coroutines_await_it() -> None:
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit])
-def test_callback_that_asks_to_exit_stops_nobody(
+def test_callback_that_raises_an_exit_stops_neither_writer_nor_futures(
     kind: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     store, stream = stream_of()
 
-    def leave(future: Any) -> None:
+    def exits(future: Any) -> None:
         raise kind("from a callback")
 
     with EventStreamWriter(stream) as writer:
         with paused(store):
             future = writer.write_event(b"a", "k")
-            future.add_done_callback(leave)
+            future.add_done_callback(exits)
         future.result(WAIT)
         for n in range(3):
             writer.write_event(b"%d" % n, "k").result(WAIT)
@@ -141,9 +142,14 @@ def test_callback_that_asks_to_exit_stops_nobody(
 def test_every_callback_is_called_once_whenever_it_is_added() -> None:
     _, stream = stream_of()
     called: list[int] = []
+
+    def called_with(number: int, future: object) -> None:
+        called.append(number)
+
     with EventStreamWriter(stream) as writer:
         for n in range(300):
-            writer.write_event(b"x", "k").add_done_callback(lambda future, n=n: called.append(n))
+            future = writer.write_event(b"x", "k")
+            future.add_done_callback(partial(called_with, n))
     until = time.monotonic() + WAIT
     while len(called) < 300 and time.monotonic() < until:
         time.sleep(0.001)
@@ -151,7 +157,7 @@ def test_every_callback_is_called_once_whenever_it_is_added() -> None:
 
 
 @pytest.mark.parametrize("segments", [1, 3])
-def test_kept_future_holds_neither_its_event_nor_its_batch(segments: int) -> None:
+def test_kept_future_keeps_neither_its_event_nor_its_batch(segments: int) -> None:
     store, stream = stream_of(segments)
     with EventStreamWriter(stream) as writer:
         with paused(store) as pause:
@@ -160,14 +166,15 @@ def test_kept_future_holds_neither_its_event_nor_its_batch(segments: int) -> Non
             futures = [writer.write_event(b"x" * 100, f"k{n}") for n in range(2_000)]
             group = writer.write_events([b"y" * 100_000] * 20, "k")
         writer.flush()
-        kept = [futures[7], group]
+        one = futures[7]
+        kept = [one, group]
         del futures, group
         gc.collect()
         assert _reachable(kept) < 4_000
-        assert kept[0].result(0).offset >= 0
+        assert one.result(0).offset >= 0
 
 
-def test_write_whose_future_nobody_keeps_leaves_no_object_behind() -> None:
+def test_write_with_a_dropped_future_leaves_no_object_behind() -> None:
     store, stream = stream_of()
     with EventStreamWriter(stream) as writer, paused(store) as pause:
         writer.write_event(b"first")
@@ -181,7 +188,7 @@ def test_write_whose_future_nobody_keeps_leaves_no_object_behind() -> None:
     assert len(all_events(stream)) == 1_001
 
 
-def test_kept_future_is_one_object_for_the_collector() -> None:
+def test_kept_future_is_one_object_for_the_garbage_collector() -> None:
     _, stream = stream_of(3)
     with EventStreamWriter(stream) as writer:
         writer.write_event(b"first").result(WAIT)
@@ -194,43 +201,43 @@ def test_kept_future_is_one_object_for_the_collector() -> None:
         assert all(future.done() for future in futures)
 
 
-class slow_number:
-    """Numbers of writes; one of them is handed out while others are written and committed."""
+class SlowNumber:
+    """Write numbers; between taking number 2 and returning it, ``action`` runs."""
 
-    def __init__(self, writer: EventStreamWriter, meanwhile: Callable[[], object]) -> None:
-        self.numbers, self.meanwhile = writer._queue.numbers, meanwhile
+    def __init__(self, writer: EventStreamWriter, action: Callable[[], object]) -> None:
+        self.numbers, self.action = writer._queue.numbers, action
 
-    def __iter__(self) -> slow_number:
+    def __iter__(self) -> SlowNumber:
         return self
 
     def __next__(self) -> int:
         number = next(self.numbers)
         if number == 2:
-            self.meanwhile()
+            self.action()
         return number
 
 
 @pytest.mark.parametrize("segments", [1, 3])
-@pytest.mark.parametrize("settled", [False, True])
-def test_write_that_is_overtaken_by_others_is_settled_by_its_own_batch(
-    segments: int, settled: bool
+@pytest.mark.parametrize("committed", [False, True])
+def test_write_overtaken_by_others_is_completed_by_its_own_batch(
+    segments: int, committed: bool
 ) -> None:
     store, stream = stream_of(segments)
     writer = EventStreamWriter(stream)
     others: list[WriteFuture[EventPointer]] = []
 
-    def meanwhile() -> None:
+    def action() -> None:
         others.extend(writer.write_event(b"other %d" % n, f"k{n}") for n in range(3))
-        if settled:
+        if committed:
             writer.flush()
-        assert [future.done() for future in others] == [settled] * 3
+        assert [future.done() for future in others] == [committed] * 3
 
     with paused(store) as pause:
         first = writer.write_event(b"0", "k")
         assert pause.reached.wait(WAIT)
-        if settled:
+        if committed:
             pause.go()
-        writer._queue.numbers = slow_number(writer, meanwhile)  # type: ignore[assignment]
+        writer._queue.numbers = SlowNumber(writer, action)  # type: ignore[assignment]
         mine = [writer.write_event(b"%d" % n, f"k{n}") for n in (1, 2, 3)]
         events = dict(zip([first, *mine], [b"0", b"1", b"2", b"3"], strict=True))
         events |= {future: b"other %d" % n for n, future in enumerate(others)}
@@ -243,11 +250,11 @@ def test_write_that_is_overtaken_by_others_is_settled_by_its_own_batch(
     assert len(set(all_events(stream))) == 7
 
 
-def test_write_that_comes_after_the_end_is_lost_and_says_so() -> None:
+def test_write_that_finishes_after_the_close_fails_with_object_closed() -> None:
     _, stream = stream_of()
     writer = EventStreamWriter(stream)
     done = [writer.write_event(b"0", "k"), writer.write_event(b"1", "k")]
-    writer._queue.numbers = slow_number(writer, writer.close)  # type: ignore[assignment]
+    writer._queue.numbers = SlowNumber(writer, writer.close)  # type: ignore[assignment]
     late = writer.write_event(b"2", "k")
     assert isinstance(late.exception(0), ObjectClosed)
     assert [future.result(0).offset for future in done] == [0, 1]
@@ -255,30 +262,30 @@ def test_write_that_comes_after_the_end_is_lost_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("events", [[b"0"], [b"0", b"1"]])
-def test_interrupt_right_after_the_events_are_in_wakes_the_thread(events: list[bytes]) -> None:
+def test_interrupt_right_after_the_events_are_queued_wakes_the_thread(events: list[bytes]) -> None:
     _, stream = stream_of()
     writer = EventStreamWriter(stream)
-    queue, put = writer._queue, writer._queue.put
+    queue, extend = writer._queue, writer._queue.extend
 
     def interrupted(entry: Any) -> None:
         while not queue.is_idle:
             time.sleep(0.001)
-        put(entry)
+        extend(entry)
         raise KeyboardInterrupt
 
-    queue.put = interrupted
+    queue.extend = interrupted
     with pytest.raises(KeyboardInterrupt):
         writer.write_events(events, "k") if len(events) > 1 else writer.write_event(events[0])
     until = time.monotonic() + WAIT
     while len(all_events(stream)) < len(events) and time.monotonic() < until:
         time.sleep(0.001)
     assert [event for _, event in all_events(stream)] == events
-    queue.put = put
+    queue.extend = extend
     writer.close()
 
 
 def _reachable(found: list[Any]) -> int:
-    """Bytes of what the objects refer to, types and modules left out."""
+    """Return the bytes of all objects that these refer to, except types."""
     seen: dict[int, Any] = {}
     todo = list(found)
     while todo:
@@ -290,7 +297,7 @@ def _reachable(found: list[Any]) -> int:
     return sum(map(sys.getsizeof, seen.values()))
 
 
-def test_ten_thousand_kept_futures_cost_bytes_each() -> None:
+def test_thousands_of_kept_futures_keep_no_event_in_memory() -> None:
     _, stream = stream_of()
     with EventStreamWriter(stream) as writer:
         writer.write_event(b"x" * 1_000).result(WAIT)
@@ -310,7 +317,7 @@ def test_ten_thousand_kept_futures_cost_bytes_each() -> None:
 
 
 @pytest.mark.parametrize("error", [TooBusy("nothing was done; try again."), StoreFull("full")])
-def test_failed_writers_error_says_that_a_new_writer_is_needed(error: Exception) -> None:
+def test_error_of_a_failed_writer_asks_for_a_new_writer(error: Exception) -> None:
     store, stream = stream_of()
     store.rules.add(Rule(error, "put", "*/data/*"))
     writer = EventStreamWriter(stream)
@@ -318,7 +325,7 @@ def test_failed_writers_error_says_that_a_new_writer_is_needed(error: Exception)
     found = future.exception(WAIT)
     assert type(found) is type(error)
     for call in (lambda: writer.write_event(b"b"), writer.flush):
-        with pytest.raises(type(error), match="open a new writer, since this one takes nothing"):
+        with pytest.raises(type(error), match="open a new writer; this one accepts no more"):
             call()
     assert "open a new writer" in str(found)
     writer.close()

@@ -4,6 +4,7 @@ import pytest
 
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.writer_ids import anonymous_id, is_anonymous, opened_at
+from pravega_spark.engine.writing.batch_identity import SessionBatch
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import (
     CommitUnknown,
@@ -13,12 +14,12 @@ from pravega_spark.errors import (
     StreamSealed,
 )
 from pravega_spark.names import check_name
-from tests.harness.engine import Spy, again, make_stream
+from tests.harness.engine import Spy, again, make_stream, write
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
 
 
-def test_every_opening_raises_the_session_in_one_commit_of_its_own() -> None:
+def test_each_opening_increments_the_session_in_one_commit() -> None:
     stream = make_stream()
     sessions = [open_session(again(stream), 1, "w").session for _ in range(3)]
     assert sessions == [1, 2, 3]
@@ -26,7 +27,7 @@ def test_every_opening_raises_the_session_in_one_commit_of_its_own() -> None:
     assert stream.view().version == 4
 
 
-def test_opening_whose_answer_was_lost_raises_the_session_once() -> None:
+def test_opening_with_a_lost_answer_increments_the_session_once() -> None:
     store = Spy()
     stream = make_stream(store)
     store.rules.add(Rule(Fault.LOSE_ANSWER, "put_if_absent", nth=1))
@@ -34,10 +35,7 @@ def test_opening_whose_answer_was_lost_raises_the_session_once() -> None:
     assert open_session(stream, 1, "w").session == 2
 
 
-def test_opening_settles_a_commit_whose_outcome_was_unknown() -> None:
-    from pravega_spark.engine.writing.append import SessionBatch
-    from tests.harness.engine import write
-
+def test_opening_decides_a_commit_with_an_unknown_outcome() -> None:
     store = Spy()
     stream = make_stream(store)
     session = open_session(stream, 1, "w").session
@@ -53,7 +51,7 @@ def test_opening_settles_a_commit_whose_outcome_was_unknown() -> None:
     assert open_session(again(stream), 1, "w").last == 0
 
 
-def test_no_writer_is_opened_on_a_sealed_a_deleted_or_another_life() -> None:
+def test_no_session_is_opened_on_a_sealed_stream_a_deleted_one_or_another_life() -> None:
     stream = make_stream()
     with pytest.raises(StaleIdentity):
         open_session(stream, 2, "w")
@@ -65,7 +63,7 @@ def test_no_writer_is_opened_on_a_sealed_a_deleted_or_another_life() -> None:
         open_session(stream, 1, "w")
 
 
-def test_random_id_carries_its_version_and_can_be_nobodys_own() -> None:
+def test_random_id_carries_its_version_and_no_user_can_choose_it() -> None:
     name = anonymous_id(42, "ab12")
     assert is_anonymous(name)
     assert opened_at(name) == 42

@@ -1,0 +1,116 @@
+"""Batch identities: how the log recognises a batch that it already holds, or must refuse."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pravega_spark.engine.stream.records import WriterRecord
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.stream.writer_ids import is_anonymous, opened_at
+from pravega_spark.errors import OutOfOrder, StaleIdentity, WriterFenced, WriterForgotten
+
+
+@dataclass(frozen=True, slots=True)
+class SessionBatch:
+    """A batch of a writer session: accepted only if it continues the writer's last event number.
+
+    ``previous`` is the number of the event before the batch, ``last`` that of its last event.
+    """
+
+    writer_id: str
+    session: int
+    previous: int
+    last: int
+    note: str | None = None
+
+    def check(self, known: WriterRecord | None, view: StreamView) -> bool:
+        """Return True if the batch is new, False if the log already holds it.
+
+        Raises WriterFenced, OutOfOrder, WriterForgotten.
+        """
+        if known is None:
+            self._check_unknown(view)
+            return True
+        if known.session != self.session:
+            raise WriterFenced(
+                f"writer {self.writer_id!r} of stream {view.stream}: session {self.session} was "
+                f"fenced by session {known.session}; this writer must stop.",
+                writer_id=self.writer_id,
+                session=self.session,
+                newer_session=known.session,
+            )
+        if self.last <= known.last and self.previous < self.last:
+            return False
+        if self.previous != known.last:
+            raise OutOfOrder(
+                f"writer {self.writer_id!r} of stream {view.stream}: the batch of events "
+                f"{self.previous + 1} to {self.last} does not follow event {known.last}, the last "
+                "in the log; reopen the writer and continue after its last_event_number.",
+                writer_id=self.writer_id,
+                last_event_number=known.last,
+            )
+        return True
+
+    def _check_unknown(self, view: StreamView) -> None:
+        expected = is_anonymous(self.writer_id) and self.previous == 0
+        if not expected or opened_at(self.writer_id) < view.snapshot.horizon:
+            raise WriterForgotten(
+                f"writer {self.writer_id!r} of stream {view.stream}: the log has no record of it, "
+                "so it is unknown whether earlier batches landed; open a new writer.",
+                writer_id=self.writer_id,
+            )
+
+    def record(self, known: WriterRecord | None, version: int) -> WriterRecord:
+        """Return the writer's record after this batch."""
+        return _advance(known, self.writer_id, self.session, self.last, version, self.note)
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedBatch:
+    """A numbered batch of a query or an application, as Delta's ``txnAppId`` and ``txnVersion``.
+
+    The log skips a batch whose number is not above the last one that it holds for this id.
+    """
+
+    writer_id: str
+    number: int
+    note: str | None = None
+
+    def check(self, known: WriterRecord | None, view: StreamView) -> bool:
+        """Return True if the batch is new, False if the log already holds it.
+
+        Raises StaleIdentity if a restore lost batches before this one.
+        """
+        if known is None or self.number <= known.last:
+            return known is None
+        if known.is_restored and self.number > known.last + 1:
+            raise StaleIdentity(
+                f"writer {self.writer_id!r} of stream {view.stream}: the stream was restored from "
+                f"a copy that holds its batches up to {known.last}, and this is batch "
+                f"{self.number}; write the batches between again, or continue under another id (a "
+                "streaming query: with another checkpoint).",
+                name=view.stream,
+                current_life=view.life,
+            )
+        return True
+
+    def record(self, known: WriterRecord | None, version: int) -> WriterRecord:
+        """Return the writer's record after this batch."""
+        return _advance(known, self.writer_id, 0, self.number, version, self.note)
+
+
+def _advance(
+    known: WriterRecord | None,
+    writer_id: str,
+    session: int,
+    last: int,
+    version: int,
+    note: str | None,
+) -> WriterRecord:
+    """Return the record with a new last number; a batch without a note keeps the last note."""
+    if note is None and known is not None:
+        return replace(known, session=session, last=last, version=version)
+    return WriterRecord(writer_id, session, last, version, note, last if note is not None else 0)
+
+
+BatchIdentity = SessionBatch | NumberedBatch

@@ -1,0 +1,150 @@
+"""Writes whose outcome is still open: where futures look it up, and how threads wait for it.
+
+A signal handler may run between any two lines of the main thread, and may itself wait for the
+writer. So nothing in this module holds a lock that the writer's thread needs, and each change of
+state is one step.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from pravega_spark.engine.writing.write_outcomes import DurableEvents, FailedWrites
+
+logger = logging.getLogger(__name__)
+
+_Callback = Callable[[Any], object]
+
+
+class SignalSafeCondition:
+    """A condition variable without a lock of its own, so that signal handlers may wait on it."""
+
+    __slots__ = ("_waiters",)
+
+    def __init__(self) -> None:
+        """Begin without a waiting thread."""
+        self._waiters: list[threading.Lock] = []
+
+    def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Block until ``predicate()`` holds; return False if it does not after ``timeout`` s."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not predicate():
+            waiter = threading.Lock()
+            waiter.acquire()
+            self._waiters.append(waiter)
+            if predicate():  # a notification may have passed just before the append
+                return True
+            left = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
+            if not waiter.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
+                return predicate()
+        return True
+
+    def notify_all(self) -> None:
+        """Make every waiting thread test its predicate again."""
+        while self._waiters:
+            self._waiters.pop().release()
+
+
+class PendingWrites:
+    """The open writes of one writer, as far as they share state: waiting threads and callbacks.
+
+    A future of an atomic write or of a barrier looks its outcome up in this object until it is
+    completed.
+    """
+
+    __slots__ = ("_callbacks", "condition", "failed")
+
+    def __init__(self) -> None:
+        """Begin without waiting threads and callbacks."""
+        self.condition = SignalSafeCondition()
+        self.failed: FailedWrites | None = None
+        """The failure of every write that is not durable; set while no commit is in flight."""
+        self._callbacks: list[tuple[Future[Any], list[_Callback]]] = []
+        """Each callback in a list of one: the thread that pops it calls it."""
+
+    @property
+    def pending(self) -> PendingWrites:
+        """Itself, as futures expect it of every open outcome."""
+        return self
+
+    def find(self, number: int) -> FailedWrites | None:
+        """Return the outcome of a write, or None while it is open."""
+        return self.failed
+
+    def add_callback(self, callback: _Callback, future: Future[Any]) -> None:
+        """Call ``callback(future)`` on the writer's thread once it is completed, or now."""
+        uncalled = [callback]
+        self._callbacks.append((future, uncalled))
+        if future.done():
+            try:
+                taken = uncalled.pop()
+            except IndexError:
+                return  # the writer's thread calls it
+            call(taken, future)
+
+    def notify_completed(self) -> None:
+        """Wake the waiting threads and call the callbacks of completed writes; never raises."""
+        self.condition.notify_all()
+        count = len(self._callbacks)
+        entries = self._callbacks[:count]
+        del self._callbacks[:count]
+        for entry in entries:
+            future, uncalled = entry
+            if not future.done():
+                self._callbacks.append(entry)
+                continue
+            try:
+                taken = uncalled.pop()
+            except IndexError:
+                continue
+            try:
+                taken(future)
+            except BaseException:  # SystemExit as well: the thread belongs to the writer
+                logger.exception("a callback of %r failed", future)
+
+    def reset_after_fork(self) -> list[Future[Any]]:
+        """In a forked child: drop the callbacks and the waiting threads; return the futures."""
+        futures = [future for future, _ in self._callbacks]
+        self.condition, self._callbacks = SignalSafeCondition(), []
+        return futures
+
+
+class EventOutcomes:
+    """Outcomes of the single-event writes that began between two batches of a writer.
+
+    Futures refer to this object and to their write number, and nothing refers to the futures: a
+    write whose future is dropped costs nothing. Usually all of these writes go into the next
+    batch; a thread that was suspended in a write adds its event to a later one.
+    """
+
+    __slots__ = ("_durable", "pending")
+
+    def __init__(self, pending: PendingWrites) -> None:
+        """Begin without a durable write."""
+        self.pending = pending
+        self._durable: tuple[DurableEvents, ...] = ()
+
+    def add(self, durable: DurableEvents) -> None:
+        """Record some of the writes as durable."""
+        self._durable = (*self._durable, durable)
+
+    def find(self, number: int) -> DurableEvents | FailedWrites | None:
+        """Return the outcome of a write, or None while it is open."""
+        failed = self.pending.failed  # read first: durable writes are recorded before a failure
+        for durable in self._durable:
+            if durable.has(number):
+                return durable
+        return failed
+
+
+def call(callback: _Callback, future: Future[Any]) -> None:
+    """Call a callback on the thread that added it; log its errors, as concurrent.futures does."""
+    try:
+        callback(future)
+    except Exception:
+        logger.exception("a callback of %r failed", future)
