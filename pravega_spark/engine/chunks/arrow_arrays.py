@@ -1,7 +1,7 @@
-"""Between numpy and Arrow without ``pa.array``, ``pa.scalar`` and ``to_numpy``.
+"""Converts between numpy and Arrow without ``pa.array``, ``pa.scalar`` and ``to_numpy``.
 
-The first call of any of those imports pandas where it is installed: a fifth of a second and 40 MB
-in every worker of Spark and every process that only reads.
+The first call of any of those imports pandas if it is installed, which costs a fifth of a second
+and 40 MB in every Spark worker and every process that only reads.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 
 class _FirstUse:
-    """Arrow's first conversion of Python values; no process forks while it is under way.
+    """Arrow's first conversion of Python values; no process forks while it runs.
 
-    It sets up what later ones share. A child that was forked in between would inherit it half
-    made, and its own first conversion would wait for a thread that it does not have.
+    The first conversion sets up state that later ones share. A child that is forked in between
+    would inherit half of that state, and its own first conversion would wait for a thread that it
+    does not have.
     """
 
     def __init__(self) -> None:
@@ -40,11 +41,11 @@ class _FirstUse:
 
 
 ready = _FirstUse()
-"""Call it before ``pa.array`` and ``from_pylist``; once it costs what their first call does."""
+"""Call this before ``pa.array`` and ``from_pylist``; it costs as much as their first call, once."""
 
 
 def numbers(array: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
-    """View numbers without nulls as numpy; several chunks are joined in a copy."""
+    """Return numbers without nulls as a numpy view; several chunks are joined in a copy."""
     chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
     if len(chunks) == 1:
         return np.from_dlpack(chunks[0])
@@ -65,19 +66,19 @@ def byte_ends(array: pa.ChunkedArray) -> NDArray[np.int64]:
 
 
 def column(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """View numpy numbers as an Arrow array of a type of the same width."""
+    """Return numpy numbers as an Arrow view of a type of the same width."""
     values = np.ascontiguousarray(values)
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 def mask(chosen: NDArray[np.bool_]) -> pa.Array:
-    """Return which rows are chosen as an Arrow array."""
+    """Return booleans as an Arrow array."""
     bits = np.packbits(chosen, bitorder="little")
     return pa.Array.from_buffers(pa.bool_(), len(chosen), [None, pa.py_buffer(bits)])
 
 
 def constant(value: str | int, kind: pa.DataType, rows: int) -> pa.Array:
-    """Return ``rows`` times the same text or number."""
+    """Return an array of ``rows`` times the same text or number."""
     if isinstance(value, str):
         data = value.encode()
         ends = np.arange(rows + 1, dtype=np.int32) * len(data)

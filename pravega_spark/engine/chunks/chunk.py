@@ -1,6 +1,6 @@
 """Chunks: the Parquet files that hold events, written once and read by ranges of offsets.
 
-A chunk holds only what its writer knows. Columns (``FILE_SCHEMA``):
+A chunk holds only what its writer knows before the commit. Columns (``FILE_SCHEMA``):
 
 ============  ==================  ========================================================
 offset_delta  int32, required     0..n-1; the offset is the log's ``base_offset`` plus this
@@ -9,7 +9,7 @@ timestamp     timestamp[us, UTC]  the writer's clock; never null
 event         binary              the payload; never null
 ============  ==================  ========================================================
 
-Pages carry a CRC, which readers here verify, so that a damaged byte is never handed out as data.
+Pages carry a CRC. Our readers verify it, so a damaged byte is never returned as data.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _EVENT_FIELDS: Final = (
     pa.field("event", pa.binary()),
 )
 EVENT_SCHEMA: Final = pa.schema(_EVENT_FIELDS)
-"""Events before they are in a chunk."""
+"""The columns of events that are not yet in a chunk."""
 FILE_SCHEMA: Final = pa.schema((pa.field("offset_delta", pa.int32(), False), *_EVENT_FIELDS))
 """The columns of a chunk's file."""
 
 SMALL_CHUNK_BYTES: Final = 16 << 10
-"""Up to so much payload zstd's set-up costs more than it saves: such chunks take snappy."""
+"""Up to this payload zstd's set-up costs more than it saves: such chunks use snappy."""
 
 _ZSTD_LEVEL: Final = 1
 _WRITER_OPTIONS: Final[dict[str, Any]] = {
@@ -57,15 +57,15 @@ _WRITER_OPTIONS: Final[dict[str, Any]] = {
     "column_encoding": dict.fromkeys(("offset_delta", "timestamp"), "DELTA_BINARY_PACKED"),
     "write_statistics": ["offset_delta", "timestamp", "routing_key"],
     "write_page_checksum": True,
-    "store_schema": False,  # Parquet's own types say it all
+    "store_schema": False,  # Parquet's own types are enough
 }
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-"""Years 1 to 9999: what other Delta readers can parse."""
+"""Years 1 to 9999: the dates that other Delta readers can parse."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagedChunk:
-    """A chunk that is stored but that no commit names yet; ``path`` is relative to the table."""
+    """A stored chunk that no commit names yet; ``path`` is relative to the table."""
 
     path: str
     segment_id: int
@@ -77,23 +77,23 @@ class StagedChunk:
     null_keys: int
 
     def stats(self) -> str:
-        """Return Delta's statistics of the file as JSON, put together by hand: commits wait for it.
+        """Return Delta's statistics of the file as JSON, formatted by hand because commits wait.
 
-        Delta's timestamps here have milliseconds, so the bounds are rounded outwards.
+        Delta's statistics have timestamps in milliseconds, so the bounds are rounded outwards.
         """
         bounds = ""
         low_ms, high_ms = self.min_timestamp_us // 1_000, -(-self.max_timestamp_us // 1_000)
         if low_ms >= _FIRST_MS and high_ms <= _LAST_MS:
             low, high = np.datetime64(low_ms, "ms"), np.datetime64(high_ms, "ms")
             bounds = f'"minValues":{{"timestamp":"{low}Z"}},"maxValues":{{"timestamp":"{high}Z"}},'
-        # Delta Spark uses the bounds of a column only if its nulls are counted too.
+        # Delta Spark uses the bounds of a column only if its nulls are counted.
         nulls = f'"nullCount":{{"routing_key":{self.null_keys},"timestamp":0}}'
         return f'{{"numRecords":{self.rows},{bounds}{nulls}}}'
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkRef:
-    """A chunk that the log names: where its events are in the segment and in bytes."""
+    """A chunk that the log names, with its offsets and bytes in the segment."""
 
     path: str
     segment_id: int
@@ -111,15 +111,15 @@ class ChunkRef:
         return self.base_offset + self.rows
 
     def __str__(self) -> str:
-        """Name the chunk as errors do."""
-        place = f"segment {segment_text(self.segment_id)} [{self.base_offset}, {self.end})"
-        return f"chunk {self.path} of {place}"
+        """Name the chunk for error texts."""
+        events = f"segment {segment_text(self.segment_id)} [{self.base_offset}, {self.end})"
+        return f"chunk {self.path} of {events}"
 
 
 def encode_events(
     keys: Sequence[str | None], timestamps_us: ArrayLike, events: Sequence[bytes]
 ) -> pa.Table:
-    """Return a table of ``EVENT_SCHEMA`` from Python values; InvalidInput if they do not fit."""
+    """Return a table of ``EVENT_SCHEMA`` from Python values; raise InvalidInput if they misfit."""
     ready()
     try:
         columns = [
@@ -130,15 +130,15 @@ def encode_events(
         return pa.Table.from_arrays(columns, schema=EVENT_SCHEMA)
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidInput(
-            f"{len(events)} events cannot be written: {error} Keys are str or None, events bytes, "
-            "timestamps microseconds."
+            f"{len(events)} events cannot be written: {error} Give keys as str or None, events as "
+            "bytes, and timestamps in microseconds."
         ) from error
 
 
 def as_events(table: pa.Table) -> pa.Table:
-    """Return the events of ``table`` as ``EVENT_SCHEMA``: columns selected, types cast if need be.
+    """Return the events of ``table`` as ``EVENT_SCHEMA``: columns selected, types cast if needed.
 
-    Raise InvalidInput if a column is missing, cannot be cast without loss, or if a timestamp or
+    Raises InvalidInput if a column is missing or cannot be cast without loss, or if a timestamp or
     an event is null.
     """
     if not table.schema.equals(EVENT_SCHEMA):
@@ -149,8 +149,8 @@ def as_events(table: pa.Table) -> pa.Table:
             )
         except (KeyError, pa.ArrowException) as error:
             raise InvalidInput(
-                f"no events: {error} Needed are {', '.join(map(str, EVENT_SCHEMA))}; "
-                f"got {', '.join(map(str, table.schema))}."
+                f"the table is not a table of events: {error} It needs the columns "
+                f"{', '.join(map(str, EVENT_SCHEMA))}; got {', '.join(map(str, table.schema))}."
             ) from error
     for name in ("timestamp", "event"):
         nulls = table.column(name).null_count
@@ -160,7 +160,7 @@ def as_events(table: pa.Table) -> pa.Table:
 
 
 def encode(table: pa.Table, compression: str = COMPRESSION) -> pa.Buffer:
-    """Return the Parquet file of one chunk that holds the events in the order of ``table``."""
+    """Return the Parquet file of one chunk with the events in the order of ``table``."""
     table = as_events(table)
     return _encode(table, _byte_ends(table), compression)
 
@@ -176,11 +176,11 @@ def stage(
     compression: str = COMPRESSION,
     folder: str | None = None,
 ) -> list[StagedChunk]:
-    """Store events as chunks of one segment, durably, for a commit to name them in this order.
+    """Store events durably as chunks of one segment, which a commit must name in this order.
 
     The files are ``<table_path>/data/v<staging_version>/<name>-<k>.parquet``; ``name`` must be
-    unique. ``folder`` replaces ``v<staging_version>``: a transaction's chunks have their own.
-    No events, no chunk. Raise EventTooLarge above ``MAX_EVENT_BYTES``.
+    unique. ``folder`` replaces ``v<staging_version>``: each transaction has a folder for its
+    chunks. Without events no chunk is stored. Raises EventTooLarge above ``MAX_EVENT_BYTES``.
     """
     table = as_events(events)
     ends = _byte_ends(table)
@@ -208,7 +208,7 @@ def stage(
 
 
 def _times(table: pa.Table) -> NDArray[np.int64]:
-    """Return the timestamps as microseconds, without the detour through a cast."""
+    """Return the timestamps as microseconds, without the cost of a cast."""
     chunks = [chunk.view(pa.int64()) for chunk in table.column("timestamp").chunks]
     return numbers(pa.chunked_array(chunks, pa.int64()))
 
@@ -216,13 +216,13 @@ def _times(table: pa.Table) -> NDArray[np.int64]:
 def _byte_ends(table: pa.Table) -> NDArray[np.int64]:
     """Return the cumulative event bytes after each row."""
     ends = byte_ends(table.column("event"))
-    if len(ends) and ends[-1] > MAX_EVENT_BYTES:  # else none of them can be longer
+    if len(ends) and ends[-1] > MAX_EVENT_BYTES:  # otherwise no event can be longer
         lengths = np.diff(ends, prepend=0)
         row = int(lengths.argmax())
         if lengths[row] > MAX_EVENT_BYTES:
             raise EventTooLarge(
                 f"event {row} of {len(lengths)} has {lengths[row]} bytes; at most "
-                f"{MAX_EVENT_BYTES} are allowed: store it elsewhere and write a reference.",
+                f"{MAX_EVENT_BYTES} are allowed. Store it elsewhere and write a reference.",
                 size_bytes=int(lengths[row]),
                 limit_bytes=MAX_EVENT_BYTES,
             )
@@ -230,7 +230,7 @@ def _byte_ends(table: pa.Table) -> NDArray[np.int64]:
 
 
 def _cuts(ends: NDArray[np.int64], most_rows: int, most_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield [first, last) of parts within both limits; a part has at least one row."""
+    """Yield [first, last) of parts within both limits; each part has at least one row."""
     first, done = 0, 0
     while first < len(ends):
         fits = int(np.searchsorted(ends, done + most_bytes, side="right"))

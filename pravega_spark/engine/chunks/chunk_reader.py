@@ -1,6 +1,6 @@
-"""Reading chunks: ranges of offsets, whole or some columns, checked against what the log says.
+"""Reads ranges of offsets from chunks, all columns or some, and checks them against the log.
 
-Pages carry a CRC, which is verified here, so that a damaged byte is never handed out as data.
+Pages carry a CRC, which is verified, so a damaged byte is never returned as data.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from pravega_spark.limits import MAX_EVENT_BYTES, ROW_GROUP_BYTES
 from pravega_spark.model import Event, SegmentRange
 
 BATCH_SCHEMA: Final = pa.schema((pa.field("offset", pa.int64()), *EVENT_SCHEMA))
-"""Events as :func:`read` yields them, if all columns are asked for."""
+"""The columns of events that :func:`read` yields if all are requested."""
 BATCH_COLUMNS: Final = tuple(BATCH_SCHEMA.names)
 BATCH_ROWS: Final = 65_536
 
 _EVENT_INDEX: Final = FILE_SCHEMA.get_field_index("event")
 _PLAIN: Final = frozenset(("PLAIN", "RLE", "BIT_PACKED"))
-"""How values and levels of events are encoded."""
+"""Encodings in which an event takes as many bytes as it has."""
 _PAGE_HEADERS: Final = 64 << 10
 
 PREFETCH_BYTES: Final = 8 << 20
 PREFETCH_CHUNKS: Final = 64
 PREFETCH_CHUNK_BYTES: Final = 1 << 20
-"""Files of at most this size are fetched whole, together with others that follow them."""
+"""Files of at most this size are fetched complete, several in one call."""
 
 
 def read(
@@ -52,13 +52,13 @@ def read(
     """Yield the events at offsets [start, end) of a chunk, in order, as batches.
 
     ``columns`` are some of ``BATCH_COLUMNS``, in the order wanted (None: all). Only these are
-    read, and only of the row groups that hold the range; one row group at a time is in memory.
+    read, and only from the row groups that hold the range; one row group at a time is in memory.
 
-    Raise CorruptChunk if the file is not what the log says. A missing file is Python's own
-    FileNotFoundError: compaction may have replaced it, so look the range up again.
+    Raises CorruptChunk if the file does not match the log, and Python's FileNotFoundError if it is
+    missing: compaction may have replaced it, so look the range up again.
     """
     if not ref.base_offset <= start <= end <= ref.end:
-        raise InvalidInput(f"[{start}, {end}) is not a part of {ref}.")
+        raise InvalidInput(f"the offsets [{start}, {end}) are not a part of {ref}.")
     return _read(store, table_path, ref, start, end, _checked(columns), batch_rows, None)
 
 
@@ -73,8 +73,8 @@ def read_range(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the events of ``rng`` from its chunks, given in offset order.
 
-    Small files are fetched several at a time, small batches are joined. Raise DataLoss where the
-    chunks leave a gap or end before the range does; otherwise as :func:`read`.
+    Small files are fetched several at a time, and small batches are joined. Raises DataLoss where
+    the chunks leave a gap or end before the range does, and what :func:`read` raises.
     """
     names = _checked(columns)
     batches = _read_range(store, table_path, refs, rng, names, batch_rows)
@@ -100,7 +100,7 @@ def _read_range(
             at = end
     if at < rng.end:
         raise DataLoss(
-            f"{rng} has no event at offset {at}: no chunk of the log holds it.",
+            f"{rng} cannot be read: no chunk holds the event at offset {at}.",
             lost=replace(rng, start=at),
         )
 
@@ -120,7 +120,7 @@ def first_gap(rng: SegmentRange, refs: Iterable[ChunkRef]) -> SegmentRange | Non
 def first_at_or_after(
     store: Store, table_path: str, ref: ChunkRef, timestamp_us: int
 ) -> int | None:
-    """Return the offset of the chunk's first event not before the time, None if there is none."""
+    """Return the offset of the chunk's first event at or after the time, or None."""
     if timestamp_us > ref.max_timestamp_us:
         return None
     if timestamp_us <= ref.min_timestamp_us:
@@ -135,9 +135,9 @@ def first_at_or_after(
 
 
 def bytes_before(store: Store, table_path: str, ref: ChunkRef, offset: int) -> int:
-    """Return the segment's event bytes before ``offset``, exactly; reads the shorter side."""
+    """Return the exact event bytes of the segment before ``offset``; reads the shorter side."""
     if not ref.base_offset <= offset <= ref.end:
-        raise InvalidInput(f"offset {offset} is not in {ref}.")
+        raise InvalidInput(f"offset {offset} is not a part of {ref}.")
     if offset - ref.base_offset <= ref.end - offset:
         return ref.base_bytes + _event_bytes(store, table_path, ref, ref.base_offset, offset)
     after = _event_bytes(store, table_path, ref, offset, ref.end)
@@ -145,7 +145,10 @@ def bytes_before(store: Store, table_path: str, ref: ChunkRef, offset: int) -> i
 
 
 def offset_after(store: Store, table_path: str, ref: ChunkRef, size_bytes: int) -> tuple[int, int]:
-    """Return the first offset with so many event bytes of the chunk before it, and how many."""
+    """Return the first offset with at least ``size_bytes`` of the chunk before it, and that size.
+
+    If the chunk is smaller, returns its end and its size.
+    """
     at, size = ref.base_offset, 0
     for batch in read(store, table_path, ref, at, ref.end, columns=("event",)):
         sizes = size + np.cumsum(numbers(pc.binary_length(batch.column(0))))
@@ -187,7 +190,7 @@ def _checked(columns: Sequence[str] | None) -> tuple[str, ...]:
 def _fetched(
     store: Store, table_path: str, refs: Iterable[ChunkRef]
 ) -> Iterator[tuple[ChunkRef, bytes | None]]:
-    """Yield each chunk, small ones with their file, fetched together with their neighbours."""
+    """Yield each chunk; small ones with their file, fetched together with their neighbours."""
     group: list[ChunkRef] = []
     for ref in refs:
         small = ref.size <= PREFETCH_CHUNK_BYTES
@@ -227,7 +230,7 @@ def _read(
         return
     schema = pa.schema([BATCH_SCHEMA.field(name) for name in names])
     first, last = start - ref.base_offset, end - ref.base_offset
-    with _sound(ref):
+    with _checked_file(ref):
         source = store.open(f"{table_path}/{ref.path}") if data is None else pa.BufferReader(data)
         with source:
             for at, batch in _rows(source, ref, first, last, names, batch_rows, store.is_local):
@@ -251,9 +254,9 @@ def _rows(
     """Yield (first delta, rows) of the checked parts of rows [first, last) of a chunk's file."""
     if source.size() != ref.size:
         raise CorruptChunk(
-            f"{ref} has {source.size()} bytes; the log says {ref.size}.", path=ref.path
+            f"{ref} has {source.size()} bytes; the log records {ref.size}.", path=ref.path
         )
-    # Far storage is asked once for a row group's columns; no threads, which do not survive a fork.
+    # Remote storage: one request for a row group's columns. No threads: they do not survive a fork.
     file = pq.ParquetFile(source, pre_buffer=not is_local, page_checksum_verification=True)
     if not file.schema_arrow.equals(FILE_SCHEMA):
         raise CorruptChunk(
@@ -261,7 +264,8 @@ def _rows(
         )
     if file.metadata.num_rows != ref.rows:
         raise CorruptChunk(
-            f"{ref} holds {file.metadata.num_rows} events; the log says {ref.rows}.", path=ref.path
+            f"{ref} holds {file.metadata.num_rows} events; the log records {ref.rows}.",
+            path=ref.path,
         )
     columns = ["offset_delta", *(name for name in names if name != "offset")]
     if "event" in names:
@@ -276,8 +280,8 @@ def _rows(
             deltas = numbers(batch.column("offset_delta"))
             if not np.array_equal(deltas, np.arange(at, at + len(deltas), dtype=np.int32)):
                 raise CorruptChunk(
-                    f"{ref} counts its events {deltas[0]}..{deltas[-1]} where {at}.."
-                    f"{at + len(deltas) - 1} were written.",
+                    f"{ref} numbers its events {deltas[0]}..{deltas[-1]} instead of {at}.."
+                    f"{at + len(deltas) - 1}.",
                     path=ref.path,
                 )
             if "event" in names:
@@ -294,7 +298,7 @@ def _rows(
 def _check_sizes(metadata: pq.FileMetaData, ref: ChunkRef) -> None:
     """Raise CorruptChunk, before anything is unpacked, if the events would take too much memory.
 
-    Events that are not stored plainly may each be as long as all that is stored.
+    Each event that is not stored plainly may be as long as all stored bytes together.
     """
     size = 0
     for index in range(metadata.num_row_groups):
@@ -305,8 +309,8 @@ def _check_sizes(metadata: pq.FileMetaData, ref: ChunkRef) -> None:
     expected = min(ref.event_bytes, ref.rows * MAX_EVENT_BYTES) + 16 * ref.rows
     if size > 2 * expected + _PAGE_HEADERS:
         raise CorruptChunk(
-            f"{ref} would unpack to {size} bytes of events; the log says {ref.event_bytes}, and an "
-            f"event has at most {MAX_EVENT_BYTES}.",
+            f"{ref} would unpack to {size} bytes of events; the log records {ref.event_bytes}, and "
+            f"an event has at most {MAX_EVENT_BYTES}.",
             path=ref.path,
         )
 
@@ -314,19 +318,19 @@ def _check_sizes(metadata: pq.FileMetaData, ref: ChunkRef) -> None:
 def _check_events(events: pa.Array, ref: ChunkRef) -> None:
     data = events.buffers()[2]
     if not events.null_count and (data is None or data.size <= MAX_EVENT_BYTES):
-        return  # none of them can be longer than all together
+        return  # no event is longer than all events together
     longest = pc.max(pc.binary_length(events)).as_py() or 0
     if events.null_count or longest > MAX_EVENT_BYTES:
         raise CorruptChunk(
-            f"{ref} has an event that is null or of {longest} bytes; at most {MAX_EVENT_BYTES} are "
-            "ever written.",
+            f"{ref} has an event that is null or has {longest} bytes; writers write at most "
+            f"{MAX_EVENT_BYTES}.",
             path=ref.path,
         )
 
 
 @contextmanager
-def _sound(ref: ChunkRef) -> Iterator[None]:
-    """Turn what pyarrow says of broken files into CorruptChunk, and the disk's into StoreError."""
+def _checked_file(ref: ChunkRef) -> Iterator[None]:
+    """Convert pyarrow's errors of damaged files to CorruptChunk, and the disk's to StoreError."""
     try:
         yield
     except (FileNotFoundError, StoreError):
@@ -336,11 +340,11 @@ def _sound(ref: ChunkRef) -> Iterator[None]:
             raise
         if isinstance(error, OSError) and (error.errno is not None or type(error) is not OSError):
             raise StoreError(f"{ref} cannot be read: {error}.", url=ref.path) from error
-        raise CorruptChunk(f"{ref} is no sound Parquet file: {error}", path=ref.path) from error
+        raise CorruptChunk(f"{ref} is not a valid Parquet file: {error}", path=ref.path) from error
 
 
 def _joined(batches: Iterator[pa.RecordBatch], batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Join consecutive small batches, up to ``batch_rows`` rows or a row group's bytes."""
+    """Join consecutive small batches up to ``batch_rows`` rows or the bytes of a row group."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

@@ -1,7 +1,7 @@
-"""Which segment takes an event: a routing key's position in [0, 1), and tables split by it.
+"""Routes events to segments by the position of their routing keys in [0, 1).
 
-``position = xxhash64(key)``, that is XXH64 with seed 42 over the UTF-8 bytes, of which the top 53
-bits are divided by 2^53: exact in a double and never 1. In Spark SQL the same number is::
+The position is the top 53 bits of ``xxhash64(key)`` (XXH64 with seed 42 over the UTF-8 bytes),
+divided by 2^53: exact in a double and never 1. In Spark SQL the same number is::
 
     shiftrightunsigned(xxhash64(routing_key), 11) / 9007199254740992D
 """
@@ -25,14 +25,14 @@ from pravega_spark.model import Segment
 SEED: Final = 42
 """The seed of Spark's ``xxhash64``."""
 POSITIONS: Final = 1 << 53
-"""How many positions there are: as many as a double tells apart evenly in [0, 1)."""
+"""The number of positions: as many as a double distinguishes evenly in [0, 1)."""
 _SHIFT: Final = 64 - 53
 _REORDER_BYTES: Final = 1 << 30
-"""Larger tables are filtered: reordered into one array, they could overflow its 31-bit offsets."""
+"""Larger tables are filtered: in one reordered array they could overflow its 31-bit offsets."""
 
 
 def position(routing_key: str) -> float:
-    """Return the key's place in [0, 1); raise InvalidInput for a text that is not Unicode."""
+    """Return the key's position in [0, 1); raise InvalidInput for text that is not Unicode."""
     try:
         data = routing_key.encode()
     except UnicodeEncodeError as error:
@@ -41,9 +41,9 @@ def position(routing_key: str) -> float:
 
 
 def positions(keys: pa.Array | pa.ChunkedArray) -> NDArray[np.float64]:
-    """Return each key's place in [0, 1), NaN for null; each distinct key is hashed once."""
-    codes, places = _encoded(keys)
-    return np.append(places, np.nan)[codes]
+    """Return each key's position in [0, 1), NaN for null; each distinct key is hashed once."""
+    codes, hashed = _encoded(keys)
+    return np.append(hashed, np.nan)[codes]
 
 
 class Router:
@@ -56,29 +56,29 @@ class Router:
         ordered = sorted(segments, key=lambda segment: segment.key_range.low)
         highs = [0.0, *(segment.key_range.high for segment in ordered)]
         self._lows_list = [segment.key_range.low for segment in ordered]
-        assert [*self._lows_list, 1.0] == highs, "the segments do not cover [0, 1) once"
+        assert [*self._lows_list, 1.0] == highs, "the segments do not tile [0, 1)"
         self._lows = np.array(self._lows_list)
         self._ids = np.array([segment.segment_id for segment in ordered], np.int64)
 
     @property
     def segment_ids(self) -> tuple[int, ...]:
-        """The ids in range order, which is the order of the round-robin."""
+        """The ids in range order, which is the round-robin order."""
         return tuple(self._ids.tolist())
 
     def segment_of(self, routing_key: str) -> int:
-        """Return the id of the segment that takes the key."""
+        """Return the id of the segment that the key is routed to."""
         return int(self._ids[bisect_right(self._lows_list, position(routing_key)) - 1])
 
     def assign(self, keys: pa.Array | pa.ChunkedArray, *, start: int = 0) -> NDArray[np.int64]:
         """Return each key's segment id; the i-th null key gets segment ``start + i``, round-robin.
 
-        A caller that goes on where it stopped passes ``start`` plus the nulls so far.
+        To continue, a caller passes ``start`` plus the number of nulls so far.
         """
         found: NDArray[np.int64] = self._ids[self.segment_indexes(keys, start=start)]
         return found
 
     def segment_indexes(self, keys: pa.Array | pa.ChunkedArray, *, start: int = 0) -> NDArray[Any]:
-        """Return for each key an index into ``segment_ids``, of the smallest unsigned type."""
+        """Return for each key its index into ``segment_ids``, in the smallest unsigned type."""
         count = len(self._ids)
         small = np.min_scalar_type(count - 1)
         codes, hashed = _encoded(keys)
@@ -91,10 +91,10 @@ class Router:
 
 
 def split(table: pa.Table, router: Router, start: int = 0) -> list[tuple[int, pa.Table]]:
-    """Split events by segment, in range order, each part in the order of the table.
+    """Split events by segment, in range order; each part keeps the order of the table.
 
-    ``table`` has the columns of ``EVENT_SCHEMA`` (others are left out; dictionary and large
-    types are cast). Segments without an event have no part. If one segment takes all, its part
+    ``table`` has the columns of ``EVENT_SCHEMA`` (others are left out; dictionary and large types
+    are cast). Segments without an event have no part. If all events are of one segment, its part
     shares the table's memory; otherwise the parts are slices of one reordered copy.
     """
     events = as_events(table)
@@ -106,16 +106,18 @@ def split(table: pa.Table, router: Router, start: int = 0) -> list[tuple[int, pa
     return group(events, router.segment_indexes(events.column("routing_key"), start=start), ids)
 
 
-def group(events: pa.Table, places: NDArray[Any], ids: Sequence[int]) -> list[tuple[int, pa.Table]]:
-    """Split events by the segment ``ids[place]`` of each, each part in the order of the table."""
-    counts = np.bincount(places, minlength=len(ids))
+def group(
+    events: pa.Table, indexes: NDArray[Any], ids: Sequence[int]
+) -> list[tuple[int, pa.Table]]:
+    """Split events by segment; ``indexes`` holds for each event its segment's index in ``ids``."""
+    counts = np.bincount(indexes, minlength=len(ids))
     taken = np.flatnonzero(counts)
     if len(taken) == 1:
         return [(ids[taken[0]], events)]
     if events.nbytes > _REORDER_BYTES:
-        return [(ids[int(i)], events.filter(mask(places == i))) for i in taken]
-    # Stable on 8 or 16 bits is a radix sort; one take then beats a filter for each segment.
-    ordered = events.take(column(np.argsort(places, kind="stable"), pa.int64()))
+        return [(ids[int(i)], events.filter(mask(indexes == i))) for i in taken]
+    # A stable sort of 8 or 16 bits is a radix sort; one take is faster than a filter per segment.
+    ordered = events.take(column(np.argsort(indexes, kind="stable"), pa.int64()))
     ends = np.cumsum(counts)
     return [(ids[int(i)], ordered.slice(int(ends[i] - counts[i]), int(counts[i]))) for i in taken]
 
@@ -123,7 +125,7 @@ def group(events: pa.Table, places: NDArray[Any], ids: Sequence[int]) -> list[tu
 def _encoded(
     keys: pa.Array | pa.ChunkedArray,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return a code for each key and each code's place; null has the first code after these."""
+    """Return a code for each key and each code's position; null has the code after the last."""
     chunked = keys if isinstance(keys, pa.ChunkedArray) else pa.chunked_array([keys])
     if chunked.type != pa.string():
         chunked = chunked.cast(pa.string())

@@ -1,8 +1,8 @@
-"""Epochs of a stream: how the key space is laid out over time. Pure functions, no I/O, no clock.
+"""Epochs of a stream: the layout of the key space over time. Pure functions, no I/O, no clock.
 
-Two facts carry everything here. The successors of a segment are all created by the epoch that
-sealed it, and the predecessors of a segment are all sealed by the epoch that created it. So a
-segment's neighbours in time are found by looking at one epoch, never by a walk over epochs.
+Two facts make the functions fast. The epoch that seals a segment creates all its successors, and
+the epoch that creates a segment seals all its predecessors. So a segment's neighbours in time are
+found in one epoch, never by a walk over epochs.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _SHOWN = 8
 
 
 class SegmentState(Protocol):
-    """What a segment's record tells."""
+    """A segment's record: how many events and bytes it has, and whether it is sealed."""
 
     @property
     def next_offset(self) -> int:
-        """The offset that its next event gets: the number of its events since creation."""
+        """The offset of its next event: the number of its events since creation."""
 
     @property
     def size_bytes(self) -> int:
@@ -53,11 +53,11 @@ class Layout(Protocol):
 
     @property
     def life(self) -> int:
-        """The number of this creation of the name."""
+        """The creation count of the name, from 1."""
 
     @property
     def oldest_epoch(self) -> int:
-        """The oldest epoch that is kept: the earliest creation epoch in the head's cut."""
+        """The oldest epoch that is kept: the earliest creation epoch in the head."""
 
     @property
     def active(self) -> Epoch:
@@ -69,32 +69,32 @@ class Layout(Protocol):
 
     @property
     def truncated_by(self) -> str:
-        """Who moved the head last and when, as a part of a sentence; empty if nobody did."""
+        """The author and time of the last truncation, as a part of a sentence, or empty."""
 
     def epoch(self, number: int, /) -> Epoch:
         """Return a kept epoch."""
 
     def segment(self, segment_id: int, /) -> SegmentState:
-        """Return the record of a segment; raise NoSuchSegment if there is none."""
+        """Return the record of a segment; raise NoSuchSegment if it has none."""
 
     def has_segment(self, segment_id: int, /) -> bool:
-        """Tell whether the segment has a record: some kept epoch names it."""
+        """Return True if the segment has a record: some kept epoch names it."""
 
     @property
     def lineage(self) -> Lineage:
-        """Which segment follows which: one for all questions about a layout that stays as it is."""
+        """The successors and predecessors of segments; an immutable layout has one lineage."""
 
 
 class Lineage:
-    """Which segment follows which in one layout; remembers what it has looked up.
+    """The successors and predecessors of the segments of one layout; caches its look-ups.
 
-    ``located`` are the layout's cuts that were located last, for ``located_cut.locate``.
+    ``located`` caches the cuts that ``located_cut.locate`` returned last.
     """
 
     __slots__ = ("_index", "layout", "located")
 
     def __init__(self, layout: Layout) -> None:
-        """Look at ``layout``, which does not change."""
+        """Take a layout that does not change."""
         self.layout = layout
         self.located: dict[StreamCut, Any] = {}
         self._index: dict[int, dict[int, Segment]] = {}
@@ -118,15 +118,15 @@ class Lineage:
         )
 
     def end(self, segment: Segment) -> int:
-        """Return the offset behind the last event of the segment so far."""
+        """Return the offset after the segment's last event so far."""
         return self.layout.segment(segment.segment_id).next_offset
 
     def is_sealed(self, segment: Segment) -> bool:
-        """Tell whether no event can enter the segment any more."""
+        """Return True if the segment accepts no more events."""
         return self.layout.segment(segment.segment_id).sealed_epoch is not None
 
     def until(self, segment: Segment) -> int:
-        """Return the first epoch that no longer has the segment: active + 1 if none does."""
+        """Return the first epoch without the segment; active + 1 if there is none yet."""
         sealed = self.layout.segment(segment.segment_id).sealed_epoch
         active = self.layout.active.number
         if sealed is None or segment.segment_id in self._of_epoch(active):
@@ -134,14 +134,14 @@ class Lineage:
         return sealed
 
     def successors(self, segment: Segment) -> tuple[Segment, ...]:
-        """Return the segments that go on with its keys, in range order; empty if none do yet."""
+        """Return the segments that continue its keys, in range order; empty if none do yet."""
         number = self.until(segment)
         if number > self.layout.active.number:
             return ()
         return overlapping(self.layout.epoch(number), segment.key_range)
 
     def predecessors(self, segment: Segment) -> tuple[Segment, ...]:
-        """Return the segments it goes on from; empty if it is of the oldest kept epoch."""
+        """Return the segments that it continues; empty if it is of the oldest kept epoch."""
         if segment.epoch <= self.layout.oldest_epoch:
             return ()
         return overlapping(self.layout.epoch(segment.epoch - 1), segment.key_range)
@@ -154,7 +154,7 @@ class Lineage:
 
 
 def segment_of(epoch: Epoch, position: float) -> Segment:
-    """Return the epoch's segment that holds a position of [0, 1), by binary search."""
+    """Return the epoch's segment at a position in [0, 1), by binary search."""
     return epoch.segments[bisect_right(epoch.segments, position, key=_low) - 1]
 
 
@@ -170,7 +170,7 @@ def _low(segment: Segment) -> float:
 
 
 def split(key_range: KeyRange, parts: int) -> tuple[KeyRange, ...]:
-    """Cut the range into equal parts that tile it exactly, the last ending where it ends."""
+    """Split the range into equal parts that tile it exactly."""
     low, width = key_range.low, key_range.high - key_range.low
     edges = [low + width * i / parts for i in range(parts)] + [key_range.high]
     return tuple(KeyRange(a, b) for a, b in pairwise(edges))
@@ -190,8 +190,8 @@ def first_epoch(count: int, first_number: int, number: int, created_ms: int) -> 
 def duplicate(source: Epoch, number: int, created_ms: int) -> Epoch:
     """Repeat an epoch's layout under a new number, as Pravega's rolling transactions do.
 
-    Segments keep numbers and ranges and get the new epoch in their ids; the reference is the
-    source's, which is how a later transaction sees that the layouts are the same.
+    Segments keep numbers and ranges and get the new epoch in their ids. The reference is the
+    source's: by it a later transaction sees that the layouts are the same.
     """
     segments = tuple(
         Segment(make_segment_id(s.number, number), s.key_range) for s in source.segments
@@ -208,14 +208,14 @@ def scale(
     *,
     minimum: int = 1,
 ) -> Epoch:
-    """Return the epoch that follows when ``seal`` is replaced by segments of the new ranges.
+    """Return the epoch that follows when segments of new ranges replace those of ``seal``.
 
-    Any number of disjoint splits and merges in one call, in any order, ranges may equal the old
-    ones (Pravega's scaleStream). New segments are numbered from ``next_number`` in range order.
-    The epoch's time is ``created_ms``, or 1 ms after the active epoch's if that is later.
+    One call may make any number of disjoint splits and merges, in any order; ranges may equal the
+    old ones (Pravega's scaleStream). New segments are numbered from ``next_number`` in range
+    order. The epoch's time is ``created_ms``, or 1 ms after the active epoch's if that is later.
     Raises InvalidConfiguration if a segment is not current, if the new ranges overlap or do not
-    cover the same keys as the sealed ones, or if fewer than ``minimum`` segments would be left;
-    StreamSealed if the stream is sealed. Nothing changes here: this is the pure transition.
+    cover the same keys as the sealed ones, or if fewer than ``minimum`` segments would remain;
+    StreamSealed if the stream is sealed.
     """
     what = f"scale of {layout.stream}"
     sealed = _current(layout, what, seal)
@@ -247,7 +247,7 @@ def _new_segments(ranges: Iterable[KeyRange], first: int, epoch: int) -> tuple[S
 
 
 def _current(layout: Layout, what: str, seal: Collection[int]) -> frozenset[Segment]:
-    """Return the segments to seal; all must be current, and open."""
+    """Return the segments to seal; all must be current and open."""
     active = layout.active
     current = {s.segment_id: s for s in active.segments}
     shown = f"epoch {active.number} has {few(active.segments)}"
@@ -260,18 +260,19 @@ def _current(layout: Layout, what: str, seal: Collection[int]) -> frozenset[Segm
             )
         if layout.segment(segment_id).sealed_epoch is not None:
             raise StreamSealed(
-                f"{what}: the stream was sealed; its segments stay as they are.",
+                f"{what}: the stream is sealed; its segments cannot change.",
                 stream=layout.stream,
             )
     return frozenset(current[segment_id] for segment_id in seal)
 
 
 def _check_same_keys(what: str, sealed: Iterable[Segment], fresh: Sequence[KeyRange]) -> None:
-    """Compare the maximal blocks of both sides, which finds gaps and strangers alike."""
+    """Compare the maximal blocks of both sides, which finds gaps and foreign keys alike."""
     for left, right in pairwise(fresh):
         if left.overlaps(right):
             raise InvalidConfiguration(
-                f"{what}: the new ranges {_shown(left)} and {_shown(right)} overlap."
+                f"{what}: the new ranges {_shown(left)} and {_shown(right)} overlap; give disjoint "
+                "ones."
             )
     old, new = _blocks(sorted(s.key_range for s in sealed)), _blocks(fresh)
     if old != new:
@@ -297,14 +298,14 @@ def _shown(key_range: KeyRange) -> str:
 
 
 def few(items: Iterable[object]) -> str:
-    """List the first few of the items in words, for the text of an error."""
+    """Return the first few of the items as text for an error."""
     listed = [str(item) for item in items]
     more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
     return ", ".join(listed[:_SHOWN]) + more
 
 
 def epoch_at(layout: Layout, time_ms: int) -> Epoch:
-    """Return the kept epoch that was active at a time: the oldest if the time is before it."""
+    """Return the kept epoch that was active at a time; the oldest if the time is before it."""
     low, high = layout.oldest_epoch, layout.active.number
     while low < high:
         middle = (low + high + 1) // 2
@@ -316,10 +317,10 @@ def epoch_at(layout: Layout, time_ms: int) -> Epoch:
 
 
 def segments_at(layout: Layout, time_ms: int) -> tuple[Segment, ...]:
-    """Return the segments that were open at a time; time 0 means those of the head's cut.
+    """Return the segments that were open at a time; time 0 means those of the head.
 
-    (Pravega's getSegments at a timestamp.) An epoch older than parts of the head may name
-    segments below it: ``LocatedCut.clipped_to_head`` raises a cut made of them to the head.
+    (Pravega's getSegments at a timestamp.) An epoch older than parts of the head may name segments
+    below it: ``LocatedCut.clipped_to_head`` raises a cut made of them to the head.
     """
     if time_ms > 0:
         return epoch_at(layout, time_ms).segments
@@ -330,7 +331,7 @@ def segments_at(layout: Layout, time_ms: int) -> tuple[Segment, ...]:
 
 
 def successors(layout: Layout, segment_id: int) -> tuple[tuple[Segment, tuple[Segment, ...]], ...]:
-    """Return each successor of a segment with ALL the predecessors of that successor.
+    """Return each successor of a segment with all predecessors of that successor.
 
     Empty while the segment is open, and at the end of a sealed stream. (Pravega's
     getSegmentsImmediatelyFollowing.) Raises NoSuchSegment.
@@ -341,6 +342,6 @@ def successors(layout: Layout, segment_id: int) -> tuple[tuple[Segment, tuple[Se
 
 
 def predecessors(layout: Layout, segment_id: int) -> tuple[Segment, ...]:
-    """Return the segments that a segment goes on from; empty in the oldest kept epoch."""
+    """Return the segments that a segment continues; empty in the oldest kept epoch."""
     lineage = layout.lineage
     return lineage.predecessors(lineage.find(segment_id))

@@ -45,7 +45,7 @@ def test_chunks_are_written_and_read_without_pandas(tmp_path: object) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1, 9])
-def test_numbers_and_columns_are_each_others_inverse(length: int) -> None:
+def test_numbers_is_the_inverse_of_column(length: int) -> None:
     values = np.arange(length, dtype=np.int64)
     array = arrow_arrays.column(values, pa.int64())
     assert array.equals(pa.array(values))
@@ -59,12 +59,12 @@ def test_chunks_are_joined() -> None:
     assert arrow_arrays.numbers(pa.chunked_array([], pa.int32())).tolist() == []
 
 
-def test_a_column_of_a_view_with_gaps_is_what_it_shows() -> None:
+def test_a_column_of_a_strided_view_has_its_values() -> None:
     assert arrow_arrays.column(np.arange(6)[::2], pa.int64()).to_pylist() == [0, 2, 4]
 
 
 @pytest.mark.parametrize("length", [0, 1, 8, 9])
-def test_a_mask_chooses_what_it_says(length: int) -> None:
+def test_a_mask_selects_the_rows_that_are_true(length: int) -> None:
     chosen = np.arange(length) % 3 == 0
     assert arrow_arrays.mask(chosen).to_pylist() == chosen.tolist()
 
@@ -116,7 +116,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_process_forks_before_or_after_arrows_first_use_but_not_amid_it() -> None:
+def test_process_does_not_fork_during_arrows_first_use() -> None:
     script = _FORK_AMID_FIRST_USE.replace("{wait}", "0.2")
     command = [sys.executable, "-c", script]
     assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "0\n"
@@ -140,7 +140,7 @@ first.result()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_child_forked_amid_the_first_commit_of_its_mother_writes(tmp_path: Path) -> None:
+def test_child_that_was_forked_during_its_parents_first_commit_writes(tmp_path: Path) -> None:
     root = str(tmp_path / "root")
     manager = StreamManager(root)
     manager.create_scope("s")

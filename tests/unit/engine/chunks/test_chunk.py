@@ -46,7 +46,7 @@ EVENTS = st.lists(
 
 
 class Failing(MemoryStore):
-    """A store of which every read fails."""
+    """A store whose reads all fail."""
 
     def __init__(self, error: Exception | None = None) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Failing(MemoryStore):
 
 
 class Counting(MemoryStore):
-    """A store that notes its reads."""
+    """A store that records its reads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class Counting(MemoryStore):
 
 
 def limits(**values: int) -> Any:
-    """Patch limits of writing and of reading, so that small data meets them."""
+    """Patch the limits of writing and reading, so that small data reaches them."""
     patches = ExitStack()
     for module in (chunk, chunk_reader):
         known = {name: value for name, value in values.items() if hasattr(module, name)}
@@ -95,7 +95,7 @@ def table_of(count: int, size: int = 8, start_us: int = NOW_US) -> pa.Table:
 
 
 def refs_of(staged: Sequence[StagedChunk], base_offset: int = 0) -> list[ChunkRef]:
-    """Return the chunks as a commit would place them; bytes before the first are 7 an event."""
+    """Return the chunks as a commit would name them; 7 bytes for each event before the first."""
     refs, base_bytes = [], 7 * base_offset
     for s in staged:
         times = (s.min_timestamp_us, s.max_timestamp_us)
@@ -133,7 +133,7 @@ def whole(store: MemoryStore, ref: ChunkRef, **options: Any) -> list[dict[str, A
 # ------------------------------------------------------------------------------------- writing
 
 
-def test_staged_chunk_tells_what_a_commit_needs() -> None:
+def test_staged_chunk_holds_all_that_a_commit_needs() -> None:
     store = MemoryStore()
     table = chunk.encode_events(["a", None, "b"], [30, 10, 20], [b"12", b"", b"345"])
     (staged,) = chunk.stage(store, TABLE, 7, SEGMENT, table, name="w1-42")
@@ -157,7 +157,7 @@ def test_folder_of_a_transaction_replaces_the_version() -> None:
     assert store.exists(f"{TABLE}/{staged.path}")
 
 
-def test_no_events_are_no_chunk() -> None:
+def test_without_events_no_chunk_is_stored() -> None:
     store = MemoryStore()
     assert chunk.stage(store, TABLE, 7, SEGMENT, chunk.EVENT_SCHEMA.empty_table(), name="x") == []
     assert store.list("") == []
@@ -185,7 +185,7 @@ def test_one_event_takes_less_than_a_kilobyte() -> None:
 
 
 @pytest.mark.parametrize(("events", "codec"), [(1, "SNAPPY"), (1000, "ZSTD")])
-def test_small_chunk_is_not_worth_zstd(events: int, codec: str) -> None:
+def test_small_chunks_use_snappy_instead_of_zstd(events: int, codec: str) -> None:
     file = pq.ParquetFile(pa.BufferReader(chunk.encode(table_of(events, size=100))))
     assert file.metadata.row_group(0).column(3).compression == codec
 
@@ -268,8 +268,8 @@ def test_all_keys_may_be_null() -> None:
     ],
     ids=["column missing", "types", "key is not UTF-8"],
 )
-def test_table_that_holds_no_events_is_refused(table: pa.Table) -> None:
-    with pytest.raises(InvalidInput, match="Needed are"):
+def test_table_of_other_columns_is_refused(table: pa.Table) -> None:
+    with pytest.raises(InvalidInput, match="It needs"):
         chunk.as_events(table)
 
 
@@ -293,7 +293,7 @@ def test_events_are_encoded_from_numpy_times_too() -> None:
     ],
     ids=["lengths", "key type", "key not Unicode", "no time", "time too large", "event type"],
 )
-def test_values_that_are_no_events_are_refused(keys: Any, times: Any, events: Any) -> None:
+def test_values_of_other_types_are_refused(keys: Any, times: Any, events: Any) -> None:
     with pytest.raises(InvalidInput, match="cannot be written"):
         chunk.encode_events(keys, times, events)
 
@@ -382,7 +382,7 @@ def test_only_the_row_groups_of_the_range_are_read() -> None:
     assert asked == [([group], ["offset_delta", "timestamp"]) for group in (1, 2)]
 
 
-def test_missing_file_stays_a_missing_file() -> None:
+def test_missing_file_raises_file_not_found() -> None:
     store = MemoryStore()
     (ref,) = stage_at(store, table_of(3))
     store.delete([f"{TABLE}/{ref.path}"])
@@ -409,9 +409,11 @@ def changed(ref: ChunkRef, **values: int) -> ChunkRef:
 def test_log_and_file_that_disagree_are_corrupt() -> None:
     store = MemoryStore()
     (ref,) = stage_at(store, table_of(3))
-    with pytest.raises(CorruptChunk, match=r"x-0.parquet of segment 3#1 .* holds 3 events.*says 4"):
+    with pytest.raises(
+        CorruptChunk, match=r"x-0.parquet of segment 3#1 .* holds 3 events.*records 4"
+    ):
         whole(store, changed(ref, rows=4))
-    with pytest.raises(CorruptChunk, match=f"has {ref.size} bytes; the log says 5"):
+    with pytest.raises(CorruptChunk, match=f"has {ref.size} bytes; the log records 5"):
         whole(store, changed(ref, size=5))
 
 
@@ -426,7 +428,7 @@ def test_file_of_other_columns_is_corrupt() -> None:
 
 
 @pytest.mark.parametrize("deltas", [[1, 2, 3], [0, 2, 1], [0, 1, 3], [0, 0, 1]])
-def test_file_that_counts_otherwise_is_corrupt(deltas: list[int]) -> None:
+def test_file_that_numbers_its_events_wrongly_is_corrupt(deltas: list[int]) -> None:
     store = MemoryStore()
     (ref,) = stage_at(store, table_of(3))
     numbers = pa.array(deltas, pa.int32())
@@ -434,12 +436,12 @@ def test_file_that_counts_otherwise_is_corrupt(deltas: list[int]) -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(rows, sink, store_schema=False)
     store.put(f"{TABLE}/{ref.path}", sink.getvalue())
-    with pytest.raises(CorruptChunk, match=r"counts its events .* where 0\.\.2 were written"):
+    with pytest.raises(CorruptChunk, match=r"numbers its events .* instead of 0\.\.2"):
         whole(store, changed(ref, size=sink.getvalue().size), columns=("event",))
 
 
 def packed(store: MemoryStore, events: list[bytes], said: int, dictionary: bool) -> ChunkRef:
-    """A chunk that stage() would not write, with the bytes that the log says of it."""
+    """A chunk that stage() would not write, with the event bytes that the log records for it."""
     table = pa.table(
         [range(len(events)), ["k"] * len(events), [NOW_US] * len(events), events],
         schema=chunk.FILE_SCHEMA,
@@ -489,7 +491,7 @@ def test_torn_file_is_corrupt_at_every_length() -> None:
 
 
 @pytest.mark.parametrize("mask", [0x01, 0x80, 0xFF])
-def test_no_damaged_byte_is_handed_out_as_data(mask: int) -> None:
+def test_no_damaged_byte_is_returned_as_data(mask: int) -> None:
     store = MemoryStore()
     table = chunk.encode_events(["a", None, "b"], [30, 10, 20], [b"12", b"", b"345"])
     (ref,) = stage_at(store, table)
@@ -512,12 +514,12 @@ def test_damage_in_a_large_event_is_found() -> None:
     damaged = bytearray(store.get(f"{TABLE}/{ref.path}"))
     damaged[50_000] ^= 1
     store.put(f"{TABLE}/{ref.path}", bytes(damaged))
-    with pytest.raises(CorruptChunk, match="no sound Parquet"):
+    with pytest.raises(CorruptChunk, match="is not a valid Parquet file"):
         whole(store, ref)
 
 
 @pytest.mark.parametrize("error", [StoreFull("no space"), FileNotFoundError("gone")])
-def test_answers_of_the_store_pass_unchanged(error: Exception) -> None:
+def test_errors_of_the_store_pass_unchanged(error: Exception) -> None:
     (ref,) = stage_at(MemoryStore(), table_of(3))
     with pytest.raises(type(error), match=str(error)):
         whole(Failing(error), ref)
@@ -531,9 +533,9 @@ def test_error_of_the_disk_is_not_taken_for_a_corrupt_file(error: OSError) -> No
 
 
 @pytest.mark.parametrize(("start", "end"), [(9, 10), (12, 14), (12, 11)])
-def test_range_that_is_no_part_of_the_chunk_is_refused(start: int, end: int) -> None:
+def test_range_outside_the_chunk_is_refused(start: int, end: int) -> None:
     (ref,) = stage_at(MemoryStore(), table_of(3), base=10)
-    with pytest.raises(InvalidInput, match="is not a part of chunk"):
+    with pytest.raises(InvalidInput, match="are not a part of chunk"):
         chunk_reader.read(Failing(), TABLE, ref, start, end)
 
 
@@ -556,7 +558,7 @@ def three_chunks(store: MemoryStore) -> tuple[list[ChunkRef], list[dict[str, Any
     return refs, expected_rows(table_of(10), 10)
 
 
-def test_range_reads_over_borders_and_ignores_chunks_beside_it() -> None:
+def test_range_reads_across_chunks_and_ignores_others() -> None:
     store = MemoryStore()
     refs, rows = three_chunks(store)
     for start in range(10, 21):
@@ -572,7 +574,9 @@ def test_empty_range_needs_no_chunk() -> None:
 @pytest.mark.parametrize(
     ("chosen", "lost_at"), [([1, 2], 10), ([0, 2], 14), ([0, 1], 18), ([], 10)]
 )
-def test_gap_in_a_range_is_data_loss_after_what_is_there(chosen: list[int], lost_at: int) -> None:
+def test_gap_in_a_range_is_data_loss_after_the_events_before_it(
+    chosen: list[int], lost_at: int
+) -> None:
     store = MemoryStore()
     refs, rows = three_chunks(store)
     seen: list[dict[str, Any]] = []
@@ -583,7 +587,10 @@ def test_gap_in_a_range_is_data_loss_after_what_is_there(chosen: list[int], lost
         ):
             seen.extend(batch.to_pylist())
 
-    with pytest.raises(DataLoss, match=rf"3#1 \[10, 20\) has no event at offset {lost_at}"):
+    with pytest.raises(
+        DataLoss,
+        match=rf"3#1 \[10, 20\) cannot be read: no chunk holds the event at offset {lost_at}",
+    ):
         drain()
     assert seen == rows[: lost_at - 10]
 
@@ -614,7 +621,7 @@ def test_fetching_together_has_a_limit_in_bytes() -> None:
     assert store.fetched == [3, 3, 3, 1]
 
 
-def test_large_chunks_are_opened_in_their_turn() -> None:
+def test_large_chunks_are_opened_one_after_the_other() -> None:
     store = Counting()
     parts = [table_of(3), table_of(900, size=100), table_of(2)]
     refs: list[ChunkRef] = []
@@ -671,11 +678,11 @@ def test_bytes_before_the_ends_of_a_chunk_reads_nothing() -> None:
     (ref,) = stage_at(MemoryStore(), table_of(3), base=10)
     assert chunk_reader.bytes_before(Failing(), TABLE, ref, 10) == 70
     assert chunk_reader.bytes_before(Failing(), TABLE, ref, 13) == 94
-    with pytest.raises(InvalidInput, match="offset 14 is not in chunk"):
+    with pytest.raises(InvalidInput, match="offset 14 is not a part of chunk"):
         chunk_reader.bytes_before(Failing(), TABLE, ref, 14)
 
 
-def test_events_of_a_batch_know_their_place() -> None:
+def test_events_of_a_batch_have_their_pointers() -> None:
     store = MemoryStore()
     (ref,) = stage_at(store, chunk.encode_events(["a", None], [1, -2], [b"x", b""]), base=5)
     (batch,) = chunk_reader.read(store, TABLE, ref, 5, 7)

@@ -49,19 +49,19 @@ def table_of(keys: list[str | None]) -> pa.Table:
 
 
 @pytest.mark.parametrize("key", SPARK)
-def test_position_is_what_spark_computes(key: str) -> None:
+def test_position_equals_the_one_of_spark(key: str) -> None:
     signed, place = SPARK[key]
     assert position(key) == float.fromhex(place)
     assert position(key) == ((signed % (1 << 64)) >> 11) / 9007199254740992
 
 
-def test_positions_are_what_spark_computes() -> None:
+def test_positions_equal_those_of_spark() -> None:
     expected = [float.fromhex(place) for _, place in SPARK.values()]
     assert positions(pa.array(list(SPARK))).tolist() == expected
 
 
 @given(KEYS)
-def test_positions_agree_with_position_whatever_the_form(keys: list[str | None]) -> None:
+def test_positions_agree_with_position_in_every_arrow_type(keys: list[str | None]) -> None:
     plain = pa.array(keys, pa.string())
     half = len(keys) // 2
     forms = [
@@ -79,7 +79,7 @@ def test_positions_agree_with_position_whatever_the_form(keys: list[str | None])
         ]
 
 
-def test_positions_of_no_chunks_are_none() -> None:
+def test_positions_of_no_chunks_are_empty() -> None:
     assert positions(pa.chunked_array([], pa.string())).tolist() == []
 
 
@@ -183,7 +183,7 @@ def test_split_into_one_part_copies_nothing(count: int) -> None:
         assert [b and b.address for b in ours] == [b and b.address for b in theirs]
 
 
-def test_split_casts_what_others_hand_in_and_leaves_other_columns_out() -> None:
+def test_split_casts_other_types_and_drops_other_columns() -> None:
     table = table_of(["a", None, "b", "a"])
     foreign = pa.table(
         {
@@ -198,7 +198,7 @@ def test_split_casts_what_others_hand_in_and_leaves_other_columns_out() -> None:
     assert [(i, p.to_pylist()) for i, p in found] == [(i, p.to_pylist()) for i, p in expected]
 
 
-def test_split_of_no_events_is_no_part() -> None:
+def test_split_of_no_events_has_no_parts() -> None:
     assert split(EVENT_SCHEMA.empty_table(), even(1)) == []
     assert split(EVENT_SCHEMA.empty_table(), even(3)) == []
 
