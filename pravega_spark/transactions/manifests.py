@@ -147,7 +147,7 @@ class Manifests:
         known = len(self.entries)
         read_new([self])
         if len(self.entries) > known:
-            self._settle()
+            self._make_durable()
         return self.entries
 
     def key(self, number: int) -> str:
@@ -192,7 +192,7 @@ class Manifests:
         while True:
             entry = decide(self.entries)
             if entry is None:
-                self._settle()
+                self._make_durable()
                 return None
             entry = replace(entry, token=self._runtime.token())
             if self._put(entry):
@@ -219,8 +219,8 @@ class Manifests:
             unknown=unknown,
         )
 
-    def _settle(self) -> None:
-        self.store.settle(self._folder)
+    def _make_durable(self) -> None:
+        self.store.make_durable(self._folder)
 
 
 def read_new(several: Iterable[Manifests]) -> None:

@@ -87,7 +87,7 @@ def test_refusal_is_raised_before_anything_is_done() -> None:
         lambda: store.list(""),
         lambda: store.folders(""),
         lambda: store.open("key"),
-        lambda: store.settle(""),
+        lambda: store.make_durable(""),
     ):
         with pytest.raises(StoreFull, match="no space"):
             call()

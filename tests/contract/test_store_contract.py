@@ -155,7 +155,7 @@ def test_missing_objects_and_folders(store: Store) -> None:
 def test_empty_root_has_nothing(store: Store) -> None:
     assert store.list("") == []
     assert store.folders("") == []
-    store.settle("")
+    store.make_durable("")
 
 
 def test_deleted_objects_are_gone_and_absent_ones_no_error(backend: BackEnd, store: Store) -> None:
@@ -299,7 +299,7 @@ def test_url_leads_to_the_same_objects(backend: BackEnd, store: Store) -> None:
 def test_settle_takes_any_folder(store: Store) -> None:
     store.put("log/1", b"", durable=False)
     for prefix in ("log", "log/", "", "absent", "absent/deep"):
-        store.settle(prefix)
+        store.make_durable(prefix)
 
 
 def test_probe_accepts_the_store_and_leaves_nothing(store: Store) -> None:

@@ -191,10 +191,10 @@ class FaultyStore:
             return self.inner.open(key)
         return pa.BufferReader(_spoil(self.inner.get(key), fault))
 
-    def settle(self, prefix: str) -> None:
+    def make_durable(self, prefix: str) -> None:
         """Settle the folder."""
-        self._fault("settle", prefix)
-        self.inner.settle(prefix)
+        self._fault("make_durable", prefix)
+        self.inner.make_durable(prefix)
 
     def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:
         """Return the objects, or those of a moment ago."""

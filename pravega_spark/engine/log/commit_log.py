@@ -95,7 +95,7 @@ class Log:
         self._files_limit = RECENT_FILES
         self._head_seen: _Clocks | None = None
         """A time at or before which the snapshot was last known to be the head."""
-        self._settled = -1
+        self._durable_version = -1
         """The newest version that is known to be durable."""
         self.maintain: Callable[[Log, int], object] | None = None
         """Called after our commit of every STATE_FILE_COMMITS-th version."""
@@ -114,7 +114,7 @@ class Log:
         with self._lock:
             self._catch_up()
             if durable:
-                self._settle()
+                self._make_durable()
             return self._snapshot
 
     def proved_newest(self) -> Snapshot | None:
@@ -132,7 +132,7 @@ class Log:
                 if self._snapshot is not known:
                     continue
                 if known is None or self._holds(known):
-                    self._settle()
+                    self._make_durable()
                     return known
                 self._snapshot, self._files = None, None
             raise TooBusy(
@@ -155,12 +155,12 @@ class Log:
         known = self._snapshot
         return known is not None and self.reader.has(known.version + 1)
 
-    def _settle(self) -> None:
+    def _make_durable(self) -> None:
         """Make what is known here durable: it may be another's whose answer is still to come."""
         snapshot = self._snapshot
-        if snapshot is not None and snapshot.version != self._settled:
-            self.store.settle(self.reader.folder)
-            self._settled = snapshot.version
+        if snapshot is not None and snapshot.version != self._durable_version:
+            self.store.make_durable(self.reader.folder)
+            self._durable_version = snapshot.version
 
     @contextmanager
     def files(self) -> Iterator[FileIndex]:
@@ -311,7 +311,7 @@ class Log:
                 known, body, value = self._decide(decide)
                 if body is None:
                     assert known is not None
-                    self._settle()
+                    self._make_durable()
                     return Committed(known, value)
                 if self._snapshot is known and self._send(body):
                     return Committed(self._after_commit(), value)
@@ -362,7 +362,7 @@ class Log:
             self._catch_up()
             return False
         self._apply(body.committed(version, token, timestamp_ms, clock_ms))
-        self._settled = version
+        self._durable_version = version
         self._head_seen = sent
         operator_log.log_commit(self.reader.where, version, body)
         return True

@@ -43,7 +43,7 @@ def create_once(
             in_doubt = True
             if not is_ours(store.get(key)):
                 return False
-            store.settle(folder)  # nobody told us that it is durable
+            store.make_durable(folder)  # nobody told us that it is durable
             return True
         except FileNotFoundError:
             pass

@@ -129,7 +129,7 @@ class Store(Protocol):
         """Create the object with exactly these bytes, durably, unless one exists.
 
         An error means that nothing was done. Who finds its own bytes after UNKNOWN or EXISTS
-        calls :meth:`settle` on their folder before it acknowledges them. ``after`` names the
+        calls :meth:`make_durable` on their folder before it acknowledges them. ``after`` names the
         object that this one follows in its folder: where a look costs next to nothing, RootChanged
         is raised if it is gone.
         """
@@ -169,7 +169,7 @@ class Store(Protocol):
         """Open the object for random reads (Parquet). Raise FileNotFoundError if absent."""
         ...
 
-    def settle(self, prefix: str) -> None:
+    def make_durable(self, prefix: str) -> None:
         """Make what is visible in the folder durable before it is shown to others.
 
         Local disks fsync the folder; object stores have nothing to do. Raise StoreError if the

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pravega_spark.engine.store.base import Entry, Put
 from pravega_spark.engine.store.object_keys import check_key, check_prefix, is_visible
-from pravega_spark.engine.store.refused import refused_unless_there
+from pravega_spark.engine.store.refused_create import outcome_after_refusal
 from pravega_spark.engine.store.store_cache import shared
 from pravega_spark.errors import InvalidInput, StoreError, StoreReadOnly, StoreRefused
 
@@ -177,13 +177,13 @@ class GenericStore:
         except FileExistsError:
             return Put.EXISTS
         except PermissionError as error:
-            return refused_unless_there(self, key, self._denied(error, key), error)
+            return outcome_after_refusal(self, key, self._denied(error, key), error)
         except _UNABLE as error:
             refused = StoreRefused(
                 f"{self.url}: its driver {type(fs).__name__} has no exclusive create ({error}).",
                 url=self.url,
             )
-            return refused_unless_there(self, key, refused, error)
+            return outcome_after_refusal(self, key, refused, error)
         except Exception:  # drivers raise their SDK's own classes
             return Put.UNKNOWN
         return Put.CREATED
@@ -241,7 +241,7 @@ class GenericStore:
         except Exception as error:
             raise self._read_error(error, key) from error
 
-    def settle(self, prefix: str) -> None:
+    def make_durable(self, prefix: str) -> None:
         """Do nothing: an object that can be read is taken as durable."""
 
     def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:

@@ -227,7 +227,7 @@ class LocalStore:
                 raise FileNotFoundError(f"{path} does not exist.") from None
             raise StoreError(f"{path} cannot be read: {error}.", url=path) from error
 
-    def settle(self, prefix: str) -> None:
+    def make_durable(self, prefix: str) -> None:
         """Write the folder's entries, and its own entry in each ancestor, onto the disk."""
         folder = (self._base + check_prefix(prefix)).rstrip("/")
         try:

@@ -139,7 +139,7 @@ class MemoryStore:
         """Open the object for random reads."""
         return pa.BufferReader(self.get(key))
 
-    def settle(self, prefix: str) -> None:
+    def make_durable(self, prefix: str) -> None:
         """Do nothing: what is visible stays as long as the process."""
 
     def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:

@@ -18,7 +18,7 @@ from fsspec.asyn import sync
 from pravega_spark.engine.boot_clock import elapsed_seconds
 from pravega_spark.engine.store.base import Dated, Entry, Put
 from pravega_spark.engine.store.object_keys import check_key, check_prefix, is_visible
-from pravega_spark.engine.store.refused import refused_unless_there
+from pravega_spark.engine.store.refused_create import outcome_after_refusal
 from pravega_spark.engine.store.s3_errors import (
     Meaning,
     delete_refusal,
@@ -220,7 +220,7 @@ class S3Store:
                     return Put.EXISTS
                 if meaning is Meaning.REFUSED and attempt == 0:
                     refused = refusal(error, f"{self.url}/{key}", "create")
-                    return refused_unless_there(self, key, refused, error)
+                    return outcome_after_refusal(self, key, refused, error)
                 if meaning is not Meaning.CONFLICT:
                     return Put.UNKNOWN
         return Put.UNKNOWN
@@ -269,7 +269,7 @@ class S3Store:
         except Exception as error:
             raise self._read_error(error, key) from error
 
-    def settle(self, prefix: str) -> None:
+    def make_durable(self, prefix: str) -> None:
         """Do nothing: an object that can be read is durable."""
 
     def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:

@@ -190,11 +190,11 @@ def test_what_is_seen_is_made_durable_and_what_was_known_is_not_asked_again(worl
     put(Manifests(world.process(), ID), "a")
     manifests = Manifests(world.stream, ID)
     manifests.read()
-    assert world.store.count("settle", ID) == 1
+    assert world.store.count("make_durable", ID) == 1
     manifests.read()
-    assert world.store.count("settle", ID) == 1
+    assert world.store.count("make_durable", ID) == 1
     assert manifests.append(lambda entries: None) is None
-    assert world.store.count("settle", ID) == 2
+    assert world.store.count("make_durable", ID) == 2
 
 
 def test_status_of_the_entries() -> None:

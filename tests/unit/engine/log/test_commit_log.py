@@ -150,14 +150,14 @@ def test_unknown_commit_that_landed_is_made_durable_before_it_is_acknowledged() 
 
     put(log, "a")
 
-    assert store.calls[-1] == ("settle", log.reader.folder)
+    assert store.calls[-1] == ("make_durable", log.reader.folder)
 
 
 def test_unknown_commit_that_cannot_be_made_durable_is_not_acknowledged() -> None:
     store = Spy()
     log = table_log(store)
     store.rules.add(Rule(Fault.LOSE_ANSWER, "put_if_absent", nth=1))
-    store.rules.add(Rule(StoreError("fsync failed"), "settle"))
+    store.rules.add(Rule(StoreError("fsync failed"), "make_durable"))
 
     with pytest.raises(CommitUnknown):
         put(log, "a")
@@ -213,7 +213,7 @@ def test_nothing_to_do_counts_only_on_the_head_and_what_it_rests_on_is_durable()
         return None if snapshot.version == 0 or "test" in snapshot.domains else Body("TEST")
 
     assert commit(log, decide).version == 1
-    assert store.calls[-1] == ("settle", log.reader.folder)
+    assert store.calls[-1] == ("make_durable", log.reader.folder)
 
 
 def test_races_lost_without_end_are_too_busy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -638,9 +638,9 @@ def test_commits_of_others_are_durable_before_they_are_shown() -> None:
     put(other, "a")
     spy.calls.clear()
     log.refresh()
-    assert spy.count("settle") == 0
+    assert spy.count("make_durable") == 0
     log.refresh(durable=True)
-    assert spy.count("settle") == 1
+    assert spy.count("make_durable") == 1
 
 
 def test_commit_tells_its_digest_and_stays_delta_for_others(tmp_path: Path) -> None:

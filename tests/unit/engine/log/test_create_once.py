@@ -54,8 +54,8 @@ def test_anothers_object_is_read_once_and_is_no() -> None:
 def test_our_own_object_after_a_lost_answer_is_yes_once_it_is_durable(fault: Fault) -> None:
     race = Race(Rule(fault, "put_if_absent", nth=1))
     assert race.run()
-    assert race.calls == ["put_if_absent", "get", "settle"]
-    assert race.store.calls[-1] == ("settle", "folder")
+    assert race.calls == ["put_if_absent", "get", "make_durable"]
+    assert race.store.calls[-1] == ("make_durable", "folder")
 
 
 def test_lost_request_is_sent_again_with_the_same_bytes() -> None:
@@ -81,7 +81,7 @@ def test_request_that_overtakes_its_repetition_is_ours() -> None:
 
     race.store.hook = arrive
     assert race.run()
-    assert race.calls == ["put_if_absent", "get", "put_if_absent", "get", "settle"]
+    assert race.calls == ["put_if_absent", "get", "put_if_absent", "get", "make_durable"]
 
 
 def test_another_may_win_while_nothing_is_clear() -> None:
@@ -103,7 +103,7 @@ def test_refusal_before_any_doubt_is_an_error_at_once() -> None:
     assert race.calls == ["put_if_absent"]
 
 
-@pytest.mark.parametrize("after", ["get", "put_if_absent", "settle"])
+@pytest.mark.parametrize("after", ["get", "put_if_absent", "make_durable"])
 def test_refusal_in_doubt_is_waited_out(after: str) -> None:
     first = Fault.LOSE_REQUEST if after == "put_if_absent" else Fault.LOSE_ANSWER
     nth = 2 if after == "put_if_absent" else 1

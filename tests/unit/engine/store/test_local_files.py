@@ -119,13 +119,13 @@ def test_folder_that_failed_to_sync_is_never_called_durable_again(
     assert store.put_if_absent("log/1", b"1") is Put.UNKNOWN
     assert store.get("log/1") == b"1"
     with pytest.raises(StoreError, match="earlier fsync"):
-        store.settle("log")
+        store.make_durable("log")
     for put in (store.put_if_absent, store.put):
         with pytest.raises(StoreError, match="earlier fsync"):
             put("log/2", b"2")
     assert _files(store) == ["0", "1"]
     store.put("log/hint", b"", durable=False)
-    store.settle("other")
+    store.make_durable("other")
 
 
 @pytest.mark.parametrize("number", [errno.EEXIST, errno.EIO, errno.ETIMEDOUT, errno.EPERM])

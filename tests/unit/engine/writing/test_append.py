@@ -170,7 +170,7 @@ def test_duplicate_is_acknowledged_only_after_the_first_batch_is_durable() -> No
     restarted = again(stream)
     store.calls.clear()
     assert write(restarted, batch(1), NumberedBatch("query", 1)).duplicate
-    assert store.count("settle", stream.path) >= 1
+    assert store.count("make_durable", stream.path) >= 1
 
 
 def test_duplicate_is_acknowledged_even_on_a_sealed_stream() -> None:
