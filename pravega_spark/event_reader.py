@@ -1,4 +1,4 @@
-"""Reading a stream without a group: between cuts, by range, by pointer, or following its tail."""
+"""Reads a stream without a reader group: between cuts, by range, by pointer, or along its tail."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Deserializer = Callable[[bytes], Any]
 
 
 def json_deserializer(data: bytes) -> Any:
-    """Decode an event that is JSON in UTF-8."""
+    """Decode a JSON event in UTF-8."""
     return json.loads(data)
 
 
 @dataclass(slots=True)
-class _FollowState:
-    """The state of one read: the cut at which the round began, and the offsets read since."""
+class _ReadState:
+    """The state of one read: the cut at which its step began, and the offsets read since then."""
 
     view: StreamView
     start: LocatedCut
@@ -46,29 +46,29 @@ class _FollowState:
         return read_plan.within(self.start, self.target, self.read)
 
     def follow(self, view: StreamView) -> None:
-        """Go on in a newer view of the stream, up to its tail."""
+        """Continue in a newer view of the stream, up to its tail."""
         self.view = view
         self.start, self.target = locate(view, self.start.cut), locate(view, view.tail)
 
 
 class EventReader:
-    """Reads one stream without a group; one thread at a time. ``StreamManager.create_reader``."""
+    """Reads one stream without a group, for one thread at a time; see ``Stream.create_reader``."""
 
     def __init__(self, stream: StreamLog, *, deserializer: Deserializer | None = None) -> None:
-        """Name the stream; ``deserializer`` makes ``Event.data`` of its bytes."""
+        """Name the stream; ``deserializer`` turns an event's bytes into ``Event.data``."""
         self._stream = stream
         self._deserializer = deserializer
         self._guard = ProcessGuard(f"the reader of {stream.name}")
-        self._place: _FollowState | None = None
+        self._current: _ReadState | None = None
 
     def __reduce__(self) -> Any:
-        """Refuse pickling: a reader belongs to the process that made it."""
+        """Refuse pickling: a reader belongs to the process that created it."""
         raise TypeError("an EventReader cannot be pickled; create it where it is used.")
 
     @property
     def position(self) -> StreamCut | None:
-        """The cut after the last event or batch handed out, to go on from; None before one."""
-        return None if self._place is None else self._place.position
+        """The cut after the last event or batch that was handed out; None before the first."""
+        return None if self._current is None else self._current.position
 
     def events(
         self, start: StreamCut | str = StreamCut.EARLIEST, end: StreamCut | str = StreamCut.LATEST
@@ -76,87 +76,86 @@ class EventReader:
         """Yield the events between two cuts: each segment in order, predecessors first.
 
         LATEST is the tail at the time of the call. Raises InvalidStreamCut, and TruncatedData if
-        ``start`` lies below the head.
+        ``start`` lies behind the head.
         """
         return self._events(self._between(start, end))
 
-    def _between(self, start: StreamCut | str, end: StreamCut | str) -> _FollowState:
+    def _between(self, start: StreamCut | str, end: StreamCut | str) -> _ReadState:
         self._guard.check()
         view = self._stream.view()
         first, last = locate(view, start), locate(view, end)
         if not last.is_at_or_after(first):
             raise InvalidStreamCut(f"the start {first} lies after the end {last}.")
-        return _FollowState(view, first, last)
+        return _ReadState(view, first, last)
 
-    def _events(self, place: _FollowState) -> Iterator[Event]:
-        for rng, batch in self._rounds(place):
+    def _events(self, state: _ReadState) -> Iterator[Event]:
+        for rng, batch in self._batches_of(state):
             for event in self._decode(rng, batch):
-                place.read[rng.segment_id] = event.offset + 1
-                self._place = place
+                state.read[rng.segment_id] = event.offset + 1
+                self._current = state
                 yield event
 
     def batches(
         self, start: StreamCut | str = StreamCut.EARLIEST, end: StreamCut | str = StreamCut.LATEST
     ) -> Iterator[tuple[SegmentRange, pa.RecordBatch]]:
-        """Yield what :meth:`events` yields as Arrow batches of one segment each, with their range.
+        """Yield the same events as Arrow batches of one segment each, with their ranges.
 
         Columns: offset int64, routing_key string, timestamp timestamp[us, UTC], event binary.
         """
         return self._batches(self._between(start, end))
 
-    def _batches(self, place: _FollowState) -> Iterator[tuple[SegmentRange, pa.RecordBatch]]:
-        for rng, batch in self._rounds(place):
-            place.read[rng.segment_id] = batch.column("offset")[-1].as_py() + 1
-            self._place = place
+    def _batches(self, state: _ReadState) -> Iterator[tuple[SegmentRange, pa.RecordBatch]]:
+        for rng, batch in self._batches_of(state):
+            state.read[rng.segment_id] = batch.column("offset")[-1].as_py() + 1
+            self._current = state
             yield rng, batch
 
-    def _rounds(self, place: _FollowState) -> Iterator[tuple[SegmentRange, pa.RecordBatch]]:
-        self._place = place
+    def _batches_of(self, state: _ReadState) -> Iterator[tuple[SegmentRange, pa.RecordBatch]]:
+        self._current = state
         while True:
-            step = read_plan.next_step(place.start, place.target)
+            step = read_plan.next_step(state.start, state.target)
             for rng in step.ranges:
                 for batch in read_range(self._stream, rng):
                     yield rng, batch
-            place.start, place.read = step.end, {}
+            state.start, state.read = step.end, {}
             if step.done or not step.ranges:
                 return
 
     def follow(
         self, start: StreamCut | str = StreamCut.LATEST, *, timeout: float | None = None
     ) -> Iterator[Event]:
-        """Yield events from a cut on, waiting for new ones at the tail.
+        """Yield events from a cut on, waiting for new events at the tail.
 
-        Ends when the stream was sealed and read to its end, or when nothing came for ``timeout``
-        seconds. Pauses between looks are a part of the time since the last news: on an object
-        store up to two seconds, on a local disk up to 50 ms; a look that finds nothing is one
-        storage call.
+        Ends when a sealed stream was read to its end, or when no event came for ``timeout``
+        seconds. The pause between polls is a fraction of the idle time: at most two seconds on an
+        object store, and 50 ms on a local disk. A poll that finds nothing is one storage call.
         """
         self._guard.check()
         view = self._stream.view()
-        state = _FollowState(view, locate(view, start), locate(view, view.tail))
+        state = _ReadState(view, locate(view, start), locate(view, view.tail))
         return self._follow(state, timeout)
 
-    def _follow(self, place: _FollowState, timeout: float | None) -> Iterator[Event]:
+    def _follow(self, state: _ReadState, timeout: float | None) -> Iterator[Event]:
         runtime = self._stream.runtime
-        news_at = runtime.monotonic()
+        idle_since = runtime.monotonic()
         while True:
-            before = place.start.cut
-            yield from self._events(place)
-            if place.start.cut != before:
-                news_at = runtime.monotonic()
-            if place.view.record.state is StreamState.SEALED:
-                if place.start.cut == before:
+            before = state.start.cut
+            yield from self._events(state)
+            if state.start.cut != before:
+                idle_since = runtime.monotonic()
+            if state.view.record.state is StreamState.SEALED:
+                if state.start.cut == before:
                     return
                 continue
-            newer = self._await_news(place.view, news_at, timeout)
+            newer = self._wait_for_newer_view(state.view, idle_since, timeout)
             if newer is None:
                 return
-            place.follow(newer)
+            state.follow(newer)
 
-    def _await_news(
-        self, known: StreamView, news_at: float, timeout: float | None
+    def _wait_for_newer_view(
+        self, known: StreamView, idle_since: float, timeout: float | None
     ) -> StreamView | None:
-        """Return the next version's view; None if there is none before the timeout."""
+        """Return the view of a newer version; None if none appears before the timeout."""
         runtime = self._stream.runtime
         local = self._stream.store.is_local
         shortest, longest = POLL_LOCAL_SECONDS if local else POLL_REMOTE_SECONDS
@@ -165,7 +164,7 @@ class EventReader:
             view.check_life(known.life)
             if view.version != known.version:
                 return view
-            idle = runtime.monotonic() - news_at
+            idle = runtime.monotonic() - idle_since
             if timeout is not None and idle >= timeout:
                 return None
             pause = min(longest, max(shortest, idle * POLL_IDLE_SHARE))
@@ -174,9 +173,9 @@ class EventReader:
     def ranges(
         self, start: StreamCut | str = StreamCut.EARLIEST, end: StreamCut | str = StreamCut.LATEST
     ) -> list[SegmentRange]:
-        """Return the ranges of each segment between two cuts: work for outside processes.
+        """Return the ranges of each segment between two cuts, as work for other processes.
 
-        Raises InvalidStreamCut, and TruncatedData if ``start`` lies below the head.
+        Raises InvalidStreamCut, and TruncatedData if ``start`` lies behind the head.
         """
         view = self._stream.view()
         first, last = locate(view, start), locate(view, end)
@@ -195,14 +194,14 @@ class EventReader:
             yield from self._decode(rng, batch)
 
     def next_cut(self, cut: StreamCut | str, approx_events: int) -> StreamCut:
-        """Return a cut about so many events after ``cut``; it never jumps over a scale."""
+        """Return a cut about ``approx_events`` after ``cut``; it never skips over a scale."""
         view = self._stream.view()
         return read_plan.next_cut(locate(view, cut), approx_events).cut
 
     def distance(self, start: StreamCut | str, end: StreamCut | str) -> tuple[int, int]:
-        """Return (events, bytes) between two cuts, exactly.
+        """Return the exact number of events, and of bytes, between two cuts.
 
-        Raises InvalidStreamCut, and TruncatedData if ``start`` lies below the head.
+        Raises InvalidStreamCut, and TruncatedData if ``start`` lies behind the head.
         """
         view = self._stream.view()
         first, last = locate(view, start), locate(view, end)
@@ -214,13 +213,13 @@ class EventReader:
         return first.events_to(last), first.bytes_to(last, bytes_at)
 
     def cut_at(self, timestamp_us: int) -> StreamCut:
-        """Return the cut of the first events at or after a time, in us since 1970 (UTC)."""
+        """Return the cut before the first events at or after a time, in us since 1970 (UTC)."""
         return TimeSearch(self._stream, timestamp_us).cut(self._stream.view()).cut
 
     def fetch(self, pointer: EventPointer | str) -> Event:
-        """Return the event of a pointer, or of its text.
+        """Return the event of a pointer or of its text.
 
-        Raises NoSuchEvent, StaleIdentity, and TruncatedData for an event below the head.
+        Raises NoSuchEvent, StaleIdentity, and TruncatedData for an event behind the head.
         """
         self._guard.check()
         pointer = EventPointer.of(pointer)
@@ -233,7 +232,10 @@ class EventReader:
         if not view.is_truncated(pointer.segment_id, pointer.offset):
             known = view.has_segment(pointer.segment_id)
             if not known or pointer.offset >= view.segment(pointer.segment_id).next_offset:
-                raise NoSuchEvent(f"{pointer} names no event that the stream has.", pointer=pointer)
+                raise NoSuchEvent(
+                    f"{pointer} names no event of the stream; take pointers from events.",
+                    pointer=pointer,
+                )
         (batch,) = read_range(self._stream, rng)
         (event,) = self._decode(rng, batch)
         return event

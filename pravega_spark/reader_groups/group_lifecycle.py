@@ -4,7 +4,7 @@ The group's table decides every change. A group that holds data is subscribed to
 between (``subscriptions``): a creation or reset is committed to the group's table first, then the
 streams are subscribed, then the group becomes active. Any later caller finishes a change that was
 left half made. The scope has a row of the group from before it begins until it is deleted, so that
-the scope cannot be deleted meanwhile. The log of a deleted group stays, and with it the
+the scope cannot be deleted in between. The log of a deleted group stays, and with it the
 generation, which continues when the name is created again.
 """
 
@@ -205,9 +205,9 @@ class GroupLifecycle:
                 return state
 
     def _finish_row(self, generation: int) -> bool:
-        """Finish what the scope's row of an absent group says; return False without a row.
+        """Finish the change that left a row in the scope; return False if it has no row.
 
-        The row belongs to a deletion of this generation, or to the creation of a later one.
+        The row belongs to the deletion of this generation, or to the creation of a later one.
         """
         row = self._scope.group_row(self._short_name)
         if row is None:
@@ -281,7 +281,7 @@ class GroupLifecycle:
         """Return the generation in which the group of this state was created; None if deleted.
 
         The scope's row names it. The row is read after the state: a later generation in it means
-        that the group was deleted and created again meanwhile.
+        that the group was deleted and created again in between.
         """
         row = self._scope.group_row(self._short_name)
         return row["life"] if row is not None and row["life"] <= state.generation else None
@@ -294,7 +294,7 @@ class GroupLifecycle:
     ) -> _Value:
         """Change the group's state in its present life, across concurrent resets.
 
-        Raises NoSuchReaderGroup, and StaleIdentity if the group is deleted meanwhile.
+        Raises NoSuchReaderGroup, and StaleIdentity if the group is deleted during the call.
         """
         seen = self.state()
         while True:
@@ -309,7 +309,7 @@ class GroupLifecycle:
             seen = newest
 
     def stale(self, before: str) -> StaleIdentity:
-        """Return the error of a call whose group was deleted meanwhile."""
+        """Return the error of a call whose group was deleted during the call."""
         return StaleIdentity(
             f"reader group {self.name} was deleted, and perhaps created again, before {before}. "
             "Open it again.",

@@ -53,7 +53,7 @@ def put(stream: StreamLog, first: int, last: int) -> None:
 
 
 def grown(runtime: FakeRuntime | None = None) -> StreamLog:
-    """60 events over a split and a merge: 0#0, then 1#1 and 2#1, then 3#2; a minute for each 10."""
+    """Write 60 events, 10 a minute, over a split and a merge: 0#0, then 1#1 and 2#1, then 3#2."""
     runtime = runtime or FakeRuntime()
     stream = make_stream(runtime=runtime)
     for first in range(0, 60, 10):
@@ -76,33 +76,33 @@ def manager_of(stream: StreamLog) -> StreamManager:
     return made
 
 
-def create_anew(stream: StreamLog) -> None:
+def recreate(stream: StreamLog) -> None:
     lifecycle.seal(stream)
     lifecycle.delete(stream)
     lifecycle.create(stream, 2, StreamConfiguration())
 
 
 def remove(stream: StreamLog, *, head: dict[int, int] | None = None, moved: bool = False) -> None:
-    """Take the newest chunk out of the log, or give it another path; the old file goes."""
+    """Remove the newest chunk from the log, or give it another path; delete the old file."""
 
     def decide(snapshot: Snapshot | None) -> Body:
         assert snapshot is not None
         with stream.log.files() as files:
             add = max(files.all(), key=lambda add: int(add.partition["base_offset"]))
         body = Body("TEST", removes=[Remove.of(add, NOW_MS)])
-        gone[:] = [f"{stream.path}/{add.path}"]
+        deleted[:] = [f"{stream.path}/{add.path}"]
         if moved:
             body.adds = [replace(add, path="data/moved.parquet")]
-            stream.store.put(f"{stream.path}/data/moved.parquet", stream.store.get(gone[0]))
+            stream.store.put(f"{stream.path}/data/moved.parquet", stream.store.get(deleted[0]))
         if head is not None:
             record = replace(StreamView(snapshot).record, head=head)
             body.domains = {STREAM_DOMAIN: record.encode()}
         return body
 
-    gone: list[str] = []
+    deleted: list[str] = []
     stream.view()
     commit(stream.log, decide)
-    stream.store.delete(gone)
+    stream.store.delete(deleted)
 
 
 # ---------------------------------------------------------------------------- between two cuts
@@ -140,7 +140,7 @@ def test_start_after_the_end_is_refused_for_events_and_batches_alike() -> None:
             read(StreamCut.LATEST, StreamCut.EARLIEST)
 
 
-def test_deserializer_makes_the_data_and_its_failure_names_no_event_as_read() -> None:
+def test_deserializer_decodes_events_and_one_that_fails_does_not_count_as_read() -> None:
     stream = make_stream()
     write(stream, [("k", json.dumps({"n": n}).encode()) for n in range(3)])
     write(stream, [("k", b"no json")])
@@ -156,7 +156,7 @@ def test_deserializer_makes_the_data_and_its_failure_names_no_event_as_read() ->
 
 
 @pytest.mark.parametrize("resumed", ["to the tail", "to the same end"])
-def test_reading_goes_on_from_any_position_without_loss_or_repetition(resumed: str) -> None:
+def test_reading_continues_from_any_position_without_loss_or_repetition(resumed: str) -> None:
     stream = grown()
     everything = [event.pointer for event in EventReader(stream).events()]
     reader = EventReader(stream)
@@ -188,7 +188,7 @@ def test_position_at_a_target_before_a_scale_can_be_resumed_to_that_target() -> 
     assert (read, reader.position) == (20, target)
 
 
-def test_position_of_batches_is_after_the_batch_that_was_handed_out() -> None:
+def test_position_of_batches_is_after_the_last_batch() -> None:
     stream = grown()
     reader = EventReader(stream)
     left = 60
@@ -201,7 +201,7 @@ def test_position_of_batches_is_after_the_batch_that_was_handed_out() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.data())
-def test_reader_that_stops_at_any_event_and_follows_on_misses_and_repeats_nothing(
+def test_reader_that_stops_at_any_event_and_follows_again_misses_and_repeats_nothing(
     data: st.DataObject,
 ) -> None:
     stream = make_stream()
@@ -229,7 +229,7 @@ def test_reader_that_stops_at_any_event_and_follows_on_misses_and_repeats_nothin
         assert [n for n in seen if n % 7 == key] == list(range(key, written, 7))
 
 
-def test_another_reading_of_the_same_reader_does_not_disturb_the_first() -> None:
+def test_a_second_read_of_the_same_reader_does_not_disturb_the_first() -> None:
     stream = grown()
     reader = EventReader(stream)
     found = []
@@ -243,7 +243,7 @@ def test_another_reading_of_the_same_reader_does_not_disturb_the_first() -> None
 
 
 class Acting(FakeRuntime):
-    """A runtime in which something happens at each pause."""
+    """A runtime that runs the next action at each pause."""
 
     def __init__(self, *actions: Callable[[], object]) -> None:
         super().__init__()
@@ -269,7 +269,7 @@ def test_follow_yields_new_events_and_ends_after_a_timeout_without_any() -> None
     assert numbers(EventReader(stream).follow(timeout=0)) == []
 
 
-def test_follow_pauses_longer_and_longer_and_looks_with_one_call(tmp_path: Any) -> None:
+def test_follow_pauses_longer_and_longer(tmp_path: Any) -> None:
     manager = StreamManager(tmp_path)
     manager.create_scope("s")
     manager.create_stream("s/t")
@@ -297,12 +297,12 @@ def test_follow_of_a_live_stream_sees_events_over_a_scale_until_the_seal() -> No
     assert numbers(reader.follow(StreamCut.LATEST)) == []
 
 
-def test_follow_of_a_stream_that_is_created_anew_is_stale() -> None:
+def test_follow_of_a_stream_that_is_created_again_is_stale() -> None:
     runtime = Acting()
     stream = make_stream(runtime=runtime)
     other = again(stream)
 
-    runtime.actions = [lambda: create_anew(other)]
+    runtime.actions = [lambda: recreate(other)]
     with pytest.raises(StaleIdentity, match=r"life 2.*life 1"):
         list(EventReader(stream).follow())
 
@@ -316,7 +316,7 @@ def _read_outside(job: tuple[str, bytes]) -> list[tuple[str, bytes]]:
     return [(str(event.pointer), event.data) for event in reader.read_range(pickle.loads(rng))]
 
 
-def test_ranges_that_outside_workers_read_cover_everything_once(tmp_path: Any) -> None:
+def test_ranges_that_other_processes_read_cover_every_event_once(tmp_path: Any) -> None:
     manager = StreamManager(tmp_path)
     manager.create_scope("s")
     manager.create_stream("s/t")
@@ -363,7 +363,7 @@ def test_distance_is_exact_in_events_and_bytes_within_chunks_too() -> None:
     assert (events, size) == (60, sum(len(event.data) for event in over.events()))
 
 
-def test_next_cut_goes_on_to_the_tail_and_never_over_a_scale_in_one_call() -> None:
+def test_next_cut_reaches_the_tail_and_never_skips_over_a_scale() -> None:
     reader = EventReader(grown())
     cut = StreamCut.EARLIEST
     met: list[StreamCut] = []
@@ -381,7 +381,7 @@ def test_next_cut_goes_on_to_the_tail_and_never_over_a_scale_in_one_call() -> No
         reader.next_cut(cut, 0)
 
 
-def test_cut_at_a_time_is_where_the_events_of_that_time_begin() -> None:
+def test_cut_at_a_time_is_before_the_first_events_of_that_time() -> None:
     reader = EventReader(grown())
     for minute in range(7):
         at = (NOW_MS + minute * 60_000) * 1_000
@@ -394,7 +394,7 @@ def test_cut_at_a_time_is_where_the_events_of_that_time_begin() -> None:
 # ------------------------------------------------------------------ layout, through the manager
 
 
-def test_layout_of_a_scaled_stream_is_told_by_epoch_time_and_cut() -> None:
+def test_layout_of_a_scaled_stream_is_returned_by_epoch_time_and_cut() -> None:
     stream = grown()
     manager = manager_of(stream)
 
@@ -420,7 +420,7 @@ def test_layout_of_a_scaled_stream_is_told_by_epoch_time_and_cut() -> None:
     assert manager.segment("s/t", 0).next_offset == 20
 
 
-def test_segments_between_cuts_are_refused_below_the_head() -> None:
+def test_segments_between_cuts_are_refused_behind_the_head() -> None:
     manager = StreamManager("memory://between-head")
     manager.create_scope("s")
     manager.create_stream("s/t", StreamConfiguration(ScalingPolicy.fixed(2)))
@@ -438,12 +438,12 @@ def test_segments_between_cuts_are_refused_below_the_head() -> None:
 # ------------------------------------------------------------------------------ fetch, and loss
 
 
-def test_fetch_gives_the_event_of_every_pointer_and_of_its_text() -> None:
+def test_fetch_returns_the_event_of_every_pointer_and_of_its_text() -> None:
     reader = EventReader(grown())
     for event in list(reader.events()):
         for pointer in (event.pointer, str(event.pointer)):
             assert reader.fetch(pointer).data == event.data
-    with pytest.raises(NoSuchEvent, match="no event that the stream has"):
+    with pytest.raises(NoSuchEvent, match="names no event of the stream"):
         reader.fetch(EventPointer("s/t", 1, 0, 20))
 
 
@@ -457,7 +457,7 @@ def test_chunk_that_moved_under_a_reader_is_looked_up_again() -> None:
     assert found + numbers(events) == list(range(12))
 
 
-def test_lost_events_are_loss_and_truncated_ones_are_truncated() -> None:
+def test_missing_chunks_are_data_loss_and_truncated_ones_are_not() -> None:
     stream = make_stream()
     put(stream, 0, 5)
     put(stream, 5, 10)
@@ -477,7 +477,7 @@ def test_lost_events_are_loss_and_truncated_ones_are_truncated() -> None:
         EventReader(other).fetch("s/t@1:0#0=2")
 
 
-def test_chunks_not_known_here_are_looked_up_at_the_head_before_they_are_called_lost() -> None:
+def test_unknown_chunks_are_looked_up_in_the_newest_version_before_they_are_called_lost() -> None:
     stream = make_stream()
     put(stream, 0, 5)
     other = again(stream)
@@ -487,7 +487,7 @@ def test_chunks_not_known_here_are_looked_up_at_the_head_before_they_are_called_
 
     behind = again(stream)
     behind.view()
-    create_anew(other)
+    recreate(other)
     with pytest.raises(StaleIdentity, match=r"life 2.*life 1"):
         behind.chunks(SegmentRange("s/t", 1, 0, 0, 11))
     lifecycle.seal(other)
@@ -508,9 +508,9 @@ def _open_in_child(results: Any) -> None:
     results.put(streams.open_stream(MemoryStore(), "s/t").name)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform cannot fork")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_stream_is_opened_in_a_child_that_was_forked_while_another_thread_opened_one() -> None:
+def test_stream_can_be_opened_in_a_child_forked_while_another_thread_opens_one() -> None:
     context = multiprocessing.get_context("fork")
     results = context.Queue()
     with streams._open._lock:
@@ -520,11 +520,11 @@ def test_stream_is_opened_in_a_child_that_was_forked_while_another_thread_opened
     child.join(30)
 
 
-# ------------------------------------------------------------------------------ below the head
+# ----------------------------------------------------------------------------- behind the head
 
 
 def chunked() -> StreamLog:
-    """Ten events in two chunks of one segment, and the head in the middle of the second."""
+    """Write ten events in two chunks of one segment; the head is in the middle of the second."""
     stream = make_stream(Spy())
     put(stream, 0, 5)
     put(stream, 5, 10)
@@ -532,40 +532,40 @@ def chunked() -> StreamLog:
     return stream
 
 
-BELOW = StreamCut("s/t", 1, {0: 6})
-BELOW_HEAD: dict[str, Callable[[EventReader], object]] = {
-    "events": lambda reader: list(reader.events(BELOW)),
-    "batches": lambda reader: list(reader.batches(BELOW)),
-    "follow": lambda reader: list(reader.follow(BELOW, timeout=0)),
-    "ranges": lambda reader: reader.ranges(BELOW),
-    "distance": lambda reader: reader.distance(BELOW, StreamCut.LATEST),
-    "next_cut": lambda reader: reader.next_cut(BELOW, 1),
+BEHIND = StreamCut("s/t", 1, {0: 6})
+READS_BEHIND_HEAD: dict[str, Callable[[EventReader], object]] = {
+    "events": lambda reader: list(reader.events(BEHIND)),
+    "batches": lambda reader: list(reader.batches(BEHIND)),
+    "follow": lambda reader: list(reader.follow(BEHIND, timeout=0)),
+    "ranges": lambda reader: reader.ranges(BEHIND),
+    "distance": lambda reader: reader.distance(BEHIND, StreamCut.LATEST),
+    "next_cut": lambda reader: reader.next_cut(BEHIND, 1),
     "read_range": lambda reader: list(reader.read_range(SegmentRange("s/t", 1, 0, 6, 10))),
     "fetch": lambda reader: reader.fetch("s/t@1:0#0=6"),
 }
 
 
-@pytest.mark.parametrize("call", BELOW_HEAD)
-def test_what_is_truncated_is_not_handed_out_though_its_chunk_still_holds_it(call: str) -> None:
+@pytest.mark.parametrize("call", READS_BEHIND_HEAD)
+def test_truncated_events_are_not_read_though_their_chunk_still_exists(call: str) -> None:
     stream = chunked()
     with pytest.raises(TruncatedData, match="0#0=7"):
-        BELOW_HEAD[call](EventReader(stream))
+        READS_BEHIND_HEAD[call](EventReader(stream))
     with pytest.raises(TruncatedData, match="0#0=7"):
-        BELOW_HEAD[call](EventReader(again(stream)))
+        READS_BEHIND_HEAD[call](EventReader(again(stream)))
     assert EventReader(stream).fetch("s/t@1:0#0=7").data == b"7"
 
 
-def test_an_event_of_a_segment_that_is_forgotten_is_truncated_and_not_unknown() -> None:
+def test_an_event_of_a_segment_without_a_record_is_truncated_and_not_unknown() -> None:
     stream = chunked()
     scale(stream, [0], [(0, 1)])
     truncate(stream, StreamCut.LATEST)
     assert not stream.view().has_segment(0)
-    for call in (lambda r: r.fetch("s/t@1:0#0=8"), BELOW_HEAD["read_range"]):
+    for call in (lambda r: r.fetch("s/t@1:0#0=8"), READS_BEHIND_HEAD["read_range"]):
         with pytest.raises(TruncatedData, match="1#1=0"):
             call(EventReader(stream))
 
 
-def test_a_range_of_a_segment_that_is_not_known_here_yet_is_read() -> None:
+def test_a_range_of_a_segment_newer_than_the_known_view_is_read() -> None:
     stream = chunked()
     before = again(stream)
     before.view()
@@ -575,7 +575,7 @@ def test_a_range_of_a_segment_that_is_not_known_here_yet_is_read() -> None:
     assert len(before.chunks(SegmentRange("s/t", 1, segment, 0, 2))) == 1
 
 
-def test_to_look_at_the_head_costs_no_storage_call() -> None:
+def test_checking_the_head_costs_no_storage_call() -> None:
     stream = chunked()
     stream.chunks(SegmentRange("s/t", 1, 0, 7, 10))
     spy = stream.store

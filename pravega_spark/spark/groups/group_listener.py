@@ -1,6 +1,6 @@
 """A listener that acknowledges finished batches of streaming queries to their reader groups.
 
-Spark tells a source that a batch has ended only when it asks for the next one. A query that was
+Spark reports the end of a batch to a source only when it asks for the next one. A query that was
 stopped, or that ran once, asks for no more. Spark's progress events follow after each finished
 batch, so this listener on the driver acknowledges the last batch, and batches before a long pause.
 ``pravega-spark reader-group sync`` finds batches that it misses in the checkpoint folder.
