@@ -1,4 +1,4 @@
-"""A group of four processes on a stream that splits and merges; one is killed or stopped a second.
+"""A group of four processes on a stream that scales; each second one of them is killed or stopped.
 
 ``GROUP_ROUNDS=300`` runs it longer, ``GROUP_SEED`` chooses another run.
 """
@@ -27,7 +27,7 @@ from pravega_spark.reader_groups.group_state import SegmentKey
 from tests.harness import stream_cuts as cuts
 from tests.harness.group_audit import (
     Ledger,
-    Ownership,
+    OwnershipSpan,
     Read,
     check_order,
     counted,
@@ -47,8 +47,8 @@ PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.harness.group_processes"])
 
 
-class Theatre:
-    """The processes, and who does what to them."""
+class Fleet:
+    """Readers and writers in processes that the test kills, stops and resumes."""
 
     def __init__(self, root: Path, folder: Path) -> None:
         self.root, self.folder, self.dice = str(root), folder, Random(SEED)
@@ -61,13 +61,13 @@ class Theatre:
         self.processes: dict[str, Any] = {}
         self.killed: set[str] = set()
         self.stopped: set[str] = set()
-        self.fenced: dict[str, int] = {}
+        self.evicted: dict[str, int] = {}
         self.futures: list[CheckpointFuture] = []
         self.checkpoints: list[GroupCheckpoint] = []
         for n in range(WRITERS):
             self._start(f"w{n}", write, f"w{n}")
         for _ in range(READERS):
-            self.enter()
+            self.add_reader()
 
     def _start(self, name: str, what: Callable[..., None], *arguments: str) -> None:
         process = PROCESSES.Process(target=what, args=(self.root, *arguments))
@@ -76,15 +76,15 @@ class Theatre:
 
     @property
     def readers(self) -> list[str]:
-        gone = self.killed | self.stopped | self.fenced.keys()
-        return [name for name in self.processes if name.startswith("r") and name not in gone]
+        lost = self.killed | self.stopped | self.evicted.keys()
+        return [name for name in self.processes if name.startswith("r") and name not in lost]
 
     @property
     def living(self) -> list[str]:
-        """The readers that have come into the group, and that nobody has struck."""
+        """The readers in the group that were neither killed nor stopped."""
         return sorted(set(self.readers) & set(self.group.online_readers()))
 
-    def enter(self) -> None:
+    def add_reader(self) -> None:
         """Start a reader."""
         name = f"r{len(self.processes)}"
         self._start(name, read, name, str(self.folder / name))
@@ -101,15 +101,15 @@ class Theatre:
         os.kill(self.processes[name].pid, signal.SIGSTOP)
         self.stopped.add(name)
 
-    def go_on(self) -> None:
-        """Let those go on whom the others have taken over by now; note how much they had read."""
+    def resume(self) -> None:
+        """Resume stopped readers that were evicted; record how many events they had read."""
         for name in self.stopped - set(self.group.online_readers()):
-            self.fenced[name] = len(self.ledger(name).events)
+            self.evicted[name] = len(self.ledger(name).events)
             self.stopped.remove(name)
             os.kill(self.processes[name].pid, signal.SIGCONT)
 
     def is_empty(self) -> bool:
-        """Tell whether nobody is in the group; the dead who had no segment nobody has missed."""
+        """Return whether the group has no reader; expire crashed ones without segments first."""
         self.group.expire_readers()
         return not self.group.online_readers()
 
@@ -128,25 +128,25 @@ class Theatre:
         self.manager.scale_stream(STREAM, seal, ranges)
 
     def checkpoint(self) -> None:
-        """Take note of a completed checkpoint, and begin the next one."""
+        """Keep a completed checkpoint and initiate the next one."""
         while self.futures and self.futures[0].done():
             self.checkpoints.append(self.futures.pop(0).result())
         if not self.futures:
             self.futures.append(self.group.initiate_checkpoint(f"c{len(self.checkpoints)}"))
 
     def finish(self, name: str) -> str:
-        """Wait for a reader and tell how it ended."""
+        """Wait for a reader and return how it ended."""
         self.processes[name].join(60)
         assert self.processes[name].exitcode == 0, name
         return self.ledger(name).end
 
 
 @pytest.fixture
-def theatre(tmp_path: Path) -> Iterator[Theatre]:
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
     (tmp_path / "ledgers").mkdir()
-    theatre = Theatre(tmp_path / "root", tmp_path / "ledgers")
-    yield theatre
-    for process in theatre.processes.values():
+    fleet = Fleet(tmp_path / "root", tmp_path / "ledgers")
+    yield fleet
+    for process in fleet.processes.values():
         process.kill()
         process.join()
 
@@ -154,70 +154,68 @@ def theatre(tmp_path: Path) -> Iterator[Theatre]:
 def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
+        assert time.monotonic() < deadline, "the condition did not become true in time"
         time.sleep(0.05)
 
 
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(300 + 20 * ROUNDS)
-def test_group_reads_all_in_order_and_only_what_a_dead_reader_had_not_recorded_twice(
-    theatre: Theatre,
+def test_group_reads_all_events_in_order_and_again_only_unrecorded_ones_of_evicted_readers(
+    fleet: Fleet,
 ) -> None:
-    group = theatre.group
-    wait_for(lambda: len(theatre.living) == READERS)
+    group = fleet.group
+    wait_for(lambda: len(fleet.living) == READERS)
     for n in range(ROUNDS):
         time.sleep(0.5)
-        theatre.scale()
-        theatre.checkpoint()
+        fleet.scale()
+        fleet.checkpoint()
         time.sleep(0.5)
-        wait_for(lambda: len(theatre.living) >= READERS - 1)
-        strike = theatre.stop if n % 3 == 1 else theatre.kill
-        strike(theatre.dice.choice(theatre.living))
-        theatre.enter()
-        theatre.go_on()
-    theatre.manager.seal_stream(STREAM)
-    assert [theatre.finish(name) for name in theatre.readers] == ["done"] * READERS
-    wait_for(theatre.is_empty)
-    theatre.go_on()
-    for name, count in theatre.fenced.items():
-        assert theatre.finish(name) == "fenced"
-        assert len(theatre.ledger(name).events) <= count + 1
+        wait_for(lambda: len(fleet.living) >= READERS - 1)
+        end = fleet.stop if n % 3 == 1 else fleet.kill
+        end(fleet.dice.choice(fleet.living))
+        fleet.add_reader()
+        fleet.resume()
+    fleet.manager.seal_stream(STREAM)
+    assert [fleet.finish(name) for name in fleet.readers] == ["done"] * READERS
+    wait_for(fleet.is_empty)
+    fleet.resume()
+    for name, count in fleet.evicted.items():
+        assert fleet.finish(name) == "evicted"
+        assert len(fleet.ledger(name).events) <= count + 1
     assert group.is_at_end()
 
-    view = open_stream(open_store(theatre.root), STREAM).view()
-    ledgers = {name: theatre.ledger(name) for name in theatre.processes if name[0] == "r"}
+    view = open_stream(open_store(fleet.root), STREAM).view()
+    ledgers = {name: fleet.ledger(name) for name in fleet.processes if name[0] == "r"}
     owned = ownerships(history(group), view)
     reads = counted(ledgers, owned)
-    events = [(e.segment_id, e.offset) for e in theatre.manager.read(STREAM)]
+    events = [(e.segment_id, e.offset) for e in fleet.manager.read(STREAM)]
     assert sorted((read.segment_id, read.offset) for read in reads) == sorted(events)
     check_order(reads)
-    lost = theatre.killed | theatre.fenced.keys()
-    assert {o.reader for o in owned if o.is_taken_over} <= lost, (
-        "a living reader was taken for dead"
-    )
-    check_checkpoints(theatre, ledgers, lost)
+    lost = fleet.killed | fleet.evicted.keys()
+    assert {o.reader for o in owned if o.is_evicted} <= lost, "a live reader was evicted"
+    check_checkpoints(fleet, ledgers, lost)
 
 
-def check_checkpoints(theatre: Theatre, ledgers: dict[str, Ledger], lost: set[str]) -> None:
-    """Checkpoints cover all keys, are where the markers were, and can be gone back to."""
-    stream = open_stream(open_store(theatre.root), STREAM)
-    for future in theatre.futures:
-        theatre.checkpoints.append(future.result(timeout=60))
-    assert theatre.checkpoints
-    for checkpoint in theatre.checkpoints:
+def check_checkpoints(fleet: Fleet, ledgers: dict[str, Ledger], lost: set[str]) -> None:
+    """Check that checkpoints cover all keys, are at their markers, and can be reset to."""
+    stream = open_stream(open_store(fleet.root), STREAM)
+    for future in fleet.futures:
+        fleet.checkpoints.append(future.result(timeout=60))
+    assert fleet.checkpoints
+    for checkpoint in fleet.checkpoints:
         cut = checkpoint.stream_cuts[STREAM]
         cuts.check(stream.view(), cut)
         for name, ledger in ledgers.items():
             marked = ledger.markers.get(checkpoint.name)
             if marked is not None and name not in lost:
-                places = {SegmentKey(STREAM, segment_id): mark for segment_id, mark in cut}
-                assert dict(marked.offsets).items() <= places.items()
-    middle = theatre.checkpoints[len(theatre.checkpoints) // 2]
-    theatre.group.reset(middle)
-    with theatre.group.create_reader("again") as reader:
+                offsets = {SegmentKey(STREAM, segment_id): offset for segment_id, offset in cut}
+                assert dict(marked.offsets).items() <= offsets.items()
+    middle = fleet.checkpoints[len(fleet.checkpoints) // 2]
+    fleet.group.reset(middle)
+    with fleet.group.create_reader("again") as reader:
         again = [(event.segment_id, event.offset) for event in reader]
-    after = theatre.manager.read(STREAM, middle.stream_cuts[STREAM])
+    after = fleet.manager.read(STREAM, middle.stream_cuts[STREAM])
     assert again
     assert sorted(again) == sorted((e.segment_id, e.offset) for e in after)
 
@@ -226,32 +224,33 @@ def ledger(*offsets: int) -> Ledger:
     return Ledger([Read(n, 0, n, "k", "w", n) for n in offsets], {})
 
 
-A, B = Ownership(SegmentKey(STREAM, 0), "a", 0, 3), Ownership(SegmentKey(STREAM, 0), "b", 3, 5)
-DEAD = Ownership(SegmentKey(STREAM, 0), "a", 0, 3, is_taken_over=True)
+KEY = SegmentKey(STREAM, 0)
+FIRST, SECOND = OwnershipSpan(KEY, "a", 0, 3), OwnershipSpan(KEY, "b", 3, 5)
+EVICTED = OwnershipSpan(KEY, "a", 0, 3, is_evicted=True)
 
 
 @pytest.mark.parametrize(
     ("first", "read", "is_sound"),
     [
-        (A, (0, 1, 2), True),
-        (A, (0, 1), False),
-        (A, (0, 2), False),
-        (A, (0, 1, 2, 3), False),
-        (DEAD, (0, 1, 2, 3), True),
-        (DEAD, (0, 1), False),
-        (DEAD, (0, 1, 2, 4), False),
+        (FIRST, (0, 1, 2), True),
+        (FIRST, (0, 1), False),
+        (FIRST, (0, 2), False),
+        (FIRST, (0, 1, 2, 3), False),
+        (EVICTED, (0, 1, 2, 3), True),
+        (EVICTED, (0, 1), False),
+        (EVICTED, (0, 1, 2, 4), False),
     ],
 )
-def test_audit_finds_what_was_missed_and_what_was_read_twice(
-    first: Ownership, read: tuple[int, ...], is_sound: bool
+def test_audit_finds_missed_and_repeated_events(
+    first: OwnershipSpan, read: tuple[int, ...], is_sound: bool
 ) -> None:
     ledgers = {"a": ledger(*read), "b": ledger(3, 4)}
     with contextlib.nullcontext() if is_sound else pytest.raises(AssertionError):
-        assert [event.offset for event in counted(ledgers, [first, B])] == [0, 1, 2, 3, 4]
+        assert [event.offset for event in counted(ledgers, [first, SECOND])] == [0, 1, 2, 3, 4]
 
 
-def test_audit_finds_what_nobody_had_and_what_was_out_of_order() -> None:
-    with pytest.raises(AssertionError, match="what it never had"):
+def test_audit_finds_events_without_an_owner_and_out_of_order() -> None:
+    with pytest.raises(AssertionError, match="that it never owned"):
         counted({"c": ledger(0)}, [])
     with pytest.raises(AssertionError, match="after number 2"):
         check_order(ledger(2, 1).events)

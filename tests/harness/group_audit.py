@@ -1,8 +1,8 @@
-"""What the readers of a group handed out, by their ledgers, held against the group's history.
+"""Compares the events that readers recorded in ledgers with the history of their group.
 
-The history tells every ownership of a segment: by whom, from which offset, to which recorded one.
-Who handed a segment over has read exactly that; who was taken over at least that, and only what it
-read beyond is read again.
+The history has every ownership of a segment: its reader, first offset and last recorded offset. A
+reader that released a segment has read exactly those events. An evicted reader has read at least
+those, and only events beyond them are read again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pravega_spark.reader_groups.reader_group import ReaderGroup
 
 @dataclass(frozen=True)
 class Read:
-    """An event as a reader noted it, with the time of the machine's clock."""
+    """An event in a ledger, with the time of the machine's clock."""
 
     time_ns: int
     segment_id: int
@@ -34,7 +34,7 @@ class Read:
 
 @dataclass
 class Ledger:
-    """What one reader noted: its events in order, where it was at each marker, and its end."""
+    """One reader's record: its events in order, its position at each marker, and how it ended."""
 
     events: list[Read]
     markers: dict[str, Position]
@@ -42,7 +42,7 @@ class Ledger:
 
     @classmethod
     def of(cls, text: str) -> Ledger:
-        """Read a ledger; a line that a kill cut off was not asked to be counted."""
+        """Parse a ledger; ignore a line that a kill cut off."""
         found = cls([], {})
         for line in text.splitlines(keepends=True):
             if not line.endswith("\n"):
@@ -50,8 +50,8 @@ class Ledger:
             kind, *rest = line.split()
             if kind == "event":
                 time_ns, segment_id, offset, key, writer, number = rest
-                where = int(segment_id), int(offset)
-                found.events.append(Read(int(time_ns), *where, key, writer, int(number)))
+                position = int(segment_id), int(offset)
+                found.events.append(Read(int(time_ns), *position, key, writer, int(number)))
             elif kind == "marker":
                 found.markers[rest[1]] = Position.parse(rest[2])
             else:
@@ -63,18 +63,18 @@ class Ledger:
 
 
 @dataclass
-class Ownership:
-    """One reader's time with one segment: ``end`` is the offset that was recorded last."""
+class OwnershipSpan:
+    """One reader's ownership of one segment, up to its last recorded offset (``end``)."""
 
     key: SegmentKey
     reader: str
     begin: int
     end: int = -1
-    is_taken_over: bool = False
+    is_evicted: bool = False
 
 
 def history(group: ReaderGroup) -> list[tuple[str, GroupState]]:
-    """Return every state of the group with the operation that led to it."""
+    """Return every state of the group, each with the operation that wrote it."""
     group._lifecycle.state()
     log = group._lifecycle.sync.table.log
     snapshot = log.snapshot
@@ -89,52 +89,52 @@ def history(group: ReaderGroup) -> list[tuple[str, GroupState]]:
     return found
 
 
-def ownerships(states: Iterable[tuple[str, GroupState]], view: StreamView) -> list[Ownership]:
-    """Return all ownerships in the order of their beginning; the stream is read to its end."""
-    found: dict[int, Ownership] = {}
+def ownerships(states: Iterable[tuple[str, GroupState]], view: StreamView) -> list[OwnershipSpan]:
+    """Return all ownerships in the order of their numbers; the stream is read to its end."""
+    found: dict[int, OwnershipSpan] = {}
     open_: set[int] = set()
     for operation, state in states:
         for key, owned in state.assigned.items():
             if owned.number not in found:
-                found[owned.number] = Ownership(key, owned.reader, owned.offset)
+                found[owned.number] = OwnershipSpan(key, owned.reader, owned.offset)
                 open_.add(owned.number)
         for number in open_ - {owned.number for owned in state.assigned.values()}:
             ended = found[number]
             length = view.segment(ended.key.segment_id).next_offset
             ended.end = state.unassigned.get(ended.key, length)
-            ended.is_taken_over = operation == "TAKE OVER" and ended.reader not in state.readers
+            ended.is_evicted = operation == "TAKE OVER" and ended.reader not in state.readers
             open_.remove(number)
-    assert not open_, "somebody has a segment for ever"
+    assert not open_, "a segment is still owned"
     return [found[number] for number in sorted(found)]
 
 
-def counted(ledgers: Mapping[str, Ledger], owned: Iterable[Ownership]) -> list[Read]:
-    """Return the events that the recorded positions cover, each once; check what each reader read.
+def counted(ledgers: Mapping[str, Ledger], owned: Iterable[OwnershipSpan]) -> list[Read]:
+    """Return the events before the recorded offsets, each once; check what each reader read.
 
-    It is exactly what it had, and after that, if it was taken over, a part that did not count.
+    A reader has read exactly the segments that it owned, and an evicted one perhaps further.
     """
     found: list[Read] = []
-    by_segment: dict[tuple[str, SegmentKey], list[Ownership]] = {}
+    by_segment: dict[tuple[str, SegmentKey], list[OwnershipSpan]] = {}
     for ownership in owned:
         by_segment.setdefault((ownership.reader, ownership.key), []).append(ownership)
-    for (reader, key), all_of_it in by_segment.items():
+    for (reader, key), spans in by_segment.items():
         reads = ledgers[reader].of_segment(key.segment_id) if reader in ledgers else []
-        had = [offset for o in all_of_it for offset in range(o.begin, o.end)]
+        expected = [offset for o in spans for offset in range(o.begin, o.end)]
         offsets = [read.offset for read in reads]
-        assert offsets[: len(had)] == had, f"{reader} of {key}: {all_of_it}, read {offsets}"
-        beyond = offsets[len(had) :]
-        last = all_of_it[-1]
+        assert offsets[: len(expected)] == expected, f"{reader} of {key}: {spans}, read {offsets}"
+        beyond = offsets[len(expected) :]
+        last = spans[-1]
         assert beyond == list(range(last.end, last.end + len(beyond)))
-        assert not beyond or last.is_taken_over, f"{reader} read {key} beyond {last.end}"
-        found += reads[: len(had)]
-    told = {(reader, key.segment_id) for reader, key in by_segment}
+        assert not beyond or last.is_evicted, f"{reader} read {key} beyond {last.end}"
+        found += reads[: len(expected)]
+    known = {(reader, key.segment_id) for reader, key in by_segment}
     strange = {(r, read.segment_id) for r, ledger in ledgers.items() for read in ledger.events}
-    assert strange <= told, "a reader read what it never had"
+    assert strange <= known, "a reader read a segment that it never owned"
     return sorted(found, key=lambda read: read.time_ns)
 
 
 def check_order(reads: Iterable[Read]) -> None:
-    """Check that events of a writer and key were handed out in the order of their numbers."""
+    """Check that the events of a writer and key were read in the order of their numbers."""
     last: dict[tuple[str, str], int] = {}
     for read in reads:
         before = last.get((read.writer, read.key), -1)

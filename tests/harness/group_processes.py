@@ -1,4 +1,4 @@
-"""What the processes of a test of reader groups do: readers keep ledgers, writers number."""
+"""The processes of a test of reader groups: readers keep ledgers, writers number events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEASE = "5 s"
 
 
 def read(root: str, reader_id: str, path: str) -> None:
-    """Note each event and marker before asking for more, until all is read, and how it ended."""
+    """Record each event and marker before asking for the next, and how the reader ended."""
     group = manager_of(root).reader_group(GROUP)
     with open(path, "w", buffering=1, encoding="utf-8") as ledger:
         try:
@@ -25,16 +25,16 @@ def read(root: str, reader_id: str, path: str) -> None:
                         ledger.write(f"marker {now} {found.checkpoint} {found.position}\n")
                         continue
                     event = found.event
-                    place = f"{event.segment_id} {event.offset} {event.routing_key}"
-                    ledger.write(f"event {now} {place} {event.data.decode()}\n")
+                    position = f"{event.segment_id} {event.offset} {event.routing_key}"
+                    ledger.write(f"event {now} {position} {event.data.decode()}\n")
         except ReinitializationRequired:
-            ledger.write("end fenced\n")
+            ledger.write("end evicted\n")
         else:
             ledger.write("end done\n")
 
 
 def write(root: str, writer_id: str) -> None:
-    """Write numbered events, some in each commit, until the stream is sealed."""
+    """Write numbered events, 20 in each commit, until the stream is sealed."""
     with manager_of(root).create_writer(STREAM, writer_id) as writer:
         number = 0
         with contextlib.suppress(StreamSealed):

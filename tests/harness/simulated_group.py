@@ -1,7 +1,7 @@
-"""A group of simulated readers over streams in memory, which knows what every reader handed out.
+"""A group of simulated readers over streams in memory, with a record of every event read.
 
-The readers do what real ones do: they look at the state now and then, and read what they hold in
-between. All that is promised of a group is checked at each step.
+The readers do what real ones do: they refresh the state now and then, and read their segments in
+between. Every guarantee of a group is checked at each step.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from pravega_spark.reader_groups.reader_step import ReaderView, reader_step
 from tests.harness import stream_cuts as cuts
 from tests.harness.strategies import MemoryStream, Reader, scale_by_numbers
 
-Where = tuple[SegmentKey, int]
+EventKey = tuple[SegmentKey, int]
 CODEC = GroupCodec()
 
 
 @dataclass
-class Local:
-    """What one process knows of itself; it may be behind the group's state."""
+class LocalReader:
+    """A reader's own knowledge, which may be older than the group's state."""
 
     number: int
     held: dict[SegmentKey, tuple[int, int]] = field(default_factory=dict)
-    below: set[str] = field(default_factory=set)
+    behind_head: set[str] = field(default_factory=set)
     shown: int | None = None
-    owes: int | None = None
+    pending: int | None = None
     is_zombie: bool = False
 
 
 class SimulatedGroup:
     def __init__(self, dice: Random, *, streams: int = 1, with_ends: bool = False) -> None:
         self.dice = dice
-        self._before: dict[StreamCut, set[Where]] = {}
+        self._before: dict[StreamCut, set[EventKey]] = {}
         self.streams: dict[str, MemoryStream] = {}
         self.deleted: set[str] = set()
         for i in range(streams):
@@ -62,7 +62,7 @@ class SimulatedGroup:
         self.state: GroupState = segment_transitions.begin(
             "nyc/g", 0, self.configuration, self.streams
         )
-        self.readers: dict[str, Local] = {}
+        self.readers: dict[str, LocalReader] = {}
         self.generations = 0
         self.counts: dict[str, int] = {}
         self.shown: dict[tuple[int, str], dict[SegmentKey, int]] = {}
@@ -81,18 +81,18 @@ class SimulatedGroup:
     def count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1
 
-    # ------------------------------------------------------------------------- what is known
+    # ----------------------------------------------------------------------- expected events
 
     def restart(self, starts: dict[str, StreamCut]) -> None:
-        """A generation begins: what lies before its start need not be read."""
-        self.done: set[Where] = set()
+        """Begin a generation: events before its start need not be read."""
+        self.done: set[EventKey] = set()
         for name, stream in self.streams.items():
             self.done |= self.before(stream, starts[name])
         self.skipped = set(self.done)
         self.handed_out = set(self.done)
 
-    def before(self, stream: MemoryStream, cut: StreamCut) -> set[Where]:
-        """All events before a cut, from the history of everything that ever was."""
+    def before(self, stream: MemoryStream, cut: StreamCut) -> set[EventKey]:
+        """All events before a cut, including truncated ones."""
         known = self._before.get(cut)
         if known is not None:
             return known
@@ -107,7 +107,7 @@ class SimulatedGroup:
             },
         )
 
-    def wanted(self, name: str) -> set[Where]:
+    def wanted(self, name: str) -> set[EventKey]:
         stream = self.streams[name]
         end = self.configuration.streams[name].end
         if end is not None:
@@ -124,7 +124,7 @@ class SimulatedGroup:
             cuts.check(stream, state.cut(name))
             end = state.ends.get(name)
             if end is not None and end.is_bound:
-                allowed = self.wanted(name) | self.skipped | self.gone(stream)
+                allowed = self.wanted(name) | self.skipped | self.truncated(stream)
                 assert self.before(stream, state.cut(name)) <= allowed
         known = {c.number for c in before.checkpoints if c.is_complete}
         for checkpoint in state.checkpoints:
@@ -132,16 +132,16 @@ class SimulatedGroup:
                 done = self.handed_out if checkpoint.silent else self.done
                 self.completed(checkpoint.number, state.cuts_of(checkpoint.positions), done)
 
-    def completed(self, number: int, found: dict[str, StreamCut], done: set[Where]) -> None:
-        """What lies before a checkpoint was handed out, and by those who have answered it.
+    def completed(self, number: int, found: dict[str, StreamCut], done: set[EventKey]) -> None:
+        """Check that the events before a checkpoint were read, by the readers that answered it.
 
-        A silent one records nothing: what its reader did before it died may be read again.
+        A silent one records no offset: events of an evicted reader may be read again.
         """
         self.count("checkpoint completed")
         for name, stream in self.living.items():
             cut = found[name]
             cuts.check(stream, cut)
-            missing = self.before(stream, cut) - done - self.gone(stream)
+            missing = self.before(stream, cut) - done - self.truncated(stream)
             assert not missing, f"checkpoint {cut} is ahead of what was read: {missing}"
         for (checkpoint, reader), held in list(self.shown.items()):
             if checkpoint == number:
@@ -154,42 +154,42 @@ class SimulatedGroup:
                         "a checkpoint is not where its marker was"
                     )
 
-    def gone(self, stream: MemoryStream) -> set[Where]:
+    def truncated(self, stream: MemoryStream) -> set[EventKey]:
         return self.before(stream, stream.head)
 
-    # ------------------------------------------------------------------------- what happens
+    # ----------------------------------------------------------------------------- actions
 
     def join(self, name: str) -> None:
         if name in self.state.readers:
             return
         self.change(assignment.join(self.state, name, 10_000))
-        self.readers[name] = Local(self.state.readers[name].number)
+        self.readers[name] = LocalReader(self.state.readers[name].number)
 
-    def look(self, name: str, *, automatic: bool = False) -> None:
-        """The reader's next call: it looks at the state and does what is to be done."""
+    def refresh(self, name: str, *, automatic: bool = False) -> None:
+        """Do the step of a reader's next call."""
         local = self.readers[name]
-        if local.owes is not None:
-            local.shown, local.owes = local.owes, None
+        if local.pending is not None:
+            local.shown, local.pending = local.pending, None
         ended = frozenset(
             key for key, (_, offset) in local.held.items() if self.is_ended(key, offset)
         )
-        local.below.update(
+        local.behind_head.update(
             key.stream
             for key in local.held
             if key.stream in self.deleted
             or not self.streams[key.stream].has_segment(key.segment_id)
         )
-        seat = ReaderView(name, local.number, dict(local.held), ended, frozenset(local.below))
+        view = ReaderView(name, local.number, dict(local.held), ended, frozenset(local.behind_head))
         try:
             result = reader_step(
                 self.state,
-                seat,
+                view,
                 self.living.get,
                 answering=local.shown,
                 automatic=f"auto-{self.state.next_number}" if automatic else None,
             )
         except ReinitializationRequired:
-            self.count("fenced")
+            self.count("evicted")
             del self.readers[name]
             return
         assert not local.is_zombie
@@ -200,24 +200,28 @@ class SimulatedGroup:
         held = {}
         for key, owned in result.state.owned_by(name).items():
             known = local.held.get(key)
-            if known is not None and known[0] == owned.number and key.stream not in local.below:
+            if (
+                known is not None
+                and known[0] == owned.number
+                and key.stream not in local.behind_head
+            ):
                 held[key] = (owned.number, max(known[1], owned.offset))
             else:
                 held[key] = (owned.number, owned.offset)
-        local.held, local.below = held, set()
-        owed = result.state.pending_checkpoint(name)
-        if owed is not None:
+        local.held, local.behind_head = held, set()
+        pending = result.state.pending_checkpoint(name)
+        if pending is not None:
             self.count("marker")
-            local.owes = owed.number
-            self.shown[owed.number, name] = {key: offset for key, (_, offset) in held.items()}
+            local.pending = pending.number
+            self.shown[pending.number, name] = {key: offset for key, (_, offset) in held.items()}
 
     def is_ended(self, key: SegmentKey, offset: int) -> bool:
         stream = self.streams[key.stream]
         if key.stream in self.deleted or not stream.has_segment(key.segment_id):
             return False
-        stop = segment_transitions.EndOffsets(self.state, stream).of(key.segment_id)
-        if stop is not None:
-            return offset >= stop
+        end = segment_transitions.EndOffsets(self.state, stream).of(key.segment_id)
+        if end is not None:
+            return offset >= end
         record = stream.segment(key.segment_id)
         return record.sealed_epoch is not None and offset >= record.next_offset
 
@@ -226,9 +230,9 @@ class SimulatedGroup:
         return offset < record.next_offset
 
     def read(self, name: str, count: int) -> None:
-        """The reader hands out events; the application asks for more after each of them."""
+        """Hand out events; the application asks for the next after each of them."""
         local = self.readers[name]
-        if local.owes is not None or not local.held:
+        if local.pending is not None or not local.held:
             return
         ready = [k for k, (_, offset) in sorted(local.held.items()) if self.has_more(k, offset)]
         if not ready:
@@ -237,24 +241,24 @@ class SimulatedGroup:
         number, at = local.held[key]
         stream = self.streams[key.stream]
         if key.stream in self.deleted:
-            local.below.add(key.stream)
+            local.behind_head.add(key.stream)
             return
         for offset in range(at, at + count):
-            if not stream.has_segment(key.segment_id) or (key, offset) in self.gone(stream):
-                local.below.add(key.stream)
+            if not stream.has_segment(key.segment_id) or (key, offset) in self.truncated(stream):
+                local.behind_head.add(key.stream)
                 return
-            stop = segment_transitions.EndOffsets(self.state, stream).of(key.segment_id)
+            end = segment_transitions.EndOffsets(self.state, stream).of(key.segment_id)
             limit = stream.segment(key.segment_id).next_offset
-            if offset >= (limit if stop is None else min(limit, stop)):
+            if offset >= (limit if end is None else min(limit, end)):
                 return
             self.hand_out(local, key, offset)
             local.held[key] = (number, offset + 1)
 
-    def hand_out(self, local: Local, key: SegmentKey, offset: int) -> None:
-        where = (key, offset)
+    def hand_out(self, local: LocalReader, key: SegmentKey, offset: int) -> None:
+        event = (key, offset)
         stream = self.streams[key.stream]
-        assert where in self.wanted(key.stream), "an event after the end"
-        if local.is_zombie:  # nobody has told it yet; it may even be of an earlier generation
+        assert event in self.wanted(key.stream), "an event after the end"
+        if local.is_zombie:  # it has not noticed its eviction; it may be of an earlier generation
             self.count("zombie")
             return
         (segment,) = (s for s in stream.all_segments() if s.segment_id == key.segment_id)
@@ -263,22 +267,24 @@ class SimulatedGroup:
             earlier = {
                 (SegmentKey(key.stream, before.segment_id), o) for o in range(record.next_offset)
             }
-            assert earlier <= self.done | self.gone(stream), "a successor before its predecessor"
+            assert earlier <= self.done | self.truncated(stream), (
+                "a successor before its predecessor"
+            )
             assert record.sealed_epoch is not None
-        assert where not in self.done, f"{where} is there twice"
-        self.done.add(where)
-        self.handed_out.add(where)
+        assert event not in self.done, f"{event} was read twice"
+        self.done.add(event)
+        self.handed_out.add(event)
         self.count("read")
 
-    def lost(self, key: SegmentKey) -> set[Where]:
+    def lost(self, key: SegmentKey) -> set[EventKey]:
         stream = self.streams[key.stream]
         if not stream.has_segment(key.segment_id):
             end = stream.records[key.segment_id].next_offset
             return {(key, offset) for offset in range(end + 1)}
-        return self.gone(stream) | {(k, o + 1) for k, o in self.gone(stream)}
+        return self.truncated(stream) | {(k, o + 1) for k, o in self.truncated(stream)}
 
-    def die(self, name: str, *, in_fact: bool) -> None:
-        """Others take a reader for dead; it may be alive, and go on for a while."""
+    def expire(self, name: str, *, has_crashed: bool) -> None:
+        """Evict a reader; its process may be alive and continue for a while."""
         local = self.readers[name]
         held = {
             key: (number, self.dice.randint(min(offset, self.state.assigned[key].offset), offset))
@@ -291,12 +297,12 @@ class SimulatedGroup:
         }
         for key, (_, offset) in local.held.items():
             for o in range(recorded.get(key, offset), offset):
-                self.done.discard((key, o))  # others must, and may, read it again
+                self.done.discard((key, o))  # another reader must read it again
                 self.count("repeated")
         self.shown = {at: held for at, held in self.shown.items() if at[1] != name}
         self.change(assignment.evict(self.state, name, local.number, held))
-        self.count("died")
-        if in_fact:
+        self.count("expired")
+        if has_crashed:
             del self.readers[name]
         else:
             local.is_zombie = True
@@ -368,15 +374,15 @@ class SimulatedGroup:
             self.count("truncation")
 
     def delete(self) -> None:
-        """Delete a stream; readers find out when they come to it."""
+        """Delete a stream; readers notice it when they read it."""
         if len(self.living) > 1:
             self.deleted.add(self.dice.choice(sorted(self.living)))
             self.count("deletion")
 
-    # ------------------------------------------------------------------------------ in the end
+    # ------------------------------------------------------------------------------ final check
 
     def drain(self) -> None:
-        """Nothing happens any more but reading: in the end everything is read."""
+        """Only read from now on; check that every event is read in the end."""
         for name in [n for n, local in self.readers.items() if local.is_zombie]:
             del self.readers[name]
         for name in list(self.state.readers):
@@ -393,12 +399,12 @@ class SimulatedGroup:
             ):
                 break
             for name in sorted(self.readers):
-                self.look(name)
+                self.refresh(name)
                 for _ in range(4):
                     self.read(name, 100)
         assert self.state.is_at_end, f"{self.state} is not read to the end"
         for name, stream in self.living.items():
-            missing = self.wanted(name) - self.done - self.gone(stream)
+            missing = self.wanted(name) - self.done - self.truncated(stream)
             assert not missing, f"never read: {sorted(missing)}"
 
 
@@ -423,14 +429,14 @@ def step(group: SimulatedGroup) -> None:
         return
     name = dice.choice(names)
     if roll < 0.36:
-        group.look(name, automatic=dice.random() < 0.1)
+        group.refresh(name, automatic=dice.random() < 0.1)
     elif roll < 0.75:
         group.read(name, dice.randint(1, 8))
     elif roll < 0.88:
         grow(dice.choice(list(group.living.values())), dice)
     elif roll < 0.91:
         if not group.readers[name].is_zombie:
-            group.die(name, in_fact=dice.random() < 0.5)
+            group.expire(name, has_crashed=dice.random() < 0.5)
     elif roll < 0.93:
         group.leave(name)
     elif roll < 0.96:
@@ -445,7 +451,7 @@ def step(group: SimulatedGroup) -> None:
         group.change(checkpoints.cancel(group.state))
     else:
         for _ in range(5):
-            group.look(name)
+            group.refresh(name)
             if name not in group.readers:
                 break
             group.read(name, 50)

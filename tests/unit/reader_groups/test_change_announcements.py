@@ -10,7 +10,7 @@ from tests.harness.failpoints import at_failpoint
 
 
 class Killed(BaseException):
-    pass
+    """Ends a process at a failpoint."""
 
 
 def kill() -> None:
@@ -28,7 +28,7 @@ class World:
             manager.create_reader_group(f"s/g{n}", ["s/t"])
 
     def manager(self, store: Store | None = None) -> StreamManager:
-        """As another process has it."""
+        """Return the manager of another process."""
         made = StreamManager("memory://unused", runtime=self.runtime)
         made._store = store or self.store
         return made
@@ -51,7 +51,7 @@ def test_retention_of_a_stream_costs_the_same_with_ten_times_as_many_groups() ->
         assert [key for _, key in asked if key.startswith("s/")] == []
 
 
-def test_only_a_group_that_holds_data_announces_its_changes_and_takes_that_back() -> None:
+def test_only_a_group_that_holds_data_announces_its_changes_and_withdraws_that() -> None:
     world = World(1)
     group = world.manager().reader_group("s/g0")
     group.reset()
@@ -65,7 +65,7 @@ def test_only_a_group_that_holds_data_announces_its_changes_and_takes_that_back(
 
 
 @pytest.mark.parametrize("point", ["group.change.noted", "group.change.subscribed"])
-def test_the_run_of_one_stream_finishes_what_somebody_left_half_made(point: str) -> None:
+def test_retention_of_one_stream_finishes_half_made_changes(point: str) -> None:
     world = World(1)
     with at_failpoint(point, kill), pytest.raises(Killed):
         world.manager().create_reader_group("s/h", ["s/t"], retention="manual")
@@ -76,7 +76,7 @@ def test_the_run_of_one_stream_finishes_what_somebody_left_half_made(point: str)
     world.manager().retention("s/t").run()
     assert world.subscribers() == []
 
-    assert len(world.announced()) == 2, "so new that the change itself may be still to come"
+    assert len(world.announced()) == 2, "recent: the change itself may not have begun"
     world.runtime.sleep(ABANDONED_MS / 1_000 + 2)
     world.manager().retention("s/t").run()
     assert world.announced() == []

@@ -22,7 +22,7 @@ from pravega_spark.reader_groups.reader_leases import (
 CUT = StreamCut("s/a", 1, {0: 5})
 
 
-def test_defaults_are_pravegas() -> None:
+def test_defaults_are_those_of_pravega() -> None:
     made = ReaderGroupConfiguration(["s/b", "s/a"])
     assert list(made.streams) == ["s/a", "s/b"]
     assert set(made.streams.values()) == {StreamCutRange(StreamCut.EARLIEST, None)}
@@ -31,11 +31,11 @@ def test_defaults_are_pravegas() -> None:
 
 
 @pytest.mark.parametrize("given", [CUT, str(CUT), (CUT, None), StreamCutRange(CUT)])
-def test_streams_are_given_with_or_without_cuts(given: Any) -> None:
+def test_streams_have_cuts_or_not(given: Any) -> None:
     assert ReaderGroupConfiguration({"s/a": given}).streams == {"s/a": StreamCutRange(CUT, None)}
 
 
-def test_json_gives_back_an_equal_configuration() -> None:
+def test_json_decodes_to_an_equal_configuration() -> None:
     made = ReaderGroupConfiguration(
         {"s/a": (CUT, StreamCut.LATEST), "s/b": None},
         retention="manual",
@@ -58,11 +58,11 @@ def test_json_gives_back_an_equal_configuration() -> None:
         ({"s/a": (None, "earliest")}, {}, "reads nothing"),
         (["s/a"], {"retention": "some"}, "'none', 'manual', 'automatic', got 'some'"),
         (["s/a"], {"checkpoint_interval": 0.01}, "at least 100 ms"),
-        (["s/a"], {"max_outstanding_checkpoints": 0}, "At least 1|at least 1"),
+        (["s/a"], {"max_outstanding_checkpoints": 0}, "at least 1"),
         (["s/a"], {"max_outstanding_checkpoints": True}, "at least 1"),
     ],
 )
-def test_what_makes_no_sense_is_refused(streams: Any, options: Any, match: str) -> None:
+def test_invalid_configurations_are_refused(streams: Any, options: Any, match: str) -> None:
     with pytest.raises(InvalidConfiguration, match=match):
         ReaderGroupConfiguration(streams, **options)
 
@@ -84,9 +84,9 @@ def test_lease_has_limits() -> None:
             parse_reader_lease_ms(lease)
 
 
-def test_sign_of_life_comes_back_and_a_torn_one_says_nothing() -> None:
-    sign = Heartbeat(7, {SegmentKey("s/a", 1 << 32 | 3): (9, 120)})
-    data = sign.encode()
-    assert decode_heartbeat(data) == sign
+def test_heartbeat_is_decoded_and_a_torn_one_is_none() -> None:
+    heartbeat = Heartbeat(7, {SegmentKey("s/a", 1 << 32 | 3): (9, 120)})
+    data = heartbeat.encode()
+    assert decode_heartbeat(data) == heartbeat
     for torn in (data[:-4], b"", b"{}\n", b"[]", b'{"number": 1, "held": [1]}'):
         assert decode_heartbeat(torn) is None

@@ -24,7 +24,7 @@ from tests.harness.fault_plans import Rule
 from tests.harness.group_world import NAME, World, drain
 
 
-def test_one_reader_reads_everything_and_what_comes_later() -> None:
+def test_one_reader_reads_all_events_and_later_ones() -> None:
     world = World(segments=3)
     events = world.write(20)
     reader = world.created().create_reader("a")
@@ -33,7 +33,7 @@ def test_one_reader_reads_everything_and_what_comes_later() -> None:
     assert sorted(drain(reader)) == sorted(later)
 
 
-def test_event_tells_its_pointer_and_the_position_after_it() -> None:
+def test_event_has_its_pointer_and_the_position_after_it() -> None:
     world = World()
     world.write(2)
     reader = world.created().create_reader("a", deserializer=json.loads)
@@ -48,7 +48,7 @@ def test_event_tells_its_pointer_and_the_position_after_it() -> None:
         Position.parse("[]")
 
 
-def test_nothing_in_time_is_an_answer_without_an_event() -> None:
+def test_read_without_an_event_in_time_returns_none() -> None:
     world = World()
     reader = world.created().create_reader("a")
     before = world.runtime.monotonic()
@@ -57,7 +57,7 @@ def test_nothing_in_time_is_an_answer_without_an_event() -> None:
     assert 1.5 <= world.runtime.monotonic() - before < 1.7
 
 
-def test_segments_are_shared_when_a_reader_joins_and_nothing_is_read_twice() -> None:
+def test_segments_are_shared_when_a_reader_joins_and_no_event_is_read_twice() -> None:
     world = World(segments=4)
     group = world.created()
     a = group.create_reader("a")
@@ -78,7 +78,7 @@ def drain_some(reader: object, count: int) -> list[bytes]:
     return [read.event.data for read in reads if read.event is not None]
 
 
-def test_successors_are_read_without_any_checkpoint() -> None:
+def test_successors_are_read_without_a_checkpoint() -> None:
     world = World()
     before = world.write(10)
     scale(world.stream, [0], [(0.0, 0.5), (0.5, 1.0)])
@@ -131,7 +131,7 @@ def test_events_as_arrow() -> None:
         reader.read_events(0)
 
 
-def test_closed_reader_leaves_its_exact_place_to_others() -> None:
+def test_others_continue_exactly_where_a_closed_reader_stopped() -> None:
     world = World()
     events = world.write(10)
     group = world.created()
@@ -144,7 +144,7 @@ def test_closed_reader_leaves_its_exact_place_to_others() -> None:
     assert drain(group.create_reader("b")) == events[4:]
 
 
-def test_reader_closed_at_a_position_leaves_that_place() -> None:
+def test_others_continue_at_the_position_at_which_a_reader_was_closed() -> None:
     world = World()
     events = world.write(10)
     group = world.created()
@@ -173,21 +173,21 @@ def test_event_whose_processing_failed_is_read_again() -> None:
     assert drain(group.create_reader("a")) == events[3:]
 
 
-def test_dead_reader_is_taken_over_after_its_lease_from_what_it_last_said() -> None:
+def test_expired_reader_is_taken_over_from_its_last_heartbeat() -> None:
     world = World(segments=2)
     events = world.write(30)
     group = world.created()
     a = group.create_reader("a", lease="30 s")
     first = drain_some(a, 5)
     world.runtime.sleep(11)
-    first += drain_some(a, 5)  # gives a sign with the position of the first five
+    first += drain_some(a, 5)  # a heartbeat with the first five processed
     b = world.group().create_reader("b", lease="30 s")
     found = []
     for _ in range(8):
         world.runtime.sleep(5)
         found += drain(b)
     assert group.online_readers() == ["b"]
-    assert sorted(first[:5] + found) == sorted(events), "repeated from the last sign on"
+    assert sorted(first[:5] + found) == sorted(events), "repeated from the last heartbeat on"
     with pytest.raises(ReinitializationRequired, match="lease expired"):
         a.read_next_event(0)
     with pytest.raises(ObjectClosed):
@@ -196,7 +196,7 @@ def test_dead_reader_is_taken_over_after_its_lease_from_what_it_last_said() -> N
     assert group.online_readers() == ["b"]
 
 
-def test_reader_whose_first_sign_of_life_fails_is_in_its_group_and_gives_the_next() -> None:
+def test_reader_whose_first_heartbeat_fails_stays_in_its_group() -> None:
     world = World()
     events = world.write(10)
     group = world.created()
@@ -208,31 +208,31 @@ def test_reader_whose_first_sign_of_life_fails_is_in_its_group_and_gives_the_nex
         assert group.expire_readers() == []
 
 
-def test_dead_reader_is_taken_over_as_soon_as_its_lease_is_over_whatever_the_others_have() -> None:
+def test_reader_expires_as_soon_as_its_own_lease_ends() -> None:
     world = World(segments=2)
     events = world.write(30)
     group = world.created()
     b = world.group().create_reader("b", lease="1 hour")
     found = drain_some(b, 1)
-    dead = group.create_reader("a", lease="30 s")
-    dead.read_next_event(0)
-    died = world.runtime.monotonic()
-    world.runtime.sleep(0.051)  # not a time in whole seconds, as some storages tell it
+    crashed = group.create_reader("a", lease="30 s")
+    crashed.read_next_event(0)
+    crashed_at = world.runtime.monotonic()
+    world.runtime.sleep(0.051)  # not a whole second, which some storages report
     while group.online_readers() == ["a", "b"]:
         found += drain(b)
         world.runtime.sleep(0.1)
-    assert 30 <= world.runtime.monotonic() - died <= 30.3
+    assert 30 <= world.runtime.monotonic() - crashed_at <= 30.3
     assert sorted(found + drain(b)) == sorted(events)
 
 
-def test_reader_without_a_lease_is_taken_out_by_hand_only() -> None:
+def test_reader_without_a_lease_leaves_only_by_reader_offline() -> None:
     world = World()
     events = world.write(9)
     group = world.created()
-    silent = group.create_reader("a", lease=None)
-    drain_some(silent, 3)
+    leaseless = group.create_reader("a", lease=None)
+    drain_some(leaseless, 3)
     world.runtime.sleep(21)
-    drain_some(silent, 1)  # says that three are done
+    drain_some(leaseless, 1)  # a heartbeat with three processed
     other = world.group().create_reader("b")
     for _ in range(30):
         world.runtime.sleep(3_600)
@@ -243,12 +243,12 @@ def test_reader_without_a_lease_is_taken_out_by_hand_only() -> None:
     assert drain(other) == events[3:]
 
 
-def test_reader_of_the_same_id_waits_for_the_lease_of_the_dead_one() -> None:
+def test_reader_of_the_same_id_waits_for_the_lease_of_the_crashed_one() -> None:
     world = World()
     events = world.write(3)
     group = world.created()
-    dead = group.create_reader("a", lease="30 s")
-    drain_some(dead, 1)
+    crashed = group.create_reader("a", lease="30 s")
+    drain_some(crashed, 1)
     world.runtime.sleep(20)
     with pytest.raises(IllegalState, match="already in reader group s/g"):
         group.create_reader("a")
@@ -256,7 +256,7 @@ def test_reader_of_the_same_id_waits_for_the_lease_of_the_dead_one() -> None:
     assert drain(group.create_reader("a")) == events
 
 
-def test_reader_that_cannot_reach_its_group_goes_on_until_its_lease_is_over() -> None:
+def test_reader_that_cannot_reach_its_group_continues_until_its_lease_ends() -> None:
     world = World()
     events = world.write(10)
     group = world.created()
@@ -271,10 +271,10 @@ def test_reader_that_cannot_reach_its_group_goes_on_until_its_lease_is_over() ->
     with pytest.raises(StoreError, match="down"):
         reader.read_next_event(0)
     rules.clear()
-    assert drain(reader) == events[6:], "nobody took it over meanwhile"
+    assert drain(reader) == events[6:], "no other reader took it over"
 
 
-def test_truncated_events_are_told_once_and_reading_goes_on_at_the_head() -> None:
+def test_truncated_events_are_reported_once_and_reading_continues_at_the_head() -> None:
     world = World(segments=2)
     events = world.write(40)
     group = world.created()
@@ -294,7 +294,7 @@ def test_truncated_events_are_told_once_and_reading_goes_on_at_the_head() -> Non
     assert set(rest) <= set(events)
 
 
-def test_reader_of_a_segment_that_is_forgotten_goes_on_at_its_successors() -> None:
+def test_reader_of_a_segment_without_a_record_continues_at_its_successors() -> None:
     world = World()
     world.write(10)
     group = world.created()
@@ -313,7 +313,7 @@ def ids(world: World) -> tuple[int, ...]:
     return world.stream.view().active.segment_ids
 
 
-def test_marker_is_answered_by_the_next_call() -> None:
+def test_the_next_call_answers_a_marker() -> None:
     world = World(segments=2)
     world.write(10)
     group = world.created()
@@ -335,7 +335,7 @@ def test_marker_is_answered_by_the_next_call() -> None:
     assert group.last_checkpoint() == checkpoint
 
 
-def test_markers_come_in_the_order_of_their_beginning_also_to_readers_without_segments() -> None:
+def test_markers_come_in_order_also_to_readers_without_segments() -> None:
     world = World()
     world.write(2)
     group = world.created()
@@ -351,7 +351,7 @@ def test_markers_come_in_the_order_of_their_beginning_also_to_readers_without_se
     assert all(future.done() for future in futures)
 
 
-def test_checkpoint_after_everything_was_read_is_complete_and_at_the_end() -> None:
+def test_checkpoint_at_the_end_of_data_completes_at_the_end() -> None:
     world = World(segments=2)
     world.write(6)
     lifecycle.seal(world.stream)
@@ -366,7 +366,7 @@ def test_checkpoint_after_everything_was_read_is_complete_and_at_the_end() -> No
     assert group.is_at_end()
 
 
-def test_automatic_checkpoints_come_at_their_interval_while_something_moves() -> None:
+def test_automatic_checkpoints_come_at_their_interval_while_offsets_move() -> None:
     world = World()
     world.write(100)
     group = world.created(checkpoint_interval="10 s")
@@ -386,10 +386,10 @@ def test_automatic_checkpoints_come_at_their_interval_while_something_moves() ->
     after = group.sync.fetch()
     assert before is not None
     assert after is not None
-    assert after.version - before.version <= 3, "idle groups write nothing"
+    assert after.version - before.version <= 3, "an idle group writes nothing"
 
 
-def test_calls_between_looks_touch_no_storage() -> None:
+def test_calls_between_refreshes_touch_no_storage() -> None:
     world = World()
     world.write(1_000)
     reader = world.created().create_reader("a")
@@ -412,7 +412,7 @@ def test_readers_are_not_pickled() -> None:
         pickle.dumps(reader)
 
 
-def test_sign_of_life_that_came_too_late_does_not_let_a_reader_go_on() -> None:
+def test_heartbeat_that_comes_too_late_does_not_revive_a_reader() -> None:
     world = World()
     world.write(10)
     group = world.created()

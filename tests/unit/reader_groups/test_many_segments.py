@@ -1,6 +1,6 @@
-"""What a group and its streams do at ten times as many segments costs about ten times as much.
+"""The costs of a group with ten times as many segments are about ten times as high.
 
-Counted are the lines that run, which no machine's speed changes.
+The tests count lines of Python, which do not depend on the machine's speed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FEW, MANY = 10, 100
 
 
 def steps(work: Callable[[], object]) -> int:
-    """Return the number of lines of Python that some work runs, each round of a loop anew."""
+    """Return the number of lines of Python that a call runs, with each round of a loop."""
     found = 0
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
@@ -42,7 +42,7 @@ def steps(work: Callable[[], object]) -> int:
 
 
 class Group:
-    """A group that has read a half of each of so many segments, and holds the rest."""
+    """A group that has read half of each segment and holds the rest."""
 
     def __init__(self, segments: int) -> None:
         self.world = World(segments)
@@ -55,14 +55,14 @@ class Group:
         self.world.write(4 * segments)
 
     def begin(self) -> None:
-        """Another group, which reads up to a cut, and its first event."""
+        """Create another group with an end cut, and read its first event."""
         group = self.world.group("s/h")
         end = StreamCut(NAME, 1, dict.fromkeys(self.stream.view().active.segment_ids, 1))
         group.create(ReaderGroupConfiguration({NAME: (StreamCut.EARLIEST, end)}))
         assert group.create_reader("a", lease=None).read_next_event(0).event is not None
 
     def join(self) -> None:
-        """A second reader, from its creation until it has its share."""
+        """Add a second reader and wait until it has its share."""
         other = self.group.create_reader("b", lease=None)
         for reader in (self.reader, other):
             self.world.runtime.sleep(60)
@@ -78,12 +78,12 @@ class Group:
         assert asked.result(0).name == "c"
 
     def publish(self) -> None:
-        """A subscriber's cut in the middle of every segment."""
+        """Publish a subscriber's cut in the middle of every segment."""
         positions = {segment: max(0, offset - 1) for segment, offset in self.stream.view().tail}
         subscribe(self.stream, "s/x", 1)
         publish(self.stream, "s/x", 1, StreamCut(NAME, 1, positions))
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         self.world.runtime.sleep(60)
         assert self.reader.read_next_event(0).event is not None
 
@@ -93,13 +93,13 @@ class Group:
         assert retention_run.decide(self.stream).goes.events
 
 
-@pytest.mark.parametrize("what", ["begin", "join", "checkpoint", "publish", "look", "decide"])
-def test_a_group_of_many_segments_costs_no_more_a_segment(what: str) -> None:
+@pytest.mark.parametrize("what", ["begin", "join", "checkpoint", "publish", "refresh", "decide"])
+def test_cost_of_a_group_grows_no_faster_than_its_segments(what: str) -> None:
     few, many = (steps(getattr(Group(segments), what)) for segments in (FEW, MANY))
     assert many <= 11 * few
 
 
-def test_a_look_that_finds_nothing_new_asks_no_segment() -> None:
+def test_an_idle_poll_visits_no_segment() -> None:
     few, many = Group(FEW), Group(MANY)
     for group in (few, many):
         drain(group.reader)
@@ -107,18 +107,18 @@ def test_a_look_that_finds_nothing_new_asks_no_segment() -> None:
     assert found[1] < found[0] + MANY
 
 
-def test_chunks_are_read_before_a_publication_and_not_while_the_log_is_held() -> None:
+def test_chunks_are_read_before_a_publication_and_not_under_the_lock_of_the_log() -> None:
     group = Group(4)
-    held = []
+    locked = []
 
     def hook(operation: str, key: str) -> None:
         if operation in ("get", "get_many", "open") and "/events/data/" in key:
-            held.append(group.stream.log._lock._is_owned())
+            locked.append(group.stream.log._lock._is_owned())
 
     group.world.store.hook = hook
     group.publish()
     group.world.store.hook = None
-    assert held == [False] * 4
+    assert locked == [False] * 4
     record = group.stream.view().subscriber("s/x")
     assert record is not None
     assert record.published is not None

@@ -1,4 +1,4 @@
-"""Positions: only what a reader gave is taken, since others go on there."""
+"""Positions: only those that a reader returned are accepted, since others continue there."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ OBJECTS: list[Any] = [
 
 
 @pytest.mark.parametrize("given", [*TEXTS, *OBJECTS], ids=lambda given: repr(given)[:40])
-def test_anything_but_a_position_is_refused(given: Any) -> None:
+def test_anything_except_a_position_is_refused(given: Any) -> None:
     with pytest.raises(InvalidInput):
         Position.of(given)
 
 
-def test_what_is_refused_is_named() -> None:
+def test_the_error_names_what_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"the offset 60\.0 for s/t/0#0"):
         Position.parse('{"s/t":{"0#0":6e1}}')
     with pytest.raises(InvalidInput, match=r"^5 is no position of a reader"):
         Position.of(5)  # type: ignore[arg-type]
 
 
-def test_the_text_of_a_position_is_read_back() -> None:
+def test_the_text_of_a_position_parses_to_the_same_position() -> None:
     position = Position({KEY: 3, SegmentKey(NAME, 1): 0})
     assert dict(Position.parse(str(position)).offsets) == position.offsets
     assert Position.of(position) is position
@@ -67,7 +67,7 @@ def test_the_text_of_a_position_is_read_back() -> None:
 
 
 @pytest.mark.parametrize("given", ['{"s/t":{"0#0":6.0}}', '{"s/t":{"0#0":-1}}', 5])
-def test_a_call_with_no_position_changes_nothing_of_the_group(given: Any) -> None:
+def test_a_call_with_an_invalid_position_changes_nothing(given: Any) -> None:
     world = World()
     events = world.write(100)
     group = world.created()
@@ -91,7 +91,7 @@ def test_a_call_with_no_position_changes_nothing_of_the_group(given: Any) -> Non
     assert drain(reader) == events[10:]
 
 
-def test_group_that_an_older_version_left_with_an_offset_as_a_float_goes_on(
+def test_group_with_an_offset_that_an_older_version_wrote_as_a_float_continues(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World()

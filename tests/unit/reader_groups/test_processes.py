@@ -1,4 +1,4 @@
-"""Real readers in several simulated processes over a storage that fails, dies and is slow."""
+"""Real readers in simulated processes that crash, over a storage that fails and delays."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.harness.group_world import World
 
 
 class Process:
-    """One process with a reader, and a storage that fails in its own way."""
+    """One process with a reader and its own failing storage."""
 
     def __init__(self, world: World, name: str, dice: Random, share: float) -> None:
         self.world, self.name, self.dice, self.share = world, name, dice, share
@@ -54,24 +54,24 @@ class Simulation:
         self.met: Counter[str] = Counter()
 
     def read(self, process: Process, count: int) -> bool:
-        """Read some events; tell whether there were any."""
+        """Read some events; return whether there were any."""
         found = False
         try:
             if process.reader is None:
                 process.lives += 1
                 process.reader = process.group.create_reader(process.name, lease="20 s")
-            who = f"{process.name}{process.lives}"
+            reader_id = f"{process.name}{process.lives}"
             for _ in range(count):
                 read = process.reader.read_next_event(0)
                 if read.event is not None:
-                    self.seen.setdefault(read.event.data, []).append(who)
+                    self.seen.setdefault(read.event.data, []).append(reader_id)
                     found = True
         except ReinitializationRequired:
-            self.met["fenced"] += 1
-            self.unclean.add(who)
+            self.met["evicted"] += 1
+            self.unclean.add(reader_id)
             process.reader = None
         except IllegalState:
-            self.met["its dead self is there"] += 1
+            self.met["its crashed reader is in the group"] += 1
         except (StoreError, CommitUnknown) as error:
             self.met[type(error).__name__] += 1
         return found
@@ -85,14 +85,14 @@ class Simulation:
     def close(self, process: Process) -> None:
         if process.reader is None:
             return
-        who, group = f"{process.name}{process.lives}", self.world.group()
-        member = group.state().readers.get(process.name)
-        if member is None or member.number != process.reader._membership._number:
-            self.unclean.add(who)  # taken for dead before it knew
+        reader_id, group = f"{process.name}{process.lives}", self.world.group()
+        entry = group.state().readers.get(process.name)
+        if entry is None or entry.number != process.reader._membership._number:
+            self.unclean.add(reader_id)  # evicted before it noticed
         try:
             process.reader.close()
         except (StoreError, CommitUnknown):
-            self.unclean.add(who)
+            self.unclean.add(reader_id)
         process.reader = None
 
     def scale(self) -> None:
@@ -144,12 +144,12 @@ class Simulation:
         assert group.is_at_end()
         assert set(self.seen) == self.written
         for event, readers in self.seen.items():
-            clean = [who for who in readers if who not in self.unclean]
-            assert len(clean) <= 1, f"{event!r} was read by {readers}; {clean} were not taken over"
+            clean = [reader for reader in readers if reader not in self.unclean]
+            assert len(clean) <= 1, f"{event!r} was read by {readers}; {clean} were not evicted"
 
 
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.2])
-def test_every_event_is_read_and_twice_only_after_a_death(share: float) -> None:
+def test_every_event_is_read_and_again_only_after_an_eviction(share: float) -> None:
     met: Counter[str] = Counter()
     for seed in range(4):
         simulation = Simulation(seed, share)

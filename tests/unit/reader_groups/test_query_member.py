@@ -36,7 +36,7 @@ def joined(group: OpenGroup, stack: ExitStack) -> QueryMember:
     return member
 
 
-def place(world: World, positions: Mapping[int, int]) -> dict[str, StreamCut]:
+def cut_at(world: World, positions: Mapping[int, int]) -> dict[str, StreamCut]:
     return {NAME: StreamCut(NAME, world.stream.view().life, positions)}
 
 
@@ -45,10 +45,10 @@ def published(world: World) -> Mapping[int, int] | None:
     return None if found.cut is None else found.cut.positions
 
 
-# ----------------------------------------------------------------------------------- its position
+# --------------------------------------------------------------------------------- its batches
 
 
-def test_finished_batches_move_the_group_on_and_are_its_checkpoints(stack: ExitStack) -> None:
+def test_finished_batches_move_the_group_and_are_its_checkpoints(stack: ExitStack) -> None:
     world = World(segments=2)
     world.write(100)
     group = world.created()
@@ -64,11 +64,11 @@ def test_finished_batches_move_the_group_on_and_are_its_checkpoints(stack: ExitS
     assert last.stream_cuts == {NAME: tail}
     version = group.log.refresh().version
     query.finish_batch({NAME: tail})
-    query.finish_batch(place(world, {0: 3, 1: 4}))
-    assert group.log.refresh().version == version, "what is not later changes nothing"
+    query.finish_batch(cut_at(world, {0: 3, 1: 4}))
+    assert group.log.refresh().version == version, "a cut that is not later changes nothing"
 
 
-def test_query_goes_over_a_split_and_a_half_read_merge(stack: ExitStack) -> None:
+def test_query_passes_a_split_and_a_half_read_merge(stack: ExitStack) -> None:
     world = World(segments=2)
     world.write(40)
     scale(world.stream, [0], [(0.0, 0.25), (0.25, 0.5)])
@@ -83,7 +83,7 @@ def test_query_goes_over_a_split_and_a_half_read_merge(stack: ExitStack) -> None
     scale(world.stream, [low, high], [(0.0, 0.5)])
     world.write(40)
     view = world.stream.view()
-    query.finish_batch(place(world, {**before, low: view.segment(low).next_offset}))
+    query.finish_batch(cut_at(world, {**before, low: view.segment(low).next_offset}))
     (merged,) = group.state().future
     assert merged.segment_id == max(view.active.segment_ids)
     query.finish_batch({NAME: view.tail})
@@ -93,7 +93,7 @@ def test_query_goes_over_a_split_and_a_half_read_merge(stack: ExitStack) -> None
     assert group.lag().events == 0
 
 
-def test_query_of_a_sealed_stream_comes_to_its_end(stack: ExitStack) -> None:
+def test_query_of_a_sealed_stream_reaches_its_end(stack: ExitStack) -> None:
     world = World(segments=2)
     world.write(10)
     group = world.created()
@@ -104,7 +104,7 @@ def test_query_of_a_sealed_stream_comes_to_its_end(stack: ExitStack) -> None:
 
 
 @pytest.mark.parametrize("retention", ["automatic", "manual"])
-def test_streams_let_go_what_a_subscribing_query_has_finished(
+def test_streams_release_what_a_subscribing_query_has_finished(
     retention: str, stack: ExitStack
 ) -> None:
     world = World()
@@ -112,24 +112,24 @@ def test_streams_let_go_what_a_subscribing_query_has_finished(
     world.write(20)
     group = world.created(retention=retention)
     before = published(world)
-    joined(group, stack).finish_batch(place(world, {0: 15}))
+    joined(group, stack).finish_batch(cut_at(world, {0: 15}))
     assert published(world) == ({0: 15} if retention == "automatic" else before)
 
 
-def test_what_was_not_told_to_the_streams_is_told_by_the_next_batch(stack: ExitStack) -> None:
+def test_the_next_batch_publishes_what_a_failed_publication_left(stack: ExitStack) -> None:
     world = World()
     world.write(20)
     group = world.created(retention="automatic")
     query = joined(group, stack)
     world.store.rules.add(Rule(StoreError("down"), "put_if_absent", f"{NAME}/*"))
-    query.finish_batch(place(world, {0: 5}))
+    query.finish_batch(cut_at(world, {0: 5}))
     world.store.rules.clear()
     assert published(world) == {0: 0}
-    query.finish_batch(place(world, {0: 5}))
+    query.finish_batch(cut_at(world, {0: 5}))
     assert published(world) == {0: 5}
 
 
-def test_query_that_was_expired_is_told_to_whoever_reads_logs(
+def test_expired_subscription_of_a_query_is_logged_once(
     stack: ExitStack, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = World()
@@ -140,62 +140,62 @@ def test_query_that_was_expired_is_told_to_whoever_reads_logs(
     world.runtime.sleep(60)
     act(world.stream, RetentionOptions(expire_ms=1_000, sweep=False))
     assert listed(world.stream.view()) == []
-    query.finish_batch(place(world, {0: 5}))
-    query.finish_batch(place(world, {0: 6}))
+    query.finish_batch(cut_at(world, {0: 5}))
+    query.finish_batch(cut_at(world, {0: 6}))
     (line,) = [r.message for r in caplog.records if "no longer keeps data" in r.message]
     assert "reader group s/g" in line
     group.reset()
     assert published(world) == {0: 6}
 
 
-def test_idle_query_tells_what_the_streams_have_not_heard(stack: ExitStack) -> None:
+def test_idle_query_answers_silent_checkpoints(stack: ExitStack) -> None:
     world = World()
     world.write(20)
     group = world.created(retention="automatic")
     query = joined(group, stack)
-    cut = place(world, {0: 5})
+    cut = cut_at(world, {0: 5})
     query.finish_batch(cut)
     asked = group.generate_stream_cuts()
     query.finish_batch(cut)
     assert asked.result(timeout=0).stream_cuts == cut
 
 
-def test_query_answers_the_checkpoints_that_others_ask_for(stack: ExitStack) -> None:
+def test_query_answers_pending_checkpoints(stack: ExitStack) -> None:
     world = World()
     world.write(20)
     group = world.created()
     query = joined(group, stack)
     asked = group.initiate_checkpoint("nightly")
     assert not asked.done()
-    query.finish_batch(place(world, {0: 12}))
-    assert asked.result(timeout=0).stream_cuts == place(world, {0: 12})
+    query.finish_batch(cut_at(world, {0: 12}))
+    assert asked.result(timeout=0).stream_cuts == cut_at(world, {0: 12})
 
 
 # ------------------------------------------------------------------------------ one query a group
 
 
-def test_dead_query_is_waited_for_and_told_that_it_was_taken_over(stack: ExitStack) -> None:
+def test_crashed_query_is_waited_for_and_learns_that_it_was_evicted(stack: ExitStack) -> None:
     world = World()
     world.write(20)
     group = world.created()
     first = joined(group, stack)
-    first.finish_batch(place(world, {0: 5}))
+    first.finish_batch(cut_at(world, {0: 5}))
     began = world.runtime.monotonic()
     second = joined(world.group(), stack)
     assert world.runtime.monotonic() - began >= LEASE_MS / 1_000
-    assert second.cuts() == place(world, {0: 5})
+    assert second.cuts() == cut_at(world, {0: 5})
     with pytest.raises(ReinitializationRequired, match="another query took it over"):
         first.check()
     first.leave()
-    assert world.group().online_readers() == [QUERY], "who was taken over takes nothing along"
+    assert world.group().online_readers() == [QUERY], "an evicted query removes nothing"
     second.refresh()
     with pytest.raises(ReinitializationRequired):
-        first.finish_batch(place(world, {0: 20}))
-    assert world.group().stream_cuts() == place(world, {0: 5})
-    second.finish_batch(place(world, {0: 6}))
+        first.finish_batch(cut_at(world, {0: 20}))
+    assert world.group().stream_cuts() == cut_at(world, {0: 5})
+    second.finish_batch(cut_at(world, {0: 6}))
 
 
-def test_query_that_wakes_up_too_late_leaves_the_lease_to_its_successor(
+def test_query_that_resumes_too_late_leaves_the_lease_to_its_successor(
     stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World()
@@ -203,7 +203,7 @@ def test_query_that_wakes_up_too_late_leaves_the_lease_to_its_successor(
     first = joined(group, stack)
     second = joined(world.group(), stack)
     monkeypatch.setattr(query_member, "_HEARTBEATS_PER_LEASE", 1e6)
-    first._keep_lease()  # what its thread does
+    first._keep_lease()  # as its thread does
     heartbeat = group.lifecycle.leases.heartbeat(QUERY)
     assert heartbeat is not None
     assert heartbeat.number == second.number
@@ -211,7 +211,9 @@ def test_query_that_wakes_up_too_late_leaves_the_lease_to_its_successor(
         first.check()
 
 
-def test_living_query_keeps_others_out(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_live_query_keeps_other_queries_out(
+    stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = World()
     group = world.created()
     first = joined(group, stack)
@@ -241,7 +243,7 @@ def test_query_whose_process_has_ended_is_not_waited_for(stack: ExitStack) -> No
     assert world.runtime.monotonic() == began
 
 
-def test_query_and_readers_are_not_in_one_group_at_once(stack: ExitStack) -> None:
+def test_query_and_readers_exclude_each_other(stack: ExitStack) -> None:
     world = World()
     group = world.created()
     query = joined(group, stack)
@@ -272,7 +274,7 @@ def test_reader_without_a_lease_is_not_waited_for() -> None:
         QueryMember(world.group().lifecycle)
 
 
-def test_reader_whose_process_has_ended_makes_way_for_one_of_its_name() -> None:
+def test_reader_whose_process_has_ended_is_replaced_without_waiting() -> None:
     world = World()
     group = world.created()
     reader = group.create_reader("r")
@@ -286,22 +288,22 @@ def test_reader_whose_process_has_ended_makes_way_for_one_of_its_name() -> None:
     world.group().create_reader("r").close()
 
 
-def test_reset_ends_the_query_and_the_next_goes_on_where_the_group_is(stack: ExitStack) -> None:
+def test_reset_evicts_the_query_and_the_next_continues_at_the_new_cuts(stack: ExitStack) -> None:
     world = World()
     world.write(20)
     group = world.created()
     query = joined(group, stack)
-    query.finish_batch(place(world, {0: 9}))
-    group.reset(place(world, {0: 4}))
+    query.finish_batch(cut_at(world, {0: 9}))
+    group.reset(cut_at(world, {0: 4}))
     with pytest.raises(ReinitializationRequired, match="in reader group s/g: the group was reset"):
         query.refresh()
     with pytest.raises(ReinitializationRequired):
-        query.finish_batch(place(world, {0: 20}))
+        query.finish_batch(cut_at(world, {0: 20}))
     again = joined(group, stack)
-    assert (again.generation, again.cuts()) == (1, place(world, {0: 4}))
+    assert (again.generation, again.cuts()) == (1, cut_at(world, {0: 4}))
 
 
-# ------------------------------------------------------------------- what others say for the query
+# ---------------------------------------------------------------------------- acknowledgements
 
 
 def test_last_batch_is_acknowledged_for_a_query_that_ended() -> None:
@@ -309,19 +311,19 @@ def test_last_batch_is_acknowledged_for_a_query_that_ended() -> None:
     world.write(20)
     group = world.created(retention="automatic")
     with ExitStack() as stack:
-        joined(group, stack).finish_batch(place(world, {0: 5}))
+        joined(group, stack).finish_batch(cut_at(world, {0: 5}))
     assert acknowledge_batch(
-        world.group().lifecycle, 0, place(world, {0: 15}), group.state().query_number
+        world.group().lifecycle, 0, cut_at(world, {0: 15}), group.state().query_number
     )
     assert published(world) == {0: 15}
-    assert not acknowledge_batch(group.lifecycle, 0, place(world, {0: 15})), "known"
-    assert not acknowledge_batch(group.lifecycle, 0, place(world, {0: 7})), "behind"
-    group.reset(place(world, {0: 2}))
-    assert not acknowledge_batch(group.lifecycle, 0, place(world, {0: 20})), "of another generation"
-    assert group.stream_cuts() == place(world, {0: 2})
+    assert not acknowledge_batch(group.lifecycle, 0, cut_at(world, {0: 15})), "known"
+    assert not acknowledge_batch(group.lifecycle, 0, cut_at(world, {0: 7})), "behind"
+    group.reset(cut_at(world, {0: 2}))
+    assert not acknowledge_batch(group.lifecycle, 0, cut_at(world, {0: 20})), "another generation"
+    assert group.stream_cuts() == cut_at(world, {0: 2})
 
 
-def test_acknowledgement_leaves_segments_with_a_living_query(stack: ExitStack) -> None:
+def test_acknowledgement_leaves_segments_with_a_live_query(stack: ExitStack) -> None:
     world = World()
     world.write(20)
     group = world.created()
@@ -333,7 +335,7 @@ def test_acknowledgement_leaves_segments_with_a_living_query(stack: ExitStack) -
     query.finish_batch({NAME: world.stream.view().tail})
 
 
-def test_what_is_said_for_a_query_counts_no_more_when_another_has_joined() -> None:
+def test_acknowledgement_of_an_earlier_query_is_ignored() -> None:
     world = World()
     world.write(20)
     group = world.created()
@@ -341,16 +343,16 @@ def test_what_is_said_for_a_query_counts_no_more_when_another_has_joined() -> No
         first = joined(group, stack)
     with ExitStack() as stack:
         second = joined(group, stack)
-        second.finish_batch(place(world, {0: 5}))
-        assert not acknowledge_batch(group.lifecycle, 0, place(world, {0: 15}), first.number)
+        second.finish_batch(cut_at(world, {0: 5}))
+        assert not acknowledge_batch(group.lifecycle, 0, cut_at(world, {0: 15}), first.number)
         with pytest.raises(IllegalState, match="is read by streaming-query, which report"):
-            acknowledge_batch(group.lifecycle, 0, place(world, {0: 15}))
-    assert not acknowledge_batch(group.lifecycle, 0, place(world, {0: 15}), first.number)
-    assert group.stream_cuts() == place(world, {0: 5})
-    assert acknowledge_batch(group.lifecycle, 0, place(world, {0: 15}), second.number)
+            acknowledge_batch(group.lifecycle, 0, cut_at(world, {0: 15}))
+    assert not acknowledge_batch(group.lifecycle, 0, cut_at(world, {0: 15}), first.number)
+    assert group.stream_cuts() == cut_at(world, {0: 5})
+    assert acknowledge_batch(group.lifecycle, 0, cut_at(world, {0: 15}), second.number)
 
 
-def test_stream_that_is_gone_or_in_another_life_does_not_stop_the_query(
+def test_deleted_stream_does_not_stop_the_query(
     stack: ExitStack, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = World(names=(NAME, "s/u"))
@@ -362,14 +364,14 @@ def test_stream_that_is_gone_or_in_another_life_does_not_stop_the_query(
     old = other.view().tail
     lifecycle.seal(other)
     lifecycle.delete(other)
-    query.finish_batch(place(world, {0: 5}) | {"s/u": old})
-    assert group.state().cut(NAME) == place(world, {0: 5})[NAME]
+    query.finish_batch(cut_at(world, {0: 5}) | {"s/u": old})
+    assert group.state().cut(NAME) == cut_at(world, {0: 5})[NAME]
     assert "skipped s/u in reader group s/g, which keeps its position" in caplog.text
     with pytest.raises(InvalidInput, match="s/g does not read s/v; it reads s/t, s/u"):
         query.finish_batch({"s/v": StreamCut("s/v", 1, {0: 1})})
 
 
-def test_readers_say_by_themselves_how_far_they_are() -> None:
+def test_group_with_readers_refuses_acknowledgements() -> None:
     world = World()
     world.write(20)
     group = world.created()
@@ -377,22 +379,22 @@ def test_readers_say_by_themselves_how_far_they_are() -> None:
         group.create_reader("r"),
         pytest.raises(IllegalState, match="is read by r, which report their own"),
     ):
-        acknowledge_batch(group.lifecycle, 0, place(world, {0: 15}))
+        acknowledge_batch(group.lifecycle, 0, cut_at(world, {0: 15}))
 
 
 # --------------------------------------------------------------------------------------- processes
 
 
-def test_only_of_this_machine_a_process_is_known_to_be_gone() -> None:
+def test_only_a_process_of_this_machine_is_known_to_have_ended() -> None:
     machine, pid, started = identity().split(" ")
     assert not has_ended(identity())
-    assert has_ended(f"{machine} {pid} {int(started) + 1}"), "the number was given again"
+    assert has_ended(f"{machine} {pid} {int(started) + 1}"), "the process id was reused"
     assert not has_ended(f"elsewhere {pid} {int(started) + 1}")
     for nonsense in ("", machine, f"{machine} x 1", f"{machine} -1 "):
         assert not has_ended(nonsense)
 
 
-def test_process_that_nobody_has_waited_for_is_gone() -> None:
+def test_process_has_ended_before_its_parent_waits_for_it() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     process = identity(child.pid)
     assert child.stdin is not None

@@ -45,15 +45,15 @@ PLAIN = ReaderGroupConfiguration([NAME])
 
 
 class Killed(BaseException):
-    pass
+    """Ends a process at a failpoint."""
 
 
 def kill() -> None:
     raise Killed
 
 
-def held(world: World, name: str = NAME) -> dict[str, tuple[int, str]]:
-    """The groups that a stream knows, with generation and what they need."""
+def subscriptions(world: World, name: str = NAME) -> dict[str, tuple[int, str]]:
+    """The subscribers of a stream, each with its generation and cut."""
     found = listed(world.streams[name].view())
     return {info.group: (info.generation, str(info.cut)) for info in found}
 
@@ -67,7 +67,7 @@ def test_creation_is_idempotent_for_an_equal_configuration_only() -> None:
     assert world.group().configuration == PLAIN
 
 
-def test_two_creators_at_once_make_one_group() -> None:
+def test_concurrent_creators_create_one_group() -> None:
     world = World()
     first, second = world.group(), world.group()
     raced: list[bool] = []
@@ -78,19 +78,19 @@ def test_two_creators_at_once_make_one_group() -> None:
             raced[:] = [second.create(PLAIN)]
 
     world.store.hook = race
-    assert first.create(PLAIN), "it was the first to note it in the scope"
+    assert first.create(PLAIN), "it claimed the group first"
     assert raced == [False]
     assert world.group().generation == 0
 
 
-def test_lost_answer_of_a_creation_is_one_creation() -> None:
+def test_creation_whose_response_was_lost_is_one_creation() -> None:
     world = World()
     world.store.rules.add(Rule(Fault.LOSE_ANSWER, "put_if_absent", "*_reader_groups*", nth=1))
     assert world.group().create(PLAIN)
     assert world.group().generation == 0
 
 
-def test_groups_need_their_streams_and_sound_names() -> None:
+def test_groups_need_existing_streams_and_valid_names() -> None:
     world = World()
     with pytest.raises(NoSuchStream):
         world.group().create(ReaderGroupConfiguration(["s/none"]))
@@ -103,7 +103,7 @@ def test_groups_need_their_streams_and_sound_names() -> None:
         world.group("s/other").create_reader("a")
 
 
-def test_deleted_groups_generation_goes_on_when_its_name_is_used_again() -> None:
+def test_generation_continues_when_the_name_of_a_deleted_group_is_used_again() -> None:
     world = World()
     events = world.write(4)
     group = world.created()
@@ -140,7 +140,7 @@ def test_reset_to_the_last_checkpoint_and_to_cuts() -> None:
         with pytest.raises(ReinitializationRequired, match="the group was reset"):
             reader.read_next_event(0)
         reader = group.create_reader("a")
-        assert drain(reader) == events[3:], "the same place again"
+        assert drain(reader) == events[3:], "the same cut again"
     group.reset({NAME: f"{NAME}@1:0#0=7"})
     assert drain(group.create_reader("a")) == events[7:]
     group.reset(PLAIN)
@@ -154,7 +154,7 @@ def test_reset_to_the_last_checkpoint_and_to_cuts() -> None:
         world.group("s/never").reset()
 
 
-def test_reset_to_what_is_forgotten_is_told_at_once() -> None:
+def test_reset_to_segments_without_a_record_is_refused() -> None:
     world = World()
     world.write(4)
     group = world.created()
@@ -167,7 +167,7 @@ def test_reset_to_what_is_forgotten_is_told_at_once() -> None:
     assert group.generation == 0
 
 
-def test_reset_fails_the_checkpoints_that_are_under_way() -> None:
+def test_reset_fails_pending_checkpoints() -> None:
     world = World()
     group = world.created()
     group.create_reader("a")
@@ -185,7 +185,7 @@ def test_reset_fails_the_checkpoints_that_are_under_way() -> None:
 
 
 @pytest.mark.parametrize("see", [CheckpointFuture.result, CheckpointFuture.done])
-def test_checkpoint_that_was_seen_complete_stays_so(
+def test_future_that_was_complete_stays_complete(
     see: Callable[[CheckpointFuture], object],
 ) -> None:
     world = World()
@@ -201,7 +201,7 @@ def test_checkpoint_that_was_seen_complete_stays_so(
     assert futures[0].result(0).stream_cuts == {NAME: StreamCut(NAME, 1, {0: 0})}
 
 
-def test_checkpoint_does_not_wait_for_a_reader_that_died() -> None:
+def test_checkpoint_does_not_wait_for_an_expired_reader() -> None:
     world = World(segments=2)
     world.write(6)
     group = world.created()
@@ -209,7 +209,7 @@ def test_checkpoint_does_not_wait_for_a_reader_that_died() -> None:
     reader.read_next_event(0)
     future = group.initiate_checkpoint("c")
     cut = future.result(timeout=60).stream_cuts[NAME]
-    assert sum(offset for _, offset in cut) == 0, "as far as it had recorded"
+    assert sum(offset for _, offset in cut) == 0, "its recorded offsets"
     assert group.online_readers() == []
 
 
@@ -230,7 +230,7 @@ def test_silent_cuts_show_no_marker_and_record_nothing() -> None:
     assert group.stream_cuts() == {NAME: StreamCut(NAME, 1, {0: 0})}
 
 
-def test_silent_cuts_push_no_completed_checkpoint_out() -> None:
+def test_silent_checkpoints_displace_no_complete_one() -> None:
     world = World()
     group = world.created()
     waited = [group.initiate_checkpoint(f"c{n}") for n in range(KEPT_CHECKPOINTS)]
@@ -241,7 +241,7 @@ def test_silent_cuts_push_no_completed_checkpoint_out() -> None:
     assert (kept.count(False), kept.count(True)) == (KEPT_CHECKPOINTS, KEPT_CHECKPOINTS)
 
 
-def test_reader_offline_gives_its_segments_back() -> None:
+def test_reader_offline_unassigns_the_segments() -> None:
     world = World()
     events = world.write(6)
     group = world.created()
@@ -254,16 +254,16 @@ def test_reader_offline_gives_its_segments_back() -> None:
     assert not group.reader_offline("a")
     assert drain(group.create_reader("b")) == events[2:]
     assert group.reader_offline("b")
-    assert group.stream_cuts() == {NAME: StreamCut(NAME, 1, {0: 2})}, "what was recorded last"
+    assert group.stream_cuts() == {NAME: StreamCut(NAME, 1, {0: 2})}, "the last recorded offset"
 
 
-def test_reader_that_could_never_give_a_sign_keeps_nobody_from_its_segments() -> None:
+def test_reader_without_any_heartbeat_expires() -> None:
     world = World()
     events = world.write(3)
     group = world.created()
 
     def joined(state: GroupState) -> GroupState:
-        """As an older version left a reader whose sign the store refused."""
+        """As an older version left a reader whose heartbeat the store refused."""
         state = assignment.join(state, ".x", 20_000)
         return assignment.acquire(state, ".x", state.readers[".x"].number)
 
@@ -275,7 +275,7 @@ def test_reader_that_could_never_give_a_sign_keeps_nobody_from_its_segments() ->
     assert group.online_readers() == ["a"]
 
 
-def test_cuts_are_made_of_positions_that_cover_the_group() -> None:
+def test_cuts_need_positions_that_cover_the_group() -> None:
     world = World(segments=2)
     world.write(10)
     group = world.created()
@@ -289,7 +289,7 @@ def test_cuts_are_made_of_positions_that_cover_the_group() -> None:
         group.cuts_at([])
 
 
-def test_reader_that_died_goes_offline_at_what_it_last_said() -> None:
+def test_crashed_reader_goes_offline_at_its_last_heartbeat() -> None:
     world = World()
     events = world.write(9)
     group = world.created()
@@ -297,7 +297,7 @@ def test_reader_that_died_goes_offline_at_what_it_last_said() -> None:
     for _ in range(3):
         reader.read_next_event(0)
     world.runtime.sleep(11)
-    reader.read_next_event(0)  # says that three are done
+    reader.read_next_event(0)  # a heartbeat with three events processed
     assert group.reader_offline("a")
     assert drain(group.create_reader("b")) == events[3:]
 
@@ -331,7 +331,7 @@ def test_lag_is_exact_by_segment_and_in_total() -> None:
     assert group.lag().events == 3
 
 
-def test_lag_is_from_what_readers_said_last_though_nothing_was_recorded() -> None:
+def test_lag_starts_at_the_last_heartbeats_though_no_offset_was_recorded() -> None:
     world = World()
     world.write(10)
     group = world.created()
@@ -340,11 +340,11 @@ def test_lag_is_from_what_readers_said_last_though_nothing_was_recorded() -> Non
         reader.read_next_event(0)
     assert group.lag().events == 10
     world.runtime.sleep(11)
-    reader.read_next_event(0)  # says that four are done
+    reader.read_next_event(0)  # a heartbeat with four events processed
     assert group.stream_cuts() == {NAME: StreamCut(NAME, 1, {0: 0})}
     assert group.lag().events == 6
     group.reset()
-    assert group.lag().events == 10, "said in another generation"
+    assert group.lag().events == 10, "the heartbeat is of another generation"
 
 
 def test_lag_ends_at_the_end_cut() -> None:
@@ -357,49 +357,49 @@ def test_lag_ends_at_the_end_cut() -> None:
     assert group.lag().events == 0
 
 
-KEEPING = ReaderGroupConfiguration([NAME], retention="automatic", checkpoint_interval="5 s")
+HOLDING = ReaderGroupConfiguration([NAME], retention="automatic", checkpoint_interval="5 s")
 
 
 @pytest.mark.parametrize("point", ["group.change.noted", "group.change.subscribed"])
-def test_group_that_holds_data_is_active_only_when_its_streams_know(point: str) -> None:
+def test_group_that_holds_data_is_active_only_after_it_has_subscribed(point: str) -> None:
     world = World()
     world.write(4)
     with at_failpoint(point, kill), pytest.raises(Killed):
-        world.group().create(KEEPING)
+        world.group().create(HOLDING)
     known = world.group().sync.fetch()
     assert known is not None
     assert known.state.phase is Phase.CHANGING
-    assert not world.group().create(KEEPING), "finished by whoever comes next"
-    assert held(world) == {"s/g": (0, f"{NAME}@1:0#0=0")}
+    assert not world.group().create(HOLDING), "finished by the next caller"
+    assert subscriptions(world) == {"s/g": (0, f"{NAME}@1:0#0=0")}
     with at_failpoint(point, kill), pytest.raises(Killed):
         world.group().reset({NAME: StreamCut(NAME, 1, {0: 2})})
     reader = world.group().create_reader("a")
     assert len(drain(reader)) == 2
-    assert held(world) == {"s/g": (1, f"{NAME}@1:0#0=2")}
+    assert subscriptions(world) == {"s/g": (1, f"{NAME}@1:0#0=2")}
     with at_failpoint(point, kill), pytest.raises(Killed):
         world.group().delete()
     with pytest.raises(NoSuchReaderGroup):
         world.group().state()
-    assert held(world) == {}
-    assert world.group().create(KEEPING)
-    assert held(world) == {"s/g": (3, f"{NAME}@1:0#0=0")}
+    assert subscriptions(world) == {}
+    assert world.group().create(HOLDING)
+    assert subscriptions(world) == {"s/g": (3, f"{NAME}@1:0#0=0")}
 
 
-def test_group_that_changes_its_streams_lets_the_former_ones_go() -> None:
+def test_group_that_changes_its_streams_unsubscribes_from_former_ones() -> None:
     world = World(names=(NAME, "s/u"))
     group = world.group()
     group.create(ReaderGroupConfiguration([NAME, "s/u"], retention="automatic"))
-    assert set(held(world)) == set(held(world, "s/u")) == {"s/g"}
+    assert set(subscriptions(world)) == set(subscriptions(world, "s/u")) == {"s/g"}
     with at_failpoint("group.change.noted", kill), pytest.raises(Killed):
-        group.reset(KEEPING)
+        group.reset(HOLDING)
     group.reset(PLAIN)
-    assert held(world) == held(world, "s/u") == {}
+    assert subscriptions(world) == subscriptions(world, "s/u") == {}
     assert group.state().former_streams == {}
     assert group.state().phase is Phase.ACTIVE
 
 
 class Mover:
-    """Another process that moves the head just before chosen calls of a store to the stream."""
+    """Another process that moves the head just before chosen calls of a stream's store."""
 
     def __init__(self, world: World, at: Callable[[int], bool], moves: int = 0) -> None:
         self.world, self.at, self.calls, self.moves = world, at, 0, moves
@@ -413,7 +413,7 @@ class Mover:
             self.move()
 
     def move(self) -> None:
-        """Truncate everything: on every other move by a scale, so that segments are forgotten."""
+        """Truncate everything; every other move scales, too, so that records are deleted."""
         self.moves += 1
         write(self.stream, [("k", b"later")])
         if self.moves % 2 == 0:
@@ -421,28 +421,28 @@ class Mover:
         truncate(self.stream, StreamCut.LATEST, past_subscribers=True)
 
 
-def live_and_die(world: World, store: Spy) -> None:
-    """Create, reset in all ways, and delete a group that holds data."""
+def run_lifecycle(world: World, store: Spy) -> None:
+    """Create, reset and delete a group that holds data."""
     group = world.group(store=store)
-    assert group.create(KEEPING)
+    assert group.create(HOLDING)
     group.reset()
     state = group.state()
     assert state.phase is Phase.ACTIVE
-    assert held(world)["s/g"][0] == state.generation == group.generation
-    assert not world.group(store=store).create(KEEPING)
+    assert subscriptions(world)["s/g"][0] == state.generation == group.generation
+    assert not world.group(store=store).create(HOLDING)
     assert group.delete()
-    assert held(world) == {}
+    assert subscriptions(world) == {}
 
 
-@pytest.mark.parametrize("forgets", [False, True])
-def test_no_step_of_a_group_that_holds_data_minds_a_head_that_moves(forgets: bool) -> None:
+@pytest.mark.parametrize("drops_records", [False, True])
+def test_a_head_that_moves_breaks_no_step_of_a_group_that_holds_data(drops_records: bool) -> None:
     quiet = Mover(filled(), lambda call: False)
-    live_and_die(quiet.world, quiet.store)
+    run_lifecycle(quiet.world, quiet.store)
     assert quiet.calls > 10
     for step in range(1, quiet.calls + 1):
-        mover = Mover(filled(), step.__eq__, moves=int(forgets))
-        live_and_die(mover.world, mover.store)
-        assert mover.moves == 1 + forgets
+        mover = Mover(filled(), step.__eq__, moves=int(drops_records))
+        run_lifecycle(mover.world, mover.store)
+        assert mover.moves == 1 + drops_records
 
 
 def filled() -> World:
@@ -451,12 +451,12 @@ def filled() -> World:
     return world
 
 
-def test_the_head_that_has_passed_a_group_is_taken_and_told_to_its_reader_once() -> None:
+def test_a_group_that_the_head_passed_begins_at_it_and_its_reader_learns_so_once() -> None:
     world = filled()
     group = world.group()
     with at_failpoint("group.change.noted", Mover(world, lambda call: False, moves=1).move):
-        assert group.create(KEEPING)
-    assert held(world) == {"s/g": (0, f"{NAME}@1:1#1=0")}
+        assert group.create(HOLDING)
+    assert subscriptions(world) == {"s/g": (0, f"{NAME}@1:1#1=0")}
     write(world.stream, [("k", b"new")])
     reader = group.create_reader("a")
     with pytest.raises(TruncatedData, match="were truncated before they were read"):
@@ -465,7 +465,7 @@ def test_the_head_that_has_passed_a_group_is_taken_and_told_to_its_reader_once()
 
 
 @pytest.mark.parametrize("retention", ["manual", "none"])
-def test_group_that_holds_data_refuses_a_place_that_is_gone_before_it_changes(
+def test_group_that_holds_data_refuses_a_truncated_cut_before_it_changes(
     retention: str,
 ) -> None:
     world = filled()
@@ -473,7 +473,7 @@ def test_group_that_holds_data_refuses_a_place_that_is_gone_before_it_changes(
     behind = ReaderGroupConfiguration({NAME: f"{NAME}@1:0#0=2"}, retention=retention)
     group = world.group()
     if retention == "none":
-        assert group.create(behind), "its readers are told once, and go on at the head"
+        assert group.create(behind), "its readers raise TruncatedData once and continue at the head"
         return
     with pytest.raises(TruncatedData, match=r"=2 lies behind the head .* use s/t@1:0#0=3"):
         group.create(behind)
@@ -487,25 +487,25 @@ def test_group_that_holds_data_refuses_a_place_that_is_gone_before_it_changes(
     assert group.reset({NAME: f"{NAME}@1:0#0=3"}) == 1
 
 
-def test_no_step_of_a_creation_minds_a_stream_that_begins_another_life() -> None:
-    def live_again() -> None:
+def test_a_stream_that_begins_another_life_breaks_no_step_of_a_creation() -> None:
+    def recreate() -> None:
         configuration = world.stream.view().record.configuration
         lifecycle.seal(world.stream)
         lifecycle.delete(world.stream)
         lifecycle.create(world.stream, 2, configuration)
 
     quiet = Mover(filled(), lambda call: False)
-    quiet.world.group(store=quiet.store).create(KEEPING)
+    quiet.world.group(store=quiet.store).create(HOLDING)
     for step in range(1, quiet.calls + 1):
         world = filled()
         mover = Mover(world, step.__eq__)
-        mover.move = live_again  # type: ignore[method-assign]
-        assert world.group(store=mover.store).create(KEEPING)
+        mover.move = recreate  # type: ignore[method-assign]
+        assert world.group(store=mover.store).create(HOLDING)
         assert world.group().state().phase is Phase.ACTIVE
         assert world.stream.view().life == 2
 
 
-def test_groups_are_changed_while_the_head_moves_as_fast_as_it_can() -> None:
+def test_groups_change_while_the_head_moves_as_fast_as_it_can() -> None:
     world = filled()
     mover, done = Mover(world, lambda call: False), threading.Event()
 
@@ -517,32 +517,32 @@ def test_groups_are_changed_while_the_head_moves_as_fast_as_it_can() -> None:
     racer.start()
     try:
         for _ in range(5):
-            live_and_die(world, Spy(world.store.inner))
+            run_lifecycle(world, Spy(world.store.inner))
     finally:
         done.set()
         racer.join()
     assert mover.moves > 0
 
 
-def test_automatic_retention_publishes_what_checkpoints_cover() -> None:
+def test_automatic_retention_publishes_checkpoints() -> None:
     world = World()
     world.write(10)
-    world.group().create(KEEPING)
+    world.group().create(HOLDING)
     reader = world.group().create_reader("a")
     drain(reader)
     for _ in range(6):
         world.runtime.sleep(4)
         reader.read_next_event(0)
-    assert held(world) == {"s/g": (0, f"{NAME}@1:0#0=10")}
+    assert subscriptions(world) == {"s/g": (0, f"{NAME}@1:0#0=10")}
 
 
-def test_manual_retention_publishes_what_the_user_says() -> None:
+def test_manual_retention_publishes_the_cuts_of_the_user() -> None:
     world = World()
     world.write(10)
     group = world.group()
     group.create(ReaderGroupConfiguration([NAME], retention="manual"))
     group.publish({NAME: StreamCut(NAME, 1, {0: 6})})
-    assert held(world) == {"s/g": (0, f"{NAME}@1:0#0=6")}
+    assert subscriptions(world) == {"s/g": (0, f"{NAME}@1:0#0=6")}
     with pytest.raises(InvalidStreamCut, match="cannot publish"):
         group.publish({NAME: f"{NAME}@1:0#0=5"})
     group.reset(PLAIN)
@@ -571,7 +571,7 @@ def test_sql_reads_the_state_of_a_group_at_every_version(tmp_path: Path) -> None
     assert group.stream_cuts() == {NAME: StreamCut(NAME, 1, {0: 1})}
 
 
-def test_swept_group_goes_on() -> None:
+def test_group_continues_after_a_sweep() -> None:
     world = World()
     events = world.write(8)
     group = world.created()

@@ -28,13 +28,13 @@ def begun(stream: MemoryStream, end: StreamCut | None = None) -> GroupState:
     return segment_transitions.begin("nyc/g", 0, configuration, {NAME: stream})
 
 
-def take(
+def step(
     state: GroupState,
     stream: MemoryStream,
     reader: str,
     offsets: dict[SegmentKey, int] | None = None,
 ) -> StepResult:
-    """A turn of a reader that has read its segments up to some offsets, or nothing."""
+    """Do a step of a reader that has read its segments up to some offsets."""
     owned = state.owned_by(reader)
     held = {k: (o.number, (offsets or {}).get(k, o.offset)) for k, o in owned.items()}
     ended = frozenset(
@@ -43,8 +43,8 @@ def take(
         if stream.records[k.segment_id].sealed_epoch is not None
         and offset == stream.records[k.segment_id].next_offset
     )
-    seat = ReaderView(reader, state.readers[reader].number, held, ended)
-    return reader_step(state, seat, {NAME: stream}.__getitem__)
+    view = ReaderView(reader, state.readers[reader].number, held, ended)
+    return reader_step(state, view, {NAME: stream}.__getitem__)
 
 
 def joined(state: GroupState, *readers: str) -> GroupState:
@@ -57,18 +57,18 @@ def shares(state: GroupState) -> list[int]:
     return list(assignment.segment_counts(state).values())
 
 
-def test_one_reader_takes_all_and_gives_up_half_when_another_joins() -> None:
+def test_one_reader_acquires_all_and_releases_half_when_another_joins() -> None:
     stream = MemoryStream.of(4)
-    state = take(joined(begun(stream), "a"), stream, "a").state
+    state = step(joined(begun(stream), "a"), stream, "a").state
     assert shares(state) == [4]
     state = joined(state, "b")
-    state = take(state, stream, "b").state
-    assert shares(state) == [4, 0], "nothing waits yet"
+    state = step(state, stream, "b").state
+    assert shares(state) == [4, 0], "no segment waits yet"
     stream.append(key(3).segment_id, 9)
-    state = take(state, stream, "a", {key(3): 7}).state
+    state = step(state, stream, "a", {key(3): 7}).state
     assert shares(state) == [2, 0]
     assert state.unassigned[key(3)] == 7, "the exact next offset"
-    state = take(state, stream, "b").state
+    state = step(state, stream, "b").state
     assert shares(state) == [2, 2]
     assert state.assigned[key(3)].offset == 7
 
@@ -82,14 +82,14 @@ def test_one_reader_takes_all_and_gives_up_half_when_another_joins() -> None:
         ({key(3): 1}, {key(0), key(2)}),
     ],
 )
-def test_reader_releases_about_half_of_what_is_unread_with_half_of_its_segments(
+def test_reader_releases_about_half_of_the_unread_events_with_half_of_its_segments(
     unread: dict[SegmentKey, int], released: set[SegmentKey]
 ) -> None:
     stream = MemoryStream.of(4)
-    state = take(joined(begun(stream), "a"), stream, "a").state
+    state = step(joined(begun(stream), "a"), stream, "a").state
     state = joined(state, "b")
-    seat = ReaderView("a", state.readers["a"].number, unread=unread)
-    assert set(reader_step(state, seat, {NAME: stream}.__getitem__).state.unassigned) == released
+    view = ReaderView("a", state.readers["a"].number, unread=unread)
+    assert set(reader_step(state, view, {NAME: stream}.__getitem__).state.unassigned) == released
 
 
 @pytest.mark.parametrize(("segments", "readers"), [(1, 3), (4, 3), (8, 3), (7, 2), (2, 5)])
@@ -98,30 +98,30 @@ def test_shares_differ_by_at_most_one_whatever_the_order(segments: int, readers:
     state = begun(stream)
     names = [f"r{i}" for i in range(readers)]
     for name in names:
-        state = take(joined(state, name), stream, name).state
+        state = step(joined(state, name), stream, name).state
     for _ in range(3):
         for name in reversed(names):
-            state = take(state, stream, name).state
+            state = step(state, stream, name).state
     assert sum(shares(state)) == segments
     assert max(shares(state)) - min(shares(state)) <= 1
     calm = state
     for name in names:
-        assert take(calm, stream, name).state == calm, "balanced is balanced"
+        assert step(calm, stream, name).state == calm, "a balanced group stays as it is"
 
 
-def test_successors_come_at_once_and_without_a_checkpoint() -> None:
+def test_successors_are_acquired_immediately_without_a_checkpoint() -> None:
     stream = MemoryStream.of(1)
     stream.append(0, 3)
     stream.scale([0], [(0.0, 0.5), (0.5, 1.0)])
-    state = take(joined(begun(stream), "a"), stream, "a").state
-    state = take(state, stream, "a", {key(0): 3}).state
+    state = step(joined(begun(stream), "a"), stream, "a").state
+    state = step(state, stream, "a", {key(0): 3}).state
     assert set(state.owned_by("a")) == {key(1, 1), key(2, 1)}
 
 
 def test_successor_of_a_half_read_merge_is_future_in_a_checkpoint() -> None:
     stream = half_merged()
-    state = take(joined(begun(stream), "a"), stream, "a").state
-    state = take(state, stream, "a", {key(0): 10}).state
+    state = step(joined(begun(stream), "a"), stream, "a").state
+    state = step(state, stream, "a", {key(0): 10}).state
     assert state.future == {key(2, 1): frozenset({1})}
     state, checkpoint = checkpoints.initiate(state, "c")
     state = checkpoints.answer(state, "a", checkpoint.number, {key(1): 5})
@@ -137,24 +137,24 @@ def test_successor_of_a_half_read_merge_is_future_in_a_checkpoint() -> None:
     assert (again.unassigned, again.future) == ({key(1): 5}, {key(2, 1): frozenset({1})})
 
 
-def test_empty_sealed_segments_are_passed_over_without_a_reader() -> None:
+def test_empty_sealed_segments_are_skipped() -> None:
     stream = MemoryStream.of(1)
     stream.scale([0], [(0.0, 1.0)])
     stream.scale([key(1, 1).segment_id], [(0.0, 1.0)])
     assert begun(stream).unassigned == {key(2, 2): 0}
 
 
-def test_group_with_an_end_reads_up_to_it_and_is_at_its_end() -> None:
+def test_group_with_an_end_cut_reads_up_to_it() -> None:
     stream = half_merged()
     end = StreamCut(NAME, 1, {0: END, 1: 5, key(2, 1).segment_id: NOT_REACHED})
-    state = take(joined(begun(stream, end), "a"), stream, "a").state
+    state = step(joined(begun(stream, end), "a"), stream, "a").state
     assert segment_transitions.EndOffsets(state, stream).of(0) is None
     assert segment_transitions.EndOffsets(state, stream).of(1) == 5
     numbers = {k: o.number for k, o in state.assigned.items()}
-    member = state.readers["a"].number
-    state = segment_transitions.complete(state, stream, "a", member, {key(0): numbers[key(0)]})
+    number = state.readers["a"].number
+    state = segment_transitions.complete(state, stream, "a", number, {key(0): numbers[key(0)]})
     assert not state.is_at_end
-    state = segment_transitions.complete(state, stream, "a", member, {key(1): numbers[key(1)]})
+    state = segment_transitions.complete(state, stream, "a", number, {key(1): numbers[key(1)]})
     assert state.is_at_end
     assert state.completed == {key(0): END, key(1): 5}
 
@@ -166,19 +166,19 @@ def test_start_after_its_end_is_refused() -> None:
         segment_transitions.begin("nyc/g", 0, ReaderGroupConfiguration(spans), {NAME: stream})
 
 
-def test_reader_that_was_taken_over_is_fenced_and_its_position_counts() -> None:
+def test_evicted_reader_is_refused_and_its_last_position_counts() -> None:
     stream = MemoryStream.of(2)
     stream.append(0, 9)
-    state = take(joined(begun(stream), "a", "b"), stream, "a").state
+    state = step(joined(begun(stream), "a", "b"), stream, "a").state
     number = state.readers["a"].number
     held = {key(0): (state.assigned[key(0)].number, 4), key(1): (99, 7)}
     after = assignment.evict(state, "a", number, held)
     assert after.unassigned == {key(1): 0, key(0): 4} or after.unassigned[key(0)] == 4
-    assert after.unassigned[key(1)] == 0, "said of an ownership that it has not"
+    assert after.unassigned[key(1)] == 0, "reported for an ownership that it does not have"
     with pytest.raises(ReinitializationRequired, match="lease expired"):
         reader_step(after, ReaderView("a", number), {NAME: stream}.__getitem__)
-    anew = assignment.join(after, "a", 10_000)
-    assert assignment.evict(anew, "a", number) == anew, "it has joined anew"
+    again = assignment.join(after, "a", 10_000)
+    assert assignment.evict(again, "a", number) == again, "it has joined again"
 
 
 def test_reader_id_is_in_a_group_once() -> None:
@@ -188,11 +188,11 @@ def test_reader_id_is_in_a_group_once() -> None:
     assert assignment.remove_reader(state, "nobody") == state
 
 
-def test_checkpoint_waits_for_all_and_the_dead_count_as_having_answered() -> None:
+def test_checkpoint_waits_for_all_readers_except_those_that_left() -> None:
     stream = MemoryStream.of(2)
     stream.append(0, 9)
     state = joined(begun(stream), "a", "b")
-    state = take(take(state, stream, "a").state, stream, "b").state
+    state = step(step(state, stream, "a").state, stream, "b").state
     state, begun_one = checkpoints.initiate(state, "c")
     assert checkpoints.initiate(state, "c")[1] == begun_one, "the same name joins"
     state = checkpoints.answer(state, "a", begun_one.number, {key(0): 6})
@@ -204,10 +204,10 @@ def test_checkpoint_waits_for_all_and_the_dead_count_as_having_answered() -> Non
     assert state.assigned[key(0)].offset == 6
 
 
-def test_silent_checkpoint_moves_nothing() -> None:
+def test_silent_checkpoint_records_no_offset() -> None:
     stream = MemoryStream.of(1)
     stream.append(0, 9)
-    state = take(joined(begun(stream), "a"), stream, "a").state
+    state = step(joined(begun(stream), "a"), stream, "a").state
     state, silent = checkpoints.initiate(state, "s", silent=True)
     state = checkpoints.answer(state, "a", silent.number, {key(0): 6})
     done = state.checkpoint(silent.number)
@@ -216,7 +216,7 @@ def test_silent_checkpoint_moves_nothing() -> None:
     assert (state.last_checkpoint, state.assigned[key(0)].offset) == (None, 0)
 
 
-def test_more_checkpoints_than_allowed_are_refused_until_they_are_cancelled() -> None:
+def test_checkpoints_beyond_the_limit_are_refused() -> None:
     state = joined(begun(MemoryStream.of(1)), "a")
     for name in "xyz":
         state, _ = checkpoints.initiate(state, name)
@@ -226,14 +226,14 @@ def test_more_checkpoints_than_allowed_are_refused_until_they_are_cancelled() ->
     assert checkpoints.cancel(state).checkpoints == ()
 
 
-def test_group_without_readers_completes_a_checkpoint_at_once() -> None:
+def test_group_without_readers_completes_a_checkpoint_immediately() -> None:
     state, found = checkpoints.initiate(begun(MemoryStream.of(2)), "c")
     assert state.last_checkpoint is not None
     assert state.last_checkpoint.number == found.number
     assert set(state.last_checkpoint.positions) == {key(0), key(1)}
 
 
-def test_nobody_joins_a_group_that_is_being_changed() -> None:
+def test_reader_cannot_join_a_group_that_is_being_changed() -> None:
     stream = MemoryStream.of(1)
     configuration = ReaderGroupConfiguration([NAME])
     state = segment_transitions.begin("g", 0, configuration, {NAME: stream}, phase=Phase.CHANGING)
@@ -241,11 +241,11 @@ def test_nobody_joins_a_group_that_is_being_changed() -> None:
         joined(state, "a")
 
 
-def test_group_below_the_head_goes_on_there_and_owners_keep_what_is_left() -> None:
+def test_group_behind_the_head_continues_there_and_owners_keep_the_rest() -> None:
     stream = MemoryStream.of(2)
     stream.append(0, 5)
     stream.append(1, 5)
-    state = take(joined(begun(stream), "a"), stream, "a").state
+    state = step(joined(begun(stream), "a"), stream, "a").state
     number = state.assigned[key(1)].number
     stream.scale([0], [(0.0, 0.25), (0.25, 0.5)])
     stream.truncate(StreamCut(NAME, 1, {1: 3, key(2, 1).segment_id: 0, key(3, 1).segment_id: 0}))
@@ -256,17 +256,17 @@ def test_group_below_the_head_goes_on_there_and_owners_keep_what_is_left() -> No
     assert segment_transitions.move_to_head(state, stream) == (state, ())
 
 
-def test_deleted_stream_is_done_as_far_as_it_is_recorded() -> None:
+def test_deleted_stream_is_completed_at_its_recorded_offsets() -> None:
     stream = half_merged()
-    state = take(joined(begun(stream), "a"), stream, "a").state
-    state = take(state, stream, "a", {key(0): 10}).state
+    state = step(joined(begun(stream), "a"), stream, "a").state
+    state = step(state, stream, "a", {key(0): 10}).state
     assert (set(state.assigned), set(state.future)) == ({key(1)}, {key(2, 1)})
     state, checkpoint = checkpoints.initiate(state, "c")
-    seat = ReaderView("a", state.readers["a"].number, behind_head=frozenset({NAME}))
-    after = reader_step(state, seat, lambda _: None).state
+    view = ReaderView("a", state.readers["a"].number, behind_head=frozenset({NAME}))
+    after = reader_step(state, view, lambda _: None).state
     assert after.is_at_end
     assert after.completed == {key(0): END, key(1): 0}
     done = checkpoints.answer(after, "a", checkpoint.number, {}).checkpoint(checkpoint.number)
     assert done is not None
     assert done.positions[key(1)] == 0
-    assert reader_step(after, seat, lambda _: None).state == after
+    assert reader_step(after, view, lambda _: None).state == after

@@ -16,7 +16,7 @@ from tests.harness.failpoints import at_failpoint
 from tests.harness.group_world import NAME, World, drain
 
 
-def test_long_backlog_of_one_segment_does_not_keep_others_waiting() -> None:
+def test_long_backlog_of_one_segment_does_not_block_others() -> None:
     world = World(names=(NAME, "s/u"))
     world.write(20_000)
     reader = world.created().create_reader("a")
@@ -28,7 +28,7 @@ def test_long_backlog_of_one_segment_does_not_keep_others_waiting() -> None:
     assert late[0] in [event.data for event in found if event is not None]
 
 
-def test_reader_told_of_a_truncation_by_another_one_tells_its_caller() -> None:
+def test_reader_reports_a_truncation_that_another_reader_found() -> None:
     world = World(segments=2)
     world.write(20)
     group = world.created()
@@ -43,19 +43,19 @@ def test_reader_told_of_a_truncation_by_another_one_tells_its_caller() -> None:
     later = world.write(3)
     truncate(world.stream, StreamCut(NAME, 1, {merged: 0}))
     assert min(ends.values()) > 2
-    told = 0
+    reported = 0
     found = []
     for reader in (a, b, a, b, a, b):
         world.runtime.sleep(4)
         try:
             found += drain(reader)
         except TruncatedData:
-            told += 1
-    assert told == 2, "each of the two lost events"
+            reported += 1
+    assert reported == 2, "both readers lost events"
     assert found[-3:] == later
 
 
-def test_truncation_of_what_was_read_is_no_news_while_the_segments_end_is_known() -> None:
+def test_truncation_of_read_events_is_not_reported_while_the_segment_has_a_record() -> None:
     world = World(segments=2)
     world.write(6)
     group = world.created()
@@ -63,13 +63,13 @@ def test_truncation_of_what_was_read_is_no_news_while_the_segments_end_is_known(
     drain(reader)
     scale(world.stream, [0], [(0.0, 0.25), (0.25, 0.5)])
     truncate(world.stream, world.stream.view().tail)
-    assert world.stream.view().has_segment(0), "the other one keeps the epoch, and so its record"
+    assert world.stream.view().has_segment(0), "the other segment keeps the epoch"
     later = world.write(4)
     world.runtime.sleep(4)
     assert sorted(drain(reader)) == sorted(later)
 
 
-def test_reader_that_joins_gets_half_of_the_backlog_and_not_only_half_of_the_segments() -> None:
+def test_reader_that_joins_gets_half_of_the_backlog_and_half_of_the_segments() -> None:
     names = [f"s/{name}" for name in "abcd"]
     world = World(names=names)
     for name in names[:2]:
@@ -85,17 +85,17 @@ def test_reader_that_joins_gets_half_of_the_backlog_and_not_only_half_of_the_seg
         assert len({key.stream for key in reader.position.offsets} & set(names[:2])) == 1
 
 
-def gone(world: World, name: str) -> None:
+def delete_stream(world: World, name: str) -> None:
     lifecycle.seal(world.streams[name])
     lifecycle.delete(world.streams[name])
 
 
-def test_group_whose_only_stream_was_deleted_is_told_so_and_is_at_its_end() -> None:
+def test_group_whose_only_stream_was_deleted_is_at_its_end() -> None:
     world = World()
     group = world.created()
     reader = group.create_reader("a")
     drain(reader)
-    gone(world, NAME)
+    delete_stream(world, NAME)
     with pytest.raises(NoSuchStream, match=f"{NAME} was deleted; the next call continues"):
         reader.read_next_event(0)
     assert reader.read_next_event(0).is_completed
@@ -103,19 +103,19 @@ def test_group_whose_only_stream_was_deleted_is_told_so_and_is_at_its_end() -> N
     assert group.lag().events == 0
 
 
-def drain_until_told(reader: EventStreamReader) -> list[bytes]:
+def drain_until_deleted(reader: EventStreamReader) -> list[bytes]:
     found: list[bytes] = []
     try:
         while not (read := reader.read_next_event(0)).is_completed:
             found += [] if read.event is None else [read.event.data]
     except NoSuchStream:
         return found
-    pytest.fail("nobody told that a stream was deleted")
+    pytest.fail("no call reported the deleted stream")
 
 
-@pytest.mark.parametrize("is_created_anew", [False, True])
-def test_deleted_stream_is_told_once_to_whoever_read_it_and_others_are_read_on(
-    is_created_anew: bool,
+@pytest.mark.parametrize("is_recreated", [False, True])
+def test_deleted_stream_is_reported_once_and_other_streams_are_read(
+    is_recreated: bool,
 ) -> None:
     world = World(names=(NAME, "s/u"))
     world.write(9_000)
@@ -123,31 +123,31 @@ def test_deleted_stream_is_told_once_to_whoever_read_it_and_others_are_read_on(
     a = group.create_reader("a")
     early = [a.read_next_event(0).event for _ in range(3)]
     assert {event.pointer.stream for event in early if event is not None} == {NAME}
-    gone(world, NAME)
-    if is_created_anew:
+    delete_stream(world, NAME)
+    if is_recreated:
         lifecycle.create(world.stream, 2, StreamConfiguration())
     future = group.initiate_checkpoint("c")
     found = world.write(5, "s/u")
     world.runtime.sleep(4)
-    late = drain_until_told(a)
+    late = drain_until_deleted(a)
     world.runtime.sleep(4)
     assert [data for data in late + drain(a) if data in found] == found
     assert future.done()
     assert group.lag().events == 0
     assert not group.is_at_end()
     assert drain(world.group().create_reader("b")) == []
-    with pytest.raises(NoSuchStream) if not is_created_anew else contextlib.nullcontext():
+    with pytest.raises(NoSuchStream) if not is_recreated else contextlib.nullcontext():
         group.reset(ReaderGroupConfiguration([NAME, "s/u"]))
     group.reset(ReaderGroupConfiguration(["s/u"]))
     assert drain(group.create_reader("c")) == found
 
 
-def test_group_that_holds_data_of_a_deleted_stream_can_be_changed() -> None:
+def test_group_that_holds_data_of_a_deleted_stream_can_be_reset() -> None:
     world = World(names=(NAME, "s/u"))
     group = world.created(retention="automatic")
 
     def delete() -> None:
-        gone(world, NAME)
+        delete_stream(world, NAME)
 
     with at_failpoint("group.change.noted", delete):
         group.reset()
@@ -158,7 +158,7 @@ def test_group_that_holds_data_of_a_deleted_stream_can_be_changed() -> None:
     assert drain(reader) == events
 
 
-def test_reader_notices_a_change_of_its_group_at_once_where_asking_is_cheap() -> None:
+def test_reader_notices_a_change_of_its_group_immediately_on_a_local_store() -> None:
     world = World(segments=2)
     world.write(20)
     group = world.created(refresh="1 hour")

@@ -16,8 +16,8 @@ from tests.harness.tiers import sized
 EVERYTHING = {
     "checkpoint completed",
     "deletion",
-    "died",
-    "fenced",
+    "expired",
+    "evicted",
     "left",
     "marker",
     "read",
@@ -45,10 +45,10 @@ def run(seed: int, steps: int = 160) -> dict[str, int]:
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(2))
 def test_histories_keep_every_promise_of_a_group(part: int) -> None:
-    met: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for seed in range(part * SEEDS, (part + 1) * SEEDS):
-        met.update(run(seed))
-    assert set(met) >= EVERYTHING
+        counts.update(run(seed))
+    assert set(counts) >= EVERYTHING
 
 
 def acquire_with_a_pending_checkpoint(acquire: Callable[..., Any]) -> Callable[..., Any]:

@@ -42,7 +42,7 @@ class Query:
         return {"s/a": StreamOffset("id", first, cut)}
 
     def cuts(self, offset: int) -> dict[str, StreamCut]:
-        return {name: place.cut for name, place in self.at(offset).items()}
+        return {name: found.cut for name, found in self.at(offset).items()}
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def lag(manager: StreamManager) -> int:
     return manager.reader_group(GROUP).lag().events
 
 
-def test_group_is_made_where_the_query_begins_and_found_where_it_was(
+def test_group_is_created_where_the_query_begins_and_continues_there(
     manager: StreamManager, query: Query
 ) -> None:
     assert query.member.group_cuts() is None
@@ -69,7 +69,7 @@ def test_group_is_made_where_the_query_begins_and_found_where_it_was(
     again.member.leave()
 
 
-def test_group_of_a_query_with_a_checkpoint_is_made_where_that_is(
+def test_group_of_a_query_with_a_checkpoint_is_created_at_its_offset(
     manager: StreamManager, query: Query
 ) -> None:
     query.member.check(query.at(7), None)
@@ -77,7 +77,7 @@ def test_group_of_a_query_with_a_checkpoint_is_made_where_that_is(
     assert query.member.owner == OffsetOwner(manager.root, GROUP, 0, 1)
 
 
-def test_group_is_not_moved_over_what_its_query_never_read(
+def test_group_does_not_skip_events_that_its_query_never_read(
     manager: StreamManager, query: Query
 ) -> None:
     manager.create_reader_group(GROUP, {"s/a": query.cuts(5)["s/a"]})
@@ -90,14 +90,14 @@ def test_group_is_not_moved_over_what_its_query_never_read(
     assert lag(manager) == 5
 
 
-def test_group_begins_no_lower_than_the_head(manager: StreamManager, query: Query) -> None:
+def test_new_group_begins_no_earlier_than_the_head(manager: StreamManager, query: Query) -> None:
     manager.truncate_stream("s/a", query.cuts(6)["s/a"])
     query.member.check(query.at(2), None)
     assert manager.reader_group(GROUP).stream_cuts() == query.cuts(6)
     query.member.finish_batch(query.at(2))
 
 
-def test_streams_that_the_checkpoint_lacks_or_has_beyond(manager: StreamManager) -> None:
+def test_checkpoint_may_lack_a_stream_but_not_have_another(manager: StreamManager) -> None:
     both = Query(manager, stream="", subscribe="s/a,s/b")
     both.member.check(both.at(5), None)
     assert {n: dict(c.positions) for n, c in (both.member.group_cuts() or {}).items()} == {
@@ -111,7 +111,7 @@ def test_streams_that_the_checkpoint_lacks_or_has_beyond(manager: StreamManager)
     assert manager.list_reader_groups("s") == [GROUP]
 
 
-def test_finished_batches_are_told_at_most_once_in_the_interval(
+def test_finished_batches_are_reported_at_most_once_in_the_interval(
     manager: StreamManager, query: Query
 ) -> None:
     query.member.check(query.at(0), None)
@@ -126,7 +126,7 @@ def test_finished_batches_are_told_at_most_once_in_the_interval(
     assert manager.reader_group(GROUP).online_readers() == []
 
 
-def test_checkpoint_of_before_a_reset_is_refused(manager: StreamManager, query: Query) -> None:
+def test_checkpoint_from_before_a_reset_is_refused(manager: StreamManager, query: Query) -> None:
     query.member.check(query.at(0), None)
     old = query.member.owner
     query.member.finish_batch(query.at(9), last=True)
@@ -150,7 +150,7 @@ def test_checkpoint_of_before_a_reset_is_refused(manager: StreamManager, query: 
         ({"stream": "s/b"}, "the group reads s/a, and the query s/b"),
     ],
 )
-def test_group_that_is_not_for_the_query_is_refused(
+def test_group_that_does_not_fit_the_query_is_refused(
     manager: StreamManager, options: dict[str, str], message: str
 ) -> None:
     manager.create_reader_group(GROUP, ["s/a"])
@@ -159,7 +159,7 @@ def test_group_that_is_not_for_the_query_is_refused(
     Query(manager, readerGroupMode="observer").member.group_cuts()
 
 
-def test_group_with_an_end_is_refused(manager: StreamManager, query: Query) -> None:
+def test_group_with_an_end_cut_is_refused(manager: StreamManager, query: Query) -> None:
     manager.create_reader_group(GROUP, {"s/a": (None, query.cuts(5)["s/a"])})
     with pytest.raises(InvalidOption, match="the group has an end cut of s/a"):
         query.member.group_cuts()
@@ -174,13 +174,13 @@ def test_group_with_an_end_is_refused(manager: StreamManager, query: Query) -> N
         ({"stream": "", "subscribePattern": "s/.*"}, "instead of subscribePattern"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(
+def test_contradicting_options_are_refused(
     manager: StreamManager, options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(InvalidOption, match=message):
         Query(manager, **options)
 
 
-def test_group_takes_the_scope_of_the_option(manager: StreamManager) -> None:
+def test_group_name_without_a_scope_takes_that_of_the_option(manager: StreamManager) -> None:
     given = {"root": manager.root, "stream": "a", "scope": "s", "consumerId": "g"}
     assert read_settings(given).group == GROUP
