@@ -1,6 +1,6 @@
-"""What the engine takes from the outside world besides storage: clocks, randomness and threads.
+"""The engine's clocks, randomness and threads.
 
-They are parameters, so that a simulator can run the real code with its own.
+They are parameters, so that a simulation can run the real code with its own.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ class Runtime:
     """The system's clocks and randomness."""
 
     def now_ms(self) -> int:
-        """Return the wall clock in milliseconds since 1970; it may jump."""
+        """Return the wall clock in ms since 1970; it may jump."""
         return time.time_ns() // 1_000_000
 
     def now_us(self) -> int:
-        """Return the wall clock in microseconds since 1970; it may jump."""
+        """Return the wall clock in µs since 1970; it may jump."""
         return time.time_ns() // 1_000
 
     def monotonic(self) -> float:
-        """Return seconds of a clock that never goes back, and goes on while the machine sleeps."""
+        """Return the seconds of the boot clock, which never goes back and never stops."""
         return elapsed_seconds()
 
     def boot_id(self) -> str:
-        """Return a text that names this start of the machine; empty where none is told."""
+        """Return a text that differs for each boot of the machine; empty if the system has none."""
         return boot_id()
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for this many seconds."""
         time.sleep(seconds)
 
     def token(self) -> str:
-        """Return a text that nobody else will ever return."""
+        """Return a random text that is unique across all processes."""
         return os.urandom(12).hex()
 
     def random(self) -> float:
@@ -54,33 +54,33 @@ class Runtime:
         return random.random()
 
     def each(self, function: Callable[[_In], _Out], items: Sequence[_In]) -> list[_Out]:
-        """Return what ``function`` makes of each item, in order; several wait for storage at once.
+        """Return the results of ``function`` for the items, in order; calls run in parallel.
 
-        What one of them raises is raised when all have ended.
+        An error of one call is raised after all calls have ended.
         """
         if len(items) < 2:
             return [function(item) for item in items]
         try:
             futures = [_threads.pool().submit(function, item) for item in items]
-        except RuntimeError:  # the process ends, and no pool takes work any more
+        except RuntimeError:  # the interpreter is shutting down, so no pool accepts work
             return [function(item) for item in items]
         wait(futures)
         return [future.result() for future in futures]
 
 
 class _Threads:
-    """The threads that wait for storage; a forked child makes its own."""
+    """The threads that wait for storage; a forked child creates its own."""
 
     def __init__(self) -> None:
         self.renew()
 
     def renew(self) -> None:
-        """Forget the pool: its threads do not survive a fork."""
+        """Drop the pool, because its threads do not survive a fork."""
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
 
     def pool(self) -> ThreadPoolExecutor:
-        """Return the pool, made when it is first needed."""
+        """Return the pool, which is created on first use."""
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(STORAGE_THREADS, thread_name_prefix="pravega")
@@ -97,19 +97,19 @@ SYSTEM = Runtime()
 
 @dataclass(slots=True)
 class ProcessGuard:
-    """Refuses an object in a child process that was forked after the object was made."""
+    """Refuses an object in a process that was forked after the object was created."""
 
     what: str
     pid: int = field(default_factory=os.getpid)
 
     def check(self) -> None:
-        """Raise ForkedProcess in any process but the one that made the object."""
+        """Raise ForkedProcess in any process except the one that created the object."""
         if self.pid != os.getpid():
             raise self.error()
 
     def error(self) -> ForkedProcess:
-        """Return the error that a child process gets."""
+        """Return the error for a forked process."""
         return ForkedProcess(
-            f"{self.what} was made in process {self.pid} before it forked; its threads and "
-            "connections do not survive that: create it in the child process."
+            f"{self.what} was created in process {self.pid} before it forked. Its threads and "
+            "connections do not survive a fork. Create it in the child process."
         )

@@ -1,4 +1,4 @@
-"""A cache bounded by how much text it was made from, not by how many values it holds."""
+"""A cache bounded by the length of the texts that its values were decoded from."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ _T = TypeVar("_T")
 
 
 def cached_by_text(limit: int) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
-    """Keep what a function made of its last argument, a text, for ``limit`` characters at most.
+    """Cache a function whose last argument is a text, for ``limit`` characters of text at most.
 
-    What was asked for lately stays. No lock is taken, for a fork would copy a held one: threads
-    that meet make a value twice, or forget one too early.
+    Recently used values stay. There is no lock, because a fork would copy a locked one. So
+    concurrent threads may compute a value twice, or drop one too early.
     """
 
     def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
-        kept: _Kept[_T] = _Kept(limit)
+        cache: _TextCache[_T] = _TextCache(limit)
 
         @wraps(function)
         def cached(*arguments: _P.args, **options: _P.kwargs) -> _T:
-            assert not options, "arguments are given by place: they are the key"
-            found = kept.get(arguments)
+            assert not options, "arguments are positional, because they are the key"
+            found = cache.get(arguments)
             if found is None:
                 found = (function(*arguments, **options),)
-                kept.keep(arguments, found, len(str(arguments[-1])))
+                cache.put(arguments, found, len(str(arguments[-1])))
             return found[0]
 
-        cached.kept = kept  # type: ignore[attr-defined]
+        cached.cache = cache  # type: ignore[attr-defined]
         return cached
 
     return decorate
 
 
-class _Kept(Generic[_T]):
-    """Two generations: when the younger one holds half of the limit, the older is forgotten."""
+class _TextCache(Generic[_T]):
+    """Two generations: when the younger one holds half of the limit, the older one is dropped."""
 
     def __init__(self, limit: int) -> None:
         self._half = limit // 2
@@ -46,21 +46,21 @@ class _Kept(Generic[_T]):
 
     @property
     def size(self) -> int:
-        """How many characters the kept values were made from."""
+        """The characters of text that the cached values were decoded from."""
         return sum(size for part in (self._young, self._old) for _, size in part.values())
 
     def get(self, key: object) -> tuple[_T] | None:
-        """Return what is kept, as one of the younger from now on."""
+        """Return a cached value in a 1-tuple, or None; a hit moves it to the younger generation."""
         found = self._young.get(key)
         if found is None:
             found = self._old.pop(key, None)
             if found is None:
                 return None
-            self.keep(key, *found)
+            self.put(key, *found)
         return found[0]
 
-    def keep(self, key: object, value: tuple[_T], size: int) -> None:
-        """Keep a value, unless it alone is more than half of the limit."""
+    def put(self, key: object, value: tuple[_T], size: int) -> None:
+        """Cache a value, unless it alone exceeds half of the limit."""
         if size > self._half:
             return
         if self._size + size > self._half:

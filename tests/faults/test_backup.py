@@ -16,7 +16,7 @@ from unittest import mock
 
 import pytest
 
-from pravega_spark.engine.log import garbage
+from pravega_spark.engine.log import log_cleanup
 from pravega_spark.errors import StoreRefused
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
@@ -35,7 +35,7 @@ WRITERS = ("w0", "w1")
 
 def sweep(root: str, stop: str) -> None:
     """Truncate and sweep in a loop; a staged file has two seconds to be committed."""
-    mock.patch.object(garbage, "CLEANUP_WAIT_SECONDS", 0.2).start()
+    mock.patch.object(log_cleanup, "CLEANUP_WAIT_SECONDS", 0.2).start()
     retention = StreamManager(root).retention(STREAM)
     while not Path(stop).exists():
         retention.run(sample_every=0.001, grace=2.0, retain=0.0)

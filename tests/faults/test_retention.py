@@ -49,7 +49,7 @@ DECIDING = (
     "retention.truncated",
     "sweep.history",
 )
-SWEEPING = ("commit.before:2", "hygiene.checkpoint", "sweep.delete", "cleanup.delete")
+SWEEPING = ("commit.before:2", "maintain.checkpoint", "sweep.delete", "cleanup.delete")
 Ages = tuple[float, float, float, float | None]
 """Grace, age of old versions, standing of a mark and expiry of subscribers, in seconds."""
 LIVE: Ages = (2.0, 5.0, 3_600.0, EXPIRE_SECONDS)

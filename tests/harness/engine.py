@@ -20,11 +20,8 @@ from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.log.actions import PROTOCOL, Add, Body, Remove, new_table
 from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.garbage import (
-    cleanup_mark_has_aged,
-    delete_old_commits,
-    raise_horizon,
-)
+from pravega_spark.engine.log.horizon import raise_horizon
+from pravega_spark.engine.log.log_cleanup import cleanup_mark_has_aged, delete_old_commits
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.runtime import Runtime
@@ -150,7 +147,7 @@ def checkpointing_rests() -> None:
 
 
 def files_below(folder: Path) -> dict[Path, int]:
-    """When each file below a folder was written last, once this process's log hygiene rests."""
+    """When each file below a folder was written last, once this process's log maintenance rests."""
     checkpointing_rests()
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 

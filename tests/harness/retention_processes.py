@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from random import Random
 
-from pravega_spark.engine.log import garbage
+from pravega_spark.engine.log import log_cleanup
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.errors import InvalidStreamCut, NoSuchSubscriber, TruncatedData
 from pravega_spark.manager import StreamManager
@@ -104,6 +104,6 @@ def retain(
     A clean-up mark stands ``mark_seconds`` before the log is cleaned.
     """
     failpoints.kill_at(crash)
-    garbage.CLEANUP_WAIT_SECONDS = mark_seconds
+    log_cleanup.CLEANUP_WAIT_SECONDS = mark_seconds
     retention = StreamManager(root).retention(STREAM)
     retention.run(sample_every=0.001, expire=expire, grace=grace, retain=keep)

@@ -20,11 +20,8 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from pravega_spark import StreamCut, StreamManager
-from pravega_spark.engine.log.garbage import (
-    cleanup_mark_has_aged,
-    delete_old_commits,
-    raise_horizon,
-)
+from pravega_spark.engine.log.horizon import raise_horizon
+from pravega_spark.engine.log.log_cleanup import cleanup_mark_has_aged, delete_old_commits
 from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.limits import CLEANUP_WAIT_SECONDS
 from tests.harness import delta_engines

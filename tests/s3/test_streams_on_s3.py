@@ -280,7 +280,7 @@ def test_unknown_commit_is_settled_by_whoever_opens_the_writer_next(
     rules.add(Rule(fault, "put_if_absent", "*/_delta_log/*"))
     rules.add(Rule(Fault.REFUSE, "get", "*/_delta_log/*"))
     unknown = writer.write_event(b"1", "UA")
-    with pytest.raises(CommitUnknown, match=r"nobody can tell whether version 3 was committed"):
+    with pytest.raises(CommitUnknown, match=r"unknown whether version 3 was committed"):
         unknown.result(timeout=60)
     with pytest.raises(CommitUnknown):
         writer.write_event(b"2", "UA")

@@ -113,7 +113,7 @@ def test_truncation_retention_and_sweep_tell_what_they_took_and_why(
     stream.sweep_stream("s/a", grace=0, retain=0)
     lines = told.lines()
     assert any(re.search("SWEEP of .*, version .*: horizon=", line) for line in lines)
-    assert any(re.search(r"sweep of .*: 1 files of \d+ bytes", line) for line in lines)
+    assert any(re.search(r"swept .*: deleted 1 files of \d+ bytes", line) for line in lines)
 
 
 def test_a_load_that_calls_for_a_split_is_told_as_such(stream: StreamManager, told: Told) -> None:

@@ -1,8 +1,8 @@
-"""Delta log actions: what one commit says, to bytes and back.
+"""The actions of a Delta commit, encoded and decoded.
 
-In a commit's file the small lines come first and the file actions last, so who needs state only
-stops at the first file action. The first line is ``commitInfo``; its last field is a digest of
-all bytes before and after it, so that a torn or changed commit is never taken for a sound one.
+A commit file holds its small actions first and its file actions last. A reader that needs only the
+state stops at the first file action. The first line is ``commitInfo``. Its last field is a digest
+of all other bytes of the file, by which a torn or changed commit is detected.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pravega_spark.limits import CLOCK_FAR_MS
 ENGINE = "pravega_spark/0.1.0"
 STREAM_FEATURE = "pravega-stream"
 ROWS_FEATURE = "pravega-rows"
-"""Of a state table that has its rows in several files, which older versions know nothing of."""
+"""Feature of a state table with several files of rows, which older versions cannot read."""
 _FEATURES = frozenset({"domainMetadata", "inCommitTimestamp", STREAM_FEATURE})
 KNOWN_FEATURES = _FEATURES | {ROWS_FEATURE}
 RESTORE = "RESTORE"
-"""Operation of the commits by which a restore replaces those that it drops."""
+"""Operation of the commits with which a restore replaces the commits that it drops."""
 PROTOCOL: dict[str, Any] = {
     "minReaderVersion": 1,
     "minWriterVersion": 7,
@@ -33,9 +33,9 @@ PROTOCOL: dict[str, Any] = {
 }
 TABLE_PROPERTIES = {
     "delta.enableInCommitTimestamps": "true",
-    # We clean our logs ourselves: a foreign maintenance job must find nothing to do.
+    # Sweeps delete old commits and files by their own rules, so other engines must delete none.
     "delta.logRetentionDuration": "interval 36500 days",
-    # And we keep the files of every retained version: Delta Spark does not travel back further.
+    # Delta Spark does not travel back beyond this age, however old the retained files are.
     "delta.deletedFileRetentionDuration": "interval 36500 days",
     "delta.enableExpiredLogCleanup": "false",
     "delta.checkpointInterval": "1000000000",
@@ -45,17 +45,18 @@ DECODE_ERRORS = (
     ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError,
     ValueError,
 )  # fmt: skip
-"""What reading bytes may raise that this package has not written."""
+"""What decoding may raise for bytes that this package did not write."""
 
-_SAID_LENGTH = 100
-"""What damaged bytes make an exception say is cut off there."""
+_DETAIL_LENGTH = 100
+"""Longer texts of an exception are left out: they may quote the damaged bytes."""
 
 
-def kind_of(error: Exception) -> str:
-    """Return what is wrong with damaged bytes, in short and without the bytes themselves."""
-    said = str(error)
-    said = said if said.isprintable() and len(said) <= _SAID_LENGTH else ""
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+def decode_error_text(error: Exception) -> str:
+    """Return a short description of a decoding error, without the damaged bytes."""
+    detail = str(error)
+    if not detail or not detail.isprintable() or len(detail) > _DETAIL_LENGTH:
+        return type(error).__name__
+    return f"{type(error).__name__}: {detail}"
 
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
@@ -65,13 +66,13 @@ _Kind = TypeVar("_Kind")
 
 
 def to_json(value: Any) -> str:
-    """Encode compactly; one encoder for every persisted JSON text."""
+    """Return a value as compact JSON; every persisted JSON text uses this encoder."""
     return _encode(value)
 
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """A live data file: path relative to the table, partition values, statistics, tags."""
+    """A live data file; its path is relative to the table."""
 
     path: str
     partition: Mapping[str, str]
@@ -100,7 +101,7 @@ class Add:
 
     @classmethod
     def from_action(cls, add: Mapping[str, Any]) -> Add:
-        """Read a Delta ``add`` action."""
+        """Decode a Delta ``add`` action."""
         return cls(
             typed(add["path"], str),
             typed(add["partitionValues"], dict),
@@ -114,7 +115,7 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """A data file that is live no more from this version on."""
+    """A data file that is no longer live from this version on."""
 
     path: str
     deleted_ms: int
@@ -123,7 +124,7 @@ class Remove:
     data_change: bool = True
 
     def to_action(self) -> dict[str, Any]:
-        """Return the Delta ``remove`` action, with what readers of changes need."""
+        """Return the Delta ``remove`` action, with the fields that change readers need."""
         remove = {
             "path": self.path,
             "deletionTimestamp": self.deleted_ms,
@@ -136,13 +137,13 @@ class Remove:
 
     @classmethod
     def of(cls, add: Add, deleted_ms: int, *, data_change: bool = True) -> Remove:
-        """Remove what ``add`` added."""
+        """Return the removal of an added file."""
         return cls(add.path, deleted_ms, add.partition, add.size, data_change)
 
 
 @dataclass(slots=True)
 class Body:
-    """What one commit is to say; version, token and time are given when it is sent."""
+    """The contents of a commit; version, token and time are set when it is sent."""
 
     operation: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -156,8 +157,8 @@ class Body:
     def encode(self, token: str, timestamp_ms: int, clock_ms: int | None = None) -> bytes:
         """Return the bytes of the commit file.
 
-        ``timestamp_ms`` is later than that of every earlier commit, as Delta wants it. Where that
-        puts it far ahead of ``clock_ms``, the committer's own time, the commit holds both.
+        ``timestamp_ms`` must be later than that of every earlier commit, as Delta requires. If
+        that is far ahead of ``clock_ms``, the committer's own time, the commit records both.
         """
         info: dict[str, Any] = {
             "inCommitTimestamp": timestamp_ms,
@@ -189,7 +190,7 @@ class Body:
     def committed(
         self, version: int, token: str, timestamp_ms: int, clock_ms: int | None = None
     ) -> Commit:
-        """Return what reading the commit back would give, without reading it."""
+        """Return the commit as it would be read back."""
         return Commit(
             version,
             token,
@@ -206,7 +207,7 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit as read back from the log. ``adds`` and ``removes`` are empty in the light form."""
+    """A commit as read from the log; ``adds`` and ``removes`` are empty in the light form."""
 
     version: int
     token: str
@@ -221,12 +222,12 @@ class Commit:
 
     @property
     def clock_ms(self) -> int:
-        """The committer's own time, which may be earlier than an earlier commit's."""
+        """The committer's own time; it may be earlier than that of an earlier commit."""
         return int(self.info.get("clock", self.timestamp_ms))
 
     @property
     def restored_to(self) -> int | None:
-        """The version that a restore went back to, if this is a commit of one."""
+        """The version that a restore returned to, if this commit is part of a restore."""
         if self.operation != RESTORE:
             return None
         return int(self.info["operationParameters"]["to"])
@@ -244,52 +245,57 @@ def _digest(head: bytes, rest: bytes) -> bytes:
 
 
 def parse_commit(version: int, data: bytes, where: str, *, light: bool = False) -> Commit:
-    """Read a commit file of ours.
+    """Decode a commit file of this package; the light form omits the file actions.
 
-    Raises CorruptLog for what is torn, damaged or somebody else's; ForeignTable if a stranger's
-    commit is the first one.
+    Raises CorruptLog if the commit is torn, damaged or of another writer, and ForeignTable if
+    another writer's commit is version 0.
     """
     first, _, rest = data.partition(b"\n")
     try:
         info = _info(version, first, where)
-        head, mark, digest = first.rpartition(b',"digest":"')
-        if not mark or digest != _digest(head, rest) + b'"}}':
-            raise ValueError("its digest does not fit")
+        head, separator, digest = first.rpartition(b',"digest":"')
+        if not separator or digest != _digest(head, rest) + b'"}}':
+            raise ValueError("its digest does not match")
         return _parse(version, info, rest, light)
     except DECODE_ERRORS as error:
         raise CorruptLog(
-            f"{where}: version {version} of the log is torn or damaged ({kind_of(error)}); restore "
-            "it from a copy.",
+            f"{where}: version {version} of the log is torn or damaged "
+            f"({decode_error_text(error)}). Restore it from a copy.",
             path=where,
             version=version,
         ) from error
 
 
 def _info(version: int, line: bytes, where: str) -> Mapping[str, Any]:
-    """Return our commitInfo; refuse a well-formed commit of somebody else."""
+    """Return the commitInfo; refuse a well-formed commit of another writer."""
     action = json.loads(line)
     info = action.get("commitInfo")
     engine = str((info or {}).get("engineInfo"))
     if engine.startswith("pravega_spark/"):
         return dict(info)
     if version == 0:
-        raise ForeignTable(
-            f"{where} is a Delta table that pravega_spark did not make; it is left alone. "
-            "Name another root, scope or stream.",
-            url=where,
-        )
+        raise foreign_table(where)
     raise CorruptLog(
-        f"{where}: version {version} was written by {engine!r}, not by pravega_spark; other "
-        "writers must not change its tables: restore the log from a copy.",
+        f"{where}: version {version} was written by {engine!r}, not by pravega_spark. Other "
+        "writers must not change its tables. Restore the log from a copy.",
         path=where,
         version=version,
     )
 
 
+def foreign_table(where: str) -> ForeignTable:
+    """Return the error for a Delta table of another writer."""
+    return ForeignTable(
+        f"{where} is a Delta table that pravega_spark did not make, so nothing was changed. "
+        "Name another root, scope or stream.",
+        url=where,
+    )
+
+
 def typed(value: Any, kind: type[_Kind]) -> _Kind:
-    """Return a value of that type; raise TypeError for any other."""
+    """Return the value if it has this type; raise TypeError if not."""
     if not isinstance(value, kind):
-        raise TypeError(f"{value!r} is no {kind.__name__}")
+        raise TypeError(f"{value!r} is not of type {kind.__name__}")
     return value
 
 

@@ -1,4 +1,7 @@
-"""Log hygiene, off the append path: light state files, checkpoints and the pointer to both."""
+"""Write state files, checkpoints and the hint that names the newest of both, after commits.
+
+This maintenance of a log runs in the background, off the path of an append.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +36,16 @@ _workers: dict[int, ThreadPoolExecutor] = {}
 
 
 def maintain_in_background(log: Log, version: int) -> Future[None] | None:
-    """Run :func:`maintain` on this process's one background thread; never raises."""
+    """Run :func:`maintain` on the one background thread of this process; never raises."""
     worker = _workers.get(os.getpid())
     if worker is None:
-        worker = ThreadPoolExecutor(1, thread_name_prefix="pravega-log-hygiene")
+        worker = ThreadPoolExecutor(1, thread_name_prefix="pravega-log-maintenance")
         _workers[os.getpid()] = worker
     try:
         return worker.submit(_maintain_quietly, log, version)
     except RuntimeError:
-        # The interpreter is shutting down, or has no thread left: the commit stands all the same.
-        logger.warning("hygiene of %s at version %d was left out", log.reader.where, version)
+        # The interpreter is shutting down, or cannot start a thread. The commit is valid anyway.
+        logger.warning("skipped maintenance of %s at version %d", log.reader.where, version)
         return None
 
 
@@ -52,15 +55,17 @@ def _maintain_quietly(log: Log, version: int) -> None:
         maintain(reader, version)
     except Exception as error:
         if isinstance(error, CorruptLog):
-            log.forget()  # an object store emptied under an open writer is found here
-        # Hygiene costs time when it is missing, never data: the next one catches up.
-        logger.warning("hygiene of %s at version %d failed", reader.where, version, exc_info=True)
+            log.forget()  # this detects an object store that was emptied under an open writer
+        # Missing maintenance costs time, never data: the next run catches up.
+        logger.warning(
+            "maintenance of %s at version %d failed", reader.where, version, exc_info=True
+        )
 
 
 def maintain(reader: LogReader, version: int, *, checkpoint: bool | None = None) -> None:
-    """Write the light state file of a committed version, and a checkpoint when one is due.
+    """Write the state file of a committed version, and a checkpoint if one is due.
 
-    Racing with others is harmless: the contents of a version's files are the same for all.
+    Several processes may do so at once, because all write the same contents for a version.
     ``checkpoint`` forces or forbids the checkpoint.
     """
     hint_state, hint_checkpoint = reader.hint()
@@ -68,22 +73,22 @@ def maintain(reader: LogReader, version: int, *, checkpoint: bool | None = None)
         return
     if checkpoint and reader.checkpoint(version) is not None:
         return
-    snapshot, layer = _gather(reader, version)
+    snapshot, layer = _replay(reader, version)
     if version - layer.older < len(snapshot.domains) // 8 and not checkpoint:
         return
-    # No fsync: a state file that a power cut tears fails its digest and is not used.
+    # Without fsync a power cut may tear the file. Its digest does not match then.
     reader.store.put(state_key(reader.path, version), encode_state(snapshot, layer), durable=False)
-    failpoint("hygiene.state")
+    failpoint("maintain.state")
     due = _checkpoint_due(reader, version, hint_checkpoint) if checkpoint is None else checkpoint
     if due:
         _write_checkpoint(reader, snapshot, layer)
         hint_checkpoint = version
-    pointer = {"state": version, "checkpoint": hint_checkpoint}
-    reader.store.put(reader.hint_key, to_json(pointer).encode(), durable=False)
+    hint = {"state": version, "checkpoint": hint_checkpoint}
+    reader.store.put(reader.hint_key, to_json(hint).encode(), durable=False)
 
 
-def _gather(reader: LogReader, version: int) -> tuple[Snapshot, RecentLayer]:
-    """Return the snapshot of a version and the files since the newest base below it."""
+def _replay(reader: LogReader, version: int) -> tuple[Snapshot, RecentLayer]:
+    """Return the snapshot of a version, and the file actions since the last state file."""
     opened = reader.open(below=version)
     assert opened is not None, f"{reader.where} has a version {version} but no log"
     since = opened[1]
@@ -99,6 +104,7 @@ def _gather(reader: LogReader, version: int) -> tuple[Snapshot, RecentLayer]:
 
 
 def _checkpoint_due(reader: LogReader, version: int, last: int) -> bool:
+    """Return whether enough versions follow the last checkpoint; more if it holds many files."""
     distance = CHECKPOINT_COMMITS
     if last >= 0:
         try:
@@ -126,7 +132,7 @@ def _write_checkpoint(reader: LogReader, snapshot: Snapshot, newest: RecentLayer
     columns.append(add_rows(reversed(recent)))
     data, actions = encode_checkpoint(snapshot, columns)
     reader.store.put(checkpoint_key(reader.path, snapshot.version), data)
-    failpoint("hygiene.checkpoint")
+    failpoint("maintain.checkpoint")
     reader.store.put(
         digest_key(reader.path, snapshot.version), encode_digest(snapshot, data, actions)
     )

@@ -1,8 +1,8 @@
-"""The rule of the unknown answer, for one object that several may create at once.
+"""Create one object that several processes may create at once, and resolve unknown outcomes.
 
-**Resolve N before N+1.** The bytes are fixed before they are sent. After any answer but a clean
-yes the object itself is read: ours means that we won, another's that we lost, absent means the
-same bytes once more.
+**Resolve N before N+1.** The bytes are fixed before they are sent. After any answer except a clean
+yes, the object itself is read. Our bytes mean that we won, others that we lost, and an absent
+object that the same bytes are sent again.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ def create_once(
     unknown: Callable[[], CommitUnknown],
     after: str | None = None,
 ) -> bool:
-    """Create the object; True if it holds ``data``, durably, False if it is another's.
+    """Create the object; return True if it holds ``data``, durably, and False if it holds other.
 
-    ``after`` is the object that this one follows, as for ``put_if_absent``. Raises what
-    ``unknown`` returns when nobody can tell for COMMIT_DEADLINE_SECONDS, and
-    StoreError if the storage refused before anything was in doubt.
+    ``after`` is the object that this one follows, as for ``put_if_absent``. Raises the error that
+    ``unknown`` returns if the outcome stays unknown for COMMIT_DEADLINE_SECONDS, and StoreError if
+    the storage refused the first attempt.
     """
     folder = key[: key.rindex("/")]
     deadline = runtime.monotonic() + COMMIT_DEADLINE_SECONDS
-    pause, in_doubt = 0.005, False
+    pause, is_unknown = 0.005, False
     while True:
         try:
             if store.put_if_absent(key, data, after=after) is Put.CREATED:
                 failpoint("commit.applied")
                 return True
-            in_doubt = True
+            is_unknown = True
             if not is_ours(store.get(key)):
                 return False
-            store.make_durable(folder)  # nobody told us that it is durable
+            store.make_durable(folder)  # the lost answer did not confirm that it is durable
             return True
         except FileNotFoundError:
             pass
         except StoreError as error:
-            if not in_doubt:
+            if not is_unknown:
                 raise
             if runtime.monotonic() > deadline:
                 raise unknown() from error

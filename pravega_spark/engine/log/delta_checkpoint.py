@@ -1,9 +1,9 @@
-"""Delta V1 checkpoints of our tables: for file lists far back, and for every foreign reader.
+"""Delta V1 checkpoints: the older files of a table, and the entry point of other Delta readers.
 
-State rows (protocol, metadata, domains) are the first row group, files follow, so that either
-can be read without the other. Beside each checkpoint of ours lies a small JSON object with its
-digest and the token of its version's commit; a checkpoint without one, or that does not match
-it, is somebody else's or torn, and is not used by us.
+The first row group holds the state (protocol, metadata, domains). The files follow, so each part
+can be read without the other. Each checkpoint has a small JSON object with its digest and the token
+of its version's commit. A checkpoint that does not match such an object is torn or of another
+writer, and is not used.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ _ROW_GROUP_ROWS = 50_000
 
 
 def checkpoint_key(path: str, version: int) -> str:
-    """Return the key of the checkpoint of a version, as Delta names it."""
+    """Return the key of a version's checkpoint, as Delta defines it."""
     return f"{path}/_delta_log/{version:020d}.checkpoint.parquet"
 
 
 def digest_key(path: str, version: int) -> str:
-    """Return the key of the digest that makes a checkpoint ours."""
+    """Return the key of the digest of a version's checkpoint."""
     return f"{path}/_pravega/checkpoint/{version:020d}.json"
 
 
@@ -74,9 +74,9 @@ class CheckpointLayer:
     older = -1
 
     def __init__(self, adds: pa.StructArray) -> None:
-        """Index the ``add`` rows; no Python object is made of them until one is found."""
+        """Index the ``add`` rows; only rows that a search finds become Python objects."""
         self.removed: set[str] = set()
-        segments, bases = _places(adds)
+        segments, bases = _positions(adds)
         order = np.lexsort((bases, segments))
         self._adds = adds.take(pa.array(order))
         self._segments, self._bases = segments[order], bases[order]
@@ -89,7 +89,7 @@ class CheckpointLayer:
         last = low + int(np.searchsorted(bases, end, side="left"))
         found = list(_decode(self._adds.slice(first, max(0, last - first))))
         if found and position_of(found[0])[1] + rows_of(found[0]) <= start:
-            del found[0]  # the others begin after ``start``
+            del found[0]  # it ends before ``start``; the others begin after it
         return found
 
     def all(self) -> Iterator[Add]:
@@ -104,11 +104,12 @@ class CheckpointLayer:
         """Return the ``add`` rows whose paths are not in the set."""
         if not removed:
             return self._adds
-        gone = pa.array(sorted(removed), pa.string())
-        return self._adds.filter(pc.invert(pc.is_in(self._adds.field("path"), gone)))
+        paths = pa.array(sorted(removed), pa.string())
+        return self._adds.filter(pc.invert(pc.is_in(self._adds.field("path"), paths)))
 
 
-def _places(adds: pa.StructArray) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def _positions(adds: pa.StructArray) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return segment ids and base offsets; zeros and row numbers for files of other tables."""
     values = adds.field("partitionValues")
     if len(adds) == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -128,7 +129,7 @@ def _decode(adds: pa.StructArray) -> Iterator[Add]:
 
 
 def _maps(column: pa.MapArray) -> Iterator[dict[str, str]]:
-    """Yield a column of maps as dictionaries; columns are far quicker to convert than rows."""
+    """Yield the maps of a column as dictionaries; columns convert much faster than rows."""
     offsets = column.offsets.to_pylist()
     first, last = offsets[0], offsets[-1]
     keys, items = (c.slice(first, last - first).to_pylist() for c in (column.keys, column.items))
@@ -137,7 +138,7 @@ def _maps(column: pa.MapArray) -> Iterator[dict[str, str]]:
 
 
 def add_rows(adds: Iterable[Add]) -> pa.StructArray:
-    """Return the adds as rows of a checkpoint."""
+    """Return added files as rows of a checkpoint."""
     rows = [
         {
             "path": add.path,
@@ -154,7 +155,7 @@ def add_rows(adds: Iterable[Add]) -> pa.StructArray:
 
 
 def encode_checkpoint(snapshot: Snapshot, adds: list[pa.StructArray]) -> tuple[bytes, int]:
-    """Return the bytes of the checkpoint of a snapshot and its number of actions."""
+    """Return the bytes of a snapshot's checkpoint, and its number of actions."""
     metadata = dict(snapshot.metadata)
     metadata["format"] = {
         "provider": metadata["format"]["provider"],
@@ -178,7 +179,7 @@ def encode_checkpoint(snapshot: Snapshot, adds: list[pa.StructArray]) -> tuple[b
 
 
 def encode_digest(snapshot: Snapshot, data: bytes, actions: int) -> bytes:
-    """Return the object that makes a checkpoint ours."""
+    """Return the bytes of the digest object of a checkpoint."""
     record = {
         "version": snapshot.version,
         "token": snapshot.token,
@@ -190,14 +191,14 @@ def encode_digest(snapshot: Snapshot, data: bytes, actions: int) -> bytes:
 
 
 def _digest(record: Mapping[str, Any], data: bytes) -> str:
-    """Return the digest of a checkpoint and of what is said about it."""
+    """Return the digest over a checkpoint and its record."""
     whole = xxhash.xxh3_128(to_json(record).encode())
     whole.update(data)
     return whole.hexdigest()
 
 
 class DeltaCheckpoint:
-    """A checkpoint of ours whose digest holds."""
+    """A checkpoint whose digest matches."""
 
     def __init__(self, data: bytes, record: dict[str, Any]) -> None:
         """Open the verified bytes."""
@@ -237,15 +238,15 @@ class DeltaCheckpoint:
 
 
 def decode_checkpoint(version: int, data: bytes, digest: bytes) -> DeltaCheckpoint | None:
-    """Return the checkpoint if its digest holds, else None."""
+    """Return the checkpoint if its digest matches, else None."""
     try:
         record = json.loads(digest)
         written = record.pop("digest")
-        sound = (
+        is_intact = (
             record["version"] == version
             and record["size"] == len(data)
             and written == _digest(record, data)
         )
-        return DeltaCheckpoint(data, record) if sound else None
+        return DeltaCheckpoint(data, record) if is_intact else None
     except (*DECODE_ERRORS, pa.ArrowException):
         return None

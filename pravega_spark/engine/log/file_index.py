@@ -1,8 +1,8 @@
 """The live files of a table, found by segment and offset, in layers read newest first.
 
-The newest layer holds what commits did since the last light state file, each state file holds
-what commits did since the one before, and a checkpoint holds everything older. Who reads the tail
-never loads more than the first layer or two, however long the stream is.
+The newest layer holds the file actions since the last state file. Each state file holds those
+since the state file before it, and a checkpoint holds all older files. A read at the tail loads
+only the first layer or two, however long the stream is.
 """
 
 from __future__ import annotations
@@ -21,37 +21,41 @@ _T = TypeVar("_T")
 
 
 def position_of(add: Add) -> tuple[int, int]:
-    """Return (segment id, base offset) of an event file; (0, 0) for files of other tables."""
+    """Return (segment id, base offset) of an event file; (0, 0) for a file of another table."""
     partition = add.partition
     try:
         return int(partition.get(SEGMENT_COLUMN, 0)), int(partition.get(OFFSET_COLUMN, 0))
     except DECODE_ERRORS as error:
         raise CorruptLog(
-            f"the log's file {add.path} has no place: {error!r}.", path=add.path
+            f"the log names the file {add.path} with a segment id or base offset that is no "
+            "number. Restore the log from a copy.",
+            path=add.path,
         ) from error
 
 
 def rows_of(add: Add) -> int:
-    """Return how many events the file holds."""
+    """Return the number of events in the file."""
     try:
         return int((add.tags or {}).get("rows", 0))
     except DECODE_ERRORS as error:
         raise CorruptLog(
-            f"the log's file {add.path} has no rows: {error!r}.", path=add.path
+            f"the log names the file {add.path} with a count of rows that is no number. Restore "
+            "the log from a copy.",
+            path=add.path,
         ) from error
 
 
 class Layer(Protocol):
-    """Net file actions of a span of versions."""
+    """The net file actions of a range of versions."""
 
     @property
     def older(self) -> int:
-        """The version at which the next older layer ends; -1 if there is none."""
+        """The last version of the next older layer; -1 if there is none."""
         ...
 
     @property
     def removed(self) -> set[str]:
-        """Paths that older layers may still hold but that are live no more."""
+        """Paths that older layers may still hold, but that are no longer live."""
         ...
 
     def find(self, segment_id: int, start: int, end: int) -> list[Add]:
@@ -68,24 +72,24 @@ class Layer(Protocol):
 
 
 class RecentLayer:
-    """A layer of Python objects: commits applied one by one, or the lines of a state file."""
+    """A layer of Python objects, built from commits or from the lines of a state file."""
 
     def __init__(self, older: int) -> None:
-        """Begin an empty layer above the one that ends at version ``older``."""
+        """Start an empty layer above the one that ends at version ``older``."""
         self.older = older
         self.removed: set[str] = set()
         self._adds: dict[str, Add] = {}
         self._segments: dict[int, list[tuple[int, Add]]] = {}
 
     def apply(self, commit: Commit) -> None:
-        """Add what the next commit did."""
+        """Apply the file actions of the next commit."""
         for add in commit.adds:
             self.add(add)
         for path in commit.removes:
             self.remove(path)
 
     def add(self, add: Add) -> None:
-        """Note a live file; its name is its own, so it is not live already."""
+        """Add a live file; each file has a name of its own, so it is not live already."""
         assert add.path not in self._adds, f"{add.path} is added while it is live"
         self._adds[add.path] = add
         segment_id, base = position_of(add)
@@ -96,7 +100,7 @@ class RecentLayer:
             cells.insert(bisect_right(cells, base, key=_base), (base, add))
 
     def remove(self, path: str) -> None:
-        """Note a file that is live no more."""
+        """Remove a file that is no longer live."""
         add = self._adds.pop(path, None)
         if add is None:
             self.removed.add(path)
@@ -121,7 +125,7 @@ class RecentLayer:
         return found
 
     def all(self) -> Iterable[Add]:
-        """Return the files in the order they came."""
+        """Return the files in the order in which they were added."""
         return self._adds.values()
 
     def __len__(self) -> int:
@@ -138,10 +142,10 @@ class FileIndex:
         load: Callable[[int], Layer],
         renew: Callable[[], RecentLayer] | None = None,
     ) -> None:
-        """Begin with the newest layer; ``load(version)`` gives the one that ends there.
+        """Start with the newest layer; ``load(version)`` returns the one that ends there.
 
-        ``renew()`` gives the newest layer anew, above a layer that can be loaded, when clean-up
-        took away what this one stands on.
+        ``renew()`` builds the newest layer again, above a layer that can be loaded. It is called
+        if cleanup deleted the older layer that the present one needs.
         """
         self._layers: list[Layer] = [recent]
         self._newest = recent
@@ -150,46 +154,46 @@ class FileIndex:
 
     @property
     def recent(self) -> int:
-        """How many files the newest layer holds."""
+        """The number of files in the newest layer."""
         return len(self._newest)
 
     def apply(self, commit: Commit) -> None:
-        """Advance by the next commit."""
+        """Apply the next commit."""
         self._newest.apply(commit)
 
     def find(self, segment_id: int, start: int, end: int) -> list[Add]:
         """Return the live files that overlap [start, end) of the segment, in offset order.
 
-        They may not cover it all: what is missing was truncated or never written.
+        They may leave parts of the range uncovered: those were truncated or never written.
         """
-        return self._standing(lambda: self._find(segment_id, start, end))
+        return self._with_renewal(lambda: self._find(segment_id, start, end))
 
     def _find(self, segment_id: int, start: int, end: int) -> list[Add]:
         found: list[Add] = []
-        gone: list[set[str]] = []
-        for layer in self._walk():
+        removed: list[set[str]] = []
+        for layer in self._layers_down():
             adds = layer.find(segment_id, start, end)
-            if gone:
-                adds = [add for add in adds if not any(add.path in paths for paths in gone)]
+            if removed:
+                adds = [add for add in adds if not any(add.path in paths for paths in removed)]
             if adds:
                 found = sorted(found + adds, key=_offset) if found else adds
                 if layer.older >= 0 and _covers(found, start, end):
                     break
             if layer.removed:
-                gone.append(layer.removed)
+                removed.append(layer.removed)
         return found
 
     def all(self) -> Iterator[Add]:
         """Yield every live file, newest layer first."""
-        gone: list[set[str]] = []
-        for layer in self._standing(lambda: list(self._walk())):
+        removed: list[set[str]] = []
+        for layer in self._with_renewal(lambda: list(self._layers_down())):
             for add in layer.all():
-                if not any(add.path in paths for paths in gone):
+                if not any(add.path in paths for paths in removed):
                     yield add
             if layer.removed:
-                gone.append(layer.removed)
+                removed.append(layer.removed)
 
-    def _standing(self, work: Callable[[], _T]) -> _T:
+    def _with_renewal(self, work: Callable[[], _T]) -> _T:
         try:
             return work()
         except CorruptLog:
@@ -199,7 +203,8 @@ class FileIndex:
             self._layers = [self._newest]
             return work()
 
-    def _walk(self) -> Iterator[Layer]:
+    def _layers_down(self) -> Iterator[Layer]:
+        """Yield the layers from the newest to the oldest; load each when it is needed."""
         at = 0
         while True:
             layer = self._layers[at]
@@ -220,7 +225,7 @@ def _offset(add: Add) -> int:
 
 
 def _covers(found: list[Add], start: int, end: int) -> bool:
-    """Tell whether files in the order of their offsets cover a range."""
+    """Return whether files, sorted by offset, cover a range without a gap."""
     at = start
     for add in found:
         base = _offset(add)

@@ -1,4 +1,4 @@
-"""Reading a table's log: from the newest light state file forward, and layers of files back."""
+"""Read a table's log: forward from the newest state file, and back through layers of files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pravega_spark.engine.log.delta_checkpoint import (
     digest_key,
 )
 from pravega_spark.engine.log.file_index import Layer, RecentLayer
-from pravega_spark.engine.log.snapshot import Snapshot, first_snapshot, guard
+from pravega_spark.engine.log.snapshot import Snapshot, check_supported, first_snapshot
 from pravega_spark.engine.log.state_file import StateFile, decode_state, state_key, state_version
 from pravega_spark.engine.store import Store
 from pravega_spark.errors import CorruptLog
@@ -22,7 +22,7 @@ _PAGE = 256
 
 
 class LogReader:
-    """What is stored of one table's log, read and verified; it keeps no state but the place."""
+    """The stored objects of one table's log, read and verified; it caches nothing."""
 
     def __init__(self, store: Store, path: str) -> None:
         """Read the log of the table at ``path`` (a key of the store)."""
@@ -37,7 +37,7 @@ class LogReader:
 
     @property
     def hint_key(self) -> str:
-        """The key of the pointer to the newest state file and checkpoint: a hint."""
+        """The key of the hint: the versions of the newest state file and checkpoint."""
         return f"{self.path}/_pravega/latest.json"
 
     def commit(self, version: int, *, light: bool) -> Commit | None:
@@ -49,10 +49,10 @@ class LogReader:
         return parse_commit(version, data, self.where, light=light)
 
     def forward(self, after: int, *, light: bool) -> Iterator[Commit]:
-        """Yield the commits that follow a version: one call when there is none.
+        """Yield the commits after a version; one call if there is none.
 
-        All that were there when this was called; of later ones perhaps some, so that it ends
-        however fast others commit.
+        Yields every commit that existed at the time of the call, and perhaps some later ones. So
+        it ends however fast other processes commit.
         """
         version = after + 1
         while (found := self.commit(version, light=light)) is not None:
@@ -73,13 +73,13 @@ class LogReader:
                 yield parse_commit(version, data, self.where, light=light)
 
     def has(self, version: int) -> bool:
-        """Tell whether the commit of a version is stored."""
+        """Return whether the commit of a version is stored."""
         return self.store.exists(self.key(version))
 
     def has_gap(self, version: int) -> bool:
-        """Tell whether the log goes on behind a gap after the version that looks last.
+        """Return whether commits are stored behind a gap after the version that looks newest.
 
-        On an object store a gap of any length is seen, for clean-up has no order there.
+        On an object store a listing shows a gap of any length, because deletion has no order there.
         """
         if self.store.is_local:
             return self.has(version + 2) and not self.has(version + 1)
@@ -93,19 +93,19 @@ class LogReader:
         """Return the error of a log with a gap."""
         return CorruptLog(
             f"{self.where}: version {version} of the log is missing although version {last} "
-            "exists; restore it from a copy.",
+            "exists. Restore it from a copy.",
             path=self.where,
             version=version,
         )
 
     def last_listed(self, after: int) -> int:
-        """Return the newest version above ``after`` that a listing shows, ``after`` if none."""
+        """Return the newest listed version after ``after``, or ``after`` if there is none."""
         entries = self.store.list(self.folder, after=self.key(after))
         versions = [v for v in (state_version(entry.key) for entry in entries) if v > after]
         return max(versions, default=after)
 
     def hint(self) -> tuple[int, int]:
-        """Return (version of the newest state file, of the newest checkpoint); -1 unknown."""
+        """Return the versions of the newest state file and checkpoint; -1 if unknown."""
         try:
             record = json.loads(self.store.get(self.hint_key))
             return int(record["state"]), int(record["checkpoint"])
@@ -113,7 +113,7 @@ class LogReader:
             return -1, -1
 
     def state(self, version: int) -> StateFile | None:
-        """Return the state file of a version if it is sound and its commit is the log's."""
+        """Return the state file of a version if it is intact and matches the log's commit."""
         if version < 0:
             return None
         found, commit = self.store.get_many([state_key(self.path, version), self.key(version)])
@@ -126,7 +126,7 @@ class LogReader:
         return state if token == state.snapshot.token else None
 
     def checkpoint(self, version: int) -> DeltaCheckpoint | None:
-        """Return the checkpoint of a version if it is ours, whole and of this log."""
+        """Return the checkpoint of a version if it is ours, intact, and matches the commit."""
         if version < 0:
             return None
         keys = [checkpoint_key(self.path, version), digest_key(self.path, version)]
@@ -140,15 +140,15 @@ class LogReader:
         return checkpoint if token == checkpoint.token else None
 
     def open(self, below: int | None = None) -> tuple[Snapshot, int] | None:
-        """Return (a snapshot, the version below which a layer of files stands), or None: no log.
+        """Return a snapshot and the last version of its layer of files; None if there is no log.
 
-        The snapshot may be behind the head: go on with :meth:`forward`. With ``below`` it is of
-        an older version than that, or of version 0.
+        The snapshot may be old: continue with :meth:`forward`. With ``below`` its version is
+        lower than that, or 0. The layer's version is -1 if no state file or checkpoint was used.
         """
         hinted = self.hint()[0]
         state = None if below is not None and hinted >= below else self.state(hinted)
         if state is not None:
-            return guard(state.snapshot, self.where), state.snapshot.version
+            return check_supported(state.snapshot, self.where), state.snapshot.version
         first = self.commit(0, light=True)
         if first is None:
             self._check_empty()
@@ -156,60 +156,60 @@ class LogReader:
         return self._open_slowly(first, below)
 
     def _check_empty(self) -> None:
-        """Raise CorruptLog if there are commits although version 0 is missing."""
+        """Raise CorruptLog if commits exist although version 0 is missing."""
         versions = [state_version(entry.key) for entry in self.store.list(self.folder)]
         if max(versions, default=-1) >= 0 and not self.has(0):
             raise CorruptLog(
-                f"{self.where}: the log has no beginning: version 0 is missing although version "
-                f"{max(versions)} exists. The storage was emptied under an open writer, or copied "
-                "in part; restore it from a copy.",
+                f"{self.where}: version 0 of the log is missing although version {max(versions)} "
+                "exists. The storage was emptied under an open writer, or only a part of it was "
+                "copied. Restore it from a copy.",
                 path=self.where,
                 version=0,
             )
 
     def _open_slowly(self, first: Commit, below: int | None) -> tuple[Snapshot, int]:
-        """Open without the hint: the newest sound state file, else a checkpoint, else all."""
+        """Open from the newest intact state file, else checkpoint, else version 0."""
         for version in self.listed("state", below):
             state = self.state(version)
             if state is not None:
-                return guard(state.snapshot, self.where), version
+                return check_supported(state.snapshot, self.where), version
         for version in self.listed("checkpoint", below):
             checkpoint = self.checkpoint(version)
             if checkpoint is not None:
-                return guard(checkpoint.snapshot(), self.where), version
+                return check_supported(checkpoint.snapshot(), self.where), version
         snapshot = first_snapshot(first, self.where)
-        # Looked at again after the listing: meanwhile it may have been written.
+        # Version 1 is looked up again, because it may be written while the listing runs.
         if not self.has(1) and self.last_listed(0) > 0 and not self.has(1):
             raise CorruptLog(
-                f"{self.where}: the log was cleaned and none of its state files or checkpoints "
-                "is sound; restore one from a copy.",
+                f"{self.where}: old commits of the log were deleted, and none of its state files "
+                "or checkpoints is intact. Restore one from a copy.",
                 path=self.where,
             )
         return snapshot, -1
 
     def listed(self, kind: str, below: int | None = None) -> list[int]:
-        """Return the versions of which there is a ``state`` or ``checkpoint``, newest first."""
+        """Return the versions that have a ``state`` file or a ``checkpoint``, newest first."""
         entries = self.store.list(f"{self.path}/_pravega/{kind}")
         versions = sorted((state_version(entry.key) for entry in entries), reverse=True)
         return [v for v in versions if v >= 0 and (below is None or v < below)]
 
     def layer(self, version: int) -> Layer:
-        """Return the layer of files that ends at a version: of a state file or a checkpoint.
+        """Return the layer of files that ends at a version with a state file or a checkpoint.
 
-        A state file that stands on something older than a checkpoint between is not used: what
-        it stands on may be cleaned away. Then the commits since that checkpoint tell the same.
+        A state file whose next older layer is older than some checkpoint is not used: cleanup may
+        have deleted that layer. The commits since the checkpoint give the same files.
         """
         checkpoint = self.checkpoint(version)
         if checkpoint is not None:
             return checkpoint.layer()
         state = self.state(version)
-        between = self.listed("checkpoint", version)
-        if state is not None and not any(v > state.since for v in between):
+        checkpoints = self.listed("checkpoint", version)
+        if state is not None and not any(v > state.since for v in checkpoints):
             return state.layer()
         return self._replay(version)
 
     def _replay(self, version: int) -> RecentLayer:
-        """Build the layer that ends at ``version`` from commits, from the next older base on."""
+        """Build the layer that ends at ``version`` from the commits since the last checkpoint."""
         checkpoints = self.listed("checkpoint", version)
         base = next((v for v in checkpoints if self.checkpoint(v) is not None), -1)
         layer = RecentLayer(base)

@@ -1,7 +1,7 @@
-"""What this process has done, one line for each commit of its own: what an operator looks for.
+"""Log one line for each commit of this process, for operators.
 
-The lines say what the table's history says: operation, table and version, and the cause in the
-operation's parameters. What writers and readers do all the time is told at DEBUG.
+A line holds the same facts as the table's history: operation, table, version, and the operation's
+parameters, which name the cause. Routine commits of writers and readers are logged at DEBUG.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pravega_spark.engine.log.actions import RESTORE, Body, to_json
 
 logger = logging.getLogger(__name__)
 
-NEWS: Final = frozenset(
+INFO_OPERATIONS: Final = frozenset(
     {
         "CREATE SCOPE",
         "FENCE SCOPE",
@@ -46,28 +46,28 @@ NEWS: Final = frozenset(
         "CANCEL CHECKPOINTS",
     }
 )
-"""The operations that are told at INFO."""
+"""The operations that are logged at INFO."""
 VALUE_LENGTH = 200
-"""A parameter that is longer, such as a cut of many segments, is cut off there."""
+"""Longer parameters, such as a cut of many segments, are truncated to this length."""
 
 
 def log_commit(where: str, version: int, body: Body) -> None:
-    """Log a commit that this process has made."""
-    level = logging.INFO if body.operation in NEWS else logging.DEBUG
+    """Log a commit of this process."""
+    level = logging.INFO if body.operation in INFO_OPERATIONS else logging.DEBUG
     if not logger.isEnabledFor(level):
         return
-    said = {**body.parameters, **body.metrics}
-    if body.removes and not body.adds:  # else they were replaced, as a state's rows are
-        said["removedBytes"] = sum(remove.size for remove in body.removes)
-    parts = [f"{name}={short(value)}" for name, value in said.items() if value not in _NOTHING]
+    fields = {**body.parameters, **body.metrics}
+    if body.removes and not body.adds:  # with adds, the commit replaces rows of a state table
+        fields["removedBytes"] = sum(remove.size for remove in body.removes)
+    parts = [f"{name}={short(value)}" for name, value in fields.items() if value not in _EMPTY]
     details = f": {', '.join(parts)}" if parts else ""
     logger.log(level, "%s of %s, version %d%s", body.operation, where, version, details)
 
 
-_NOTHING: Final[tuple[object, ...]] = (None, "", [], {}, 0)
+_EMPTY: Final[tuple[object, ...]] = (None, "", [], {}, 0)
 
 
 def short(value: Any) -> str:
-    """Return a value as text, cut off where it is longer than VALUE_LENGTH."""
+    """Return a value as text, truncated to VALUE_LENGTH."""
     text = value if isinstance(value, str) else to_json(value)
     return text if len(text) <= VALUE_LENGTH else f"{text[:VALUE_LENGTH]}..."

@@ -1,7 +1,7 @@
-"""Which files were removed since the clean-up mark: retained versions of the table still hold them.
+"""Find the files removed since the cleanup mark, which retained versions still reference.
 
-A sweep keeps what it found in a small object beside the log, so that every commit is read once and
-not by each sweep. An object whose digest or token does not match is not used: it costs time only.
+A sweep caches its result in a small object next to the log, so the next sweep reads only newer
+commits. A cache whose digest or token does not match is not used, which costs only time.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _FORMAT = 1
 
 
 def removed_since_cleanup_mark(log: Log, snapshot: Snapshot) -> set[str]:
-    """Return the paths that the commits after the snapshot's clean-up mark removed."""
-    version, found = _kept(log, snapshot)
+    """Return the paths that the commits after the snapshot's cleanup mark removed."""
+    version, found = _cached(log, snapshot)
     if version < snapshot.version:
         for commit in log.reader.span(version, snapshot.version):
             found |= dict.fromkeys(commit.removes, commit.version)
@@ -27,24 +27,27 @@ def removed_since_cleanup_mark(log: Log, snapshot: Snapshot) -> set[str]:
     return set(found)
 
 
-def _kept(log: Log, snapshot: Snapshot) -> tuple[int, dict[str, int]]:
-    """Return what an earlier sweep found, and up to which version; else nothing, up to the mark."""
-    nothing: tuple[int, dict[str, int]] = snapshot.cleanup, {}
+def _cached(log: Log, snapshot: Snapshot) -> tuple[int, dict[str, int]]:
+    """Return the last version that the cache covers, and the paths by the removing version.
+
+    Without a usable cache these are the cleanup mark and no paths.
+    """
+    uncached: tuple[int, dict[str, int]] = snapshot.cleanup, {}
     try:
         line, _, digest = log.store.get(_key(log)).partition(b"\n")
         if xxhash.xxh3_128_hexdigest(line).encode() != digest.strip():
-            return nothing
+            return uncached
         record = json.loads(line)
         version = int(record["version"])
         if record["format"] != _FORMAT or not record["since"] <= snapshot.cleanup <= version:
-            return nothing
+            return uncached
     except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return nothing
+        return uncached
     if version > snapshot.version:
-        return nothing
+        return uncached
     commit = log.reader.commit(version, light=True)
     if commit is None or commit.token != record["token"]:
-        return nothing
+        return uncached
     return version, {path: at for path, at in record["removed"].items() if at > snapshot.cleanup}
 
 

@@ -1,4 +1,4 @@
-"""What a table is at one version, without its files: protocol, metadata and domains."""
+"""The state of a table at one version, without its files: protocol, metadata and domains."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 import immutables
 
-from pravega_spark.engine.log.actions import KNOWN_FEATURES, STREAM_FEATURE, Commit
+from pravega_spark.engine.log.actions import KNOWN_FEATURES, STREAM_FEATURE, Commit, foreign_table
 from pravega_spark.engine.text_cache import cached_by_text
 from pravega_spark.errors import CorruptLog, ForeignTable
 from pravega_spark.limits import DECODED_TEXT
 
 LOG_DOMAIN = "pravega.log"
-"""Domain of every table of ours: versions of ``horizon``, ``cleanup`` and ``marked``."""
+"""Domain of every table: the horizon, the cleanup mark, and the version that set the mark."""
 OPEN_PREFIX = "pravega.open."
-"""Domains of what is under way; a snapshot has them at hand, however many others there are."""
+"""Prefix of the domains of open transactions; a snapshot keeps these apart from all others."""
 
 
 @cached_by_text(DECODED_TEXT)
@@ -27,7 +27,7 @@ def _decode(text: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One version of a table, light: immutable, shared between threads."""
+    """One version of a table, without its files: immutable, shared between threads."""
 
     version: int
     timestamp_ms: int
@@ -36,7 +36,7 @@ class Snapshot:
     metadata: Mapping[str, Any]
     domains: immutables.Map[str, str]
     open: immutables.Map[str, str]
-    """The domains under ``OPEN_PREFIX``, by the rest of their names."""
+    """The domains with ``OPEN_PREFIX``, by their names without it."""
 
     @classmethod
     def of(
@@ -48,15 +48,20 @@ class Snapshot:
         metadata: Mapping[str, Any],
         domains: Mapping[str, str],
     ) -> Snapshot:
-        """Return the snapshot that a stored state describes."""
-        under_way = {
+        """Return the snapshot of a stored state."""
+        opened = {
             name.removeprefix(OPEN_PREFIX): value
             for name, value in domains.items()
             if name.startswith(OPEN_PREFIX)
         }
-        whole = immutables.Map(domains)
         return cls(
-            version, timestamp_ms, token, protocol, metadata, whole, immutables.Map(under_way)
+            version,
+            timestamp_ms,
+            token,
+            protocol,
+            metadata,
+            immutables.Map(domains),
+            immutables.Map(opened),
         )
 
     def apply(self, commit: Commit) -> Snapshot:
@@ -78,7 +83,7 @@ class Snapshot:
         )
 
     def get(self, domain: str) -> Any | None:
-        """Return the JSON value of a domain, or None. The value is shared: do not change it."""
+        """Return the JSON value of a domain, or None. It is shared, so do not change it."""
         text = self.domains.get(domain)
         return None if text is None else _decode(text)
 
@@ -88,17 +93,17 @@ class Snapshot:
 
     @property
     def horizon(self) -> int:
-        """Nothing staged below this version may be committed any more."""
+        """The version below which no staged file can be committed."""
         return int((self.get(LOG_DOMAIN) or {}).get("horizon", 0))
 
     @property
     def cleanup(self) -> int:
-        """The oldest retained version of the log."""
+        """The cleanup mark: the oldest retained version of the log."""
         return int((self.get(LOG_DOMAIN) or {}).get("cleanup", 0))
 
     @property
-    def marked(self) -> int:
-        """The version that set the present clean-up mark."""
+    def cleanup_set_version(self) -> int:
+        """The version that set the present cleanup mark."""
         return int((self.get(LOG_DOMAIN) or {}).get("marked", 0))
 
 
@@ -117,30 +122,26 @@ def _changed(
 
 
 def first_snapshot(commit: Commit, where: str) -> Snapshot:
-    """Return the snapshot that version 0 makes; raise CorruptLog if it makes no table."""
+    """Return the snapshot of version 0; raise CorruptLog if it does not create a table."""
     if commit.version != 0 or commit.protocol is None or commit.metadata is None:
         raise CorruptLog(
             f"{where}: version 0 of the log holds no protocol or metadata.", path=where, version=0
         )
     empty = Snapshot.of(-1, 0, "", commit.protocol, commit.metadata, {})
-    return guard(empty.apply(commit), where)
+    return check_supported(empty.apply(commit), where)
 
 
-def guard(snapshot: Snapshot, where: str) -> Snapshot:
-    """Return the snapshot if this version of the package may touch its table."""
+def check_supported(snapshot: Snapshot, where: str) -> Snapshot:
+    """Return the snapshot; raise ForeignTable if this version of the package cannot use it."""
     features = set(snapshot.protocol.get("writerFeatures") or ())
     if STREAM_FEATURE not in features:
-        raise ForeignTable(
-            f"{where} is a Delta table that pravega_spark did not make; it is left alone. "
-            "Name another root, scope or stream.",
-            url=where,
-        )
+        raise foreign_table(where)
     unknown = features - KNOWN_FEATURES
     versions = (snapshot.protocol["minReaderVersion"], snapshot.protocol["minWriterVersion"])
     if unknown or versions != (1, 7):
         raise ForeignTable(
             f"{where} needs table features {sorted(unknown)} at protocol {versions}, which this "
-            "version of pravega_spark does not know; upgrade the package to use it.",
+            "version of pravega_spark does not know. Upgrade the package to use the table.",
             url=where,
         )
     return snapshot

@@ -1,16 +1,16 @@
-"""Light state files: a table's state in one small object, and the files added since the last.
+"""State files: a table's state in one small object, and the file actions since the last one.
 
 | line | holds |
 | --- | --- |
-| 1 | format, version, token and time of that version's commit, ``since``, digest of it all, |
-|   | and the length of the rest, which is compressed (not so in files of format 1) |
+| 1 | format, version, token and time of that version's commit, ``since``, digest of the file, |
+|   | and the length of the other lines, which are compressed (except in format 1) |
 | 2 | protocol, metadata, all domains |
-| 3.. | ``{"add": ...}`` and ``{"remove": path}``: the net of the versions in (since, version] |
+| 3.. | ``{"add": ...}`` and ``{"remove": path}``: the net file actions of (since, version] |
 
-Who appends reads lines 1 and 2 and the commits since. Who reads the tail takes the file lines
-too, and walks back by ``since`` as far as needed; the oldest in the chain stands on a checkpoint
-of its ``since`` version, or begins at version 0 (``since`` -1). A file whose digest or token does
-not match is not used: it costs time, never data.
+An append reads lines 1 and 2 and the later commits. A read at the tail also uses the file lines,
+and follows ``since`` to older state files as far as it needs. The oldest state file of this chain
+continues a checkpoint of its ``since`` version, or version 0 (``since`` is -1). A file whose digest
+or token does not match is not used: that costs time, never data.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def state_key(path: str, version: int) -> str:
 
 
 def state_version(key: str) -> int:
-    """Return the version that a state file's key names; -1 for another key."""
+    """Return the version in the key of a state file or commit; -1 for another key."""
     stem = key.rsplit("/", 1)[-1].removesuffix(".json")
     return int(stem) if len(stem) == 20 and is_number(stem) else -1
 
 
 @dataclass(frozen=True, slots=True)
 class StateFile:
-    """A verified state file; the file lines are parsed when they are asked for."""
+    """A verified state file; its file lines are parsed on demand."""
 
     snapshot: Snapshot
     since: int
@@ -93,17 +93,17 @@ def _digest(header: dict[str, Any], rest: bytes) -> str:
 
 
 def decode_state(version: int, data: bytes) -> StateFile | None:
-    """Return the state file if its digest holds, else None."""
+    """Return the state file if its digest matches, else None."""
     first, _, rest = data.partition(b"\n")
     try:
         header = json.loads(first)
         written = header.pop("digest")
-        sound = (
+        is_intact = (
             header["format"] in (FORMAT, _PLAIN_FORMAT)
             and header["version"] == version
             and written == _digest(header, rest)
         )
-        if not sound:
+        if not is_intact:
             return None
         if header["format"] == FORMAT:
             rest = pa.decompress(rest, header["size"], codec=_CODEC, asbytes=True)

@@ -1,8 +1,8 @@
-"""How old the versions of a log are at least, for whoever deletes by age.
+"""Lower bounds for the ages of a log's versions, for code that deletes by age.
 
-A version's age is the time since its commit's object was written, by the clock of the storage that
-dates objects, not by the time that a writer put into the commit. Versions are created in order, so
-the date of one bounds all before it: a date that cannot be right is replaced by a later version's.
+The age of a version is the time since its commit's object was written, by the storage's clock. The
+time inside the commit is only the writer's. Versions are created in order, so the date of one is an
+upper bound for all earlier ones. A date that is certainly wrong is replaced by a later version's.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from pravega_spark.limits import CLOCK_FAR_MS
 
 
 class VersionAges:
-    """The ages of one log's versions, as of one moment."""
+    """The ages of one log's versions at one moment."""
 
     def __init__(self, log: Log, now: Now) -> None:
-        """Look at nothing yet."""
+        """Fix the moment; nothing is read yet."""
         self._log = log
         self.now = now
         self._known = dict[int, int]()
 
     @classmethod
     def read(cls, log: Log, *, now_ms: int | None = None, keep: bool = True) -> VersionAges:
-        """Ask what time it is; ``now_ms`` decides for that time instead.
+        """Return the ages at the present time, or at ``now_ms``.
 
-        ``keep`` renews the root's clock record, which a dry run leaves alone.
+        ``keep`` renews the root's clock record; a dry run must not.
         """
         if now_ms is not None:
             return cls(log, Now(now_ms, now_ms))
@@ -33,27 +33,27 @@ class VersionAges:
 
     @property
     def now_ms(self) -> int:
-        """The time for decisions by age: never later than it is."""
+        """The time for decisions by age; never later than the real time."""
         return self.now.earliest_ms
 
     @property
     def latest_ms(self) -> int:
-        """The time for what is dated now: never earlier than the storage's clock."""
+        """The time for new records; never earlier than the storage's clock."""
         return self.now.latest_ms
 
     def written_ms(self, version: int) -> int:
-        """Return a time before which the version, and all before it, were committed.
+        """Return a time by which the version, and all before it, had been committed.
 
-        At most ``now_ms``. The date of a later version stands for one whose commit was deleted or
-        is not dated rightly; without such a version the answer is ``now_ms``.
+        If the version's commit was deleted or has a wrong date, a later version's date is
+        returned, and ``now_ms`` if there is none. Never later than ``now_ms``.
         """
-        head = self._log.snapshot
-        assert head is not None, "the age of a version of no log"
+        newest = self._log.snapshot
+        assert newest is not None, "a version's age needs a log"
         asked, step = version, 1
         if asked in self._known:
             return self._known[asked]
         found = self.now_ms
-        while version <= head.version:
+        while version <= newest.version:
             dated_ms = self._dated_ms(version)
             if dated_ms is not None:
                 found = dated_ms
@@ -63,11 +63,11 @@ class VersionAges:
         return found
 
     def _dated_ms(self, version: int) -> int | None:
-        """Return the date of a version's object; None if it is gone, or a clock was wrong.
+        """Return the date of a version's object; None if it was deleted, or a clock was wrong.
 
-        A date in the future is wrong. So is one that is far before the time in the commit, which
-        never falls behind an earlier commit's: the clock that dates objects was behind. Only where
-        that time lies in the future itself, a host was ahead, and the date may be believed.
+        A date in the future is wrong. A date far before the time in the commit is wrong as well:
+        commit times never decrease, so the storage's clock was behind. The exception is a commit
+        time in the future: then the writer's clock was ahead, and the date is used.
         """
         reader = self._log.reader
         dated_ms = self._log.store.modified_ms(reader.key(version))
@@ -76,15 +76,15 @@ class VersionAges:
         commit = reader.commit(version, light=True)
         if commit is None:
             return None
-        said_ms = commit.timestamp_ms
-        if said_ms <= self.now_ms and said_ms - dated_ms > CLOCK_FAR_MS:
+        commit_ms = commit.timestamp_ms
+        if commit_ms <= self.now_ms and commit_ms - dated_ms > CLOCK_FAR_MS:
             return None
         if self._log.store.has_clock:
             return dated_ms
-        return max(dated_ms, min(said_ms, dated_ms + CLOCK_FAR_MS))  # a disk dates by ticks
+        return max(dated_ms, min(commit_ms, dated_ms + CLOCK_FAR_MS))  # a disk's dates are coarse
 
     def version_at(self, time_ms: int) -> int:
-        """Return the newest version committed at or before a time; the oldest retained if none."""
+        """Return the newest version committed by a time, or the oldest retained one."""
         snapshot = self._log.refresh()
         assert snapshot is not None
         low, high = snapshot.cleanup, snapshot.version

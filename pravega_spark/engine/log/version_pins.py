@@ -1,11 +1,10 @@
-"""Pins: versions of a table that a copy is being made of, which sweeps keep whole meanwhile.
+"""Pins keep a version of a table intact while a backup copies it.
 
-A pin is a domain of the table's own log, set and released by commits. While it is there the
-clean-up mark does not move: so all that the pinned version retains stays, which is every file that
-is live there and every commit since the mark that it names. A mark that moved up to the version
-would leave a copy whose own mark names commits that are gone. Whoever pinned may die, so a pin
-expires: when its commit is old enough, by the clock that dates objects, which is late rather than
-early.
+A pin is a domain of the table's log, set and released by commits. While a pin exists, the cleanup
+mark does not move. So every file that is live in the pinned version is retained, and every commit
+since the cleanup mark of that version. (Moving the mark up to the pinned version would not be
+enough: the copy's own cleanup mark would then name deleted commits.) The process that pinned may
+crash, so a pin expires once its commit is old enough by the storage's clock: late, never early.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ PIN_PREFIX = "pravega.pin."
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A pinned version, whose pin is the next one; it stands ``keep_ms`` if nobody releases it."""
+    """A pinned version; the next version set the pin, which expires after ``keep_ms``."""
 
     pin_id: str
     version: int
@@ -47,43 +46,43 @@ def pins(snapshot: Snapshot) -> Iterator[Pin]:
 
 
 def is_pinned(snapshot: Snapshot) -> bool:
-    """Tell whether a version of the table is pinned."""
+    """Return whether any version of the table is pinned."""
     return next(snapshot.names(PIN_PREFIX), None) is not None
 
 
 def pin(log: Log, pin_id: str, *, keep_ms: int) -> Pin:
-    """Pin the table's newest version, by a commit, in place of an older pin of that id."""
+    """Pin the newest version by a commit; this replaces an older pin with the same id."""
 
     def decide(snapshot: Snapshot | None) -> Proposal[Pin]:
         assert snapshot is not None, f"{log.reader.where} has no log to pin"
-        held = Pin(pin_id, snapshot.version, keep_ms)
-        body = Body("PIN", {"version": held.version}, domains={held.domain: held.encode()})
-        return body, held
+        new = Pin(pin_id, snapshot.version, keep_ms)
+        body = Body("PIN", {"version": new.version}, domains={new.domain: new.encode()})
+        return body, new
 
     return log.commit(decide).value
 
 
-def release(log: Log, *held: Pin) -> None:
-    """Remove pins, by one commit; those that are gone, or replaced, already are no error."""
+def release(log: Log, *released: Pin) -> None:
+    """Remove pins in one commit; a pin that was removed or replaced before is no error."""
 
     def decide(snapshot: Snapshot | None) -> Proposal[None]:
         assert snapshot is not None
-        gone = [pin for pin in pins(snapshot) if pin in held]
-        body = Body("UNPIN", {"versions": sorted(pin.version for pin in gone)})
-        body.domains = {pin.domain: None for pin in gone}
-        return body if gone else None, None
+        found = [pin for pin in pins(snapshot) if pin in released]
+        body = Body("UNPIN", {"versions": sorted(pin.version for pin in found)})
+        body.domains = {pin.domain: None for pin in found}
+        return body if found else None, None
 
     log.commit(decide)
 
 
 def release_expired(log: Log, ages: VersionAges) -> None:
-    """Remove the pins whose time is over."""
+    """Remove the pins that have expired."""
     snapshot = log.refresh()
     assert snapshot is not None
-    over = [
+    expired = [
         pin
         for pin in pins(snapshot)
         if ages.now_ms - ages.written_ms(pin.version + 1) >= pin.keep_ms
     ]
-    if over:
-        release(log, *over)
+    if expired:
+        release(log, *expired)

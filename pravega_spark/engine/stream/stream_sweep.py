@@ -16,11 +16,9 @@ from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.clock_record import Now
 from pravega_spark.engine.log.commit_log import Proposal
-from pravega_spark.engine.log.garbage import (
-    delete_ended_log,
-    delete_unreferenced_files,
-    encode_log_domain,
-)
+from pravega_spark.engine.log.garbage import delete_unreferenced_files
+from pravega_spark.engine.log.horizon import encode_log_domain
+from pravega_spark.engine.log.log_cleanup import delete_ended_log
 from pravega_spark.engine.log.snapshot import LOG_DOMAIN, Snapshot
 from pravega_spark.engine.log.sweep import (
     SweepResult,
@@ -67,18 +65,18 @@ def sweep_stream(
     """
     life = stream.life_of(life)
     ages = VersionAges.read(stream.log)
-    marks = prepare_sweep(stream.log, ages, grace_ms, retain_ms)
+    plan = prepare_sweep(stream.log, ages, grace_ms, retain_ms)
     ended_ms = ages.now_ms - completed_ms
-    ended_below = min(marks.horizon, _all_older(ages, ended_ms))
+    ended_below = min(plan.horizon, _all_older(ages, ended_ms))
     moved_below = 0
     if records_ms is not None:
-        moved_below = min(marks.horizon, _all_older(ages, ages.now_ms - records_ms))
+        moved_below = min(plan.horizon, _all_older(ages, ages.now_ms - records_ms))
 
     def unneeded(snapshot: Snapshot) -> tuple[list[HistoryRow], list[HistoryRow]]:
-        ended = _leaving(snapshot, marks.horizon, ended_below, ended_ms)
+        ended = _leaving(snapshot, plan.horizon, ended_below, ended_ms)
         return ended, _unused(snapshot, moved_below)
 
-    rows, unused = unneeded(marks.snapshot)
+    rows, unused = unneeded(plan.snapshot)
     append_history(stream, [*rows, *unused])
     _move(stream, life, unused)
     failpoint("sweep.history")
@@ -89,8 +87,8 @@ def sweep_stream(
         found = itertools.chain(*unneeded(snapshot))
         return [row.name for row in found if (row.name, row.version) in names]
 
-    sign = {archived_records.MOVED_DOMAIN: "1"} if unused else {}
-    events = finish_sweep(stream.log, marks, grace_ms, leaving, sign)
+    moved = {archived_records.MOVED_DOMAIN: "1"} if unused else {}
+    events = finish_sweep(stream.log, plan, grace_ms, leaving, moved)
     notes = sum(row.record == "note" for row in (*rows, *unused))
     events = replace(events, records=events.records - notes)
     stream.store.discard_unfinished(f"{stream.name}/transactions", grace_ms)
@@ -110,9 +108,7 @@ def sweep_deleted_stream(
     log = stream.log
     folders = f"{stream.name}/transactions", archived_records.archive_folder(stream.path)
     left = [entry.key for folder in folders for entry in stream.store.list(folder)]
-    snapshot = (
-        log.proved_newest()
-    )  # after the listing: all that is in it is of lives that have ended
+    snapshot = log.proved_newest()  # after the listing, so it holds only objects of ended lives
     if snapshot is None or StreamView(snapshot).record.state is not StreamState.DELETED:
         return SweepResult(0, 0, 0, 0, 0, 0)
     stream.store.delete(left)

@@ -1,1 +1,1 @@
-"""State tables: rows under compare-and-set, a state that many processes share, a scope's index."""
+"""State tables: rows changed by compare-and-set, shared states, and the index of a scope."""

@@ -1,4 +1,4 @@
-"""How the rows of a state table are shared out over files, so that a change rewrites few. Pure."""
+"""Distribute the rows of a state table over files, so that a change rewrites few. Pure."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ Row = Mapping[str, Any]
 Rows = Mapping[str, Row]
 
 FILE_ROWS = 512
-"""A table of no more rows is one file. A change costs what this many rows cost, at most twice."""
+"""The most rows of one file. A change of one row rewrites one such file, or two at most."""
 
 
 def rearrange(
     files: Mapping[int, Rows], before: Rows, rows: Rows, limit: int = FILE_ROWS
 ) -> dict[int, Rows]:
-    """Return the files that must be written for a table to hold these rows; an empty one is gone.
+    """Return the files to write so that the table holds ``rows``; delete those that are empty.
 
-    ``before`` are the present rows, ``files`` those of each file. A new row fills up the file with
-    the fewest rows; of files that are less than half full, two become one.
+    ``before`` holds the present rows, ``files`` the present rows of each file. New rows fill the
+    file with the fewest rows. Files that are less than half full are merged.
     """
     changed = _changed(files, before, rows, limit)
     fresh = sorted(rows.keys() - before.keys())
@@ -40,24 +40,24 @@ def rearrange(
 def _changed(
     files: Mapping[int, Rows], before: Rows, rows: Rows, limit: int
 ) -> dict[int, dict[str, Row]]:
-    """Return the files that are too long or of which rows changed, with the rows that are left."""
+    """Return the files that are too long or have changed rows, with their remaining rows."""
     changed: dict[int, dict[str, Row]] = {}
     for number, old in files.items():
-        if len(old) > limit:  # the only file of a table from before there were several
+        if len(old) > limit:  # the only file of a table of an older format
             changed[number] = dict(old)
     other = [k for k, r in before.items() if (now := rows.get(k)) is not r and now != r]
     for key in other:
         number = next(number for number, old in files.items() if key in old)
-        left = changed.setdefault(number, dict(files[number]))
+        remaining = changed.setdefault(number, dict(files[number]))
         if key in rows:
-            left[key] = rows[key]
+            remaining[key] = rows[key]
         else:
-            del left[key]
+            del remaining[key]
     return changed
 
 
 def _split(changed: dict[int, dict[str, Row]], counts: dict[int, int], limit: int) -> None:
-    """Cut files that are too long into several."""
+    """Split files that are too long."""
     for number, rows in list(changed.items()):
         keys = sorted(rows)
         for first in range(limit, len(keys), limit):
@@ -73,6 +73,7 @@ def _merge(
     files: Mapping[int, Rows],
     limit: int,
 ) -> None:
+    """Merge a changed file that is less than half full into the file with the fewest rows."""
     for number in sorted(changed, reverse=True):
         fewest = min((n for n in counts if n != number), key=lambda n: (counts[n], n), default=None)
         if not 0 < counts[number] < limit // 2 or fewest is None or counts[fewest] == 0:

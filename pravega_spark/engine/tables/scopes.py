@@ -1,9 +1,9 @@
-"""Scopes: an index of the streams and reader groups in each; their own logs decide.
+"""Scopes: each indexes its streams and reader groups, whose own logs are the authority.
 
-A row names the stream's life, or the generation in which the group began. It is written before
-CREATE, with the configuration that this life begins with whoever creates it, and goes after
-DELETED: so what a dead process left half made is finished by whoever comes next, and a scope with
-a row is not deleted. ``version`` is the stream's version that the row's tags are of.
+A row holds the life of a stream, or the generation in which a group was created. It is written
+before the object is created, with the configuration that the new life starts with, and removed
+after the object is deleted. So the next process repairs what a crashed one left half-made, and a
+scope with a row cannot be deleted. ``version`` is the stream's version to which the tags belong.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ ACTIVE, DELETING, DELETED = "ACTIVE", "DELETING", "DELETED"
 STREAM, GROUP = "stream", "group"
 GROUPS_FOLDER = "_reader_groups"
 _FOLDERS = {STREAM: "", GROUP: f"{GROUPS_FOLDER}/"}
-"""Where a scope has its streams and groups; the column ``name`` of their rows is the path."""
+"""The folders of a scope's streams and groups; the column ``name`` holds the path in the scope."""
 
 
 class Scope:
-    """One scope: whether it exists, and the rows of its streams and reader groups."""
+    """One scope: its state, and the rows of its streams and reader groups."""
 
     def __init__(self, store: Store, name: str, runtime: Runtime = SYSTEM) -> None:
-        """Name the scope; it need not exist."""
+        """Name the scope; nothing is read yet, and it need not exist."""
         self.name = check_scope(name)
         self.table = StateTable(store, f"{name}/_scope", SCOPE_SCHEMA, "name", runtime)
 
@@ -55,11 +55,11 @@ class Scope:
         return record or {"state": DELETED, "life": 0}
 
     def state(self) -> str:
-        """Return ACTIVE, DELETING or DELETED (also for a scope that never was)."""
+        """Return ACTIVE, DELETING or DELETED; also DELETED for a scope that never existed."""
         return str(self._record(self.table.read())["state"])
 
     def life(self) -> int | None:
-        """Return which creation of the scope this is, from 1; None if there is no scope."""
+        """Return the number of the scope's creation, from 1; None if there is no scope."""
         record = self._record(self.table.read())
         return None if record["state"] == DELETED else int(record["life"])
 
@@ -74,7 +74,7 @@ class Scope:
         return NoSuchScope(f"scope {self.name} does not exist; create it first.", scope=self.name)
 
     def create(self) -> bool:
-        """Create the scope; False if it exists."""
+        """Create the scope; return False if it exists."""
 
         def decide(state: TableState) -> tuple[TableChange | None, bool]:
             record = self._record(state)
@@ -88,9 +88,9 @@ class Scope:
         return self.table.change(decide)[1]
 
     def fence(self, life: int) -> list[Row]:
-        """Refuse new objects from now on: the first step of a recursive deletion.
+        """Refuse new streams and groups, as the first step of a recursive deletion.
 
-        Return the rows, to which none is added any more; none if this life of the scope has ended.
+        Returns the rows, to which none can be added any more; none if this life has ended.
         """
 
         def decide(state: TableState) -> tuple[TableChange | None, list[Row]]:
@@ -106,7 +106,7 @@ class Scope:
         return self.table.change(decide)[1]
 
     def delete(self, life: int) -> bool:
-        """Delete the scope if it has no row; False if this life of the scope has ended."""
+        """Delete the scope if it has no row; return False if this life of it has ended."""
 
         def decide(state: TableState) -> tuple[TableChange | None, bool]:
             record = self._record(state)
@@ -114,7 +114,7 @@ class Scope:
                 return None, False
             if state.rows:
                 raise ScopeNotEmpty(
-                    f"scope {self.name} still holds {_told(state.rows)}; delete them first, or "
+                    f"scope {self.name} still holds {_contents(state.rows)}. Delete them first, or "
                     "delete the scope with recursive=True.",
                     scope=self.name,
                 )
@@ -126,7 +126,7 @@ class Scope:
         return self.table.change(decide)[1]
 
     def rows(self, kind: str = STREAM) -> dict[str, dict[str, Any]]:
-        """Return the rows of streams or groups by name; raise NoSuchScope if there is no scope."""
+        """Return the rows of streams or groups by name. Raises NoSuchScope."""
         state = self.table.read()
         if self._record(state)["state"] == DELETED:
             raise self._absent()
@@ -139,10 +139,10 @@ class Scope:
     def claim(
         self, name: str, life: int, configuration: StreamConfiguration
     ) -> tuple[bool, StreamConfiguration]:
-        """Note a stream's life before it is created: the first one's row decides.
+        """Write the row of a stream's new life, before it is created; the first row wins.
 
-        Return whether this call wrote it, and the configuration that the life begins with.
-        Raises NoSuchScope, also for a new stream of a scope that is being deleted.
+        Returns whether this call wrote the row, and the configuration in it. Raises NoSuchScope,
+        also for a new stream in a scope that is being deleted.
         """
         claimed, row = self._claim(_stream_row(name, life, -1, configuration))
         return claimed, row_configuration(row)
@@ -155,12 +155,12 @@ class Scope:
         *,
         scope_life: int | None = None,
     ) -> tuple[bool, dict[str, Any]]:
-        """Note a reader group, as :meth:`claim` does a stream, and the generation it begins in.
+        """Write the row of a new reader group, as :meth:`claim` does for a stream.
 
         Raises StaleIdentity if the scope is not in ``scope_life``.
         """
-        told = to_json(configuration)
-        wanted = _row(GROUP, name, generation, configuration=told)
+        text = to_json(configuration)
+        wanted = _row(GROUP, name, generation, configuration=text)
         claimed, row = self._claim(wanted, scope_life)
         return claimed, json.loads(row["configuration"])
 
@@ -174,7 +174,7 @@ class Scope:
             if scope_life is not None and record["life"] != scope_life:
                 raise StaleIdentity(
                     f"scope {self.name} was deleted and created again before the {kind} "
-                    f"{row_name(row)} was noted in it; create it again.",
+                    f"{row_name(row)} was written into it. Create the {kind} again.",
                     name=self.name,
                     life=scope_life,
                     current_life=record["life"],
@@ -184,14 +184,15 @@ class Scope:
                 return None, (False, known)
             if record["state"] == DELETING:
                 raise NoSuchScope(
-                    f"scope {self.name} is being deleted; it takes no new {kind}.", scope=self.name
+                    f"scope {self.name} is being deleted; it accepts no new {kind}.",
+                    scope=self.name,
                 )
             return _change("PUT", row, {**state.rows, key: row}), (True, row)
 
         return self.table.change(decide)[1]
 
     def retag(self, name: str, life: int, version: int, configuration: StreamConfiguration) -> None:
-        """Show a stream's configuration as of a version; a row of a newer one stays."""
+        """Write a stream's configuration of a version into its row, unless the row is newer."""
 
         def decide(state: TableState) -> tuple[TableChange | None, None]:
             known = state.rows.get(name)
@@ -203,14 +204,14 @@ class Scope:
         self.table.change(decide)
 
     def drop_row(self, name: str, life: int, kind: str = STREAM) -> None:
-        """Forget what was deleted, if the row still names that life or an earlier one."""
-        gone = _key(kind, name)
+        """Remove the row of a deleted object, if it still has that life or an earlier one."""
+        dropped = _key(kind, name)
 
         def decide(state: TableState) -> tuple[TableChange | None, None]:
-            known = state.rows.get(gone)
+            known = state.rows.get(dropped)
             if known is None or known["life"] > life:
                 return None, None
-            rows = {key: row for key, row in state.rows.items() if key != gone}
+            rows = {key: row for key, row in state.rows.items() if key != dropped}
             return _change("DROP", known, rows), None
 
         self.table.change(decide)
@@ -230,8 +231,8 @@ def _change(verb: str, row: Row, rows: Mapping[str, Row]) -> TableChange:
     return TableChange(f"{verb} {kind.upper()}", rows, parameters={kind: row_name(row)})
 
 
-def _told(rows: Mapping[str, Row]) -> str:
-    """Return what a scope holds as people read it: ``2 streams (a, b), 1 group (c)``."""
+def _contents(rows: Mapping[str, Row]) -> str:
+    """Return the contents of a scope for a message: ``2 streams (a, b), 1 group (c)``."""
     parts = []
     for kind in (STREAM, GROUP):
         names = sorted(row_name(row) for row in rows.values() if row["kind"] == kind)
@@ -263,9 +264,9 @@ def _row(
 def _stream_row(
     name: str, life: int, version: int, configuration: StreamConfiguration
 ) -> dict[str, Any]:
-    told = to_json(configuration.to_json())
+    text = to_json(configuration.to_json())
     tags = configuration.tags
-    return _row(STREAM, name, life, version=version, tags=tags, configuration=told)
+    return _row(STREAM, name, life, version=version, tags=tags, configuration=text)
 
 
 def row_configuration(row: Row) -> StreamConfiguration:

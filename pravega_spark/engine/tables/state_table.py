@@ -1,8 +1,9 @@
 """State tables: small sets of rows in a Delta table, changed by compare-and-set on its version.
 
-The live rows are in Parquet files of at most 512 rows, mostly one, and a commit replaces those
-whose rows it changes: any Delta reader sees exactly one version of the state, and ours reads no
-file list. The domain ``pravega.rows`` names the first file, ``pravega.rows.1`` the next one.
+The live rows are in Parquet files of at most 512 rows; most tables have one file. A commit replaces
+the files whose rows it changes, so any Delta reader sees exactly one version of the state. The
+domain ``pravega.rows`` names the first file and ``pravega.rows.1`` the next one, so this package
+reads the state without the list of live files.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _DELTA_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """The rows by key at one version, and the domains that say what the table is."""
+    """The rows by key at one version, and the snapshot with the table's domains."""
 
     version: int
     rows: Rows = field(default_factory=dict)
@@ -64,7 +65,7 @@ class TableChange:
 _Value = TypeVar("_Value")
 
 Decide = Callable[[TableState], tuple[TableChange | None, _Value]]
-"""Given the newest state, the change to commit (None: it stays), and a value for the caller."""
+"""Given the newest state, the change to commit (None: none), and a value for the caller."""
 
 
 class StateTable:
@@ -80,10 +81,10 @@ class StateTable:
         self._key = key
         self._cached = TableState(-1)
         self._files: dict[str, Rows] = {}
-        """The rows of files by their paths: those of the cached state, and the last written."""
+        """Rows by file path: of the files of the cached state, and of those last written."""
 
     def read(self, *, refresh: bool = True) -> TableState:
-        """Return the newest state, or the last one known; version -1 if there is no table.
+        """Return the newest state, or the last known one; version -1 if there is no table.
 
         Raises CorruptChunk if the rows of the newest version cannot be read.
         """
@@ -91,7 +92,7 @@ class StateTable:
         while True:
             try:
                 return self._state(snapshot)
-            except CorruptChunk:  # of an old version: a sweep may have been there first
+            except CorruptChunk:  # a sweep may have deleted the file of an old version
                 known, snapshot = snapshot, self.log.refresh(durable=True)
                 if snapshot is known:
                     raise
@@ -105,31 +106,31 @@ class StateTable:
         pointers = _pointers(snapshot)
         rows = cached.rows
         if pointers != _pointers(cached.snapshot):
-            files = self._of(pointers)
+            files = self._rows_of(pointers)
             rows = {key: row for part in files.values() for key, row in part.items()}
             self._files = {pointers[number]["path"]: part for number, part in files.items()}
         state = TableState(snapshot.version, rows, snapshot)
         self._cached = state
         return state
 
-    def _of(self, pointers: _Pointers) -> dict[int, Rows]:
-        """Return the rows of files, those that are not known here from the store."""
+    def _rows_of(self, pointers: _Pointers) -> dict[int, Rows]:
+        """Return the rows of files; load the files that are not cached."""
         paths = [pointer["path"] for pointer in pointers.values()]
-        unknown = [path for path in paths if path not in self._files]
-        loaded = dict(zip(unknown, self.log.runtime.each(self._load, unknown), strict=True))
+        missing = [path for path in paths if path not in self._files]
+        loaded = dict(zip(missing, self.log.runtime.each(self._load, missing), strict=True))
         found = {**self._files, **loaded}
         return {number: found[path] for number, path in zip(pointers, paths, strict=True)}
 
     def _load(self, path: str) -> Rows:
         try:
             data = self.log.store.get(f"{self.log.path}/{path}")
-            # Not read_table: a process that ends while its threads start up aborts.
+            # pq.read_table starts threads, and a process that ends meanwhile aborts.
             table = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
         except StoreError:
             raise
         except (pa.ArrowException, OSError) as error:
             raise CorruptChunk(
-                f"{self.log.reader.where}: the rows in {path} cannot be read; restore the file "
+                f"{self.log.reader.where}: the rows in {path} cannot be read. Restore the file "
                 "from a copy.",
                 path=path,
             ) from error
@@ -139,9 +140,9 @@ class StateTable:
         return {row[self._key]: row for row in table.to_pylist()}
 
     def change(self, decide: Decide[_Value]) -> tuple[TableState, _Value]:
-        """Commit the change that ``decide`` makes of the newest state; return the state after it.
+        """Commit the change that ``decide`` returns for the newest state.
 
-        The value is that of the decision that counted.
+        Returns the state after it, and the value of the call of ``decide`` that was committed.
         """
 
         def propose(snapshot: Snapshot | None) -> Proposal[_Value]:
@@ -159,17 +160,17 @@ class StateTable:
         domains: dict[str, str | None] = dict(change.domains)
         before = self._state(snapshot).rows
         if change.rows != before:
-            for number, rows in rearrange(self._of(pointers), before, change.rows).items():
-                told = None
+            for number, rows in rearrange(self._rows_of(pointers), before, change.rows).items():
+                pointer = None
                 if rows:
                     add = self._stage(rows, version, now_ms)
                     body.adds = [*body.adds, add]
-                    told = to_json({"path": add.path, "size": add.size})
+                    pointer = to_json({"path": add.path, "size": add.size})
                 if number in pointers:
                     path, size = pointers[number]["path"], pointers[number]["size"]
                     old = Remove.of(Add(path, {}, size, now_ms), now_ms)
                     body.removes = [*body.removes, old]
-                domains[_domain(number)] = told
+                domains[_domain(number)] = pointer
         if snapshot is None:
             schema = {f.name: _DELTA_TYPES[f.type] for f in self._schema}
             table_id = self.log.runtime.token()
@@ -184,7 +185,8 @@ class StateTable:
     def _stage(self, rows: Rows, version: int, now_ms: int) -> Add:
         """Write the rows into the folder of the version on which the change was decided.
 
-        Done anew after every lost race, so no horizon passes the file before it is committed.
+        Each retry after a lost race writes them again, so the file is not below the horizon when
+        it is committed.
         """
         ordered = [rows[key] for key in sorted(rows)]
         sink = pa.BufferOutputStream()
@@ -207,7 +209,7 @@ def _domain(number: int) -> str:
 
 
 def _pointers(snapshot: Snapshot | None) -> _Pointers:
-    """Return path and size of each file of rows, by its number."""
+    """Return path and size of each file of rows, by file number."""
     if snapshot is None:
         return {}
     found = {}

@@ -1,8 +1,8 @@
 """A state that many processes share: each holds a copy, and all changes have one order.
 
-(Pravega's StateSynchronizer.) The state is the rows of a Delta table, which a change replaces by
-compare-and-set on the table's version; so SQL reads it at any retained version, and the table's
-history tells every change. What a state is, and how it becomes rows, its owner says by a Codec.
+This is Pravega's StateSynchronizer. The state is the rows of a Delta table, and a change replaces
+them by compare-and-set on the table's version. So SQL reads the state at any retained version, and
+the table's history lists every change. A Codec converts between the state and its rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log import checkpointing
-from pravega_spark.engine.log.garbage import delete_unreferenced_files, raise_horizon
+from pravega_spark.engine.log.garbage import delete_unreferenced_files
+from pravega_spark.engine.log.horizon import raise_horizon
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.tables.row_files import Rows
@@ -24,14 +25,14 @@ from pravega_spark.engine.tables.state_table import Decide, StateTable, TableCha
 from pravega_spark.errors import IllegalState
 
 COMPACTED_DOMAIN = "pravega.compacted"
-"""The version that the last compaction found."""
+"""Domain: the version of the table before its last compaction."""
 
 _State = TypeVar("_State")
 _Value = TypeVar("_Value")
 
 
 class Codec(Protocol[_State]):
-    """How a state becomes rows, and rows a state again. ``decode(encode(s)) == s``."""
+    """Converts a state into rows and back: ``decode(encode(state)) == state``."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -39,13 +40,13 @@ class Codec(Protocol[_State]):
 
     @property
     def key(self) -> str:
-        """The column that names a row."""
+        """The column with the key of a row."""
 
     def encode(self, state: _State, /) -> Rows:
-        """Return the rows by key, at least one."""
+        """Return the rows of a state by key; there must be at least one."""
 
     def decode(self, rows: Rows, /) -> _State:
-        """Return the state that these rows are."""
+        """Return the state of these rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +58,14 @@ class Versioned(Generic[_State]):
 
 
 Generator = Callable[[_State], tuple[_State | None, _Value]]
-"""Given the newest state, the next one (None: it stays) and a value for the caller."""
+"""Given the newest state, the next one (None: no change) and a value for the caller."""
 
 
 class Synchronizer(Generic[_State]):
-    """One shared state as one process sees it; thread-safe.
+    """One process's copy of a shared state; thread-safe.
 
-    The local copy may be old, but never goes back. Two processes that update at once are put in
-    an order by the table's log: the later one's generator runs again, on what the first one left.
+    The local copy may be old, but its version never decreases. The table's log orders concurrent
+    updates: the generator of the later one runs again, on the state that the first one committed.
     """
 
     def __init__(
@@ -73,43 +74,45 @@ class Synchronizer(Generic[_State]):
         path: str,
         codec: Codec[_State],
         runtime: Runtime = SYSTEM,
-        told: Callable[[_State, _State], object] = lambda before, after: None,
+        on_update: Callable[[_State, _State], object] = lambda before, after: None,
     ) -> None:
         """Name the table at ``path``; nothing is read yet, and it need not exist.
 
-        ``told`` is called after each update of this process, with the state before and after it.
+        ``on_update(before, after)`` is called with the states of each update of this process.
         """
         self.table = StateTable(store, path, codec.schema, codec.key, runtime)
         self._codec = codec
-        self._told = told
+        self._on_update = on_update
         self._lock = threading.Lock()
         self._local: tuple[Rows, Versioned[_State]] | None = None
         self._made: tuple[Rows, _State] | None = None
-        """The state that was made here last, and its rows."""
+        """The last state that an update of this process produced, and its rows."""
 
     @property
     def local(self) -> Versioned[_State]:
-        """The last state known here. Raises IllegalState before there is one."""
+        """The newest state known to this process. Raises IllegalState if there is none."""
         if self._local is None:
             raise self._absent()
         return self._local[1]
 
     def _absent(self) -> IllegalState:
-        return IllegalState(f"the state at {self.table.log.path} was not initialised yet.")
+        return IllegalState(
+            f"the state at {self.table.log.path} is not initialised. Initialise it first."
+        )
 
     def fetch(self) -> Versioned[_State] | None:
-        """Bring the local copy up to date and return it; None if there is no state yet.
+        """Refresh the local copy and return it; None if there is no state yet.
 
-        One storage call if nothing is new.
+        Costs one storage call if nothing changed.
         """
-        return self._take(self.table.read())
+        return self._adopt(self.table.read())
 
     def has_newer_version(self) -> bool:
-        """Tell by one storage call whether somebody has changed the state that is known here."""
+        """Return whether the state changed since the local copy was read; one storage call."""
         return self.table.log.has_newer_version()
 
-    def _take(self, table: TableState) -> Versioned[_State] | None:
-        """Keep a state that was read, unless a newer one is known, and return the newer one."""
+    def _adopt(self, table: TableState) -> Versioned[_State] | None:
+        """Make a state the local copy unless that is newer; return the local copy."""
         if not table.rows:
             return None
         with self._lock:
@@ -134,7 +137,7 @@ class Synchronizer(Generic[_State]):
         domains: Mapping[str, str] | None = None,
         parameters: Mapping[str, Any] | None = None,
     ) -> bool:
-        """Begin with ``state``; False if somebody else began first, whose state is adopted."""
+        """Write the first state; return False if one exists already, and adopt that one."""
 
         def decide(table: TableState) -> tuple[TableChange | None, bool]:
             if table.rows:
@@ -150,11 +153,11 @@ class Synchronizer(Generic[_State]):
         generator: Generator[_State, _Value],
         parameters: Mapping[str, Any] | None = None,
     ) -> _Value:
-        """Change the state by what ``generator`` makes of the newest one, and return its value.
+        """Replace the newest state by the one that ``generator`` returns; return its value.
 
-        It runs again after each lost race, so it must have no effects of its own. None, or an
-        equal state, writes nothing. What it raises on the newest state is raised here. Raises
-        IllegalState before there is a state, CommitUnknown if nobody can tell what became of it.
+        The generator runs again after each lost race, so it must have no side effects. None or an
+        equal state writes nothing. An error that it raises on the newest state is raised here.
+        Raises IllegalState if there is no state yet, and CommitUnknown if the outcome is unknown.
         """
         made: list[tuple[_State, _State]] = []
 
@@ -173,19 +176,19 @@ class Synchronizer(Generic[_State]):
 
         value = self._change(decide)
         for before, after in made:
-            self._told(before, after)
+            self._on_update(before, after)
         return value
 
     def _change(self, decide: Decide[_Value]) -> _Value:
-        """Change the table, and keep the state that this leaves."""
+        """Change the table, and adopt the state after the change."""
         table, value = self.table.change(decide)
-        self._take(table)
+        self._adopt(table)
         return value
 
     def apply(self, operation: str, change: Callable[[_State], _State]) -> _State:
-        """Change the state whatever it is now; return it as it was after the change.
+        """Change the state whatever it is; return the state after the change.
 
-        (Pravega's unconditional update.)
+        This is Pravega's unconditional update.
         """
 
         def generator(state: _State) -> tuple[_State, _State]:
@@ -195,11 +198,10 @@ class Synchronizer(Generic[_State]):
         return self.update(operation, generator)
 
     def compact(self) -> int:
-        """Let go the versions before the last compaction; return the oldest one that is retained.
+        """Release the versions before the previous compaction; return the oldest retained version.
 
-        So a process that knows a state from before this compaction has until the next one to
-        catch up, and after that it opens the table anew by itself. Files go at once, log entries
-        as the rule of the table's log has it, by a later sweep.
+        A process whose copy is from before this compaction can catch up until the next one. After
+        that it opens the table again. Files are deleted immediately, commits by a later sweep.
         """
 
         def decide(table: TableState) -> tuple[TableChange | None, int]:
@@ -211,7 +213,7 @@ class Synchronizer(Generic[_State]):
             ), before
 
         table, previous = self.table.change(decide)
-        self._take(table)
+        self._adopt(table)
         failpoint("synchronizer.compact")
         checkpointing.maintain(self.table.log.reader, table.version)
         snapshot = raise_horizon(self.table.log, previous, previous)

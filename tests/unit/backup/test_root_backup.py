@@ -161,7 +161,7 @@ def test_sweep_keeps_the_commits_that_a_backup_is_copying(point: str) -> None:
 def test_without_a_pin_the_same_sweep_makes_the_backup_fail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in ("garbage", "sweep"):
+    for module in ("horizon", "sweep"):
         monkeypatch.setattr(f"pravega_spark.engine.log.{module}.is_pinned", lambda snapshot: False)
     world = World(commits=10)
 
@@ -422,7 +422,7 @@ def test_incomplete_copy_of_a_table_is_refused_even_without_the_root_marker() ->
     with pytest.raises(StoreRefused, match="is not whole"):
         manager_of(copy).tail("s/t")
     copy.delete([MARKER_KEY])
-    with pytest.raises(CorruptLog, match="version 0 is missing"):
+    with pytest.raises(CorruptLog, match="version 0 of the log is missing"):
         manager_of(reopened(copy)).tail("s/t")
 
 

@@ -34,8 +34,8 @@ def test_what_is_kept_is_bounded_by_the_length_of_the_texts() -> None:
     for n in range(300):
         few(n, "x" * 10)
         many(n, "x" * 100)
-        assert few.kept.size <= 1_000
-        assert many.kept.size <= 1_000
+        assert few.cache.size <= 1_000
+        assert many.cache.size <= 1_000
 
 
 def test_what_is_asked_for_again_and_again_stays() -> None:
@@ -57,13 +57,13 @@ def test_text_beyond_half_of_the_limit_is_not_kept_and_pushes_nothing_out() -> N
 
 def test_decoded_epochs_are_bounded_by_their_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of epochs of thousands of segments would take a gigabyte and more."""
-    kept = records.decode_epoch.kept  # type: ignore[attr-defined]
-    monkeypatch.setattr(kept, "_half", 100_000)
+    cache = records.decode_epoch.cache  # type: ignore[attr-defined]
+    monkeypatch.setattr(cache, "_half", 100_000)
     for number in range(60):
         text = records.encode_epoch(epochs.first_epoch(200, 0, number, number))
         assert records.decode_epoch(number, text).number == number
     assert len(text) * 60 > 300_000
-    assert sum(size for _, size in kept._young.values()) <= 100_000
+    assert sum(size for _, size in cache._young.values()) <= 100_000
 
 
 def test_every_record_whose_length_has_no_bound_is_kept_by_its_text() -> None:
@@ -75,4 +75,4 @@ def test_every_record_whose_length_has_no_bound_is_kept_by_its_text() -> None:
         snapshot._decode,
     )
     for function in several:
-        assert function.kept._half == DECODED_TEXT // 2  # type: ignore[attr-defined]
+        assert function.cache._half == DECODED_TEXT // 2  # type: ignore[attr-defined]

@@ -59,7 +59,7 @@ def test_any_byte_that_changed_or_was_cut_off_is_noticed(body: Body, data: st.Da
     changed = good[:at] + bytes([good[at] ^ bit]) + good[at + 1 :]
 
     for bad in (changed, good[:at]):
-        with pytest.raises(CorruptLog, match=r"t: version 7 .*restore"):
+        with pytest.raises(CorruptLog, match=r"t: version 7 .*Restore"):
             parse_commit(7, bad, "t", light=data.draw(st.booleans()))
 
 

@@ -126,7 +126,7 @@ def test_failing_hygiene_is_told_in_the_log_and_nothing_else(
     with caplog.at_level(logging.WARNING):
         checkpointing.maintain_in_background(log, 2).result(30)
 
-    assert "hygiene of memory://" in caplog.text
+    assert "maintenance of memory://" in caplog.text
     store.rules.clear()
     assert put(log, "goes on") == 4
 

@@ -124,7 +124,7 @@ def test_no_clear_answer_until_the_deadline_is_commit_unknown() -> None:
     store.rules.add(Rule(Fault.LOSE_REQUEST, "put_if_absent"))
     began = runtime.elapsed
 
-    with pytest.raises(CommitUnknown, match=r"version 1 .*staged files are kept.*anew"):
+    with pytest.raises(CommitUnknown, match=r"version 1 .*Staged files are kept.*again"):
         put(log, "a")
     assert COMMIT_DEADLINE_SECONDS <= runtime.elapsed - began < 2 * COMMIT_DEADLINE_SECONDS
     store.rules.clear()
@@ -248,7 +248,7 @@ def test_log_of_a_parent_process_is_refused_in_a_fork(monkeypatch: pytest.Monkey
     monkeypatch.setattr("os.getpid", lambda: -1)
 
     for call in (log.refresh, lambda: commit(log, lambda s: None), lambda: log.files().__enter__()):
-        with pytest.raises(ForkedProcess, match="create it in the child"):
+        with pytest.raises(ForkedProcess, match="Create it in the child"):
             call()
 
 
@@ -273,9 +273,9 @@ def test_table_with_a_feature_that_is_not_known_is_never_touched(change: dict[st
 
     for _ in range(3):  # the first refusal leaves nothing behind that lets the next one through
         for opened in (log, newer, Log(store, log.path, FakeRuntime())):
-            with pytest.raises(ForeignTable, match="upgrade the package"):
+            with pytest.raises(ForeignTable, match="Upgrade the package"):
                 opened.refresh()
-            with pytest.raises(ForeignTable, match="upgrade the package"):
+            with pytest.raises(ForeignTable, match="Upgrade the package"):
                 put(opened, "after")
     assert versions(log) == [0, 1, 2]
 
@@ -298,7 +298,7 @@ def test_commit_of_a_stranger_in_our_log_is_named_and_never_built_upon(tmp_path:
     store.put_if_absent(log.reader.key(1), foreign)
 
     for call in (log.refresh, lambda: put(log, "a"), Log(store, log.path).refresh):
-        with pytest.raises(CorruptLog, match=r"version 1 was written by 'delta-rs.*restore"):
+        with pytest.raises(CorruptLog, match=r"version 1 was written by 'delta-rs.*Restore"):
             call()
     assert versions(log) == [0, 1]
 
@@ -374,7 +374,7 @@ def test_missing_commit_is_an_error_that_names_it(version: int, tmp_path: Path) 
 
     opened = Log(store, log.path, FakeRuntime())
     for call in (opened.refresh, lambda: put(opened, "more")):
-        with pytest.raises(CorruptLog, match=rf"version {version} .*missing.*restore it from a c"):
+        with pytest.raises(CorruptLog, match=rf"version {version} .*missing.*Restore it from a c"):
             call()
     assert len(versions(log)) == 3
 
@@ -607,9 +607,9 @@ def test_files_listed_before_a_clean_up_are_found_after_it() -> None:
 def test_list_of_newest_files_is_read_anew_when_it_has_grown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pravega_spark.engine.log.commit_log.RECENT_FILES", 8)
+    monkeypatch.setattr("pravega_spark.engine.log.log_follower.RECENT_FILES", 8)
     log = table_log(MemoryStore())
-    log._files_limit = 8
+    log._follower._files_limit = 8
     with log.files():
         pass
     for n in range(40):

@@ -143,6 +143,6 @@ def test_files_that_no_layer_can_tell_are_an_error_and_never_a_shorter_list() ->
         for entry in log.store.list(f"{log.path}/_pravega/{folder}"):
             log.store.put(entry.key, b"torn")
 
-    with pytest.raises(CorruptLog, match=r"none of its state files or checkpoints is sound"):
+    with pytest.raises(CorruptLog, match=r"none of its state files or checkpoints is intact"):
         Log(log.store, log.path, runtime).refresh()
     assert versions(log)[:2] == [0, 4]

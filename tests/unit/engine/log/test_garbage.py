@@ -12,13 +12,9 @@ from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.log.clock_record import read_now
 from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.garbage import (
-    DeletedFiles,
-    cleanup_mark_has_aged,
-    delete_old_commits,
-    delete_unreferenced_files,
-    raise_horizon,
-)
+from pravega_spark.engine.log.garbage import DeletedFiles, delete_unreferenced_files
+from pravega_spark.engine.log.horizon import raise_horizon
+from pravega_spark.engine.log.log_cleanup import cleanup_mark_has_aged, delete_old_commits
 from pravega_spark.engine.log.snapshot import OPEN_PREFIX, Snapshot
 from pravega_spark.engine.log.sweep import sweep_table
 from pravega_spark.engine.log.version_ages import VersionAges
@@ -85,7 +81,7 @@ def test_horizon_and_mark_never_go_back_and_never_pass_the_head() -> None:
 
     raise_horizon(log, 1_000, 500)
     assert (head(log).horizon, head(log).cleanup) == (7, 7)
-    assert head(log).marked == 8
+    assert head(log).cleanup_set_version == 8
 
 
 def test_mark_never_passes_the_horizon() -> None:
@@ -301,7 +297,7 @@ def test_put_in_the_midst_of_a_deletion_without_order_counts_or_is_unknown(seed:
     """Acknowledged is only what a reader finds that opens the log afterwards."""
 
     def act(stalled: Log) -> None:
-        stalled._head_seen = None
+        stalled._follower._newest_at = None
         known = stalled.snapshot
         assert known is not None
         with suppress(CommitUnknown):
@@ -318,7 +314,7 @@ def test_look_in_the_midst_of_a_deletion_without_order_finds_the_head(seed: int)
     found: list[int] = []
 
     def act(stalled: Log) -> None:
-        stalled._head_seen = None
+        stalled._follower._newest_at = None
         found.append(head(stalled).version)
 
     cleaned_under(seed, act)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pravega_spark.engine.log.actions import PROTOCOL, Body, Commit, new_table
-from pravega_spark.engine.log.snapshot import Snapshot, first_snapshot, guard
+from pravega_spark.engine.log.snapshot import Snapshot, check_supported, first_snapshot
 from pravega_spark.errors import CorruptLog, ForeignTable
 
 
@@ -39,10 +39,10 @@ def test_commits_apply_in_order_only() -> None:
 
 def test_horizon_and_marks_are_0_until_they_are_set() -> None:
     zero = first_snapshot(first(), "t")
-    assert (zero.horizon, zero.cleanup, zero.marked) == (0, 0, 0)
+    assert (zero.horizon, zero.cleanup, zero.cleanup_set_version) == (0, 0, 0)
     log = '{"horizon":5,"cleanup":3,"marked":7}'
     one = zero.apply(Body("X", domains={"pravega.log": log}).committed(1, "t1", 6))
-    assert (one.horizon, one.cleanup, one.marked) == (5, 3, 7)
+    assert (one.horizon, one.cleanup, one.cleanup_set_version) == (5, 3, 7)
 
 
 def test_first_version_without_protocol_makes_no_table() -> None:
@@ -59,5 +59,5 @@ def test_table_of_a_newer_version_names_the_unknown_feature() -> None:
     snapshot = first_snapshot(first(), "t")
     newer = {**PROTOCOL, "writerFeatures": ["pravega-stream", "deletionVectors"]}
     changed = snapshot.apply(Body("X", protocol=newer).committed(1, "t1", 6))
-    with pytest.raises(ForeignTable, match=r"\['deletionVectors'\].*upgrade the package"):
-        guard(changed, "t")
+    with pytest.raises(ForeignTable, match=r"\['deletionVectors'\].*Upgrade the package"):
+        check_supported(changed, "t")

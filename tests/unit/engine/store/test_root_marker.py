@@ -210,7 +210,7 @@ def test_object_store_emptied_under_a_writer_is_found_by_the_next_state_file() -
     assert done is not None
     done.result(30)
     for opened in (log, Log(store, log.path)):
-        with pytest.raises(CorruptLog, match=r"no beginning: version 0 is missing .* version 2"):
+        with pytest.raises(CorruptLog, match=r"version 0 of the log is missing .* version 2"):
             put(opened, "3", [])
     assert [entry.key for entry in store.inner.list(log.reader.folder)] == [log.reader.key(2)]
 

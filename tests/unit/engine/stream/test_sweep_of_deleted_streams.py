@@ -146,7 +146,7 @@ def test_process_that_stood_still_in_the_first_life_cannot_touch_the_second() ->
         log_of(manager).view(life=1)
 
 
-@pytest.mark.parametrize("point", ["cleanup.delete", "hygiene.state", "hygiene.checkpoint"])
+@pytest.mark.parametrize("point", ["cleanup.delete", "maintain.state", "maintain.checkpoint"])
 def test_sweep_that_dies_is_finished_by_the_next(point: str) -> None:
     manager, _, runtime = world()
 

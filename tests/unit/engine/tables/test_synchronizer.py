@@ -64,7 +64,7 @@ def test_loser_of_the_initialisation_adopts_the_winners_state() -> None:
 def test_state_is_asked_for_before_there_is_one() -> None:
     made = opened(MemoryStore())
     assert made.fetch() is None
-    with pytest.raises(IllegalState, match="s/x was not initialised"):
+    with pytest.raises(IllegalState, match="s/x is not initialised"):
         _ = made.local
     with pytest.raises(IllegalState, match="not initialised"):
         made.update("ADD", add("a"))
@@ -160,7 +160,7 @@ def test_local_state_never_goes_back() -> None:
     made.initialise({"a": 0})
     old = made.table.read()
     made.update("ADD", add("a"))
-    assert made._take(old) == made.local
+    assert made._adopt(old) == made.local
     assert made.local.state == {"a": 1}
 
 

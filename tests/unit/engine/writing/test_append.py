@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.garbage import raise_horizon
+from pravega_spark.engine.log.horizon import raise_horizon
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import truncate

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.log.garbage import raise_horizon
+from pravega_spark.engine.log.horizon import raise_horizon
 from pravega_spark.engine.stream.records import WRITER_PREFIX
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing import batch_committer
@@ -150,7 +150,7 @@ def test_idle_writer_without_an_id_continues_after_a_sweep_dropped_its_record(wr
         write(stream, [("k", b"other %d" % n)])
     newest = stream.view()
     domain = f"{WRITER_PREFIX}{committer.writer_id}"
-    raise_horizon(stream.log, newest.version, leaving=lambda snapshot: [domain])
+    raise_horizon(stream.log, newest.version, drop=lambda snapshot: [domain])
 
     late = pending(keyed(4, "after-"))
     commit(committer, late)

@@ -1,0 +1,204 @@
+"""The newest version of one table's log that this process knows, kept up to date by reading on.
+
+Other processes commit to the log, and their cleanup deletes old commits. A follower that read its
+snapshot long ago therefore checks that the commit of that snapshot is still stored: if it is not,
+the versions after it may be deleted as well, and the log must be opened again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pravega_spark.engine.log.actions import Commit
+from pravega_spark.engine.log.file_index import FileIndex, RecentLayer
+from pravega_spark.engine.log.log_reader import LogReader
+from pravega_spark.engine.log.snapshot import Snapshot, check_supported, first_snapshot
+from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.store import Store
+from pravega_spark.engine.store.root_marker import Root, check_same, look
+from pravega_spark.errors import CorruptLog
+from pravega_spark.limits import CLOCK_STEP_MS, RECENT_FILES, STALE_SNAPSHOT_SECONDS
+
+
+class ClockReadings(NamedTuple):
+    """The readings of all available clocks at one moment; any one of them may jump or stop."""
+
+    elapsed: float
+    wall_ms: int
+    storage_ms: int | None
+
+    def is_long_after(self, earlier: ClockReadings) -> bool:
+        """Return whether any clock shows a long time between, or has gone back."""
+        limit_ms = STALE_SNAPSHOT_SECONDS * 1_000
+        passed_ms = self.wall_ms - earlier.wall_ms
+        if self.elapsed - earlier.elapsed > STALE_SNAPSHOT_SECONDS:
+            return True
+        if not -CLOCK_STEP_MS <= passed_ms <= limit_ms:
+            return True
+        if self.storage_ms is None or earlier.storage_ms is None:
+            return False
+        return self.storage_ms - earlier.storage_ms > limit_ms
+
+
+class LogFollower:
+    """The newest known snapshot of a log and the index of its live files; its Log locks it."""
+
+    def __init__(self, store: Store, path: str, runtime: Runtime) -> None:
+        """Name the table at ``path``; nothing is read yet."""
+        self.store = store
+        self.runtime = runtime
+        self.reader = LogReader(store, path)
+        self.snapshot: Snapshot | None = None
+        self.root: Root | None = None
+        """The root as it was when the log was opened."""
+        self._files: FileIndex | None = None
+        self._files_limit = RECENT_FILES
+        self._newest_at: ClockReadings | None = None
+        """A time at or before which the snapshot was last known to be the newest."""
+
+    def clock_readings(self) -> ClockReadings:
+        """Return the present readings of all clocks, without a storage call."""
+        dated = self.store.dated
+        storage_ms = None if dated is None else dated.storage_ms
+        return ClockReadings(self.runtime.monotonic(), self.runtime.now_ms(), storage_ms)
+
+    def is_stale(self) -> bool:
+        """Return whether, by any clock, the snapshot was last known to be the newest long ago."""
+        return self._newest_at is None or self.clock_readings().is_long_after(self._newest_at)
+
+    def forget(self) -> None:
+        """Drop the snapshot and the files; the next use opens the log again."""
+        self.snapshot, self._files = None, None
+
+    def catch_up(self) -> None:
+        """Apply the commits after the snapshot, or open the log; open it again if it was cleaned.
+
+        Cleanup is checked after reading, because the process may stall at any point before. A gap
+        may be the work of a cleanup in progress, so a log with a gap is opened twice.
+        """
+        check_same(self.store)
+        gaps = 0
+        while True:
+            readings = self.clock_readings()
+            base, is_opened = self.snapshot, False
+            if base is None:
+                base, is_opened = self._open(), True
+                if base is None:
+                    return
+            try:
+                is_valid = self._read_on(base)
+            except CorruptLog:
+                if not self._was_cleaned(base, is_opened):
+                    raise
+            else:
+                if is_valid and not self._was_cleaned(base, is_opened):
+                    if not is_opened or self._is_complete(refuse=gaps > 0):
+                        self._newest_at = readings
+                        return
+                    gaps += 1
+            self.forget()
+
+    def _open(self) -> Snapshot | None:
+        """Start from a stored snapshot, which may be old; None if there is no log."""
+        self.root = look(self.store)
+        opened = self.reader.open()
+        if opened is not None:
+            self.snapshot, self._files = opened[0], None
+        return self.snapshot
+
+    def _read_on(self, base: Snapshot) -> bool:
+        """Apply the commits after ``base``; return False if a restore dropped ``base`` itself."""
+        light = self._files is None
+        for commit in self.reader.forward(base.version, light=light):
+            if commit.restored_to is not None and commit.restored_to < base.version:
+                return False
+            self._apply(commit)
+        return True
+
+    def _apply(self, commit: Commit) -> None:
+        if self.snapshot is None:
+            after = first_snapshot(commit, self.reader.where)
+        else:
+            after = self.snapshot.apply(commit)
+            if commit.protocol is not None:
+                check_supported(after, self.reader.where)
+        files, self._files = self._files, None  # an interrupt here costs only a new index
+        self.snapshot = after
+        if files is not None:
+            files.apply(commit)
+            self._files = files
+
+    def advance(self, commit: Commit, sent_at: ClockReadings) -> None:
+        """Apply a commit of this process, which was sent at that time and is the newest."""
+        self._apply(commit)
+        self._newest_at = sent_at
+
+    def _is_complete(self, *, refuse: bool) -> bool:
+        """Return whether no commit is stored after a gap; with ``refuse`` raise CorruptLog then."""
+        newest, self.snapshot = self.snapshot, None  # stays so if this raises
+        assert newest is not None
+        has_gap = self.reader.has_gap(newest.version)
+        if has_gap and refuse:
+            raise self.reader.missing(newest.version + 1, newest.version + 2)
+        self.snapshot = newest
+        return not has_gap
+
+    def _was_cleaned(self, base: Snapshot, is_opened: bool) -> bool:
+        """Return whether cleanup may have deleted versions after ``base``, from which we read on.
+
+        Cleanup deletes upward and keeps version 0. A log that was opened at version 0 was never
+        cleaned.
+        """
+        if base.version == 0:
+            return not is_opened and self.is_stale()
+        if not is_opened and not self.is_stale():
+            return False
+        if not self.has_commit_of(base):
+            return True
+        newest = self.snapshot
+        assert newest is not None
+        return not (is_opened or self.store.is_local) and self.reader.has_gap(newest.version)
+
+    def has_commit_of(self, snapshot: Snapshot) -> bool:
+        """Return whether the log still holds the very commit that made a snapshot.
+
+        On a local store it then holds all later commits as well, because cleanup deletes upward.
+        An object store deletes the objects of one page in any order, and cleanup keeps all at or
+        above its mark, so there a listing behind the gap shows that something was deleted.
+        """
+        commit = self.reader.commit(snapshot.version, light=True)
+        return commit is not None and commit.token == snapshot.token
+
+    def was_cleaned_past(self, known: Snapshot) -> bool:
+        """Return whether cleanup may have deleted the version on which our commit was based.
+
+        An object store deletes in any order, so there a later commit makes this unknown.
+        """
+        ours = known.version + 1
+        if not self.store.is_local and self.reader.last_listed(ours) > ours:
+            return True
+        if known.version > 0:
+            return not self.has_commit_of(known)
+        opened = self.reader.open()  # version 0 is never deleted, so it proves nothing
+        if opened is None or opened[0].version <= 1:
+            return False
+        return opened[0].cleanup > 0 or not self.store.exists(self.reader.key(2))
+
+    def files(self) -> FileIndex:
+        """Return the index of live files as of the snapshot; needs a log."""
+        if self.is_stale():
+            self.catch_up()
+        if self._files is None or self._files.recent > self._files_limit:
+            self._files = FileIndex(self._recent_files(), self.reader.layer, self._recent_files)
+            self._files_limit = max(RECENT_FILES, 2 * self._files.recent)
+        return self._files
+
+    def _recent_files(self) -> RecentLayer:
+        """Return the files of the commits since the newest state file or checkpoint."""
+        snapshot = self.snapshot
+        assert snapshot is not None, "files of a table without a log"
+        opened = self.reader.open(below=snapshot.version + 1)
+        recent = RecentLayer(-1 if opened is None else opened[1])
+        for commit in self.reader.span(recent.older, snapshot.version):
+            recent.apply(commit)
+        return recent
