@@ -45,9 +45,11 @@ if TYPE_CHECKING:
     from pravega_spark.reader_groups.group_configuration import (
         GroupRetention,
         ReaderGroupConfiguration,
+        StreamCutRange,
     )
     from pravega_spark.reader_groups.group_lag import GroupLag, SegmentLag
     from pravega_spark.reader_groups.group_reader import EventStreamReader
+    from pravega_spark.reader_groups.group_state import SegmentKey
     from pravega_spark.reader_groups.notifications import EndOfDataNotification, SegmentNotification
     from pravega_spark.reader_groups.position import EventRead, EventsRead, Position
     from pravega_spark.reader_groups.reader_group import ReaderGroup
@@ -117,6 +119,7 @@ __all__ = [
     "ScalingType",
     "Segment",
     "SegmentInfo",
+    "SegmentKey",
     "SegmentLag",
     "SegmentLagRow",
     "SegmentNotification",
@@ -125,6 +128,7 @@ __all__ = [
     "Stream",
     "StreamConfiguration",
     "StreamCut",
+    "StreamCutRange",
     "StreamInfo",
     "StreamLagListener",
     "StreamManager",
@@ -182,6 +186,7 @@ _HOMES = {
     "ScalingType": "policies",
     "Segment": "model",
     "SegmentInfo": "model",
+    "SegmentKey": "reader_groups.group_state",
     "SegmentLag": "reader_groups.group_lag",
     "SegmentLagRow": "spark.monitor.query_lag",
     "SegmentNotification": "reader_groups.notifications",
@@ -190,6 +195,7 @@ _HOMES = {
     "Stream": "stream",
     "StreamConfiguration": "policies",
     "StreamCut": "model",
+    "StreamCutRange": "reader_groups.group_configuration",
     "StreamInfo": "model",
     "StreamLagListener": "spark.monitor.query_lag",
     "StreamManager": "manager",

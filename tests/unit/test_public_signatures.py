@@ -22,12 +22,6 @@ PUBLIC = sorted(
 )
 
 PENDING = {
-    "Position.offsets",
-    "ReaderGroup.join_query",
-    "ReaderGroup.log",
-    "ReaderGroup.settle",
-    "ReaderGroup.state",
-    "ReaderGroupConfiguration.streams",
     "WriteFuture.complete",
     "WriteFuture.settle",
 }
