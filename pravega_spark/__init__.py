@@ -57,11 +57,11 @@ if TYPE_CHECKING:
     from pravega_spark.retention.retention_run import RetentionResult
     from pravega_spark.retention.stream_retention import StreamRetention
     from pravega_spark.retention.truncation_decision import RetentionRule
+    from pravega_spark.spark.monitor.lag_listener import StreamLagListener
     from pravega_spark.spark.monitor.query_lag import (
         QueryLag,
-        SegmentLagRow,
+        QuerySegmentLag,
         SourceLag,
-        StreamLagListener,
         query_lag,
     )
     from pravega_spark.stream import Stream
@@ -104,6 +104,7 @@ __all__ = [
     "Position",
     "PravegaSparkError",
     "QueryLag",
+    "QuerySegmentLag",
     "ReaderGroup",
     "ReaderGroupConfiguration",
     "RestoreResult",
@@ -121,7 +122,6 @@ __all__ = [
     "SegmentInfo",
     "SegmentKey",
     "SegmentLag",
-    "SegmentLagRow",
     "SegmentNotification",
     "SegmentRange",
     "SourceLag",
@@ -171,6 +171,7 @@ _HOMES = {
     "Position": "reader_groups.position",
     "PravegaSparkError": "errors",
     "QueryLag": "spark.monitor.query_lag",
+    "QuerySegmentLag": "spark.monitor.query_lag",
     "ReaderGroup": "reader_groups.reader_group",
     "ReaderGroupConfiguration": "reader_groups.group_configuration",
     "RestoreResult": "backup.root_restore",
@@ -188,7 +189,6 @@ _HOMES = {
     "SegmentInfo": "model",
     "SegmentKey": "reader_groups.group_state",
     "SegmentLag": "reader_groups.group_lag",
-    "SegmentLagRow": "spark.monitor.query_lag",
     "SegmentNotification": "reader_groups.notifications",
     "SegmentRange": "model",
     "SourceLag": "spark.monitor.query_lag",
@@ -197,7 +197,7 @@ _HOMES = {
     "StreamCut": "model",
     "StreamCutRange": "reader_groups.group_configuration",
     "StreamInfo": "model",
-    "StreamLagListener": "spark.monitor.query_lag",
+    "StreamLagListener": "spark.monitor.lag_listener",
     "StreamManager": "manager",
     "StreamRetention": "retention.stream_retention",
     "SubscriberInfo": "model",

@@ -27,7 +27,7 @@ from pravega_spark.model import StreamCut
 from pravega_spark.reader_groups.group_description import get_group
 from pravega_spark.reader_groups.group_lifecycle import open_group
 from pravega_spark.reader_groups.query_member import acknowledge_batch, with_finished_batch
-from pravega_spark.spark.monitor.checkpoint_folder import FinishedBatch, last_finished
+from pravega_spark.spark.monitor.checkpoint_folder import CommittedBatch, last_committed_batch
 from pravega_spark.spark.source_offsets import decode, owner_of
 
 
@@ -60,7 +60,7 @@ def sync(checkpoint: str, group: str | None, dry_run: bool, root: str | None, ou
     does this itself, but for its last batch. Root and group are those that the query was given,
     unless told. Safe to repeat.
     """
-    batch = last_finished(checkpoint)
+    batch = last_committed_batch(checkpoint)
     steps = [] if batch is None else _steps(batch, checkpoint, group)
     number = None if batch is None else batch.number
     rows = [_synced(step, root or step.root, dry_run) for step in steps]
@@ -78,7 +78,7 @@ def sync(checkpoint: str, group: str | None, dry_run: bool, root: str | None, ou
         show_table(headings, cells)
 
 
-def _steps(batch: FinishedBatch, checkpoint: str, group: str | None) -> list[_SyncStep]:
+def _steps(batch: CommittedBatch, checkpoint: str, group: str | None) -> list[_SyncStep]:
     steps: list[_SyncStep] = []
     for record in batch.offsets:
         owner = owner_of(record)

@@ -167,7 +167,7 @@ def test_frame_without_event_column_and_other_modes_are_clear_errors(
     with pytest.raises(PySparkException, match=r"to_json\(struct\(\*\)\) AS event"):
         save(spark.range(3).toDF("n"), root)
     writer = numbers(spark, 3).write.format("pravega").option("root", root)
-    with pytest.raises(PySparkException, match="a stream only grows"):
+    with pytest.raises(PySparkException, match="a stream is append-only"):
         writer.mode("overwrite").save("s/a")
 
 
@@ -221,7 +221,7 @@ def test_a_sql_view_of_the_written_columns_takes_inserts(
         ("k", b"b"),
         ("k", b"c"),
     ]
-    with pytest.raises(PySparkException, match="a stream only grows"):
+    with pytest.raises(PySparkException, match="a stream is append-only"):
         spark.sql("INSERT OVERWRITE inserted VALUES ('k', X'61')")
 
 

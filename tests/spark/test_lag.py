@@ -14,7 +14,7 @@ from pravega_spark import QueryLag, StreamLagListener, query_lag
 from pravega_spark.cli import main
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
-from pravega_spark.spark.monitor.checkpoint_folder import last_finished
+from pravega_spark.spark.monitor.checkpoint_folder import last_committed_batch
 from tests.harness.engine import write
 from tests.spark.conftest import Load, finish
 
@@ -57,7 +57,7 @@ def test_lag_of_a_query_is_told_by_its_handle_by_a_listener_and_after_a_sync_by_
     assert isinstance(now, QueryLag)
     assert now.backlog_records == 8, "a query that has ended falls behind all the same"
     assert now.metrics["backlogFiles"] == 2
-    batch = last_finished(str(tmp_path / "c"))
+    batch = last_committed_batch(str(tmp_path / "c"))
     assert batch is not None, "what Spark wrote is read without Spark, too"
     progress = query.lastProgress
     assert progress is not None

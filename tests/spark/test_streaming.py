@@ -277,7 +277,7 @@ def test_output_mode_complete_is_refused(
     fill(make(), 0, 3)
     frame = follow().groupBy("event").count().selectExpr("event", "count")
     writer = frame.writeStream.format("pravega").option("root", root).outputMode("complete")
-    with pytest.raises(PySparkException, match="a stream only grows"):
+    with pytest.raises(PySparkException, match="a stream is append-only"):
         finish(
             writer.option("checkpointLocation", str(tmp_path / "c"))
             .trigger(availableNow=True)

@@ -1,1 +1,1 @@
-"""What Spark shows of streams and queries: metadata frames and the lag of queries."""
+"""Monitoring with Spark: metadata frames, the lag of queries, and their checkpoint folders."""

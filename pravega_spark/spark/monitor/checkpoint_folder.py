@@ -1,9 +1,9 @@
-"""What Spark noted of a streaming query in its checkpoint folder, read without Spark.
+"""Reads the checkpoint folder of a streaming query without Spark.
 
-``offsets/N`` is written before batch N: a line with the format's version, a line of JSON about the
-query, and a line for each source. In format v1 that is its offset, ``-`` if it has none yet; in
-v2 the source's number or name and a colon come before it. ``commits/N`` is written when the batch
-is done, the sink's commit included.
+Spark writes ``offsets/N`` before batch N: a line with the format version, a line of JSON about the
+query, and a line for each source. In format v1 the line is the source's offset, or ``-`` without
+one; in v2 the source's number or name and a colon precede it. Spark writes ``commits/N`` after
+the batch, including the sink's commit.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from pravega_spark.spark.source_offsets import find_record
 
 
 @dataclass(frozen=True, slots=True)
-class FinishedBatch:
-    """A batch that is done, and where it left each source of ours, as ``offsets`` encodes it."""
+class CommittedBatch:
+    """A committed batch, and the encoded end offsets of its sources of this package."""
 
     number: int
     offsets: tuple[Mapping[str, Any], ...]
 
 
-def last_finished(checkpoint: str) -> FinishedBatch | None:
-    """Return the last batch that is done; None if none is.
+def last_committed_batch(checkpoint: str) -> CommittedBatch | None:
+    """Return the last committed batch; None if no batch is committed.
 
-    ``checkpoint`` is the query's ``checkpointLocation``: a path or a URL. Raises InvalidInput for
-    a folder that is none, or of a Spark that is not known here.
+    ``checkpoint`` is the query's ``checkpointLocation``: a path or a URL. Raises InvalidInput if
+    the folder is not a checkpoint, or has a format that this version does not know.
     """
     store = open_store(checkpoint)
     planned = _batches(store, "offsets")
     if not planned:
         raise InvalidInput(
-            f"{checkpoint} is no checkpoint of a streaming query: it has no offsets. Name the "
-            "folder that was given as checkpointLocation."
+            f"{checkpoint} is not the checkpoint of a streaming query: it has no offsets. Name the "
+            "folder that the query has as checkpointLocation."
         )
-    done = planned & _batches(store, "commits")
-    if not done:
+    committed = planned & _batches(store, "commits")
+    if not committed:
         return None
-    number = max(done)
+    number = max(committed)
     lines = store.get(f"offsets/{number}").decode().splitlines()
-    return FinishedBatch(number, tuple(_offsets(f"{checkpoint}/offsets/{number}", lines)))
+    return CommittedBatch(number, tuple(_offsets(f"{checkpoint}/offsets/{number}", lines)))
 
 
 def _batches(store: Store, folder: str) -> set[int]:
@@ -56,11 +56,11 @@ def _offsets(file: str, lines: list[str]) -> Iterator[Mapping[str, Any]]:
     version = lines[0] if lines else ""
     if version not in ("v1", "v2"):
         raise InvalidInput(
-            f"{file} has format {version!r}, and this version of pravega_spark knows v1 and v2; "
-            "upgrade the package."
+            f"{file} has format {version!r}, but this version of pravega_spark knows only v1 and "
+            "v2; upgrade the package."
         )
     for line in lines[2:]:
         text = line.partition(":")[2] if version == "v2" else line
-        record = find_record(text)  # other lines are of other sources, or "-"
+        record = find_record(text)  # None for "-" and for other sources
         if record is not None:
             yield record

@@ -1,1 +1,1 @@
-"""Writing streams with Spark: tasks stage chunks, the driver commits them once."""
+"""Writes streams with Spark: tasks stage chunks, and the driver commits them once."""

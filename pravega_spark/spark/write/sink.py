@@ -1,8 +1,8 @@
-"""The sink: tasks stage chunks, the driver makes one commit, and a repeated batch is skipped.
+"""The sink: tasks stage chunks, the driver commits them once, and a repeated batch is skipped.
 
-With the option ``transaction`` the driver enters the chunks into the transaction instead.
+With the option ``transaction`` the driver adds the chunks to the transaction instead.
 
-``abort`` never deletes anything: Spark calls it also after a commit whose outcome it could not see.
+``abort`` never deletes anything: Spark calls it also after a commit whose outcome it did not see.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -22,102 +21,54 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.store import open_store
-from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.stream.records import StreamState
-from pravega_spark.engine.stream.repair import existing_view
-from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.writing.append import AppendResult, append, sealed_error
 from pravega_spark.engine.writing.batch_identity import NumberedBatch
-from pravega_spark.errors import (
-    IllegalState,
-    InvalidInput,
-    InvalidOption,
-    NoSuchScope,
-    NoSuchStream,
-    StoreError,
-)
-from pravega_spark.manager import StreamManager
-from pravega_spark.names import split_stream
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.errors import InvalidInput, InvalidOption, StoreError
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write import transaction_write
-from pravega_spark.spark.write.task_staging import InputColumns, TaskStaging, stage
+from pravega_spark.spark.write.commit_messages import (
+    TaskCommitMessage,
+    chunks_of,
+    commit_chunks,
+    complete,
+)
+from pravega_spark.spark.write.input_columns import InputColumns
+from pravega_spark.spark.write.staging_plan import StagingPlan, plan_staging
+from pravega_spark.spark.write.task_staging import stage
 
 logger = logging.getLogger(__name__)
 
 QUERY_ID = "sql.streaming.queryId"
-"""Spark's name of the task property with the query's id, which a restart keeps."""
-
-
-@dataclass
-class Staged(WriterCommitMessage):
-    """What one task staged, and in which life of the stream and at which version."""
-
-    life: int
-    version: int
-    chunks: list[StagedChunk] = field(default_factory=list)
-    query_id: str | None = None
-
-
-def plan_staging(settings: WriteSettings) -> tuple[TaskStaging, StreamView]:
-    """Fix stream, life, version and routing for the tasks; create what is missing if allowed.
-
-    Raises NoSuchScope, NoSuchStream and StreamSealed before any task has run.
-    """
-    stream = open_stream(settings.root, settings.stream)
-    try:
-        view = existing_view(stream)
-    except NoSuchStream:
-        if not settings.create_if_missing:
-            raise
-        _create(settings)
-        view = stream.view()
-    if view.record.state is not StreamState.ACTIVE:
-        raise sealed_error(view)
-    staging = TaskStaging(
-        stream.root_url, settings.stream, view.life, view.version, view.active.segments
-    )
-    return staging, view
-
-
-def _create(settings: WriteSettings) -> None:
-    manager = StreamManager(settings.root)
-    configuration = StreamConfiguration(scaling=ScalingPolicy.fixed(settings.segments))
-    try:
-        manager.create_stream(settings.stream, configuration)
-    except NoSuchScope:
-        manager.create_scope(split_stream(settings.stream)[0])
-        manager.create_stream(settings.stream, configuration)
+"""Spark's local property of a task with the query's id, which a restart keeps."""
 
 
 def check_mode(overwrite: bool) -> None:
-    """Raise InvalidOption for any mode but append."""
+    """Raise InvalidOption for every mode except append."""
     if overwrite:
         raise InvalidOption(
-            "a stream only grows: write with .mode('append'), a streaming query with "
-            ".outputMode('append'). To begin anew, truncate or delete the stream."
+            "a stream is append-only: write with .mode('append'), a streaming query with "
+            ".outputMode('append'). To remove old events, truncate or delete the stream."
         )
 
 
 class PravegaBatchWriter(DataSourceArrowWriter):
     """Writes a frame in one commit, or as one write of an open transaction.
 
-    With txnAppId and txnVersion at most once: in the stream, or in the transaction.
+    With txnAppId and txnVersion the write takes effect at most once in the stream, or in the
+    transaction.
     """
 
     def __init__(self, settings: WriteSettings, schema: StructType) -> None:
-        """Check the frame's columns and fix the plan, on the driver."""
+        """Check the frame's columns and make the plan, on the driver."""
         self.settings = settings
         self._columns = InputColumns.of(schema, settings)
         if settings.transaction is not None:
-            self._staging, self._done = transaction_write.plan(settings, settings.transaction)
+            self._plan, self._is_done = transaction_write.plan(settings, settings.transaction)
             return
-        self._staging, view = plan_staging(settings)
+        self._plan, view = plan_staging(settings)
         identity = self._identity()
         known = view.writer(identity.writer_id) if identity else None
-        self._done = identity is not None and known is not None and identity.number <= known.last
+        self._is_done = identity is not None and known is not None and identity.number <= known.last
 
     def _identity(self) -> NumberedBatch | None:
         if self.settings.application is None:
@@ -125,33 +76,33 @@ class PravegaBatchWriter(DataSourceArrowWriter):
         name, number = self.settings.application
         return NumberedBatch(transaction_write.application_writer(name), number)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Stage one partition; runs in a task."""
-        if self._done:
-            return Staged(self._staging.life, self._staging.version)
-        chunks = stage(iterator, self._staging, self._columns, self.settings, _partition())
-        return Staged(self._staging.life, self._staging.version, chunks)
+        if self._is_done:
+            return TaskCommitMessage(self._plan.life, self._plan.version)
+        chunks = stage(iterator, self._plan, self._columns, self.settings, _partition_id())
+        return TaskCommitMessage(self._plan.life, self._plan.version, chunks)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Commit or enter what all partitions staged, in their order."""
-        if self._done or not self._finish(_staged(messages)):
-            self._skipped()
+        """Commit the chunks of all partitions, in the order of the partitions."""
+        if self._is_done or not self._commit(complete(messages)):
+            self._log_skipped()
 
-    def _finish(self, staged: Sequence[Staged]) -> bool:
-        """Return False if the write is there already."""
+    def _commit(self, messages: Sequence[TaskCommitMessage]) -> bool:
+        """Return False if the stream or the transaction already has this write."""
         if self.settings.transaction is None:
-            appended = commit_staged(self.settings, staged, self._identity())
+            appended = commit_chunks(self.settings, messages, self._identity())
             return appended is None or not appended.duplicate
-        chunks = _chunks(staged)
-        return not chunks or transaction_write.enter(
+        chunks = chunks_of(messages)
+        return not chunks or transaction_write.add_chunks(
             self.settings, self.settings.transaction, chunks
         )
 
-    def _skipped(self) -> None:
+    def _log_skipped(self) -> None:
         name, number = self.settings.application or ("", 0)
         transaction = self.settings.transaction
         logger.warning(
-            "skipped as duplicate: %sstream %s has version %d of txnAppId %s, or a later one",
+            "skipped a duplicate write: %sstream %s has version %d of txnAppId %s, or a later one",
             f"transaction {transaction} of " if transaction else "",
             self.settings.stream,
             number,
@@ -159,113 +110,82 @@ class PravegaBatchWriter(DataSourceArrowWriter):
         )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave everything as it is: what was not committed is not in the stream."""
+        """Do nothing: chunks without a commit are not in the stream, and a sweep deletes them."""
 
 
 class PravegaStreamWriter(DataSourceStreamArrowWriter):
-    """Writes a streaming query's batches, each in one commit and exactly once.
+    """Writes the micro-batches of a streaming query, each in one commit and exactly once.
 
-    Spark makes one writer to hand to the tasks and others to commit or abort; only the first
-    needs a plan, so it is made when the writer is pickled.
+    Spark makes one writer to send to the tasks, and others to commit or abort. Only the first
+    needs a plan, so the plan is made when a writer is pickled.
     """
 
     def __init__(self, settings: WriteSettings, schema: StructType) -> None:
         """Check the frame's columns."""
         if settings.transaction is not None:
             raise InvalidOption(
-                "option transaction is for a batch write: a streaming query commits each batch by "
-                "itself. To write its batches into transactions, use foreachBatch, and in it "
-                ".option('transaction', id) on the batch's own write."
+                f"option transaction={settings.transaction} is for a batch write: a streaming "
+                "query commits each micro-batch on its own. To write micro-batches into "
+                "transactions, use foreachBatch, and in it .option('transaction', id) on the "
+                "batch's own write."
             )
         self.settings = settings
         self._columns = InputColumns.of(schema, settings)
-        self._staging: TaskStaging | None = None
+        self._plan: StagingPlan | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Fix the plan for the tasks, on the driver."""
-        if self._staging is None:
-            self._staging, _ = plan_staging(self.settings)
+        """Make the plan for the tasks, on the driver."""
+        if self._plan is None:
+            self._plan, _ = plan_staging(self.settings)
         return dict(self.__dict__)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """Stage one partition of a batch; runs in a task."""
-        assert self._staging is not None, "the writer reached a task without a plan"
-        chunks = stage(iterator, self._staging, self._columns, self.settings, _partition())
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
+        """Stage one partition of a micro-batch; runs in a task."""
+        assert self._plan is not None, "the writer reached a task without a plan"
+        chunks = stage(iterator, self._plan, self._columns, self.settings, _partition_id())
         context = TaskContext.get()
         query_id = None if context is None else context.getLocalProperty(QUERY_ID)
-        return Staged(self._staging.life, self._staging.version, chunks, query_id)
+        return TaskCommitMessage(self._plan.life, self._plan.version, chunks, query_id)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Commit the batch; one that is in the stream already is skipped."""
-        staged = _staged(messages)
-        if not any(message.chunks for message in staged):
+        """Commit a micro-batch; skip one that the stream already has."""
+        found = complete(messages)
+        if not any(message.chunks for message in found):
             return
-        identity = NumberedBatch(f"spark.{self._query_id(staged)}", batchId)
-        appended = commit_staged(self.settings, staged, identity, batchId=batchId)
+        identity = NumberedBatch(f"spark.{self._query_id(found)}", batchId)
+        appended = commit_chunks(self.settings, found, identity, batchId=batchId)
         if appended is not None and appended.duplicate:
             logger.warning(
-                "skipped as duplicate: stream %s has batch %d of query %s, or a later one",
+                "skipped a duplicate write: stream %s has batch %d of query %s, or a later one",
                 self.settings.stream,
                 batchId,
                 identity.writer_id,
             )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Leave everything as it is: the batch may be in the stream, and is asked for again."""
+        """Do nothing: the stream may have the micro-batch, and Spark commits it again."""
 
-    def _query_id(self, staged: Sequence[Staged]) -> str:
-        found = {message.query_id for message in staged if message.query_id}
+    def _query_id(self, messages: Sequence[TaskCommitMessage]) -> str:
+        found = {message.query_id for message in messages if message.query_id}
         if len(found) == 1:
             return found.pop()
-        query_id = _checkpoint_id(self.settings.checkpoint)
+        query_id = _checkpoint_query_id(self.settings.checkpoint)
         if query_id is None:
             raise InvalidOption(
                 "the streaming query's id is neither in the tasks' properties nor in "
-                f"{self.settings.checkpoint}/metadata, so a repeated batch could not be told; set "
-                "the option checkpointLocation to a path this process can read."
+                f"{self.settings.checkpoint}/metadata, so a repeated micro-batch could not be "
+                "recognized. Set the option checkpointLocation to a path that the driver can read."
             )
         return query_id
 
 
-def commit_staged(
-    settings: WriteSettings,
-    staged: Sequence[Staged],
-    identity: NumberedBatch | None,
-    **parameters: object,
-) -> AppendResult | None:
-    """Commit what the tasks staged, in the order of the partitions; None if there is nothing."""
-    chunks = _chunks(staged)
-    if not chunks:
-        return None
-    plans = {(message.life, message.version) for message in staged}
-    assert len(plans) == 1, f"the tasks of one write have several plans: {plans}"
-    ((life, version),) = plans
-    stream = open_stream(settings.root, settings.stream)
-    return append(stream, life, version, chunks, identity, parameters=parameters)
-
-
-def _chunks(staged: Sequence[Staged]) -> list[StagedChunk]:
-    return [found for message in staged for found in message.chunks]
-
-
-def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    """Return the tasks' messages; Spark commits only when every task has one."""
-    found = [message for message in messages if isinstance(message, Staged)]
-    if len(found) < len(messages):
-        raise IllegalState(
-            f"{len(messages) - len(found)} of {len(messages)} tasks gave no result to commit; "
-            "nothing was committed: write again."
-        )
-    return found
-
-
-def _partition() -> int:
+def _partition_id() -> int:
     context = TaskContext.get()
     return 0 if context is None else context.partitionId()
 
 
-def _checkpoint_id(location: str | None) -> str | None:
-    """Return the query's id as Spark keeps it in the checkpoint."""
+def _checkpoint_query_id(location: str | None) -> str | None:
+    """Return the query's id in the ``metadata`` file of Spark's checkpoint; None without one."""
     if location is None:
         return None
     try:

@@ -1,7 +1,7 @@
-"""A frame into an open transaction: routed by the transaction's epoch, entered as one write of it.
+"""A batch write into an open transaction, as one of its manifests.
 
-Nothing of it is visible before the transaction commits, and a scale meanwhile changes nothing: the
-transaction keeps its epoch until its own commit places it.
+The tasks route by the transaction's epoch, so a scale during the write changes nothing: the commit
+of the transaction brings its events into the active epoch. Until then no reader sees the write.
 """
 
 from __future__ import annotations
@@ -17,32 +17,33 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import TxnFailed
 from pravega_spark.model import TransactionStatus
 from pravega_spark.spark.settings import WriteSettings
-from pravega_spark.spark.write.task_staging import TaskStaging
+from pravega_spark.spark.write.staging_plan import StagingPlan
 from pravega_spark.transactions import transaction_lifecycle
 from pravega_spark.transactions.manifests import Kind, Manifest, Manifests, chunk_folder
 from pravega_spark.transactions.transaction import Transaction
 
 
-def plan(settings: WriteSettings, transaction_id: str) -> tuple[TaskStaging, bool]:
-    """Fix the routing of a write into a transaction; True if that numbered write is in it already.
+def plan(settings: WriteSettings, transaction_id: str) -> tuple[StagingPlan, bool]:
+    """Return the plan of a write, and whether the transaction already has this numbered write.
 
-    Raises NoSuchStream, NoSuchTransaction, and TxnFailed unless it is open, before any task has
-    run.
+    Raises NoSuchStream, NoSuchTransaction, or TxnFailed if the transaction is not open, before any
+    task has run.
     """
     stream = open_stream(settings.root, settings.stream)
     view = existing_view(stream)
-    opened = _opened(view, transaction_id)
-    entries = _entries(stream, transaction_id)
+    opened = _open_transaction(view, transaction_id)
+    entries = _writable_entries(stream, transaction_id)
     segments = view.epoch(opened.epoch).segments
     folder = chunk_folder(transaction_id)
-    staging = TaskStaging(stream.root_url, stream.name, view.life, view.version, segments, folder)
-    return staging, _has(entries, settings)
+    found = StagingPlan(stream.root_url, stream.name, view.life, view.version, segments, folder)
+    return found, _has(entries, settings)
 
 
-def enter(settings: WriteSettings, transaction_id: str, chunks: Sequence[StagedChunk]) -> bool:
-    """Enter what the tasks staged, all or none; False if that numbered write is in it already.
+def add_chunks(settings: WriteSettings, transaction_id: str, chunks: Sequence[StagedChunk]) -> bool:
+    """Add the tasks' chunks, all or none; False if the transaction already has this numbered write.
 
-    Raises TxnFailed if the transaction takes no more, and CommitUnknown if nobody can tell.
+    Raises TxnFailed if the transaction is no longer open, and CommitUnknown if the outcome is
+    unknown.
     """
     transaction = Transaction(open_stream(settings.root, settings.stream), transaction_id)
     if settings.application is None:
@@ -57,22 +58,22 @@ def application_writer(name: str) -> str:
     return f"txn:{name}"
 
 
-def _opened(view: StreamView, transaction_id: str) -> OpenTransaction:
-    """Return the transaction, which the log must hold as open."""
+def _open_transaction(view: StreamView, transaction_id: str) -> OpenTransaction:
+    """Return an open transaction of the stream; raise TxnFailed if it has ended."""
     found = transaction_lifecycle.find(view, transaction_id)
     if isinstance(found, TransactionOutcome):
         raise transaction_lifecycle.ended_error(view, found)
     return found
 
 
-def _entries(stream: StreamLog, transaction_id: str) -> Sequence[Manifest]:
-    """Return the manifests of a transaction that takes events still."""
+def _writable_entries(stream: StreamLog, transaction_id: str) -> Sequence[Manifest]:
+    """Return the manifests of a transaction; raise TxnFailed if it accepts no more events."""
     manifests = Manifests(stream, transaction_id)
     entries = manifests.read()
     if entries and entries[-1].kind is not Kind.WRITE:
         raise TxnFailed(
-            f"transaction {transaction_id} of stream {stream.name} is {entries[-1].kind.name}: no "
-            "event can be written into it any more. Begin another.",
+            f"transaction {transaction_id} of stream {stream.name} is {entries[-1].kind.name}: it "
+            "accepts no more events. Begin another transaction.",
             transaction_id=transaction_id,
             status=TransactionStatus[entries[-1].kind.name],
         )

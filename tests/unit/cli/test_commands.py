@@ -16,7 +16,7 @@ from pravega_spark.cli.commands import FAILED, MISUSED
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
-from pravega_spark.spark.monitor.checkpoint_folder import last_finished
+from pravega_spark.spark.monitor.checkpoint_folder import last_committed_batch
 from pravega_spark.spark.source_offsets import OffsetOwner, StreamOffset, encode
 from tests.harness.engine import created, files_below, write
 
@@ -272,7 +272,7 @@ def test_sync_refuses_what_is_no_checkpoint_it_knows(
     run: Any, manager: StreamManager, tmp_path: Path
 ) -> None:
     for folder, message in (
-        (str(tmp_path / "none"), "is no checkpoint of a streaming query"),
+        (str(tmp_path / "none"), "is not the checkpoint of a streaming query"),
         (checkpoint(tmp_path / "foreign", [None], commits=1), "no source of pravega_spark"),
         (checkpoint(tmp_path / "new", [None], commits=1, version="v9"), "format 'v9'"),
     ):
@@ -286,7 +286,7 @@ def test_sync_refuses_a_stream_that_several_sources_read(
     folder = checkpoint(tmp_path, [finished(manager, {0: 7})], commits=1)
     file = Path(folder) / "offsets/0"
     file.write_text(f"{file.read_text()}\n{json.dumps(finished(manager, {0: 3}))}")
-    batch = last_finished(folder)
+    batch = last_committed_batch(folder)
     assert batch is not None
     assert len(batch.offsets) == 2
     status, _, err = run("reader-group", "sync", "--checkpoint", folder)

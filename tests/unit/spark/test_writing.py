@@ -22,7 +22,8 @@ from pravega_spark.errors import (
 )
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.write import task_staging as staging_module
-from pravega_spark.spark.write.sink import PravegaStreamWriter, Staged
+from pravega_spark.spark.write.commit_messages import TaskCommitMessage
+from pravega_spark.spark.write.sink import PravegaStreamWriter
 from tests.harness.engine import scale
 from tests.harness.spark_writing import TEXT, batch_writer, read, rows, schema, source
 
@@ -60,7 +61,7 @@ def test_only_messages_that_spark_passes_are_committed(tmp_path: Path) -> None:
 
 def test_missing_message_commits_nothing(tmp_path: Path) -> None:
     writer = batch_writer(tmp_path)
-    with pytest.raises(IllegalState, match="1 of 2 tasks gave no result"):
+    with pytest.raises(IllegalState, match="1 of 2 tasks sent no commit message"):
         writer.commit([writer.write(iter([rows(0, 10)])), None])
     writer.abort([None])
     assert read(tmp_path) == []
@@ -86,7 +87,7 @@ def test_application_version_is_written_once(
         message = late.write(iter([rows(0, 10)]))
         assert message.chunks == [], "what is known to be there is not staged again"
         late.commit([message])
-    assert "skipped as duplicate: stream s/a has version 7 of txnAppId etl/with any text" in (
+    assert "skipped a duplicate write: stream s/a has version 7 of txnAppId etl/with any text" in (
         caplog.text
     )
     assert read(tmp_path) == list(range(10))
@@ -97,14 +98,14 @@ def test_application_version_is_written_once(
     assert read(tmp_path) == list(range(30))
 
 
-def commit(root: Path, messages: list[Staged], batch_id: int, **options: str) -> None:
+def commit(root: Path, messages: list[TaskCommitMessage], batch_id: int, **options: str) -> None:
     """Commit as Spark does: with a fresh writer, which made no plan."""
     writer = source(root, **options).streamWriter(schema(**TEXT), False)
     writer.commit(messages, batch_id)  # type: ignore[arg-type]
-    assert writer._staging is None  # type: ignore[attr-defined]
+    assert writer._plan is None  # type: ignore[attr-defined]
 
 
-def staged(root: Path, first: int, last: int, query: str = "q-1") -> list[Staged]:
+def staged(root: Path, first: int, last: int, query: str = "q-1") -> list[TaskCommitMessage]:
     message = stream_writer(root).write(iter([rows(first, last)]))
     message.query_id = query
     return [message]
@@ -177,10 +178,10 @@ def test_sealed_stream_is_refused_before_any_task(tmp_path: Path) -> None:
             {},
             r"no column 'event'.*columns are a.*to_json\(struct\(\*\)\) AS event",
         ),
-        ({"event": "long"}, {}, "column event must be binary or string, and is bigint; cast"),
+        ({"event": "long"}, {}, "column event must be binary or string, but is bigint; cast"),
         ({"event": "string", "routing_key": "integer"}, {}, "routing_key must be string.*is int"),
         (TEXT, {"routingkey": "upper(x)"}, r"routingKey names 'upper\(x\)'.*not an expression"),
-        (TEXT, {"eventtime": "event"}, "column event must be timestamp, and is string"),
+        (TEXT, {"eventtime": "event"}, "column event must be timestamp, but is string"),
         (TEXT, {"columnnames": "kafka"}, "no column 'value'"),
         (
             {**KAFKA, "topic": "string", "partition": "integer", "offset": "long"},
@@ -207,9 +208,9 @@ def test_kafka_columns_that_its_sink_ignores_are_ignored(tmp_path: Path) -> None
 
 
 def test_any_mode_but_append_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidOption, match=r"a stream only grows.*\.mode\('append'\)"):
+    with pytest.raises(InvalidOption, match=r"a stream is append-only.*\.mode\('append'\)"):
         source(tmp_path).writer(schema(**TEXT), True)
-    with pytest.raises(InvalidOption, match="a stream only grows"):
+    with pytest.raises(InvalidOption, match="a stream is append-only"):
         source(tmp_path).streamWriter(schema(**TEXT), True)
 
 

@@ -14,7 +14,8 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import InvalidInput, NoSuchStream, StaleIdentity
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
-from pravega_spark.spark.monitor.query_lag import StreamLagListener, lag_of, query_lag
+from pravega_spark.spark.monitor.lag_listener import StreamLagListener
+from pravega_spark.spark.monitor.query_lag import lag_of, query_lag
 from pravega_spark.spark.source_offsets import OffsetOwner, StreamOffset, encode
 from tests.harness.engine import created, scale, write
 
@@ -139,7 +140,7 @@ def test_listener_keeps_the_latest_and_a_bounded_history(
     stream = created(root)
     fill(stream, 10)
     listener = StreamLagListener(history=3)
-    with caplog.at_level(logging.INFO, "pravega_spark.spark.monitor.query_lag"):
+    with caplog.at_level(logging.INFO, "pravega_spark.spark.monitor.lag_listener"):
         for batch in range(4):
             end = offset(root, StreamCut("s/a", 1, {0: batch}))
             listener.onQueryProgress(QueryProgressEvent(progress(end, FOREIGN, batch=batch)))
@@ -172,5 +173,5 @@ def test_listener_never_fails_a_query(root: str, caplog: pytest.LogCaptureFixtur
     listener.onQueryProgress(
         QueryProgressEvent(progress(offset(root, StreamCut("s/none", 1, {0: 0}))))
     )
-    assert "lag of query 00000000-0000-0000-0000-000000000001 cannot be measured" in caplog.text
+    assert "failed to measure the lag of query 00000000-0000-0000-0000-000000000001" in caplog.text
     assert listener.latest == ()

@@ -101,7 +101,7 @@ def test_attempts_that_spark_gave_up_are_not_in_the_manifest(
     frame = batch_writer(root, transaction=transaction.id)
     frame.write(iter([rows(0, 10)]))
     again = frame.write(iter([rows(0, 10)]))
-    with pytest.raises(IllegalState, match="1 of 2 tasks gave no result"):
+    with pytest.raises(IllegalState, match="1 of 2 tasks sent no commit message"):
         frame.commit([again, None])
     frame.abort([again, None])
     frame.commit([again])
@@ -130,8 +130,8 @@ def test_numbered_write_enters_a_transaction_once(
         late.commit([message])
     assert (
         caplog.text.count(
-            f"skipped as duplicate: transaction {transaction.id} of stream s/a has version 7 of "
-            "txnAppId etl, or a later one"
+            f"skipped a duplicate write: transaction {transaction.id} of stream s/a has version 7 "
+            "of txnAppId etl, or a later one"
         )
         == 2
     )
@@ -231,10 +231,10 @@ class TestRefusals:
     def test_prepared_and_decided_ones(self, root: Path, writer: TransactionalWriter) -> None:
         one, two = writer.begin_transaction(), writer.begin_transaction()
         one.prepare()
-        with pytest.raises(TxnFailed, match="is PREPARED: no event can be written"):
+        with pytest.raises(TxnFailed, match="is PREPARED: it accepts no more events"):
             self.refused(root, one.id)
         two.commit(wait=False)
-        with pytest.raises(TxnFailed, match="is COMMITTING: no event can be written"):
+        with pytest.raises(TxnFailed, match="is COMMITTING: it accepts no more events"):
             self.refused(root, two.id)
 
     def test_stream_options_that_only_a_new_stream_needs(self) -> None:

@@ -1,0 +1,140 @@
+"""A listener that measures the lag of a session's streaming queries at every progress report."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pravega_spark.spark.monitor.query_lag import Progress, QueryLag, SourceLag, lag_of
+from pravega_spark.spark.source_offsets import find_record
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+        StreamingQueryListener,
+    )
+
+else:
+    try:
+        from pyspark.sql.streaming.listener import StreamingQueryListener
+    except ImportError:  # the public name must be importable without Spark
+        StreamingQueryListener = object
+
+logger = logging.getLogger(__name__)
+
+HISTORY = 1_000
+"""Measurements that a listener keeps by default."""
+
+_HISTORY_SCHEMA = pa.schema(
+    [
+        ("queryId", pa.string()),
+        ("runId", pa.string()),
+        ("name", pa.string()),
+        ("batchId", pa.int64()),
+        ("source", pa.int32()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("measured", pa.timestamp("us", tz="UTC")),
+        ("minOffsetsBehindLatest", pa.int64()),
+        ("maxOffsetsBehindLatest", pa.int64()),
+        ("avgOffsetsBehindLatest", pa.float64()),
+        ("backlogRecords", pa.int64()),
+        ("backlogBytes", pa.int64()),
+        ("backlogSeconds", pa.float64()),
+        ("backlogFiles", pa.int64()),
+    ]
+)
+
+
+class StreamLagListener(StreamingQueryListener):
+    """Measures the lag of each query of a session at every progress report, and while it is idle.
+
+    Add it by ``spark.streams.addListener(listener)``. Measurements are kept when a query ends. The
+    listener never fails a query: it logs a lag that it cannot measure. Thread-safe.
+    """
+
+    def __init__(self, *, root: str | None = None, history: int = HISTORY) -> None:
+        """Keep the last ``history`` measurements; ``root`` is that of :func:`query_lag`."""
+        self._root = root
+        self._lock = threading.Lock()
+        self._limit = history
+        self._history: deque[QueryLag] = deque(maxlen=history)
+        self._progress: dict[str, Progress] = {}
+        self._latest: dict[str, QueryLag] = {}
+
+    @property
+    def latest(self) -> tuple[QueryLag, ...]:
+        """The last measurement of each query, the newest one last."""
+        with self._lock:
+            return tuple(self._latest.values())
+
+    @property
+    def history(self) -> tuple[QueryLag, ...]:
+        """The kept measurements, oldest first."""
+        with self._lock:
+            return tuple(self._history)
+
+    def find(self, query: str) -> QueryLag | None:
+        """Return the last measurement of a query by its name, id or run id; None if unknown."""
+        known = reversed(self.latest)
+        return next((q for q in known if query in (q.name, q.query_id, q.run_id)), None)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the history as a table for ``spark.createDataFrame``, one row per source."""
+        rows = [_row(lag, source) for lag in self.history for source in lag.sources]
+        return pa.Table.from_pylist(rows, schema=_HISTORY_SCHEMA)
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Do nothing: the query has no progress report yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Measure the lag and log it."""
+        progress = event.progress
+        if any(find_record(source.get("endOffset")) for source in progress["sources"]):
+            with self._lock:
+                self._progress[progress["runId"]] = progress
+            self._measure(progress)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Measure again from the last progress report: an idle query can fall behind."""
+        progress = self._progress.get(str(event.runId))
+        if progress is not None:
+            self._measure(progress)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Stop measuring the query; keep its measurements."""
+        with self._lock:
+            self._progress.pop(str(event.runId), None)
+
+    def _measure(self, progress: Progress) -> None:
+        try:
+            lag = lag_of(progress, root=self._root)
+        except Exception:  # Spark must not fail for it
+            logger.warning("failed to measure the lag of query %s", progress["id"], exc_info=True)
+            return
+        logger.info("%s", lag)
+        with self._lock:
+            self._history.append(lag)
+            self._latest.pop(lag.query_id, None)
+            self._latest[lag.query_id] = lag
+            if len(self._latest) > self._limit:
+                del self._latest[next(iter(self._latest))]
+
+
+def _row(lag: QueryLag, source: SourceLag) -> dict[str, Any]:
+    return {
+        "queryId": lag.query_id,
+        "runId": lag.run_id,
+        "name": lag.name,
+        "batchId": lag.batch_id,
+        "source": source.source,
+        "timestamp": lag.progressed,
+        "measured": lag.measured,
+        **source.metrics,
+    }

@@ -1,0 +1,61 @@
+"""The tasks' commit messages, and the commit of the chunks that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from pravega_spark.engine.chunks.chunk import StagedChunk
+from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.writing.append import AppendResult, append
+from pravega_spark.engine.writing.batch_identity import NumberedBatch
+from pravega_spark.errors import IllegalState
+from pravega_spark.spark.settings import WriteSettings
+
+
+@dataclass
+class TaskCommitMessage(WriterCommitMessage):
+    """The chunks that one task staged, and the life and version of the stream in its plan."""
+
+    life: int
+    version: int
+    chunks: list[StagedChunk] = field(default_factory=list)
+    query_id: str | None = None
+
+
+def complete(messages: Sequence[WriterCommitMessage | None]) -> list[TaskCommitMessage]:
+    """Return the tasks' messages; raise IllegalState if a task has none."""
+    found = [message for message in messages if isinstance(message, TaskCommitMessage)]
+    if len(found) < len(messages):
+        raise IllegalState(
+            f"{len(messages) - len(found)} of {len(messages)} tasks sent no commit message; "
+            "nothing was committed. Write again."
+        )
+    return found
+
+
+def chunks_of(messages: Sequence[TaskCommitMessage]) -> list[StagedChunk]:
+    """Return the chunks of all tasks, in the order of the partitions."""
+    return [chunk for message in messages for chunk in message.chunks]
+
+
+def commit_chunks(
+    settings: WriteSettings,
+    messages: Sequence[TaskCommitMessage],
+    identity: NumberedBatch | None,
+    **parameters: object,
+) -> AppendResult | None:
+    """Append the chunks of all tasks in one commit; None if there are none.
+
+    ``identity`` makes the commit idempotent; ``parameters`` go into the table's history.
+    """
+    chunks = chunks_of(messages)
+    if not chunks:
+        return None
+    plans = {(message.life, message.version) for message in messages}
+    assert len(plans) == 1, f"the tasks of one write have several plans: {plans}"
+    ((life, version),) = plans
+    stream = open_stream(settings.root, settings.stream)
+    return append(stream, life, version, chunks, identity, parameters=parameters)
