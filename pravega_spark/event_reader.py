@@ -19,7 +19,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.time_search import TimeSearch
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidInput, InvalidStreamCut, NoSuchEvent
-from pravega_spark.limits import POLL_IDLE_SHARE, POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS
+from pravega_spark.limits import POLL_IDLE_FRACTION, POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS
 from pravega_spark.model import Event, EventPointer, SegmentRange, StreamCut
 
 Deserializer = Callable[[bytes], Any]
@@ -167,7 +167,7 @@ class EventReader:
             idle = runtime.monotonic() - idle_since
             if timeout is not None and idle >= timeout:
                 return None
-            pause = min(longest, max(shortest, idle * POLL_IDLE_SHARE))
+            pause = min(longest, max(shortest, idle * POLL_IDLE_FRACTION))
             runtime.sleep(pause if timeout is None else min(pause, timeout - idle))
 
     def ranges(

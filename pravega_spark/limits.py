@@ -1,101 +1,177 @@
-"""Limits and defaults, each named once; the unit is the last word of a name."""
+"""Limits, defaults and tuning values of the system; the unit is the last word of a name.
+
+A duration or a size that users may set is a text, such as ``"7 days"``. Values that matter to one
+module only stay in that module.
+"""
 
 from __future__ import annotations
 
 from pravega_spark.units import KIB, MIB
 
+# Events and segments
+
 MAX_EVENT_BYTES = 8 * MIB
 MAX_ATOMIC_WRITE_BYTES = 2 * (MAX_EVENT_BYTES + 8)
 MAX_SEGMENTS = 10_000
+MAX_TAGS = 128
+MAX_TAG_LENGTH = 256
+MAX_NOTE_LENGTH = 64 * KIB
+
+# Writers
 
 WRITER_BUFFER_BYTES = 64 * MIB
 WRITER_BATCH_BYTES = 32 * MIB
 WRITER_BATCH_EVENTS = 262_144
 WRITER_EVENT_BYTES = 16
-"""What a writer's buffer counts for an event besides its bytes, so that empty ones are bounded."""
+"""Overhead that a writer's buffer adds to each event, so that empty events are limited, too."""
 WRITER_EXIT_SECONDS = 10.0
-"""A process that ends waits at most so long for what its open writers have not committed."""
-MAX_NOTE_LENGTH = 64 * KIB
+"""A process that exits waits at most this long for uncommitted events of its open writers."""
+RESTAGE_VERSIONS = 1_024
+"""After this many versions of the log, chunks are staged in the folder of a newer version."""
+
+# Chunks
 
 CHUNK_BYTES = 64 * MIB
-"""Most bytes of payload in one chunk; larger batches become several chunks of one commit."""
+"""Most bytes of payload in one chunk; a larger batch becomes several chunks of one commit."""
 CHUNK_EVENTS = 1_000_000
 ROW_GROUP_EVENTS = 131_072
 ROW_GROUP_BYTES = 16 * MIB
 COMPRESSION = "zstd"
-
 STORAGE_THREADS = 8
-"""So many chunks of one batch are written at once: their waits for the disk overlap."""
+"""Storage calls that one operation makes at the same time: their waits overlap."""
+READ_BATCH_EVENTS = 65_536
+"""Most events in one Arrow batch of a reader."""
+PREFETCH_BYTES = 8 * MIB
+PREFETCH_CHUNKS = 64
+PREFETCH_CHUNK_BYTES = 1 * MIB
+"""Files of at most this size are fetched complete, several in one call."""
 
-COPY_PAGE_FILES = 256
-COPY_PAGE_BYTES = 64 << 20
-"""A backup holds at most so many files, or so many bytes of them and one file, at a time."""
-KEEP_PIN = "7 days"
-"""A backup that dies keeps what it was copying from being swept for so long."""
+# Logs and state tables
 
-RECENT_FILES = 4_096
-"""An open log forgets the list of its newest files, and reads it anew, after about so many."""
-
-DECODED_TEXT = 8 * 1024 * 1024
-"""A process keeps the records of one kind that it read, made from so many characters of JSON."""
-
+COMMIT_ATTEMPTS = 10_000
+COMMIT_DEADLINE_SECONDS = 60.0
+"""A commit whose outcome is unknown for this long raises CommitUnknown."""
+STALE_SNAPSHOT_SECONDS = 1_800.0
+"""A commit on a snapshot older than this first checks whether a sweep cleaned the log since."""
+CLEANUP_WAIT_SECONDS = 3_600.0
+"""Time between the commit of a cleanup mark and the first deletion below it."""
 STATE_FILE_COMMITS = 256
-"""A light state file is written about every so many commits."""
+"""A light state file is written about once in this many commits."""
 CHECKPOINT_COMMITS = 1_024
-"""The first checkpoint; later ones at geometrically growing distances."""
+"""Commits before the first checkpoint; later ones follow at geometrically growing distances."""
 CHECKPOINT_GROWTH = 8
-"""A checkpoint when the commits since the last reach the number of files divided by this."""
+"""A checkpoint is due when the commits since the last one reach the live files divided by this."""
+RECENT_FILES = 4_096
+"""Newest files that an open log holds in memory before it drops and reads them again."""
+DECODED_TEXT_CHARACTERS = 8 * 1024 * 1024
+"""A process caches decoded records of one kind up to this many characters of their JSON."""
+OPEN_STREAMS = 1_024
+"""Streams that a process keeps open."""
+STATE_TABLE_FILE_ROWS = 512
+"""Most rows in one file of a state table. A change of one row rewrites one or two files."""
+
+# Transactions
 
 MIN_LEASE_MS, MAX_LEASE_MS = 10_000, 600_000
 """Bounds of a transaction's lease, as in Pravega."""
 DEFAULT_LEASE = "60 s"
+FIRST_PING_SECONDS = 1.0
+"""A transaction that stays open this long gets its lease object."""
 MAX_EXECUTION_LEASES = 1_000
 MAX_EXECUTION_MS = 86_400_000
-"""A transaction ends after so many leases, or after a day, whatever is less, unless told."""
+"""By default a transaction ends after that many leases, or after a day, whichever is shorter."""
 PREPARED_LIMIT = "7 days"
-"""A prepared transaction is aborted when nobody has decided it for so long."""
+"""A prepared transaction is aborted if it is not decided for this long."""
 KEEP_COMPLETED = "24 hours"
-"""How long the outcome of a transaction can be asked for, as in Pravega."""
+"""How long the outcome of a transaction is kept, as in Pravega."""
 TRANSACTION_SWEEP_SECONDS = 30.0
-"""A writer looks for abandoned transactions of others at most this often."""
+"""A writer checks for abandoned transactions of others at most this often."""
 
-COMMIT_ATTEMPTS = 10_000
-COMMIT_DEADLINE_SECONDS = 60.0
-STALE_SNAPSHOT_SECONDS = 1_800.0
-"""After so long since the head was last seen, a commit looks whether its log was cleaned."""
-CLEANUP_WAIT_SECONDS = 3_600.0
-"""Elapsed time between the commit of a clean-up mark and the first deletion below it."""
+# Reader groups
 
-CLOCK_FAR_MS = 5_000
-"""So far from the storage's clock a host's clock is wrong: dates are rounded to a second."""
+GROUP_REFRESH = "3 s"
+"""How often a reader refreshes its group's state if no event of its own makes it do so."""
+CHECKPOINT_INTERVAL = "30 s"
+MIN_CHECKPOINT_MS = 100
+"""Every reader commits for an automatic checkpoint: a shorter interval would flood the log."""
+MAX_OUTSTANDING_CHECKPOINTS = 3
+KEPT_CHECKPOINTS = 8
+"""Complete checkpoints retained for callers that wait, and as many silent ones."""
+READER_LEASE = "60 s"
+MIN_READER_LEASE_MS, MAX_READER_LEASE_MS = 5_000, 86_400_000
+QUERY_LEASE_MS = 30_000
+"""The lease of a streaming query in its group."""
+MAX_GROUP_STREAMS = 1_000
+GROUP_BUFFER_EVENTS = 4_096
+"""Events of one segment before the next segment with events gets its turn."""
+
+# Clocks
+
+CLOCK_SKEW_MS = 5_000
+"""A host's clock that differs this much from the storage's is wrong: dates have whole seconds."""
 CLOCK_STEP_MS = 60_000
-"""A larger step of the clock within one start of the machine is not followed."""
+"""A larger step of the clock without a restart of the machine is not followed."""
 MAX_CLOCK_JUMP = "7 days"
-"""So far the clock may have gone since it was last believed, where no boot clock explains it."""
+"""How far a clock may have advanced unobserved, with no boot clock to confirm it."""
 CLOCK_RECORD_MS = 60_000
 """How often a root's clock record is renewed at most."""
 
+# Scaling and retention
+
 RATES_COMMITS = 65_536
-"""A decision on scaling reads at most about so many commits of a stream's log."""
+"""A scaling decision reads at most about this many commits of a stream's log."""
 SPLIT_SAMPLE_EVENTS = 65_536
-"""Newest events of a segment whose keys a split by keys looks at."""
+"""Newest events of a segment whose keys a split by keys examines."""
 MIN_COOLDOWN_MS = 1_000
-"""A shorter cool-down of automatic scaling is no pace: ticks would be shorter than commits."""
+"""With a shorter cool-down, the ticks of automatic scaling would be shorter than commits."""
 SAMPLE_FREQUENCY = "30 minutes"
-"""The retention set gets an entry when the newest one is older, as in Pravega."""
+"""The retention set gets an entry when its newest is older than this, as in Pravega."""
 MAX_SAMPLES = 2_000
-"""So many entries the retention set has; then every second one of its older half goes."""
+"""Entries of the retention set before every second one of its older half is deleted."""
 RETENTION_ATTEMPTS = 10
-"""So often a run of retention decides anew because subscribers or the head moved meanwhile."""
-STREAM_LIMIT = "10 minutes"
-"""A stream on which the job of retention works for longer fails, and the others go on."""
-STREAMS_OF_TASK = 50
+"""Decisions of one retention run, which decides again if subscribers or the head moved."""
+STREAM_TIMEOUT = "10 minutes"
+"""The retention job gives up on a stream after this long, and continues with the others."""
+STREAMS_PER_TASK = 50
 """Streams that one task of a job works on, one after the other."""
+
+# Following a tail
 
 POLL_LOCAL_SECONDS = (0.001, 0.050)
 POLL_REMOTE_SECONDS = (0.250, 2.0)
-"""Shortest and longest pause between two looks for new commits while following a tail."""
-POLL_IDLE_SHARE = 0.125
-"""In between, the pause is this part of the time since the last news: so late it is at most."""
+"""Shortest and longest pause between two checks for new commits while following a tail."""
+POLL_IDLE_FRACTION = 0.125
+"""The pause between these, as a fraction of the time since the last event; bounds the delay."""
+
+# Backup
+
+COPY_PAGE_FILES = 256
+COPY_PAGE_BYTES = 64 * MIB
+"""A backup copies at most this many files, or about this many bytes of them, at a time."""
+KEEP_PIN = "7 days"
+"""A killed backup protects what it was copying from sweeps for this long."""
+
+# Spark
 
 DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
+PARTITION_BYTES = 128 * MIB
+"""A batch read splits a segment after about this size of files, as Spark splits its own files."""
+ROUTE_BYTES = 16 * MIB
+"""Rows are routed in groups of about this size: each distinct key is hashed once per group."""
+TASK_BYTES = 256 * MIB
+"""Bytes of events that a task holds before it stages the largest of its segments."""
+STAGING_THREADS = 2
+"""Chunks that a task stages at once: one is compressed while another is fsynced."""
+STREAM_REFRESH_SECONDS = 1.0
+"""Shortest time between two refreshes of a stream on remote storage. A local refresh costs
+microseconds and is not limited."""
+DISCOVERY_SECONDS = 10.0
+"""Shortest time between two searches for a pattern's streams, or for a deleted stream."""
+MAX_TRIGGER_DELAY_MS = 900_000
+"""Default of ``maxTriggerDelay``, as in Kafka's source."""
+GROUP_INTERVAL_MS = 5_000
+"""How often a query publishes its position to its reader group."""
+NAMES_PER_TASK = 200
+"""Streams or groups that one task of a metadata frame reads."""
+LAG_HISTORY_BATCHES = 1_000
+"""Measurements that a lag listener keeps by default."""

@@ -32,7 +32,14 @@ from pravega_spark.engine.writing.event_encoder import Serializer
 from pravega_spark.errors import InvalidInput, NoSuchScope, NoSuchStream, StaleIdentity
 from pravega_spark.event_reader import Deserializer, EventReader
 from pravega_spark.event_writer import EventStreamWriter
-from pravega_spark.limits import KEEP_COMPLETED, KEEP_PIN, PREPARED_LIMIT
+from pravega_spark.limits import (
+    CHECKPOINT_INTERVAL,
+    GROUP_REFRESH,
+    KEEP_COMPLETED,
+    KEEP_PIN,
+    MAX_OUTSTANDING_CHECKPOINTS,
+    PREPARED_LIMIT,
+)
 from pravega_spark.model import (
     Epoch,
     Event,
@@ -48,13 +55,7 @@ from pravega_spark.model import (
 )
 from pravega_spark.names import MAX_SCOPE_LENGTH, check_scope, is_name, split_stream
 from pravega_spark.policies import StreamConfiguration, check_configuration
-from pravega_spark.reader_groups.group_configuration import (
-    CHECKPOINT_INTERVAL,
-    MAX_OUTSTANDING_CHECKPOINTS,
-    REFRESH,
-    GroupRetention,
-    ReaderGroupConfiguration,
-)
+from pravega_spark.reader_groups.group_configuration import GroupRetention, ReaderGroupConfiguration
 from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
 from pravega_spark.reader_groups.group_repair import repair_group
 from pravega_spark.reader_groups.reader_group import ReaderGroup
@@ -256,7 +257,7 @@ class StreamManager:
         streams: Iterable[str] | Mapping[str, Any],
         *,
         retention: GroupRetention | str = GroupRetention.NONE,
-        refresh: str | float = REFRESH,
+        refresh: str | float = GROUP_REFRESH,
         checkpoint_interval: str | float | None = CHECKPOINT_INTERVAL,
         max_outstanding_checkpoints: int = MAX_OUTSTANDING_CHECKPOINTS,
     ) -> ReaderGroup:

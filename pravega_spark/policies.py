@@ -9,14 +9,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pravega_spark.errors import InvalidConfiguration
-from pravega_spark.limits import MAX_SEGMENTS, MIN_COOLDOWN_MS
+from pravega_spark.limits import MAX_SEGMENTS, MAX_TAG_LENGTH, MAX_TAGS, MIN_COOLDOWN_MS
 from pravega_spark.names import has_utf8
 from pravega_spark.units import parse_duration_ms, parse_size_bytes, unit_of
-
-MAX_TAGS = 128
-
-
-MAX_TAG_LENGTH = 256
 
 
 def _positive(what: str, value: object) -> int:

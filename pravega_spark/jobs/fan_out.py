@@ -19,7 +19,7 @@ from pravega_spark.engine.store.root_marker import MARKER_KEY
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import repaired
 from pravega_spark.errors import InvalidInput, NoSuchScope, NoSuchStream, PravegaSparkError
-from pravega_spark.limits import STREAMS_OF_TASK
+from pravega_spark.limits import STREAMS_PER_TASK
 from pravega_spark.manager import StreamManager
 from pravega_spark.names import split_stream
 
@@ -89,13 +89,13 @@ def map_streams(
 
     If a stream fails, it has a single row with its error, and the other streams are not affected.
     A stream that was deleted since it was listed has no row. ``parallelism`` is the number of
-    tasks, by default one for each STREAMS_OF_TASK streams. Each computation of the frame does the
+    tasks, by default one for each STREAMS_PER_TASK streams. Each computation of the frame does the
     work again: collect it once.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 
     whole = pa.schema([("stream", pa.string()), *schema, ("error", pa.string())])
-    tasks = parallelism or -(-len(streams) // STREAMS_OF_TASK) or 1
+    tasks = parallelism or -(-len(streams) // STREAMS_PER_TASK) or 1
     names = spark.createDataFrame([(name,) for name in streams], "stream string")
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

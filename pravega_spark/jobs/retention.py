@@ -21,7 +21,7 @@ from pravega_spark.jobs.command_line import duration, make_parser
 from pravega_spark.jobs.fan_out import map_streams
 from pravega_spark.jobs.runner import Report
 from pravega_spark.jobs.text_table import FAILED, Cell, Side, TextTable, bold
-from pravega_spark.limits import SAMPLE_FREQUENCY, STREAM_LIMIT
+from pravega_spark.limits import SAMPLE_FREQUENCY, STREAM_TIMEOUT
 from pravega_spark.manager import StreamManager
 from pravega_spark.retention.explanation import size_text, time_text
 from pravega_spark.retention.retention_run import ROW_SCHEMA
@@ -89,9 +89,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--limit",
         type=duration,
-        default=duration(STREAM_LIMIT),
+        default=duration(STREAM_TIMEOUT),
         metavar="TIME",
-        help=f"fail a stream that takes longer than this (default: {STREAM_LIMIT})",
+        help=f"fail a stream that takes longer than this (default: {STREAM_TIMEOUT})",
     )
     return parser.parse_args(argv)
 

@@ -13,11 +13,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pravega_spark.errors import TooManyCheckpoints
+from pravega_spark.limits import KEPT_CHECKPOINTS
 from pravega_spark.model import NOT_REACHED
 from pravega_spark.reader_groups.group_state import Checkpoint, GroupState, SegmentKey
-
-KEPT_CHECKPOINTS = 8
-"""Number of complete checkpoints retained for callers that wait, and as many silent ones."""
 
 
 def initiate(

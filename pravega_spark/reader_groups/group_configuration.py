@@ -9,21 +9,19 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pravega_spark.errors import InvalidConfiguration
+from pravega_spark.limits import (
+    CHECKPOINT_INTERVAL,
+    GROUP_REFRESH,
+    MAX_GROUP_STREAMS,
+    MAX_OUTSTANDING_CHECKPOINTS,
+    MIN_CHECKPOINT_MS,
+)
 from pravega_spark.model import StreamCut
 from pravega_spark.names import split_stream
 from pravega_spark.units import parse_duration_ms
 
-REFRESH = "3 s"
-"""How often a reader refreshes its group's state when no event of its own makes it do so."""
-CHECKPOINT_INTERVAL = "30 s"
-MIN_CHECKPOINT_MS = 100
-"""Every reader commits for an automatic checkpoint: a shorter interval would flood the log."""
-MAX_OUTSTANDING_CHECKPOINTS = 3
-READER_LEASE = "60 s"
-MIN_READER_LEASE_MS, MAX_READER_LEASE_MS = 5_000, 86_400_000
-NOTIFICATION_INTERVAL = REFRESH
+NOTIFICATION_INTERVAL = GROUP_REFRESH
 """How often notifications read the group's state: one storage read if nothing changed."""
-MAX_STREAMS = 1_000
 
 
 class GroupRetention(enum.Enum):
@@ -59,7 +57,7 @@ class ReaderGroupConfiguration:
         streams: Iterable[str] | Mapping[str, Any],
         *,
         retention: GroupRetention | str = GroupRetention.NONE,
-        refresh: str | float = REFRESH,
+        refresh: str | float = GROUP_REFRESH,
         checkpoint_interval: str | float | None = CHECKPOINT_INTERVAL,
         max_outstanding_checkpoints: int = MAX_OUTSTANDING_CHECKPOINTS,
     ) -> None:
@@ -143,8 +141,10 @@ def _cut_ranges(streams: Iterable[str] | Mapping[str, Any]) -> dict[str, StreamC
     for name in names:
         split_stream(name)
     given = streams if isinstance(streams, Mapping) else dict.fromkeys(names)
-    if not 1 <= len(given) <= MAX_STREAMS:
-        raise InvalidConfiguration(f"a group reads 1 to {MAX_STREAMS} streams, got {len(given)}.")
+    if not 1 <= len(given) <= MAX_GROUP_STREAMS:
+        raise InvalidConfiguration(
+            f"a group reads 1 to {MAX_GROUP_STREAMS} streams, got {len(given)}."
+        )
     return {name: _cut_range(name, given[name]) for name in sorted(given)}
 
 

@@ -17,7 +17,12 @@ from pravega_spark.errors import (
     ReinitializationRequired,
     TruncatedData,
 )
-from pravega_spark.limits import POLL_IDLE_SHARE, POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS
+from pravega_spark.limits import (
+    GROUP_BUFFER_EVENTS,
+    POLL_IDLE_FRACTION,
+    POLL_LOCAL_SECONDS,
+    POLL_REMOTE_SECONDS,
+)
 from pravega_spark.model import Event
 from pravega_spark.names import check_name
 from pravega_spark.reader_groups.group_state import Checkpoint, GroupState, SegmentKey
@@ -25,7 +30,7 @@ from pravega_spark.reader_groups.group_table import Streams
 from pravega_spark.reader_groups.position import EventRead, EventsRead, Position
 from pravega_spark.reader_groups.reader_membership import ReaderMembership
 from pravega_spark.reader_groups.reader_step import StepResult
-from pravega_spark.reader_groups.segment_buffer import BUFFER_ROWS, SCHEMA, SegmentBuffer
+from pravega_spark.reader_groups.segment_buffer import SCHEMA, SegmentBuffer
 from pravega_spark.reader_groups.segment_selector import SegmentSelector, view_in_life
 from pravega_spark.reader_groups.subscriptions import Subscriptions
 
@@ -100,7 +105,7 @@ class EventStreamReader:
         return marker, is_completed, event
 
     def read_events(
-        self, max_events: int = BUFFER_ROWS, timeout: float | None = None
+        self, max_events: int = GROUP_BUFFER_EVENTS, timeout: float | None = None
     ) -> EventsRead:
         """Return up to ``max_events`` events of one segment; otherwise as ``read_next_event``."""
         if max_events < 1:
@@ -202,7 +207,7 @@ class EventStreamReader:
         if timeout is not None and now - began >= timeout:
             return True
         shortest, longest = POLL_LOCAL_SECONDS if self._is_local else POLL_REMOTE_SECONDS
-        pause = min(longest, max(shortest, (now - began) * POLL_IDLE_SHARE))
+        pause = min(longest, max(shortest, (now - began) * POLL_IDLE_FRACTION))
         if timeout is not None:
             pause = min(pause, began + timeout - now)
         self._runtime.sleep(pause)

@@ -25,6 +25,7 @@ from pravega_spark.errors import (
     StaleIdentity,
     StoreError,
 )
+from pravega_spark.limits import QUERY_LEASE_MS
 from pravega_spark.model import StreamCut
 from pravega_spark.reader_groups import assignment, checkpoints, segment_transitions
 from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
@@ -37,7 +38,6 @@ logger = logging.getLogger(__name__)
 
 QUERY = "streaming-query"
 """The reader name of a query in its group."""
-LEASE_MS = 30_000
 _HEARTBEATS_PER_LEASE = 6
 _LONGEST_WAIT_MS = 120_000
 _WAIT_SECONDS = 0.5
@@ -70,7 +70,7 @@ class QueryMember:
         def generator(state: GroupState) -> tuple[GroupState | None, int | None]:
             if state.readers:
                 return None, None
-            after = assignment.join(state, QUERY, LEASE_MS, exclusive=True)
+            after = assignment.join(state, QUERY, QUERY_LEASE_MS, exclusive=True)
             number = after.readers[QUERY].number
             return replace(assignment.acquire(after, QUERY, number), query_number=number), number
 
@@ -119,14 +119,14 @@ class QueryMember:
     def _extend_lease(self) -> None:
         began = self._runtime.monotonic()
         self._leases.extend(QUERY, Heartbeat(self.number, {}, self._process))
-        self._alive_until = began + LEASE_MS / 1_000
+        self._alive_until = began + QUERY_LEASE_MS / 1_000
 
     def _keep_lease(self) -> None:
         """Extend the lease until the query leaves or is no longer in the group.
 
         A query that cannot extend its lease expires with it.
         """
-        while not self._left.wait(LEASE_MS / 1_000 / _HEARTBEATS_PER_LEASE):
+        while not self._left.wait(QUERY_LEASE_MS / 1_000 / _HEARTBEATS_PER_LEASE):
             try:
                 self.refresh()
                 self._extend_lease()
@@ -163,8 +163,8 @@ class QueryMember:
         return ReinitializationRequired(
             f"the streaming query is no longer in reader group {self._name}: the group was reset "
             "or deleted, or another query took it over when this one sent no heartbeat for "
-            f"{LEASE_MS // 1_000} s. Start the query with a new checkpoint folder to continue at "
-            "the group's position.",
+            f"{QUERY_LEASE_MS // 1_000} s. Start the query with a new checkpoint folder to "
+            "continue at the group's position.",
             group=self._name,
             reader=QUERY,
         )

@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from pravega_spark.errors import IllegalState, InvalidInput, InvalidName
-from pravega_spark.limits import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS
+from pravega_spark.limits import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS, READER_LEASE
 from pravega_spark.model import StreamCut
 from pravega_spark.names import check_checkpoint, check_list, check_name
 from pravega_spark.reader_groups import assignment, checkpoints
 from pravega_spark.reader_groups.checkpoint_future import CheckpointFuture, GroupCheckpoint
 from pravega_spark.reader_groups.group_configuration import (
     NOTIFICATION_INTERVAL,
-    READER_LEASE,
     GroupRetention,
     ReaderGroupConfiguration,
 )

@@ -16,10 +16,10 @@ from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.tables.synchronizer import Synchronizer
 from pravega_spark.errors import InvalidConfiguration
+from pravega_spark.limits import MAX_READER_LEASE_MS, MIN_READER_LEASE_MS
 from pravega_spark.model import parse_segment, segment_text
 from pravega_spark.reader_groups import assignment
 from pravega_spark.reader_groups.assignment import HeldSegments
-from pravega_spark.reader_groups.group_configuration import MAX_READER_LEASE_MS, MIN_READER_LEASE_MS
 from pravega_spark.reader_groups.group_state import GroupState, Phase, SegmentKey
 from pravega_spark.units import parse_duration_ms
 

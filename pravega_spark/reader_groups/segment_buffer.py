@@ -9,10 +9,8 @@ import pyarrow as pa
 from pravega_spark.engine.chunks.chunk_reader import BATCH_SCHEMA, events_of
 from pravega_spark.engine.stream.range_reader import read_range
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.limits import GROUP_BUFFER_EVENTS
 from pravega_spark.model import Event, SegmentRange
-
-BUFFER_ROWS = 4_096
-"""Number of events of one segment before the next segment with events gets its turn."""
 
 SCHEMA = pa.schema(
     [("stream", pa.string()), ("segment_id", pa.int64()), *((f.name, f.type) for f in BATCH_SCHEMA)]
@@ -26,7 +24,7 @@ class SegmentBuffer:
     def __init__(self, stream: StreamLog, rng: SegmentRange) -> None:
         """Begin at the range's start; the first chunk is read at the first call."""
         self._range = rng
-        self._batches = read_range(stream, rng, batch_rows=BUFFER_ROWS)
+        self._batches = read_range(stream, rng, batch_rows=GROUP_BUFFER_EVENTS)
         self._batch: pa.RecordBatch | None = None
         self._at = self._left = 0
         self._events: Iterator[Event] | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.limits import CLOCK_FAR_MS, RATES_COMMITS
+from pravega_spark.limits import CLOCK_SKEW_MS, RATES_COMMITS
 from pravega_spark.policies import ScalingPace
 from pravega_spark.scaling.rate_file import decode_rates, encode_rates, rates_key
 from pravega_spark.scaling.segment_rates import Rates
@@ -19,7 +19,7 @@ def read_rates(
     Reads the commits since what :func:`keep_rates` left; without that, those of the last
     ``pace.history_ms``; in either case not many more than RATES_COMMITS.
     """
-    latest_ms = max(now_ms, stream.store.time_ms()) + CLOCK_FAR_MS
+    latest_ms = max(now_ms, stream.store.time_ms()) + CLOCK_SKEW_MS
     rates = _kept(stream, view, pace, latest_ms)
     if rates is not None and rates.version == view.version:
         return rates, False

@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pravega_spark.errors import InvalidName, InvalidOption
-from pravega_spark.limits import CHUNK_EVENTS
+from pravega_spark.limits import CHUNK_EVENTS, GROUP_INTERVAL_MS, MAX_TRIGGER_DELAY_MS
 from pravega_spark.model import StreamCut
 from pravega_spark.names import check_scope, split_group, split_stream
 from pravega_spark.spark import options
 from pravega_spark.spark.option_values import SegmentOffsets, Timestamp
-
-MAX_TRIGGER_DELAY_MS = 15 * 60_000
-GROUP_INTERVAL_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,6 @@ from pravega_spark.limits import MAX_LEASE_MS, MIN_LEASE_MS
 from pravega_spark.transactions.manifests import Kind, Manifests, folder
 from pravega_spark.units import parse_duration_ms
 
-FIRST_PING_SECONDS = 1.0
-"""A transaction that is open for so long gets its lease object."""
-
 
 def parse_lease_ms(lease: str | float) -> int:
     """Read a lease in milliseconds; raise InvalidConfiguration unless it is 10 s to 600 s."""

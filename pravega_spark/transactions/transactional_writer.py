@@ -20,6 +20,7 @@ from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import InvalidConfiguration, ObjectClosed, PravegaSparkError
 from pravega_spark.limits import (
     DEFAULT_LEASE,
+    FIRST_PING_SECONDS,
     MAX_EXECUTION_LEASES,
     MAX_EXECUTION_MS,
     TRANSACTION_SWEEP_SECONDS,
@@ -162,7 +163,7 @@ class TransactionalWriter:
             return transaction
         with self._changed:
             self._open_ones[transaction_id] = transaction
-            first = self._stream.runtime.monotonic() + transaction_leases.FIRST_PING_SECONDS
+            first = self._stream.runtime.monotonic() + FIRST_PING_SECONDS
             self._due[transaction_id] = first
             if self._pinger is None:
                 self._pinger = threading.Thread(

@@ -6,14 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.limits import DEFAULT_LEASE, MAX_LEASE_MS, MIN_LEASE_MS
-from pravega_spark.names import MAX_NAME_LENGTH, MAX_SCOPE_LENGTH
-from pravega_spark.policies import MAX_TAG_LENGTH, MAX_TAGS
-from pravega_spark.reader_groups.group_configuration import (
+from pravega_spark.limits import (
+    DEFAULT_LEASE,
+    MAX_LEASE_MS,
     MAX_READER_LEASE_MS,
+    MAX_TAG_LENGTH,
+    MAX_TAGS,
+    MIN_LEASE_MS,
     MIN_READER_LEASE_MS,
     READER_LEASE,
 )
+from pravega_spark.names import MAX_NAME_LENGTH, MAX_SCOPE_LENGTH
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -20,23 +20,24 @@ from pravega_spark.engine.chunks.arrow_arrays import column, numbers
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, FILE_SCHEMA, ChunkRef
 from pravega_spark.engine.store.base import Store
 from pravega_spark.errors import CorruptChunk, DataLoss, InvalidInput, StoreError
-from pravega_spark.limits import MAX_EVENT_BYTES, ROW_GROUP_BYTES
+from pravega_spark.limits import (
+    MAX_EVENT_BYTES,
+    PREFETCH_BYTES,
+    PREFETCH_CHUNK_BYTES,
+    PREFETCH_CHUNKS,
+    READ_BATCH_EVENTS,
+    ROW_GROUP_BYTES,
+)
 from pravega_spark.model import Event, SegmentRange
 
 BATCH_SCHEMA: Final = pa.schema((pa.field("offset", pa.int64()), *EVENT_SCHEMA))
 """The columns of events that :func:`read` yields if all are requested."""
 BATCH_COLUMNS: Final = tuple(BATCH_SCHEMA.names)
-BATCH_ROWS: Final = 65_536
 
 _EVENT_INDEX: Final = FILE_SCHEMA.get_field_index("event")
 _PLAIN: Final = frozenset(("PLAIN", "RLE", "BIT_PACKED"))
 """Encodings in which an event takes as many bytes as it has."""
 _PAGE_HEADERS: Final = 64 << 10
-
-PREFETCH_BYTES: Final = 8 << 20
-PREFETCH_CHUNKS: Final = 64
-PREFETCH_CHUNK_BYTES: Final = 1 << 20
-"""Files of at most this size are fetched complete, several in one call."""
 
 
 def read(
@@ -47,7 +48,7 @@ def read(
     end: int,
     *,
     columns: Sequence[str] | None = None,
-    batch_rows: int = BATCH_ROWS,
+    batch_rows: int = READ_BATCH_EVENTS,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the events at offsets [start, end) of a chunk, in order, as batches.
 
@@ -69,7 +70,7 @@ def read_range(
     rng: SegmentRange,
     *,
     columns: Sequence[str] | None = None,
-    batch_rows: int = BATCH_ROWS,
+    batch_rows: int = READ_BATCH_EVENTS,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the events of ``rng`` from its chunks, given in offset order.
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import xxhash
 
 from pravega_spark.errors import CorruptLog, ForeignTable
-from pravega_spark.limits import CLOCK_FAR_MS
+from pravega_spark.limits import CLOCK_SKEW_MS
 
 ENGINE = "pravega_spark/0.1.0"
 STREAM_FEATURE = "pravega-stream"
@@ -234,7 +234,7 @@ class Commit:
 
 
 def _own_clock(timestamp_ms: int, clock_ms: int | None) -> dict[str, int]:
-    far = clock_ms is not None and timestamp_ms - clock_ms > CLOCK_FAR_MS
+    far = clock_ms is not None and timestamp_ms - clock_ms > CLOCK_SKEW_MS
     return {"clock": clock_ms} if far and clock_ms is not None else {}
 
 

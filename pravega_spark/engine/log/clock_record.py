@@ -15,7 +15,7 @@ from datetime import datetime, timedelta, timezone
 from pravega_spark.engine.log.actions import to_json
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
-from pravega_spark.limits import CLOCK_FAR_MS, CLOCK_RECORD_MS, CLOCK_STEP_MS, MAX_CLOCK_JUMP
+from pravega_spark.limits import CLOCK_RECORD_MS, CLOCK_SKEW_MS, CLOCK_STEP_MS, MAX_CLOCK_JUMP
 from pravega_spark.units import parse_duration_ms
 
 logger = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ def read_now(store: Store, runtime: Runtime, *, keep: bool = True) -> Now:
     """
     storage_ms, wall_ms = store.time_ms(), runtime.now_ms()
     if store.has_clock:
-        if wall_ms + CLOCK_FAR_MS < storage_ms:
+        if wall_ms + CLOCK_SKEW_MS < storage_ms:
             logger.warning(
                 "the clock of this host is %s behind that of %s: deletions by age are late by "
                 "that much. Set the host's clock.",
@@ -107,7 +107,7 @@ def read_now(store: Store, runtime: Runtime, *, keep: bool = True) -> Now:
         return Now(min(storage_ms, wall_ms), storage_ms)
     known = _stored(store)
     record = _first(storage_ms, runtime) if known is None else _later(known, storage_ms, runtime)
-    if record.believed_ms + CLOCK_FAR_MS < storage_ms:
+    if record.believed_ms + CLOCK_SKEW_MS < storage_ms:
         logger.warning(
             "the clock of %s jumped ahead by %s, to %s, and nothing explains it: only what was "
             "old enough before the jump is deleted by age. If the clock is right now, call "

@@ -10,7 +10,7 @@ import logging
 from pravega_spark.engine.log.clock_record import length_text
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
-from pravega_spark.limits import CLOCK_FAR_MS
+from pravega_spark.limits import CLOCK_SKEW_MS
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class CommitClock:
         """Return the time in ms since 1970, without a call unless a clock of this host stepped."""
         wall_ms = self._runtime.now_ms()
         storage_ms = self._storage_ms(wall_ms)
-        if storage_ms is None or abs(wall_ms - storage_ms) <= CLOCK_FAR_MS:
+        if storage_ms is None or abs(wall_ms - storage_ms) <= CLOCK_SKEW_MS:
             return wall_ms
         if self._store.url not in _warned:
             _warned.add(self._store.url)
@@ -49,6 +49,6 @@ class CommitClock:
         if dated is None:
             return None
         passed_ms = int((self._runtime.monotonic() - dated.elapsed) * 1_000)
-        if abs(wall_ms - dated.wall_ms - passed_ms) <= CLOCK_FAR_MS:
+        if abs(wall_ms - dated.wall_ms - passed_ms) <= CLOCK_SKEW_MS:
             return dated.storage_ms + passed_ms
         return self._store.time_ms()

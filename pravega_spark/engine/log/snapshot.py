@@ -12,7 +12,7 @@ import immutables
 from pravega_spark.engine.log.actions import KNOWN_FEATURES, STREAM_FEATURE, Commit, foreign_table
 from pravega_spark.engine.text_cache import cached_by_text
 from pravega_spark.errors import CorruptLog, ForeignTable
-from pravega_spark.limits import DECODED_TEXT
+from pravega_spark.limits import DECODED_TEXT_CHARACTERS
 
 LOG_DOMAIN = "pravega.log"
 """Domain of every table: the horizon, the cleanup mark, and the version that set the mark."""
@@ -20,7 +20,7 @@ OPEN_PREFIX = "pravega.open."
 """Prefix of the domains of open transactions; a snapshot keeps these apart from all others."""
 
 
-@cached_by_text(DECODED_TEXT)
+@cached_by_text(DECODED_TEXT_CHARACTERS)
 def _decode(text: str) -> Any:
     return json.loads(text)
 

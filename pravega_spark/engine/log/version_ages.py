@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pravega_spark.engine.log.clock_record import Now, read_now
 from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.limits import CLOCK_FAR_MS
+from pravega_spark.limits import CLOCK_SKEW_MS
 
 
 class VersionAges:
@@ -77,11 +77,11 @@ class VersionAges:
         if commit is None:
             return None
         commit_ms = commit.timestamp_ms
-        if commit_ms <= self.now_ms and commit_ms - dated_ms > CLOCK_FAR_MS:
+        if commit_ms <= self.now_ms and commit_ms - dated_ms > CLOCK_SKEW_MS:
             return None
         if self._log.store.has_clock:
             return dated_ms
-        return max(dated_ms, min(commit_ms, dated_ms + CLOCK_FAR_MS))  # a disk's dates are coarse
+        return max(dated_ms, min(commit_ms, dated_ms + CLOCK_SKEW_MS))  # a disk's dates are coarse
 
     def version_at(self, time_ms: int) -> int:
         """Return the newest version committed by a time, or the oldest retained one."""

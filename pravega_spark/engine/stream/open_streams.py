@@ -8,8 +8,7 @@ import threading
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.stream.stream_log import StreamLog
-
-_OPEN_LIMIT = 1_024
+from pravega_spark.limits import OPEN_STREAMS
 
 
 class _OpenStreams:
@@ -29,7 +28,7 @@ class _OpenStreams:
         with self._lock:
             stream = self._streams.get(key)
             if stream is None or stream.store is not store:
-                if len(self._streams) >= _OPEN_LIMIT:
+                if len(self._streams) >= OPEN_STREAMS:
                     self._streams.pop(next(iter(self._streams)))
                 stream = self._streams[key] = StreamLog(store, name)
             return stream

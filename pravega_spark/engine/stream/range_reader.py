@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from pravega_spark.engine.chunks import chunk_reader
 from pravega_spark.engine.chunks.chunk import ChunkRef
-from pravega_spark.engine.chunks.chunk_reader import BATCH_ROWS, first_gap
+from pravega_spark.engine.chunks.chunk_reader import first_gap
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import DataLoss, PravegaSparkError, TruncatedData
+from pravega_spark.limits import READ_BATCH_EVENTS
 from pravega_spark.model import SegmentRange
 
 LOOK_UPS = 3
@@ -38,7 +39,7 @@ def read_range(
     refs: Sequence[ChunkRef] | None = None,
     *,
     columns: Sequence[str] | None = None,
-    batch_rows: int = BATCH_ROWS,
+    batch_rows: int = READ_BATCH_EVENTS,
     on_loss: OnLoss = fail,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the events of ``rng`` in order; return only at its end.

@@ -27,7 +27,7 @@ from typing import Any, ParamSpec, TypeVar
 from pravega_spark.engine.log.actions import DECODE_ERRORS, to_json, typed
 from pravega_spark.engine.text_cache import cached_by_text
 from pravega_spark.errors import CorruptLog
-from pravega_spark.limits import DECODED_TEXT
+from pravega_spark.limits import DECODED_TEXT_CHARACTERS
 from pravega_spark.model import Epoch, KeyRange, Segment, StreamCut
 from pravega_spark.policies import StreamConfiguration
 
@@ -134,7 +134,7 @@ class StreamRecord:
         )
 
 
-@cached_by_text(DECODED_TEXT)
+@cached_by_text(DECODED_TEXT_CHARACTERS)
 @_sound
 def decode_stream(text: str) -> StreamRecord:
     """Read what ``StreamRecord.encode`` wrote."""
@@ -196,7 +196,7 @@ def encode_epoch(epoch: Epoch) -> str:
     return to_json({**record, "splits": epoch.splits, "merges": epoch.merges})
 
 
-@cached_by_text(DECODED_TEXT)
+@cached_by_text(DECODED_TEXT_CHARACTERS)
 @_sound
 def decode_epoch(number: int, text: str) -> Epoch:
     """Read what :func:`encode_epoch` wrote; its tiling is asserted."""
@@ -375,7 +375,7 @@ class SubscriberRecord:
         return to_json([self.generation, *since, *cuts, *published])
 
 
-@cached_by_text(DECODED_TEXT)
+@cached_by_text(DECODED_TEXT_CHARACTERS)
 @_sound
 def decode_subscriber(group: str, text: str) -> SubscriberRecord:
     """Read what ``SubscriberRecord.encode`` wrote."""
@@ -401,7 +401,7 @@ class SampleRecord:
         return to_json([self.time_ms, self.size_bytes, self.tail.cells()])
 
 
-@cached_by_text(DECODED_TEXT)
+@cached_by_text(DECODED_TEXT_CHARACTERS)
 @_sound
 def decode_sample(version: int, text: str) -> SampleRecord:
     """Read what ``SampleRecord.encode`` wrote."""

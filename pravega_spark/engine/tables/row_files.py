@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pravega_spark.limits import STATE_TABLE_FILE_ROWS
+
 Row = Mapping[str, Any]
 Rows = Mapping[str, Row]
 
-FILE_ROWS = 512
-"""The most rows of one file. A change of one row rewrites one such file, or two at most."""
-
 
 def rearrange(
-    files: Mapping[int, Rows], before: Rows, rows: Rows, limit: int = FILE_ROWS
+    files: Mapping[int, Rows], before: Rows, rows: Rows, limit: int = STATE_TABLE_FILE_ROWS
 ) -> dict[int, Rows]:
     """Return the files to write so that the table holds ``rows``; delete those that are empty.
 

@@ -18,11 +18,9 @@ from pravega_spark.engine.writing.batch_identity import SessionBatch
 from pravega_spark.engine.writing.write_batch import WriteBatch, ranks
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import CommitUnknown, SegmentSealed, StagedTooLate, WriterForgotten
+from pravega_spark.limits import RESTAGE_VERSIONS
 from pravega_spark.model import EventPointer
 from pravega_spark.names import check_name
-
-_RESTAGE_VERSIONS = 1_024
-"""After this many versions of the log, chunks are staged in the folder of a newer version."""
 
 
 class RoutedEvents(NamedTuple):
@@ -136,7 +134,7 @@ class BatchCommitter:
         if batch.note is not None:
             self.note, self.note_number = batch.note, self.last
         positions = self._positions(routed, appended)
-        if appended.version - self._staging_version > _RESTAGE_VERSIONS:
+        if appended.version - self._staging_version > RESTAGE_VERSIONS:
             self._staging_version = appended.version
         return positions
 

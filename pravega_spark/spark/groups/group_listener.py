@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from pravega_spark.limits import GROUP_INTERVAL_MS
 from pravega_spark.reader_groups.group_lifecycle import open_group
 from pravega_spark.reader_groups.query_member import acknowledge_batch
-from pravega_spark.spark.settings import GROUP_INTERVAL_MS
 from pravega_spark.spark.source_offsets import decode, find_record, owner_of
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from pravega_spark.limits import LAG_HISTORY_BATCHES
 from pravega_spark.spark.monitor.query_lag import Progress, QueryLag, SourceLag, lag_of
 from pravega_spark.spark.source_offsets import find_record
 
@@ -28,9 +29,6 @@ else:
         StreamingQueryListener = object
 
 logger = logging.getLogger(__name__)
-
-HISTORY = 1_000
-"""Measurements that a listener keeps by default."""
 
 _HISTORY_SCHEMA = pa.schema(
     [
@@ -59,7 +57,7 @@ class StreamLagListener(StreamingQueryListener):
     listener never fails a query: it logs a lag that it cannot measure. Thread-safe.
     """
 
-    def __init__(self, *, root: str | None = None, history: int = HISTORY) -> None:
+    def __init__(self, *, root: str | None = None, history: int = LAG_HISTORY_BATCHES) -> None:
         """Keep the last ``history`` measurements; ``root`` is that of :func:`query_lag`."""
         self._root = root
         self._lock = threading.Lock()

@@ -22,15 +22,12 @@ from pravega_spark.engine.layout.read_plan import share
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.range_reader import fail, read_range
 from pravega_spark.errors import PravegaSparkError
+from pravega_spark.limits import PARTITION_BYTES, READ_BATCH_EVENTS
 from pravega_spark.model import KeyRange, SegmentRange
 from pravega_spark.spark.read.columns import projection
 from pravega_spark.spark.settings import ReadSettings
 
 logger = logging.getLogger(__name__)
-
-BATCH_ROWS = 65_536
-PARTITION_BYTES = 128 << 20
-"""A batch read splits a segment after about this size of files, as Spark splits its own files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +131,7 @@ def read_events(
         rng,
         partition.refs,
         columns=columns,
-        batch_rows=BATCH_ROWS,
+        batch_rows=READ_BATCH_EVENTS,
         on_loss=fail if settings.fail_on_data_loss else _skip,
     )
     for batch in batches:

@@ -15,17 +15,12 @@ from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidOption, NoSuchStream
+from pravega_spark.limits import DISCOVERY_SECONDS, STREAM_REFRESH_SECONDS
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.read.read_bounds import EndingCut
 from pravega_spark.spark.settings import ReadSettings
 
 logger = logging.getLogger(__name__)
-
-REFRESH_SECONDS = 1.0
-"""Shortest time between two refreshes of a stream on remote storage. A local one costs
-microseconds and is not limited."""
-DISCOVERY_SECONDS = 10.0
-"""Shortest time between two searches for a pattern's streams, or for a deleted stream."""
 
 
 @dataclass(slots=True)
@@ -71,7 +66,7 @@ class StreamDiscovery:
             tracked = TrackedStream(stream, EndingCut(stream, self.settings.ending))
             self._tracked[name] = tracked
         now = self.clock()
-        due = tracked.stream.store.is_local or now - tracked.refreshed_at >= REFRESH_SECONDS
+        due = tracked.stream.store.is_local or now - tracked.refreshed_at >= STREAM_REFRESH_SECONDS
         if tracked.view is None or (refresh and due):
             tracked.view, tracked.refreshed_at = existing_view(tracked.stream), now
         return tracked, tracked.view

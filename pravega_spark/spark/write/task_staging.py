@@ -18,17 +18,10 @@ from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.stream_log import events_path
-from pravega_spark.limits import CHUNK_BYTES
+from pravega_spark.limits import CHUNK_BYTES, ROUTE_BYTES, STAGING_THREADS, TASK_BYTES
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.input_columns import InputColumns, to_events
 from pravega_spark.spark.write.staging_plan import StagingPlan
-
-ROUTE_BYTES = 16 << 20
-"""Rows are routed in groups of about this size: each distinct key is hashed once per group."""
-TASK_BYTES = 256 << 20
-"""Most bytes of events that a task buffers before it stages the largest of its segments."""
-STAGING_THREADS = 2
-"""Chunks that a task stages in parallel: one is compressed while another is synced to storage."""
 
 
 def stage(

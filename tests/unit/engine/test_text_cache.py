@@ -8,7 +8,7 @@ from pravega_spark.engine.layout import epochs
 from pravega_spark.engine.log import snapshot
 from pravega_spark.engine.stream import records
 from pravega_spark.engine.text_cache import cached_by_text
-from pravega_spark.limits import DECODED_TEXT
+from pravega_spark.limits import DECODED_TEXT_CHARACTERS
 
 
 def counted(limit: int) -> tuple[Any, list[str]]:
@@ -75,4 +75,4 @@ def test_every_record_whose_length_has_no_bound_is_kept_by_its_text() -> None:
         snapshot._decode,
     )
     for function in several:
-        assert function.cache._half == DECODED_TEXT // 2  # type: ignore[attr-defined]
+        assert function.cache._half == DECODED_TEXT_CHARACTERS // 2  # type: ignore[attr-defined]

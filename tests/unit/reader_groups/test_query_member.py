@@ -11,10 +11,11 @@ from pravega_spark.engine.processes import has_ended, identity
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.subscribers import listed
 from pravega_spark.errors import IllegalState, InvalidInput, ReinitializationRequired, StoreError
+from pravega_spark.limits import QUERY_LEASE_MS
 from pravega_spark.model import StreamCut
 from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.reader_groups import query_member
-from pravega_spark.reader_groups.query_member import LEASE_MS, QUERY, QueryMember, acknowledge_batch
+from pravega_spark.reader_groups.query_member import QUERY, QueryMember, acknowledge_batch
 from pravega_spark.reader_groups.reader_leases import Heartbeat
 from pravega_spark.retention.retention_run import RetentionOptions, act
 from tests.harness.engine import scale
@@ -182,7 +183,7 @@ def test_crashed_query_is_waited_for_and_learns_that_it_was_evicted(stack: ExitS
     first.finish_batch(cut_at(world, {0: 5}))
     began = world.runtime.monotonic()
     second = joined(world.group(), stack)
-    assert world.runtime.monotonic() - began >= LEASE_MS / 1_000
+    assert world.runtime.monotonic() - began >= QUERY_LEASE_MS / 1_000
     assert second.cuts() == cut_at(world, {0: 5})
     with pytest.raises(ReinitializationRequired, match="another query took it over"):
         first.check()

@@ -26,11 +26,11 @@ from pravega_spark.errors import (
     ReinitializationRequired,
     TruncatedData,
 )
+from pravega_spark.limits import KEPT_CHECKPOINTS
 from pravega_spark.model import StreamCut
 from pravega_spark.policies import StreamConfiguration
 from pravega_spark.reader_groups import assignment
 from pravega_spark.reader_groups.checkpoint_future import CheckpointFuture
-from pravega_spark.reader_groups.checkpoints import KEPT_CHECKPOINTS
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
 from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
 from pravega_spark.reader_groups.group_state import GroupState, Phase

@@ -29,7 +29,7 @@ from pravega_spark.errors import (
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.model import TransactionStatus
 from pravega_spark.policies import StreamConfiguration
-from pravega_spark.transactions import sweeper, transaction_leases
+from pravega_spark.transactions import sweeper, transaction_leases, transactional_writer
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transactional_writer import TransactionalWriter
 from tests.harness.engine import Spy, again, all_events, make_stream
@@ -251,7 +251,7 @@ class Pinged:
     """A writer on the system's clocks whose transactions are pinged every few milliseconds."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(transaction_leases, "FIRST_PING_SECONDS", 0.01)
+        monkeypatch.setattr(transactional_writer, "FIRST_PING_SECONDS", 0.01)
         monkeypatch.setattr(transaction_leases, "ping_interval_seconds", lambda lease_ms: 0.01)
         self.store = Spy()
         self.stream = make_stream(self.store, SYSTEM, 2)

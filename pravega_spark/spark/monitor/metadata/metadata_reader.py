@@ -18,6 +18,7 @@ from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.errors import NoSuchStream
+from pravega_spark.limits import NAMES_PER_TASK
 from pravega_spark.manager import StreamManager
 from pravega_spark.reader_groups import group_description
 from pravega_spark.spark.monitor.metadata.lag_table import LAG
@@ -32,9 +33,6 @@ from pravega_spark.spark.monitor.metadata.stream_cut_table import STREAM_CUTS
 from pravega_spark.spark.monitor.metadata.stream_tables import STREAM_INFO, STREAMS
 from pravega_spark.spark.monitor.metadata.transaction_table import TRANSACTIONS
 from pravega_spark.spark.settings import ReadSettings
-
-NAMES_PER_TASK = 200
-"""Streams, or groups, that one task reads."""
 
 TABLES = {
     "Streams": STREAMS,

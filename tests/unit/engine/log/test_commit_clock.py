@@ -12,7 +12,7 @@ from pravega_spark.engine.log.commit_clock import CommitClock
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.store.base import Dated
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.limits import CLOCK_FAR_MS, STALE_SNAPSHOT_SECONDS
+from pravega_spark.limits import CLOCK_SKEW_MS, STALE_SNAPSHOT_SECONDS
 from tests.harness.engine import NOW_MS, FakeRuntime, Spy, memory, put, table_log
 
 SECOND, HOUR, DAY = 1_000, 3_600_000, 86_400_000
@@ -70,7 +70,7 @@ def test_a_host_that_is_far_off_uses_the_storages_time_and_warns_once(
     assert store.asked == 0
 
 
-@pytest.mark.parametrize("wrong_ms", [0, SECOND, -SECOND, CLOCK_FAR_MS - SECOND])
+@pytest.mark.parametrize("wrong_ms", [0, SECOND, -SECOND, CLOCK_SKEW_MS - SECOND])
 def test_a_host_that_is_near_uses_its_own_clock(wrong_ms: int) -> None:
     _, host, store = hosts(wrong_ms)
     assert CommitClock(store, host).now_ms() == host.now_ms()

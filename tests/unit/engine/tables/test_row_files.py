@@ -6,7 +6,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pravega_spark.engine.tables.row_files import FILE_ROWS, Rows, rearrange
+from pravega_spark.engine.tables.row_files import Rows, rearrange
+from pravega_spark.limits import STATE_TABLE_FILE_ROWS
 
 LIMIT = 4
 
@@ -36,16 +37,16 @@ def test_a_small_table_stays_one_file() -> None:
 
 
 def test_a_new_row_is_written_with_few_others_and_a_table_that_was_one_file_is_split() -> None:
-    old = {0: rows(*(f"n{i:05d}" for i in range(10 * FILE_ROWS)))}
-    files, _ = after(old, {**old[0], **rows("x")}, FILE_ROWS)
+    old = {0: rows(*(f"n{i:05d}" for i in range(10 * STATE_TABLE_FILE_ROWS)))}
+    files, _ = after(old, {**old[0], **rows("x")}, STATE_TABLE_FILE_ROWS)
     assert len(files) == 11
     held = {key: row for part in files.values() for key, row in part.items()}
     for change in ({**held, **rows("y")}, {**held, **rows("n00007", value=1)}):
-        _, written = after(files, change, FILE_ROWS)
-        assert sum(map(len, written.values())) <= FILE_ROWS
+        _, written = after(files, change, STATE_TABLE_FILE_ROWS)
+        assert sum(map(len, written.values())) <= STATE_TABLE_FILE_ROWS
     lost = {key: row for key, row in held.items() if key != "n00007"}
-    _, written = after(files, lost, FILE_ROWS)
-    assert sum(map(len, written.values())) <= 2 * FILE_ROWS
+    _, written = after(files, lost, STATE_TABLE_FILE_ROWS)
+    assert sum(map(len, written.values())) <= 2 * STATE_TABLE_FILE_ROWS
 
 
 @settings(max_examples=60, deadline=None)

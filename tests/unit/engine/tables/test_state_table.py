@@ -12,9 +12,10 @@ from pravega_spark.engine.log.actions import ROWS_FEATURE
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.tables.row_files import FILE_ROWS, Rows
+from pravega_spark.engine.tables.row_files import Rows
 from pravega_spark.engine.tables.state_table import ROWS_DOMAIN, StateTable, TableChange, TableState
 from pravega_spark.errors import CorruptChunk, InvalidInput, StoreError
+from pravega_spark.limits import STATE_TABLE_FILE_ROWS
 from tests.harness.engine import FakeRuntime, Spy
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
@@ -105,7 +106,7 @@ def test_a_change_writes_no_more_rows_in_a_table_ten_times_as_large() -> None:
 def test_a_table_of_one_file_is_read_and_grows_into_several_that_older_versions_refuse() -> None:
     store = MemoryStore()
     made = table(store)
-    made.change(put_all(many(FILE_ROWS)))
+    made.change(put_all(many(STATE_TABLE_FILE_ROWS)))
     snapshot = made.log.refresh()
     assert snapshot is not None
     assert ROWS_FEATURE not in snapshot.protocol["writerFeatures"]

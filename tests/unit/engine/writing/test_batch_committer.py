@@ -117,7 +117,7 @@ def test_chunks_staged_below_the_horizon_are_staged_again() -> None:
 
 
 def test_staging_folder_advances_with_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_committer, "_RESTAGE_VERSIONS", 3)
+    monkeypatch.setattr(batch_committer, "RESTAGE_VERSIONS", 3)
     stream = make_stream()
     committer = BatchCommitter(stream, None)
     for n in range(9):
