@@ -326,7 +326,7 @@ def segments_at(layout: Layout, time_ms: int) -> tuple[Segment, ...]:
         return epoch_at(layout, time_ms).segments
     lineage = layout.lineage
     return tuple(
-        sorted((lineage.find(s) for s, mark in layout.head if mark != NOT_REACHED), key=_low)
+        sorted((lineage.find(s) for s, offset in layout.head if offset != NOT_REACHED), key=_low)
     )
 
 

@@ -50,7 +50,7 @@ class Frontier:
         return [(self.lineage.find(s), o) for s, o in sorted(self.offsets.items()) if o != END]
 
     def is_finished(self, segment: Segment) -> bool:
-        """Tell whether the segment is sealed and read to its end, as END or as an offset."""
+        """Return True if the segment is sealed and read to its end, as END or as an offset."""
         offset = self.offset_in(segment)
         return offset == END or (
             offset >= self.lineage.end(segment) and self.lineage.is_sealed(segment)

@@ -93,14 +93,14 @@ class LocatedCut:
         return Order.OVERLAPS if ahead else Order.BEFORE
 
     def is_at_or_after(self, other: LocatedCut) -> bool:
-        """Tell whether this cut is behind the other one nowhere (Pravega's equalOrAfter)."""
+        """Return True if this cut is behind the other one nowhere (Pravega's equalOrAfter)."""
         return self.compare(other) is Order.EQUAL_OR_AFTER
 
     def canonical(self) -> LocatedCut:
         """Return the same position in the one form that it has in this version.
 
-        Finished segments make way for their successors, empty sealed ones, too. The form keeps
-        reached segments with offsets; END for a finished segment while a successor of it waits
+        Successors replace finished segments, also empty sealed ones. The form keeps reached
+        segments with offsets; END for a finished segment while a successor of it waits
         for another predecessor, and NOT_REACHED for that successor; END at the end of a sealed
         stream.
         """
@@ -134,7 +134,7 @@ class LocatedCut:
         return self.clipped_to_head()[0].canonical()
 
     def has_lost(self) -> bool:
-        """Tell whether events after the cut are deleted, or may be: of a forgotten segment."""
+        """Return True if events after the cut are deleted, or may be (of a forgotten segment)."""
         return bool(self.clipped_to_head()[1])
 
     def readable(self) -> LocatedCut:
@@ -267,12 +267,12 @@ def tail(layout: Layout) -> StreamCut:
 
 
 def lost_text(layout: Layout, lost: Iterable[SegmentRange]) -> str:
-    """Return in words which ranges were lost, and who truncated them when."""
+    """Return the lost ranges, and the author and time of the truncation, as text."""
     return f"{ranges_text(lost)} was truncated{layout.truncated_by}"
 
 
 def ranges_text(ranges: Iterable[SegmentRange]) -> str:
-    """Return ranges in words; an empty one continues to an unknown end."""
+    """Return ranges as text; an empty range has an unknown end."""
     return few(map(_range_text, ranges))
 
 

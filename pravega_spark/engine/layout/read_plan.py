@@ -209,6 +209,6 @@ def _limit_bytes(
 
 
 def _has_reached(frontier: Frontier, there: LocatedCut) -> bool:
-    """Tell whether every event before the target is before the frontier."""
+    """Return True if every event before the target is before the frontier."""
     offsets = ((cell, frontier.offset_in(cell.segment)) for cell in there.cells)
     return all(offset == END or offset >= cell.offset for cell, offset in offsets)

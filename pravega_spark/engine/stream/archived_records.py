@@ -1,8 +1,8 @@
-"""Records that nobody asked for in a long time: beside the log, and still found by their names.
+"""Records that were unused for long: archived outside the log, and still found by their names.
 
-A sweep puts each into an object of its own before its commit removes the domain, and leaves the
-domain ``pravega.moved``, without which nobody looks here. Who finds no record of a writer with an
-id of its own, or of a subscriber, reads it from here and goes on from it.
+A sweep writes each record to an object before its commit removes the record's domain, and sets the
+domain ``pravega.moved``: without that domain no look-up reads the archive. A writer with a user's
+id, or a subscriber, whose record the log lacks is looked up in the archive and continues from it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ MOVED_DOMAIN = "pravega.moved"
 
 
 def archive(stream: StreamLog, life: int, version: int, name: str, values: dict[str, str]) -> None:
-    """Keep the domains of one record, ``name`` first, that was changed last in a version.
+    """Archive the domains of one record, ``name`` first, that last changed in ``version``.
 
-    An older state that comes late has a lower version, and so does no harm.
+    A late archive of an older state is harmless: it has a lower version.
     """
     line = to_json({"name": name, "domains": values}).encode()
     data = b"%b\n%b\n" % (line, xxhash.xxh3_128_hexdigest(line).encode())
@@ -42,7 +42,7 @@ def archive(stream: StreamLog, life: int, version: int, name: str, values: dict[
 
 
 def find_writer(stream: StreamLog, view: StreamView, writer_id: str) -> WriterRecord | None:
-    """Return what is known of a writer, in the log or beside it; None if it never was there."""
+    """Return a writer's record from the log or the archive, or None if it never had one."""
     known = view.writer(writer_id)
     if known is not None:
         return known
@@ -54,7 +54,7 @@ def find_writer(stream: StreamLog, view: StreamView, writer_id: str) -> WriterRe
 
 
 def find_subscriber(stream: StreamLog, view: StreamView, group: str) -> SubscriberRecord | None:
-    """Return what is known of a subscriber, in the log or beside it."""
+    """Return a subscriber's record from the log or the archive, or None if it never had one."""
     known = view.subscriber(group)
     if known is not None:
         return known
@@ -64,7 +64,7 @@ def find_subscriber(stream: StreamLog, view: StreamView, group: str) -> Subscrib
 
 
 def read_archived_writers(store: Store, path: str, snapshot: Snapshot, life: int) -> dict[str, str]:
-    """Return the domains of writers that had moved as of a snapshot, for the state of a restore."""
+    """Return the domains of the writers that were archived as of a snapshot, for a restore."""
     domains: dict[str, str] = {}
     if MOVED_DOMAIN in snapshot.domains:
         for entry in store.list(f"{archive_folder(path)}/{life}"):
@@ -76,7 +76,7 @@ def read_archived_writers(store: Store, path: str, snapshot: Snapshot, life: int
 
 
 def is_writer_archive(data: bytes) -> bool:
-    """Tell whether an object is the record of a writer, and not of a removed subscriber."""
+    """Return True if an archived object is a writer's record, not a removed subscriber's."""
     return data.startswith(b'{"name":"%b' % WRITER_PREFIX.encode())
 
 
@@ -95,17 +95,17 @@ def _read(store: Store, key: str) -> tuple[str, dict[str, str]]:
     line, _, digest = store.get(key).partition(b"\n")
     if xxhash.xxh3_128_hexdigest(line).encode() != digest.strip():
         raise CorruptLog(
-            f"{store.url}/{key} is torn or was changed; restore it from a copy.", path=key
+            f"{store.url}/{key} is torn or was changed: restore it from a copy.", path=key
         )
     record = json.loads(line)
     return record["name"], record["domains"]
 
 
 def archive_folder(path: str) -> str:
-    """Return the folder of what moved in all lives of the stream whose events are at a path."""
+    """Return the folder of the archives of all lives, for the events table at ``path``."""
     return f"{path}/_pravega/moved"
 
 
 def _record_folder(stream: StreamLog, life: int, name: str) -> str:
-    """Return the folder of a record; names of applications may be no keys, so it is a digest."""
+    """Return the folder of a record: a digest, because names of applications may not be keys."""
     return f"{archive_folder(stream.path)}/{life}/{xxhash.xxh3_128_hexdigest(name.encode())}"

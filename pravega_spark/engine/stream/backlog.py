@@ -1,4 +1,4 @@
-"""What is unread of a stream from a cut on, by segment: events, bytes, age and files."""
+"""The backlog of a stream after a cut, by segment: events, bytes, age and files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pravega_spark.model import SegmentRange, StreamCut
 
 @dataclass(frozen=True, slots=True)
 class SegmentBacklog:
-    """What is unread of one segment; ``seconds`` is the age of its oldest unread event."""
+    """The unread events of one segment; ``seconds`` is the age of the oldest one."""
 
     unread: SegmentRange
     size_bytes: int
@@ -24,18 +24,17 @@ class SegmentBacklog:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What is unread of a stream at one version; segments with nothing unread are left out."""
+    """The unread events of a stream at one version; segments without any are left out."""
 
     view: StreamView
     segments: tuple[SegmentBacklog, ...]
 
 
 def backlog(stream: StreamLog, cut: StreamCut, end: StreamCut | None = None) -> Backlog:
-    """Return what is unread from a bound cut to the newest tail, or to ``end``.
+    """Return the backlog from a bound cut to the newest tail, or to ``end``.
 
-    Costs a look at the log, and a read of a chunk or two for each segment with anything unread.
-    What the head has passed does not count. Raises StaleIdentity, NoSuchStream,
-    InvalidStreamCut.
+    Costs a refresh of the log, and reads of one or two chunks for each segment with unread events.
+    Truncated events do not count. Raises StaleIdentity, NoSuchStream, InvalidStreamCut.
     """
     while True:
         view = stream.view()
@@ -45,11 +44,11 @@ def backlog(stream: StreamLog, cut: StreamCut, end: StreamCut | None = None) -> 
             return Backlog(view, tuple(found))
         except TruncatedData:
             if stream.view().head == view.head:
-                raise  # else the head has moved meanwhile: look again
+                raise  # otherwise the head has moved since: measure again
 
 
 def files(stream: StreamLog, found: Backlog) -> int:
-    """Return the number of chunks that hold what is unread; costs more the more that are."""
+    """Return the number of chunks with unread events; the cost grows with that number."""
     ranges = [segment.unread for segment in found.segments]
     with stream.log.files() as index:
         return sum(len(index.find(r.segment_id, r.start, r.end)) for r in ranges)

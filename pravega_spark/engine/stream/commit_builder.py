@@ -1,4 +1,4 @@
-"""A commit in the making: what it places, and how it lays the stream out, on top of one version."""
+"""Builds a commit on top of one version: the chunks that it adds and the epochs that it begins."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from pravega_spark.model import Epoch, StreamCut, segment_text
 
 
 class CommitBuilder:
-    """A view with the changes of the next commit in it; an ``epochs.Layout`` as the view is.
+    """A view with the changes of the next commit; an ``epochs.Layout``, as the view is.
 
-    What is placed stands in the order of the calls; a switch of the epoch seals what the new one
-    does not have, so that nothing placed later goes before it.
+    Chunks keep the order of the calls. A switch to a new epoch seals the segments that the epoch
+    does not have, so chunks that are appended later lie after it.
     """
 
     def __init__(self, view: StreamView, now_ms: int) -> None:
-        """Begin with no change."""
+        """Start without changes."""
         self._view = view
         self._now_ms = now_ms
         self._segments: dict[int, SegmentRecord] = {}
@@ -38,9 +38,9 @@ class CommitBuilder:
         self.record: StreamRecord = view.record
         self.adds: list[Add] = []
         self.rows: dict[int, int] = {}
-        """Events placed in each segment."""
+        """Appended events by segment."""
         self.size_bytes: dict[int, int] = {}
-        """Bytes of events placed in each segment."""
+        """Appended event bytes by segment."""
 
     @property
     def stream(self) -> str:
@@ -64,31 +64,31 @@ class CommitBuilder:
 
     @property
     def truncated_by(self) -> str:
-        """Who moved the head last and when."""
+        """The author and time of the last truncation."""
         return self._view.truncated_by
 
     @property
     def lineage(self) -> Lineage:
-        """Which segment follows which, as of the changes so far."""
+        """The successors and predecessors of segments, with the changes so far."""
         return Lineage(self)
 
     def epoch(self, number: int) -> Epoch:
-        """Return a kept epoch, or one of this commit."""
+        """Return a kept epoch or a new one of this commit."""
         return self._epochs.get(number) or self._view.epoch(number)
 
     def has_segment(self, segment_id: int) -> bool:
-        """Tell whether the segment's record is kept, or made by this commit."""
+        """Return True if the segment has a record, or gets one in this commit."""
         return segment_id in self._segments or self._view.has_segment(segment_id)
 
     def segment(self, segment_id: int) -> SegmentRecord:
-        """Return a segment's record as of this commit; raise NoSuchSegment if there is none."""
+        """Return a segment's record with the changes so far; raise NoSuchSegment if it has none."""
         return self._segments.get(segment_id) or self._view.segment(segment_id)
 
     def append_chunks(self, chunks: Iterable[StagedChunk]) -> None:
-        """Put the chunks at the ends of their open segments, in order."""
+        """Append chunks to their open segments, in order."""
         for chunk in chunks:
             record = self.segment(chunk.segment_id)
-            assert not record.is_sealed, f"chunk {chunk.path} is placed in a sealed segment"
+            assert not record.is_sealed, f"chunk {chunk.path} is appended to a sealed segment"
             assert chunk.rows > 0, f"chunk {chunk.path} is empty"
             self.adds.append(_add(chunk, record, self._now_ms))
             self._segments[chunk.segment_id] = replace(
@@ -102,7 +102,7 @@ class CommitBuilder:
             )
 
     def switch(self, epoch: Epoch) -> None:
-        """Make ``epoch`` the active one: seal the segments it does not have, open the new ones."""
+        """Make ``epoch`` active: seal the segments that it does not have, and open new ones."""
         assert epoch.number == self.active.number + 1, (epoch.number, self.active.number)
         after, before = set(epoch.segment_ids), set(self.active.segment_ids)
         for segment_id in before - after:
@@ -119,7 +119,7 @@ class CommitBuilder:
         )
 
     def body(self, operation: str, parameters: Mapping[str, object] | None = None) -> Body:
-        """Return the commit."""
+        """Return the body of the commit."""
         domains: dict[str, str | None] = {}
         if self.record is not self._view.record:
             domains[STREAM_DOMAIN] = self.record.encode()
@@ -140,7 +140,7 @@ class CommitBuilder:
 
 
 def _by_segment(numbers: Mapping[int, int]) -> str:
-    """Return numbers by segment as history shows them: ``0#0=12,1#0=3``."""
+    """Return numbers by segment as the history shows them: ``0#0=12,1#0=3``."""
     return ",".join(f"{segment_text(s)}={n}" for s, n in sorted(numbers.items()))
 
 

@@ -1,6 +1,6 @@
-"""What has left a stream's log state, as rows of the Delta table ``metadata/``: for SQL and people.
+"""Records that left a stream's log state, as rows of the Delta table ``metadata/``, for SQL.
 
-Append-only, partitioned by the kind of record, and never asked when a commit is decided.
+The table is append-only and partitioned by the kind of record. No commit of the stream reads it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FILE_SCHEMA = pa.schema([("version", pa.int64()), ("name", pa.string()), ("valu
 
 @dataclass(frozen=True, slots=True)
 class HistoryRow:
-    """One record: its kind, the version of the stream's log it was last part of, name, JSON."""
+    """One record: its kind, the last version of the stream's log with it, its name, its JSON."""
 
     record: str
     version: int
@@ -32,14 +32,14 @@ class HistoryRow:
 
 
 def history_log(stream: StreamLog) -> Log:
-    """Return the log of the stream's ``metadata/`` table, which need not exist."""
+    """Return the log of the stream's ``metadata/`` table; it need not exist."""
     log = Log(stream.store, f"{stream.name}/metadata", stream.runtime)
     log.maintain = checkpointing.maintain_in_background
     return log
 
 
 def append_history(stream: StreamLog, rows: Sequence[HistoryRow]) -> None:
-    """Append rows to the stream's ``metadata/`` table, in one commit; made if missing."""
+    """Append rows to the stream's ``metadata/`` table in one commit; create a missing table."""
     if not rows:
         return
     log = history_log(stream)

@@ -1,7 +1,7 @@
-"""A stream's life as commits of its log: create, update, seal, delete, and create again.
+"""The lives of a stream as commits of its log: create, update, seal, delete, and create again.
 
-A log is never deleted. DELETED is a commit that removes all files and all domains but the
-stream's own; creating the name again is the next commit of the same log, with the next life.
+A log is never deleted. The commit of a deletion removes all files and all domains except the
+stream's record. Creating the name again is the next commit of the same log, with the next life.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ DELETION = "DELETE STREAM"
 
 
 def current_view(stream: StreamLog) -> StreamView | None:
-    """Return the newest view whatever the state, DELETED too, or None if there is no log."""
+    """Return the newest view in any state, also DELETED, or None if there is no log."""
     snapshot = stream.log.refresh(durable=True)
     return None if snapshot is None else StreamView(snapshot)
 
 
 def next_life(stream: StreamLog) -> int | None:
-    """Return the life that a creation would begin now, or None if the stream exists."""
+    """Return the life that a creation would begin, or None if the stream exists."""
     view = current_view(stream)
     if view is None:
         return 1
@@ -52,7 +52,7 @@ def next_life(stream: StreamLog) -> int | None:
 
 
 def create(stream: StreamLog, life: int, configuration: StreamConfiguration) -> bool:
-    """Begin a life of the stream; False if that life, or a later one, has begun already."""
+    """Begin a life of the stream; return False if that life or a later one has begun already."""
 
     def decide(snapshot: Snapshot | None) -> Proposal[bool]:
         before = None if snapshot is None else StreamView(snapshot).record
@@ -113,13 +113,13 @@ def _creation(
 def update(
     stream: StreamLog, configuration: StreamConfiguration, *, life: int | None = None
 ) -> bool:
-    """Replace the configuration; False if it is already so.
+    """Replace the configuration; return False if it does not change.
 
-    A fixed number of segments other than the present one, or a minimum above it, lays the stream
-    out again in the same commit, with equal ranges; a lower minimum merges nothing (as Pravega).
-    On a sealed stream retention and tags can change; raises StreamSealed if the scaling would,
-    and IllegalState while the stream is being sealed. ``life`` is the one that the call was made
-    for, by default the present one.
+    A fixed number of segments other than the present one, or a minimum above it, also scales the
+    stream to equal ranges in the same commit; a lower minimum merges nothing (as in Pravega). On a
+    sealed stream only retention and tags can change. ``life`` is the life that the call is made
+    for, by default the present one. Raises StreamSealed if a sealed stream's scaling would change,
+    and IllegalState while the stream is being sealed.
     """
 
     def decide(view: StreamView) -> Proposal[bool]:
@@ -127,8 +127,8 @@ def update(
         old, is_sealed = view.record.configuration, view.record.state is StreamState.SEALED
         if is_sealed and configuration.scaling != old.scaling:
             raise StreamSealed(
-                f"stream {stream.name} is sealed: its scaling policy cannot be updated any more; "
-                f"give the present one, {old.scaling}, to update its retention policy and tags.",
+                f"stream {stream.name} is sealed: its scaling policy cannot be updated. Give the "
+                f"present one, {old.scaling}, to update the retention policy and tags.",
                 stream=stream.name,
             )
         same = old == configuration and old.tags == configuration.tags
@@ -154,12 +154,12 @@ def _wants_layout(policy: ScalingPolicy, segments: int) -> bool:
 
 
 EndTransactions = Callable[[StreamLog, int], object]
-"""Ends the open transactions of one life of a stream."""
+"""Ends all open transactions of one life of a stream."""
 
 
 def _refuse_open(stream: StreamLog, life: int) -> None:
     raise IllegalState(
-        f"stream {stream.name} has open transactions: seal it by StreamManager.seal_stream, which "
+        f"stream {stream.name} has open transactions. Seal it by StreamManager.seal_stream, which "
         "ends them."
     )
 
@@ -167,11 +167,11 @@ def _refuse_open(stream: StreamLog, life: int) -> None:
 def seal(
     stream: StreamLog, end_transactions: EndTransactions = _refuse_open, *, life: int | None = None
 ) -> bool:
-    """Stop all writes for ever, in one commit; False if the stream was sealed already.
+    """Stop all writes forever, in one commit; return False if the stream was sealed already.
 
-    If transactions are open it is SEALING first, in which none begins and no event is written;
-    ``end_transactions`` commits the decided ones and aborts the others. ``life`` is the one that
-    the call was made for, by default the present one.
+    A stream with open transactions is SEALING first: no transaction begins and no event is
+    written, while ``end_transactions`` commits the decided ones and aborts the others. ``life`` is
+    the life that the call is made for, by default the present one.
     """
     life = stream.life_of(life)
     state, changed = _seal(stream, life)
@@ -184,7 +184,7 @@ def seal(
 
 
 def _seal(stream: StreamLog, life: int) -> tuple[StreamState, bool]:
-    """Go as far as one commit can; return the state, and whether this call brought it about."""
+    """Seal as far as one commit can; return the state, and whether this call set it."""
 
     def decide(view: StreamView) -> Proposal[tuple[StreamState, bool]]:
         state = view.record.state
@@ -211,9 +211,9 @@ def _seal(stream: StreamLog, life: int) -> tuple[StreamState, bool]:
 
 
 def delete(stream: StreamLog, *, life: int | None = None) -> bool:
-    """End the life of a sealed stream and delete its data; False if that life has ended already.
+    """End the life of a sealed stream and delete its data; return False if it has ended already.
 
-    ``life`` is the one that the call was made for, by default the present one.
+    ``life`` is the life that the call is made for, by default the present one.
     """
     known = current_view(stream)
     if known is None:

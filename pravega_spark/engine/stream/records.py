@@ -6,10 +6,10 @@
 | ``pravega.epoch.<n>`` | model.Epoch: segments with key ranges |
 | ``pravega.segment.<id>`` | SegmentRecord: next offset, bytes, sealed or not |
 | ``pravega.writer.<id>`` | WriterRecord: session, last number, version |
-| ``pravega.note.<id>`` | the writer's last note, and the number of its event: set when it changes |
+| ``pravega.note.<id>`` | the writer's last note and its event number; set when it changes |
 | ``pravega.open.<id>`` | OpenTransaction: epoch, lease, writer |
-| ``pravega.transaction.<id>`` | Outcome of a transaction: committed or aborted, when, how much |
-| ``pravega.subscriber.<group>`` | SubscriberRecord: generation, published cut, since when |
+| ``pravega.transaction.<id>`` | TransactionOutcome: committed or aborted, when, how much |
+| ``pravega.subscriber.<group>`` | SubscriberRecord: generation, published cut, time |
 | ``pravega.sample.<version>`` | SampleRecord, an entry of the retention set: time, size, tail |
 """
 
@@ -41,7 +41,7 @@ SUBSCRIBER_PREFIX = "pravega.subscriber."
 SAMPLE_PREFIX = "pravega.sample."
 FORMAT = 1
 RESTORED_SESSION = -1
-"""Session of a query's or an application's record, which is 0 else, since the stream's restore."""
+"""Session of a query's or an application's record after a restore; otherwise it is 0."""
 
 
 _Call = ParamSpec("_Call")
@@ -49,7 +49,7 @@ _Record = TypeVar("_Record")
 
 
 def _sound(decode: Callable[_Call, _Record]) -> Callable[_Call, _Record]:
-    """Make a decoder raise CorruptLog for what no encoder here has written."""
+    """Make a decoder raise CorruptLog for text that its encoder cannot have written."""
 
     @wraps(decode)
     def checked(*args: _Call.args, **kwargs: _Call.kwargs) -> _Record:
@@ -57,9 +57,9 @@ def _sound(decode: Callable[_Call, _Record]) -> Callable[_Call, _Record]:
             return decode(*args, **kwargs)
         except DECODE_ERRORS as error:
             kind = decode.__name__.removeprefix("decode_")
-            said = ", ".join(map(reprlib.repr, args))
+            given = ", ".join(map(reprlib.repr, args))
             raise CorruptLog(
-                f"the log holds a damaged record of a {kind} ({said}): {error!r}; restore it from "
+                f"the log holds a damaged record of a {kind} ({given}): {error!r}; restore it from "
                 "a copy."
             ) from error
 
@@ -67,7 +67,7 @@ def _sound(decode: Callable[_Call, _Record]) -> Callable[_Call, _Record]:
 
 
 class StreamState(enum.Enum):
-    """Where a stream is in its life."""
+    """The state of a stream."""
 
     ACTIVE = "ACTIVE"
     SEALING = "SEALING"
@@ -77,7 +77,7 @@ class StreamState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """The last truncation: its version, when it was (ms since 1970), and who did it."""
+    """The last truncation: its version, time (ms since 1970) and author."""
 
     version: int
     time_ms: int
@@ -86,13 +86,13 @@ class Truncation:
 
 @dataclass(frozen=True, slots=True)
 class StreamRecord:
-    """What a commit must know of the stream as a whole.
+    """The state of the stream that every commit depends on.
 
-    ``life`` counts the creations of the name, from 1; ``stream_id`` is one for all lives.
-    ``head`` holds the offsets of the head cut. ``next_segment_number`` never goes back.
-    ``oldest_epoch`` is the oldest that is kept: no segment of the head is of an earlier one.
-    ``head_sizes`` holds the bytes of the head's segments before the head, where they are known,
-    ``gone_bytes`` those of the segments that have no record any more.
+    ``life`` counts the creations of the name, from 1; ``stream_id`` is the same for all lives.
+    ``head`` holds the offsets of the head. ``next_segment_number`` never falls. ``oldest_epoch`` is
+    the oldest epoch that is kept: no segment of the head is of an earlier one. ``head_sizes`` holds
+    the bytes of the head's segments before the head, where they are known; ``gone_bytes`` those of
+    the segments without a record.
     """
 
     stream: str
@@ -159,10 +159,10 @@ def decode_stream(text: str) -> StreamRecord:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRecord:
-    """Length of a segment in events, cumulative bytes, and the epoch that sealed it (or None).
+    """The length of a segment in events and bytes, and the epoch that sealed it (or None).
 
-    A segment sealed by a scale names the epoch its successors live in; one sealed with its
-    stream names the epoch it is itself a part of, so it has none.
+    A segment that a scale sealed names the epoch of its successors. A segment that was sealed with
+    its stream names its own last epoch, and so has no successors.
     """
 
     segment_id: int
@@ -172,7 +172,7 @@ class SegmentRecord:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether the segment can take no more events."""
+        """Whether the segment accepts no more events."""
         return self.sealed_epoch is not None
 
     def encode(self) -> str:
@@ -214,9 +214,9 @@ def decode_epoch(number: int, text: str) -> Epoch:
 
 @dataclass(frozen=True, slots=True)
 class WriterRecord:
-    """How far the log has a writer: session, last event number, and the user's last note.
+    """A writer's progress in the log: session, last event number, and the user's last note.
 
-    ``note_number`` is the writer's last event number when the note was given.
+    ``note_number`` is the writer's last event number when it wrote the note.
     """
 
     writer_id: str
@@ -232,11 +232,11 @@ class WriterRecord:
         return self.session == RESTORED_SESSION
 
     def encode(self) -> str:
-        """Return the JSON text without the note, which has a domain of its own."""
+        """Return the JSON text without the note, which has its own domain."""
         return to_json([self.session, self.last, self.version])
 
     def encode_note(self) -> str | None:
-        """Return the JSON text of the note, None if there is none."""
+        """Return the JSON text of the note, or None."""
         return None if self.note is None else to_json([self.note, self.note_number])
 
 
@@ -244,7 +244,7 @@ class WriterRecord:
 def decode_writer(writer_id: str, text: str, note: str | None = None) -> WriterRecord:
     """Read what ``WriterRecord.encode`` and ``encode_note`` wrote.
 
-    Older versions of this package kept the note in the record; such a one is the newer.
+    Older versions of this package kept the note in the record; such a note is the newer one.
     """
     record = WriterRecord(writer_id, *json.loads(text))
     typed(record.session, int)
@@ -288,9 +288,9 @@ def decode_open(transaction_id: str, text: str) -> OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class TransactionOutcome:
-    """How a transaction ended, in which version, and with how much; ``reason`` if aborted.
+    """The outcome of a transaction: its version, events and bytes; ``reason`` if it was aborted.
 
-    ``decision`` is the token of the closing mark that was carried out.
+    ``decision`` is the token of the closing manifest.
     """
 
     transaction_id: str
@@ -313,13 +313,13 @@ class TransactionOutcome:
 
 @_sound
 def decode_outcome(transaction_id: str, text: str) -> TransactionOutcome:
-    """Read what ``Outcome.encode`` wrote."""
+    """Read what ``TransactionOutcome.encode`` wrote."""
     return TransactionOutcome(transaction_id, *json.loads(text))
 
 
 @dataclass(frozen=True, slots=True)
 class SizedCut:
-    """A cut of one life of the stream, with the bytes of its segments before it where known."""
+    """A cut of one life of the stream, with the bytes before it by segment, where known."""
 
     positions: Mapping[int, int]
     sizes: Mapping[int, int]
@@ -345,10 +345,10 @@ class SizedCut:
 class SubscriberRecord:
     """A reader group whose consumption the stream's retention waits for.
 
-    ``published`` is the cut up to which it needs nothing any more, and ``published_ms`` when it
-    said so. ``hold`` protects what lies behind it until then; without one, a subscriber that has
-    not published holds nothing. ``removed`` says why a removed one is gone: its generation stays,
-    so that what comes late of it does nothing.
+    ``published`` is the cut before which the group needs nothing, and ``published_ms`` its time.
+    ``hold`` protects the events after it until the first publish; without a hold, a subscriber
+    that has not published protects nothing. ``removed`` is the reason for the removal: the record
+    keeps the generation, so that late calls of the group do nothing.
     """
 
     group: str
@@ -360,11 +360,11 @@ class SubscriberRecord:
     published_ms: int | None = None
     removed: str = ""
     published_version: int | None = None
-    """The version that published; None also where an older version of this package did."""
+    """The version that published; None also if an older version of this package published."""
 
     @property
     def bound(self) -> SizedCut | None:
-        """What retention may not pass, if anything."""
+        """The cut that retention may not pass, or None."""
         return None if self.removed else self.published or self.hold
 
     def encode(self) -> str:
@@ -386,9 +386,9 @@ def decode_subscriber(group: str, text: str) -> SubscriberRecord:
 
 @dataclass(frozen=True, slots=True)
 class SampleRecord:
-    """Where the tail was at a version: one entry of the retention set.
+    """The tail at a version: one entry of the retention set.
 
-    ``size_bytes`` are those of all events before it, from the creation of the stream's life on.
+    ``size_bytes`` counts all events before it since the creation of the stream's life.
     """
 
     version: int

@@ -1,4 +1,4 @@
-"""One open stream: its log, immutable typed views of it, and its chunks by offset."""
+"""An open stream: its log, immutable typed views of it, and its chunks by offset."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from pravega_spark.model import (
 from pravega_spark.names import split_stream
 
 Sizes = dict[tuple[int, int], int]
-"""Bytes of segments before offsets."""
+"""Bytes of a segment before an offset, by both."""
 
 
 def events_path(name: str) -> str:
-    """Return the key of a stream's table of events."""
+    """Return the key of a stream's events table."""
     return f"{name}/events"
 
 
@@ -39,10 +39,10 @@ _Value = TypeVar("_Value")
 
 
 class StreamLog:
-    """An open stream of one process: thread-safe; a forked child must open its own."""
+    """An open stream of one process: thread-safe. A forked child must open it again."""
 
     def __init__(self, store: Store, name: str, runtime: Runtime = SYSTEM) -> None:
-        """Name the stream; nothing is read until it is needed."""
+        """Take the stream's name; nothing is read before it is needed."""
         split_stream(name)
         self.name = name
         self.store = store
@@ -53,16 +53,16 @@ class StreamLog:
         self._view: StreamView | None = None
 
     def now_ms(self) -> int:
-        """Return the time for what is committed now, in ms since 1970."""
+        """Return the time of a commit that is made now, in ms since 1970."""
         return self.log.clock.now_ms()
 
     @property
     def root_url(self) -> str:
-        """The root, from which another process can open the same stream."""
+        """The root by which another process can open the same stream."""
         return self.store.url
 
     def view(self, refresh: bool = True, *, life: int | None = None) -> StreamView:
-        """Return the newest view (one storage call if nothing is new), or the last known one.
+        """Return the newest view (one storage call if it is known), or the last known one.
 
         Raises NoSuchStream if the stream does not exist, StaleIdentity if it is not in ``life``.
         """
@@ -78,9 +78,9 @@ class StreamLog:
         return view
 
     def view_of(self, snapshot: Snapshot) -> StreamView:
-        """Return the view of a snapshot: one for all who ask for the newest snapshot.
+        """Return the view of a snapshot; all callers share the view of the newest snapshot.
 
-        What a commit needs to know can so be worked out before the log is held for it.
+        So the values that a commit needs can be computed before the log is locked for it.
         """
         known = self._view
         if known is None or known.snapshot is not snapshot:
@@ -88,7 +88,7 @@ class StreamLog:
         return known
 
     def absent(self) -> NoSuchStream:
-        """Return the error that a stream without a log raises."""
+        """Return the error for a stream without a log."""
         return NoSuchStream(
             f"stream {self.name} does not exist under {self.root_url}: check the name and the "
             "root, or create the stream.",
@@ -96,17 +96,17 @@ class StreamLog:
         )
 
     def life_of(self, life: int | None) -> int:
-        """Return the life that a call was made for: the one it names, or the present one."""
+        """Return the life that a call is made for: the given one, or the present one."""
         return self.view().life if life is None else life
 
     def commit(
         self, decide: Callable[[StreamView], Proposal[_Value]], *, life: int
     ) -> Committed[_Value]:
-        """Commit what ``decide`` proposes on the newest view of one life of the stream.
+        """Commit the proposal of ``decide`` on the newest view of one life of the stream.
 
-        ``life`` is the one that the caller saw when its call began: after that one has ended
-        nothing is committed, however long the call was stopped in between. Raises StaleIdentity,
-        NoSuchStream, what ``decide`` raises, and what :meth:`Log.commit` does.
+        ``life`` is the one that the caller saw when its call began: nothing is committed after
+        that life has ended, even if the process was paused in between. Raises StaleIdentity,
+        NoSuchStream, and what ``decide`` and :meth:`Log.commit` raise.
         """
 
         def decide_on(snapshot: Snapshot | None) -> Proposal[_Value]:
@@ -119,11 +119,12 @@ class StreamLog:
         return self.log.commit(decide_on)
 
     def chunks(self, rng: SegmentRange) -> list[ChunkRef]:
-        """Return the chunks that cover exactly the range, in offset order.
+        """Return the chunks that hold the range, in offset order.
 
-        Raises TruncatedData for a range that begins below the head as it is known here, even if a
-        chunk still holds it; DataLoss for events that the log does not have, StaleIdentity or
-        NoSuchStream for a life that ended.
+        The last known version is used; it is refreshed if it lacks some events. Raises
+        TruncatedData for a range that begins below the head, even if a chunk still holds it;
+        DataLoss for events that the log does not have; StaleIdentity or NoSuchStream for a life
+        that has ended.
         """
         if rng.start >= rng.end:
             return []
@@ -133,7 +134,7 @@ class StreamLog:
         return self._all_chunks(rng)
 
     def _all_chunks(self, rng: SegmentRange) -> list[ChunkRef]:
-        """Do what :meth:`chunks` does, and below the head, too, while chunks remain there."""
+        """Return the chunks as :meth:`chunks` does, also below the head while chunks remain."""
         refs = self.known_chunks(rng)
         if chunk_reader.first_gap(rng, refs) is None:
             return refs
@@ -157,23 +158,23 @@ class StreamLog:
             return [chunk_ref(add) for add in files.find(rng.segment_id, rng.start, rng.end)]
 
     def bytes_at(self, segment_id: int, offset: int, view: StreamView | None = None) -> int:
-        """Return the cumulative bytes of the segment's events before ``offset``, exactly.
+        """Return the exact cumulative bytes of the segment's events before ``offset``.
 
-        Below the head as well, while a chunk is left that tells; else raises TruncatedData.
+        Works below the head while the chunk at the offset remains; then raises TruncatedData.
         """
         found = self._bytes_or_chunk(segment_id, offset, view or self.view(refresh=False))
         return found if isinstance(found, int) else self._bytes_inside(found, offset)
 
-    def bytes_of(self, places: Collection[tuple[int, int]], view: StreamView) -> Sizes:
-        """Do what :meth:`bytes_at` does for many segments; several chunks are read at once."""
-        found = {place: self._bytes_or_chunk(*place, view) for place in places}
-        inside = [(place, ref) for place, ref in found.items() if isinstance(ref, ChunkRef)]
+    def bytes_of(self, offsets: Collection[tuple[int, int]], view: StreamView) -> Sizes:
+        """Return :meth:`bytes_at` for many (segment id, offset); chunks are read in parallel."""
+        found = {offset: self._bytes_or_chunk(*offset, view) for offset in offsets}
+        inside = [(offset, ref) for offset, ref in found.items() if isinstance(ref, ChunkRef)]
         sizes = self.runtime.each(lambda item: self._bytes_inside(item[1], item[0][1]), inside)
-        told = {place: size for place, size in found.items() if isinstance(size, int)}
-        return told | {place: size for (place, _), size in zip(inside, sizes, strict=True)}
+        recorded = {offset: size for offset, size in found.items() if isinstance(size, int)}
+        return recorded | {offset: size for (offset, _), size in zip(inside, sizes, strict=True)}
 
     def _bytes_or_chunk(self, segment_id: int, offset: int, view: StreamView) -> int | ChunkRef:
-        """Return the bytes before an offset if the log tells them, or the chunk that does."""
+        """Return the bytes before an offset if the log records them, or the chunk to read."""
         record = view.segment(segment_id)
         if offset <= 0:
             return 0
@@ -187,9 +188,9 @@ class StreamLog:
         return chunk_reader.bytes_before(self.store, self.path, ref, offset)
 
     def offset_after(self, rng: SegmentRange, size_bytes: int) -> tuple[int, int]:
-        """Return the first offset of a range with so many bytes of the segment before it.
+        """Return the first offset of a range with at least ``size_bytes`` before it, and the bytes.
 
-        And how many there are. The end of the range, if it does not have so many.
+        Bytes are the segment's, from its creation. A range that ends earlier returns its end.
         """
         for ref in self._all_chunks(rng):
             if ref.base_bytes + ref.event_bytes >= size_bytes:
@@ -202,14 +203,14 @@ class StreamLog:
 
 def _truncated(view: StreamView, rng: SegmentRange) -> TruncatedData:
     return TruncatedData(
-        f"{rng} was truncated{view.truncated_by} up to the head {view.head}; go on at the head.",
+        f"{rng} was truncated{view.truncated_by}; go on at the head, {view.head}.",
         head=view.head,
         lost=(rng,),
     )
 
 
 def chunk_ref(add: Add) -> ChunkRef:
-    """Return a file of the log as a chunk."""
+    """Return the chunk of a file in the log."""
     try:
         tags = add.tags or {}
         return ChunkRef(
@@ -225,5 +226,5 @@ def chunk_ref(add: Add) -> ChunkRef:
         )
     except DECODE_ERRORS as error:
         raise CorruptLog(
-            f"the log's file {add.path} is no chunk: {error!r}.", path=add.path
+            f"the log's file {add.path} is not a chunk: {error!r}.", path=add.path
         ) from error

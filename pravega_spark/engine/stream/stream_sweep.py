@@ -1,8 +1,6 @@
-"""Sweeping a table of ours: raise its horizon, delete dead files, clean its log.
+"""The sweep of a stream: its events table, its history, and records that it no longer needs.
 
-The same for a stream's events, its history and every table of state; a stream also lets go the
-records of writers that nobody needs. Clocks decide when something may go; that it is safe does not
-depend on them (``cleanup``).
+Clocks decide when to delete; that a deletion is safe does not depend on them (see ``garbage``).
 """
 
 from __future__ import annotations
@@ -55,40 +53,40 @@ def sweep_stream(
     records_ms: int | None = None,
     life: int | None = None,
 ) -> SweepResult:
-    """Sweep a stream once, then its history, which the counts of what was deleted include.
+    """Sweep a stream once, then its history; the result counts both.
 
     The rules are those of :func:`sweep_table`. Outcomes of transactions older than
-    ``completed_ms`` become rows of the history. So do records of writers with ids of their own and
-    of removed subscribers that nobody changed for ``records_ms``; they are still found
-    (:mod:`moved`). ``life`` is the one that the call was made for, by default the present one.
-    Raises StaleIdentity, NoSuchStream.
+    ``completed_ms`` become rows of the history. So do the records of writers with users' ids and
+    of removed subscribers that did not change for ``records_ms``; look-ups still find them (see
+    ``archived_records``). ``life`` is the life that the call is made for, by default the present
+    one. Raises StaleIdentity, NoSuchStream.
     """
     life = stream.life_of(life)
     ages = VersionAges.read(stream.log)
     plan = prepare_sweep(stream.log, ages, grace_ms, retain_ms)
     ended_ms = ages.now_ms - completed_ms
     ended_below = min(plan.horizon, _all_older(ages, ended_ms))
-    moved_below = 0
+    archived_below = 0
     if records_ms is not None:
-        moved_below = min(plan.horizon, _all_older(ages, ages.now_ms - records_ms))
+        archived_below = min(plan.horizon, _all_older(ages, ages.now_ms - records_ms))
 
     def unneeded(snapshot: Snapshot) -> tuple[list[HistoryRow], list[HistoryRow]]:
-        ended = _leaving(snapshot, plan.horizon, ended_below, ended_ms)
-        return ended, _unused(snapshot, moved_below)
+        ended = _ended_records(snapshot, plan.horizon, ended_below, ended_ms)
+        return ended, _unused_records(snapshot, archived_below)
 
     rows, unused = unneeded(plan.snapshot)
     append_history(stream, [*rows, *unused])
-    _move(stream, life, unused)
+    _archive(stream, life, unused)
     failpoint("sweep.history")
     names = {(row.name, row.version) for row in (*rows, *unused)}
 
-    def leaving(snapshot: Snapshot) -> list[str]:
+    def removed_names(snapshot: Snapshot) -> list[str]:
         StreamView(snapshot).check_life(life)
         found = itertools.chain(*unneeded(snapshot))
         return [row.name for row in found if (row.name, row.version) in names]
 
-    moved = {archived_records.MOVED_DOMAIN: "1"} if unused else {}
-    events = finish_sweep(stream.log, plan, grace_ms, leaving, moved)
+    domains = {archived_records.MOVED_DOMAIN: "1"} if unused else {}
+    events = finish_sweep(stream.log, plan, grace_ms, removed_names, domains)
     notes = sum(row.record == "note" for row in (*rows, *unused))
     events = replace(events, records=events.records - notes)
     stream.store.discard_unfinished(f"{stream.name}/transactions", grace_ms)
@@ -99,30 +97,31 @@ def sweep_stream(
 def sweep_deleted_stream(
     stream: StreamLog, *, grace_ms: int, retain_ms: int, now: Now
 ) -> SweepResult:
-    """Sweep a stream that was deleted down to what the next creation of its name needs.
+    """Sweep a deleted stream down to the files that the next creation of its name needs.
 
-    That is version 0 of its log, the newest one, and a state file and a checkpoint of that. The
-    deletion's own commit names writers and groups, so another commit follows it first. A stream
-    that exists, or never did, is left alone. The history of its lives stays, and is swept.
+    These are version 0 and the newest version of its log, and a state file and a checkpoint of the
+    latter. The commit of the deletion names writers and groups, so another commit is made first. A
+    stream that exists, or never existed, is not changed. Its history is kept and swept.
     """
     log = stream.log
     folders = f"{stream.name}/transactions", archived_records.archive_folder(stream.path)
-    left = [entry.key for folder in folders for entry in stream.store.list(folder)]
-    snapshot = log.proved_newest()  # after the listing, so it holds only objects of ended lives
+    remains = [entry.key for folder in folders for entry in stream.store.list(folder)]
+    # Read after the listing: if the stream is deleted now, every listed file is of an ended life.
+    snapshot = log.proved_newest()
     if snapshot is None or StreamView(snapshot).record.state is not StreamState.DELETED:
         return SweepResult(0, 0, 0, 0, 0, 0)
-    stream.store.delete(left)
+    stream.store.delete(remains)
     swept = delete_unreferenced_files(log, grace_ms=grace_ms)
     commit = log.reader.commit(snapshot.version, light=True)
-    names_much = commit is not None and commit.operation == DELETION
-    if names_much or snapshot.cleanup < snapshot.version:
+    is_deletion = commit is not None and commit.operation == DELETION
+    if is_deletion or snapshot.cleanup < snapshot.version:
         snapshot = log.commit(partial(_forgetting, snapshot.version)).snapshot
     commits = delete_ended_log(log, VersionAges(log, now))
     result = SweepResult(
         snapshot.horizon,
         snapshot.cleanup,
         0,
-        swept.files + len(left),
+        swept.files + len(remains),
         swept.size_bytes,
         commits,
     )
@@ -133,7 +132,7 @@ def sweep_deleted_stream(
 
 
 def _forgetting(deleted_at: int, snapshot: Snapshot | None) -> Proposal[None]:
-    """Follow the commit of a deletion by one that names nothing of what was in the stream."""
+    """Follow the commit of a deletion by one that names nothing of the deleted life."""
     if snapshot is None or snapshot.version != deleted_at or is_pinned(snapshot):
         return None, None
     version = deleted_at + 1
@@ -143,12 +142,14 @@ def _forgetting(deleted_at: int, snapshot: Snapshot | None) -> Proposal[None]:
     ), None
 
 
-def _leaving(snapshot: Snapshot, horizon: int, ended_below: int, ended_ms: int) -> list[HistoryRow]:
-    """Return what the state can do without from the horizon on.
+def _ended_records(
+    snapshot: Snapshot, horizon: int, ended_below: int, ended_ms: int
+) -> list[HistoryRow]:
+    """Return the records that the state does not need from the horizon on.
 
-    Writers without an id of their own whose last commit is below it, and outcomes of transactions
-    that ended in a version below ``ended_below``. Of versions that are not retained any more no
-    object tells the age: there the outcome's own time counts, against ``ended_ms``.
+    These are anonymous writers whose last commit is below the horizon, and outcomes of transactions
+    that ended in a version below ``ended_below``. No object shows the age of a version that is not
+    retained: there the outcome's own time counts, against ``ended_ms``.
     """
     rows = []
     for domain in snapshot.names(OUTCOME_PREFIX):
@@ -166,7 +167,7 @@ def _leaving(snapshot: Snapshot, horizon: int, ended_below: int, ended_ms: int) 
 
 
 def _all_older(ages: VersionAges, time_ms: int) -> int:
-    """Return the version below which all are older than a time, 0 if that is not known of any."""
+    """Return the version below which all are older than a time; 0 if none is known to be."""
     version = ages.version_at(time_ms)
     return 1 + version if ages.written_ms(version) <= time_ms else 0
 
@@ -179,10 +180,10 @@ def _of_writer(snapshot: Snapshot, domain: str, version: int) -> list[HistoryRow
     return rows
 
 
-def _unused(snapshot: Snapshot, below: int) -> list[HistoryRow]:
-    """Return records of writers with ids of their own and of removed subscribers, by their age.
+def _unused_records(snapshot: Snapshot, below: int) -> list[HistoryRow]:
+    """Return old records of writers with users' ids and of removed subscribers.
 
-    A writer with an open transaction stays: the commit of that changes its record.
+    A writer with an open transaction is kept: the transaction's commit changes its record.
     """
     if below == 0:
         return []
@@ -201,12 +202,12 @@ def _unused(snapshot: Snapshot, below: int) -> list[HistoryRow]:
     return rows
 
 
-def _move(stream: StreamLog, life: int, rows: Sequence[HistoryRow]) -> None:
-    """Keep what leaves where it is found by its name; a note follows its writer."""
+def _archive(stream: StreamLog, life: int, rows: Sequence[HistoryRow]) -> None:
+    """Archive the records that leave the state; a note is part of its writer's archive."""
     notes = {row.name.removeprefix(NOTE_PREFIX): row for row in rows if row.record == "note"}
     for row in rows:
         if row.record != "note":
             note = notes.get(row.name.removeprefix(WRITER_PREFIX))
-            several = [row] if note is None else [row, note]
-            values = {one.name: one.value for one in several}
+            rows_of_record = [row] if note is None else [row, note]
+            values = {one.name: one.value for one in rows_of_record}
             archived_records.archive(stream, life, row.version, row.name, values)

@@ -1,4 +1,4 @@
-"""From a time to a place: the cut of the first events whose timestamps are late enough."""
+"""Finds the cut of a time: before the first events with timestamps at or after it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from pravega_spark.model import SegmentRange
 
 @dataclass(slots=True)
 class TimeSearch:
-    """Looks for the first events at or after a time; asked again, it looks at what is new only.
+    """A search for the first events at or after a time; repeated, it searches new events only.
 
-    ``timestamp_us`` is in us since 1970 (UTC). Timestamps are the writers': they need not rise,
-    and the first event in log order that is late enough counts, as in Kafka.
+    ``timestamp_us`` is in us since 1970 (UTC). Writers set timestamps, which need not rise: the
+    first event in log order that is late enough counts, as in Kafka.
     """
 
     stream: StreamLog
     timestamp_us: int
     found: dict[int, int] = field(default_factory=dict)
-    """By segment, the offset of the first event that is late enough."""
+    """The offset of the first event that is late enough, by segment."""
     _searched: dict[int, int] = field(default_factory=dict)
 
     def cut(self, view: StreamView) -> LocatedCut:
-        """Return the cut before the events at or after the time; the tail where there are none."""
+        """Return the cut before the events at or after the time; the tail if none is found."""
         return read_plan.cut_at(view.located_head, lambda s: self._offset(s, view))
 
     def _offset(self, segment_id: int, view: StreamView) -> int:

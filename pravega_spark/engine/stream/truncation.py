@@ -1,9 +1,9 @@
-"""Truncation: one commit moves the head and lets go what is below it; files are deleted later.
+"""Truncation: one commit moves the head and removes the chunks below it from the log.
 
-The head never moves back. With the chunks leave the log's state the epochs before every segment
-of the head, and the segments that no kept epoch names; each is a row of the stream's history
-first. An epoch that routes an open transaction stays, and all after it. The samples of the
-retention set that the head has passed go as well.
+Sweeps delete the files later. The head never moves back. The commit also removes from the log's
+state the epochs before every segment of the head, the segments that no kept epoch names, and the
+samples of the retention set that the head has passed. Epochs and segments are rows of the stream's
+history first. An epoch that routes an open transaction is kept, with all later ones.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ BytesAt = Callable[[int, int], int]
 
 @dataclass(frozen=True, slots=True)
 class TruncationResult:
-    """What a truncation did: the head it set and what it let go; zeros if the head was there."""
+    """The head that a truncation set and what it removed; zeros if the head was there already."""
 
     version: int
     head: StreamCut
     events: int = 0
     size_bytes: int = 0
-    """Of the events in chunks that went as a whole."""
+    """Bytes of the events in removed chunks."""
     chunks: int = 0
 
 
@@ -56,13 +56,13 @@ def truncate(
     past_subscribers: bool = False,
     life: int | None = None,
 ) -> TruncationResult:
-    """Move the head to a cut and remove the chunks wholly below it, in one commit; idempotent.
+    """Move the head to a cut and remove the chunks completely below it, in one idempotent commit.
 
-    A sealed stream can be truncated up to its end. ``by`` tells history and readers who did it;
-    ``life`` is the one that the call was made for, by default the present one.
-    Raises InvalidStreamCut for a cut that is none of this stream or behind the head anywhere,
-    HeldBySubscriber for one that a subscriber still needs unless ``past_subscribers``,
-    IllegalState while the stream is being sealed, StaleIdentity, NoSuchStream.
+    A sealed stream can be truncated up to its end. ``by`` names the author for history and
+    readers; ``life`` is the life that the call is made for, by default the present one. Raises
+    InvalidStreamCut for a cut of another stream or behind the head anywhere, HeldBySubscriber for
+    one that a subscriber still needs unless ``past_subscribers``, IllegalState while the stream is
+    being sealed, StaleIdentity, NoSuchStream.
     """
     known = stream.view(life=life)
     allowed = None if past_subscribers else frozenset[str]()
@@ -74,7 +74,7 @@ def truncate(
 
 
 ExtraDomains = Callable[[StreamView], "Mapping[str, str | None] | None"]
-"""Given the view that a commit decides on, domains to set besides; None to give the commit up."""
+"""Returns, for the view that a commit decides on, more domains to set; None cancels the commit."""
 
 
 def move_head(
@@ -89,14 +89,14 @@ def move_head(
     extra_domains: ExtraDomains = lambda view: {},
     reason: str = "",
 ) -> tuple[TruncationResult, Mapping[str, str | None]] | None:
-    """Do what :func:`truncate` does, on top of ``known`` or later; with more in the same commit.
+    """Truncate as :func:`truncate` does, on ``known`` or later, and set more in the same commit.
 
-    Return what that did, and the domains that it set besides.
+    Return the result and the extra domains that were set, or None if nothing was committed: the
+    head is there already, or ``extra_domains`` cancelled.
 
-    ``allowed`` names the subscribers that may be passed, None all; ``expired`` those that the same
-    commit removes, which hold nothing. ``bytes_at`` gives the bytes of a segment before an offset,
-    by default from the chunks. None if nothing was committed: the head is there already, or
-    ``extra_domains`` gave it up.
+    ``allowed`` names the subscribers that may be passed (None: all); ``expired`` those that the
+    same commit removes, which hold nothing. ``bytes_at`` returns the bytes of a segment before an
+    offset, by default from the chunks.
     """
     goal = _goal(known, cut)
     if goal.cut == known.head:
@@ -104,7 +104,7 @@ def move_head(
     _refuse_held(known, goal, allowed, expired)
     oldest = _oldest_epoch(known, goal.cut)
     sizes = _sizes(known, goal.cut, bytes_at or partial(stream.bytes_at, view=known))
-    append_history(stream, list(_leaving(known, oldest)))
+    append_history(stream, list(_unneeded_records(known, oldest)))
     failpoint("truncate.history")
 
     def decide(
@@ -120,15 +120,15 @@ def move_head(
         remembered = max(view.oldest_epoch, min(oldest, _oldest_epoch(view, head.cut)))
         body, result = _body(stream, view, head, remembered, by, sizes)
         body.domains = {**body.domains, **domains}
-        told = {"pastSubscribers": passed, "expired": sorted(expired), "reason": reason}
-        body.parameters = {**body.parameters, **{k: v for k, v in told.items() if v}}
+        details = {"pastSubscribers": passed, "expired": sorted(expired), "reason": reason}
+        body.parameters = {**body.parameters, **{k: v for k, v in details.items() if v}}
         return body, (result, domains)
 
     return stream.commit(decide, life=known.life).value
 
 
 def passed_subscribers(view: StreamView, cut: LocatedCut) -> list[SubscriberRecord]:
-    """Return the subscribers that still need something before a cut, by name."""
+    """Return the subscribers that still need events before a cut, by name."""
     found = []
     for record in view.subscribers:
         if record.bound is not None:
@@ -144,18 +144,18 @@ def _refuse_held(
     allowed: Collection[str] | None,
     expired: Collection[str],
 ) -> list[str]:
-    """Return the names of the subscribers that are passed; raise if one may not be."""
+    """Return the names of the subscribers that are passed; raise if one may not be passed."""
     passed = [record for record in passed_subscribers(view, goal) if record.group not in expired]
     held = [] if allowed is None else [r.group for r in passed if r.group not in allowed]
     for record in passed:
         if record.group in held:
             bound = record.bound
             assert bound is not None
-            says = "published" if record.published else "is protected from"
+            holds = "published" if record.published else "is protected from"
             raise HeldBySubscriber(
                 f"stream {view.stream} cannot be truncated at {goal}: subscriber {record.group} "
-                f"{says} {bound.cut(view.stream, view.life)} and still needs what lies "
-                "between; wait for it, remove it, or truncate with past_subscribers=True.",
+                f"{holds} {bound.cut(view.stream, view.life)} and still needs the events between. "
+                "Wait for it, remove it, or truncate with past_subscribers=True.",
                 groups=tuple(held),
                 cut=bound.cut(view.stream, view.life),
             )
@@ -163,9 +163,9 @@ def _refuse_held(
 
 
 def _sizes(view: StreamView, head: StreamCut, bytes_at: BytesAt) -> Mapping[int, int]:
-    """Return the bytes before a head in its segments; none if a chunk there cannot be read.
+    """Return the bytes before a head in its segments, or nothing if a chunk cannot be read.
 
-    Also damaged data must be possible to truncate.
+    Truncation must work even on damaged chunks.
     """
     try:
         return view.sized(head, bytes_at).sizes
@@ -174,7 +174,7 @@ def _sizes(view: StreamView, head: StreamCut, bytes_at: BytesAt) -> Mapping[int,
 
 
 def _goal(view: StreamView, cut: StreamCut | str) -> LocatedCut:
-    """Return the head that is asked for; raise unless it may be one."""
+    """Return the wanted head in canonical form; raise if it may not be the head."""
     given = locate(view, cut)
     goal = given.canonical()
     if goal.cut == view.head:
@@ -183,26 +183,26 @@ def _goal(view: StreamView, cut: StreamCut | str) -> LocatedCut:
     if not goal.is_at_or_after(view.located_head) or given.has_lost():
         raise InvalidStreamCut(
             f"stream {view.stream} cannot be truncated at {given}: that is behind the head, "
-            f"{view.head}, at least in part, and the head never moves back."
+            f"{view.head}, at least in part, and the head never moves back. Give a later cut."
         )
     return goal
 
 
 def _oldest_epoch(view: StreamView, head: StreamCut) -> int:
-    """Return the oldest epoch that a stream with this head still needs."""
+    """Return the oldest epoch that a stream with this head needs."""
     epochs = [segment_epoch(segment_id) for segment_id, _ in head]
     return min([*epochs, *(opened.epoch for opened in view.transactions.values())])
 
 
-def _leaving(view: StreamView, oldest: int) -> Iterator[HistoryRow]:
-    """Yield the epochs before the oldest one to be kept, and the segments that only they name."""
+def _unneeded_records(view: StreamView, oldest: int) -> Iterator[HistoryRow]:
+    """Yield the epochs before the oldest one to keep, and the segments that only they name."""
     kept = set(view.epoch(oldest).segment_ids)
-    domains, gone = view.snapshot.domains, set()
+    domains, unnamed = view.snapshot.domains, set()
     for number in range(view.oldest_epoch, oldest):
         name = f"{EPOCH_PREFIX}{number}"
         yield HistoryRow("epoch", view.version, name, domains[name])
-        gone.update(set(view.epoch(number).segment_ids) - kept)
-    for segment_id in sorted(gone):
+        unnamed.update(set(view.epoch(number).segment_ids) - kept)
+    for segment_id in sorted(unnamed):
         name = f"{SEGMENT_PREFIX}{segment_id}"
         yield HistoryRow("segment", view.version, name, domains[name])
 
@@ -216,7 +216,7 @@ def _body(
     sizes: Mapping[int, int],
 ) -> tuple[Body, TruncationResult]:
     now_ms, version = stream.now_ms(), view.version + 1
-    removed = [row.name for row in _leaving(view, oldest)]
+    removed = [row.name for row in _unneeded_records(view, oldest)]
     ids = [int(n.removeprefix(SEGMENT_PREFIX)) for n in removed if n.startswith(SEGMENT_PREFIX)]
     record = replace(
         view.record,
@@ -226,24 +226,24 @@ def _body(
         head_sizes={s: sizes[s] for s, offset in head.cut if offset > 0 and s in sizes},
         gone_bytes=view.record.gone_bytes + sum(view.segment(s).size_bytes for s in ids),
     )
-    gone = _chunks(stream, view, head)
+    chunks = _chunks_below(stream, view, head)
     events = view.located_head.events_to(head)
-    size_bytes = sum(int((add.tags or {})["bytes"]) for add in gone)
+    size_bytes = sum(int((add.tags or {})["bytes"]) for add in chunks)
     body = Body(
         "TRUNCATE STREAM",
         {"head": str(head), "by": by},
-        {"numTruncatedEvents": events, "numRemovedFiles": len(gone)},
+        {"numTruncatedEvents": events, "numRemovedFiles": len(chunks)},
         {
             STREAM_DOMAIN: record.encode(),
             **dict.fromkeys([*removed, *_passed_samples(view, head)]),
         },
-        removes=[Remove.of(add, now_ms) for add in gone],
+        removes=[Remove.of(add, now_ms) for add in chunks],
     )
-    return body, TruncationResult(version, head.cut, events, size_bytes, len(gone))
+    return body, TruncationResult(version, head.cut, events, size_bytes, len(chunks))
 
 
 def _passed_samples(view: StreamView, head: LocatedCut) -> list[str]:
-    """Return the domains of the samples that lie at or before a head; they are in order."""
+    """Return the domains of the samples at or before a head; samples are in order."""
     samples = view.samples
 
     def is_after(sample: SampleRecord) -> bool:
@@ -254,13 +254,13 @@ def _passed_samples(view: StreamView, head: LocatedCut) -> list[str]:
     return [f"{SAMPLE_PREFIX}{sample.version}" for sample in samples[:count]]
 
 
-def _chunks(stream: StreamLog, view: StreamView, head: LocatedCut) -> list[Add]:
-    """Return the chunks that lie below the new head as a whole."""
-    gone: list[Add] = []
+def _chunks_below(stream: StreamLog, view: StreamView, head: LocatedCut) -> list[Add]:
+    """Return the chunks that lie completely below the new head."""
+    below: list[Add] = []
     with stream.log.files() as files:
         for rng in view.located_head.ranges_to(head):
             found = files.find(rng.segment_id, rng.start, rng.end)
             if found and position_of(found[-1])[1] + rows_of(found[-1]) > rng.end:
-                del found[-1]  # the others end before its base
-            gone += found
-    return gone
+                del found[-1]  # the others end before its base offset
+            below += found
+    return below

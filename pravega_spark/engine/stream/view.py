@@ -1,4 +1,4 @@
-"""A stream at one version: its state as typed records, decoded on first use."""
+"""A stream at one version: its state as typed records, which are decoded on first use."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ EVENT_COLUMNS: Mapping[str, str] = {
 
 
 class StreamView:
-    """A stream at one version: immutable, and cheap to make from a snapshot."""
+    """A stream at one version: immutable, and cheap to create from a snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        """Read the stream's record; the rest is read when it is asked for."""
+        """Decode the stream's record; others are decoded on first use."""
         text = snapshot.domains.get(STREAM_DOMAIN)
         if text is None:
             raise CorruptLog(
@@ -85,7 +85,7 @@ class StreamView:
 
     @property
     def life(self) -> int:
-        """Which creation of the name this is, from 1."""
+        """The creation count of the name, from 1."""
         return self.record.life
 
     @property
@@ -100,7 +100,7 @@ class StreamView:
 
     @property
     def oldest_epoch(self) -> int:
-        """The oldest epoch whose record is kept in the log's state."""
+        """The oldest epoch that the log's state keeps."""
         return self.record.oldest_epoch
 
     @cached_property
@@ -109,7 +109,7 @@ class StreamView:
         return self.epoch(self.record.active_epoch)
 
     def epoch(self, number: int) -> Epoch:
-        """Return an epoch that is kept; raise InvalidInput for any other number."""
+        """Return a kept epoch; raise InvalidInput for any other number."""
         text = self.snapshot.domains.get(f"{EPOCH_PREFIX}{number}")
         if text is None:
             raise InvalidInput(
@@ -119,11 +119,11 @@ class StreamView:
         return decode_epoch(number, text)
 
     def has_segment(self, segment_id: int) -> bool:
-        """Tell whether the segment's record is kept."""
+        """Return True if the log's state keeps the segment's record."""
         return f"{SEGMENT_PREFIX}{segment_id}" in self.snapshot.domains
 
     def segment(self, segment_id: int) -> SegmentRecord:
-        """Return a segment's record; raise NoSuchSegment if there is none."""
+        """Return a segment's record; raise NoSuchSegment if it has none."""
         known = self._segments.get(segment_id)
         if known is None:
             known = self._segments[segment_id] = self._decoded(segment_id)
@@ -141,13 +141,13 @@ class StreamView:
         return decode_segment(segment_id, text)
 
     def writer(self, writer_id: str) -> WriterRecord | None:
-        """Return how far the log has a writer, or None if it does not know it."""
+        """Return a writer's record, or None if the log has none."""
         text = self.snapshot.domains.get(f"{WRITER_PREFIX}{writer_id}")
         note = self.snapshot.domains.get(f"{NOTE_PREFIX}{writer_id}")
         return None if text is None else decode_writer(writer_id, text, note)
 
     def writer_changes(self, record: WriterRecord) -> dict[str, str]:
-        """Return the domains that a writer's next record changes: its note only if it is new."""
+        """Return the domains that a writer's next record changes; its note only if it is new."""
         changes = {f"{WRITER_PREFIX}{record.writer_id}": record.encode()}
         name, note = f"{NOTE_PREFIX}{record.writer_id}", record.encode_note()
         if note is not None and note != self.snapshot.domains.get(name):
@@ -160,23 +160,23 @@ class StreamView:
         return {name: decode_open(name, text) for name, text in self.snapshot.open.items()}
 
     def transaction(self, transaction_id: str) -> OpenTransaction | None:
-        """Return a transaction without an outcome, or None if it is not such a one."""
+        """Return a transaction without an outcome, or None if it is unknown or has one."""
         text = self.snapshot.open.get(transaction_id)
         return None if text is None else decode_open(transaction_id, text)
 
     def outcome(self, transaction_id: str) -> TransactionOutcome | None:
-        """Return how a transaction ended, or None if it did not, or too long ago to be kept."""
+        """Return a transaction's outcome, or None if it has none, or none that is still kept."""
         text = self.snapshot.domains.get(f"{OUTCOME_PREFIX}{transaction_id}")
         return None if text is None else decode_outcome(transaction_id, text)
 
     def subscriber(self, group: str) -> SubscriberRecord | None:
-        """Return a subscriber's record, also a removed one's, or None if there never was one."""
+        """Return a subscriber's record, also a removed one's, or None if the log has none."""
         text = self.snapshot.domains.get(f"{SUBSCRIBER_PREFIX}{group}")
         return None if text is None else decode_subscriber(group, text)
 
     @cached_property
     def subscribers(self) -> list[SubscriberRecord]:
-        """The subscribers that are not removed, by name."""
+        """The present subscribers, by name."""
         names = self.snapshot.names(SUBSCRIBER_PREFIX)
         found = (self.subscriber(name.removeprefix(SUBSCRIBER_PREFIX)) for name in sorted(names))
         return [record for record in found if record is not None and not record.removed]
@@ -193,12 +193,12 @@ class StreamView:
 
     @cached_property
     def total_bytes(self) -> int:
-        """Bytes of all events since the creation of this life, also of those truncated."""
+        """Bytes of all events of this life, also of truncated ones."""
         ids = (int(n.removeprefix(SEGMENT_PREFIX)) for n in self.snapshot.names(SEGMENT_PREFIX))
         return self.record.gone_bytes + sum(self.segment(s).size_bytes for s in ids)
 
     def sized(self, cut: StreamCut, bytes_at: Callable[[int, int], int | None]) -> SizedCut:
-        """Return a cut of this version with its bytes, except those below the head.
+        """Return a cut of this version with the bytes of its segments, except truncated ones.
 
         ``bytes_at`` is as for :meth:`LocatedCut.bytes_to`; None leaves a segment out.
         """
@@ -216,17 +216,17 @@ class StreamView:
 
     @cached_property
     def lineage(self) -> Lineage:
-        """Which segment follows which."""
+        """The successors and predecessors of segments."""
         return Lineage(self)
 
     @cached_property
     def head(self) -> StreamCut:
-        """The first place that can be read."""
+        """The first readable cut."""
         return StreamCut(self.stream, self.life, self.record.head)
 
     @cached_property
     def located_head(self) -> LocatedCut:
-        """The head, laid over the key space."""
+        """The head as a located cut."""
         return locate(self, self.head)
 
     def head_offset(self, segment_id: int) -> int:
@@ -235,18 +235,18 @@ class StreamView:
         return self.segment(segment_id).next_offset if offset == END else max(0, offset)
 
     def is_truncated(self, segment_id: int, offset: int) -> bool:
-        """Tell whether an offset of a segment lies below the head.
+        """Return True if an offset of a segment lies below the head.
 
-        A segment that is forgotten does; one that this version does not know yet does not.
+        A forgotten segment does; a segment that this version does not know yet does not.
         """
         if not self.has_segment(segment_id):
             return segment_epoch(segment_id) < self.oldest_epoch
-        mark = self.located_head.offset_in(self.lineage.find(segment_id))
-        return mark == END or offset < mark
+        first = self.located_head.offset_in(self.lineage.find(segment_id))
+        return first == END or offset < first
 
     @property
     def truncated_by(self) -> str:
-        """Who moved the head last and when, as a part of a sentence; empty if nobody did."""
+        """The author and time of the last truncation, as a part of a sentence, or empty."""
         last = self.record.truncation
         if last is None:
             return ""
@@ -255,28 +255,28 @@ class StreamView:
 
     @cached_property
     def tail(self) -> StreamCut:
-        """The place after the last event: the active segments at their next offsets."""
+        """The cut after the last event: the active segments at their next offsets."""
         return tail(self)
 
     def check_life(self, life: int) -> None:
-        """Raise StaleIdentity or NoSuchStream unless this is that life of the stream."""
+        """Raise StaleIdentity or NoSuchStream unless the stream is in this life."""
         self.check_exists()
         if life != self.life:
             raise StaleIdentity(
                 f"stream {self.stream} was deleted and created again, or restored from a copy: it "
-                f"is in life {self.life}, and what is used here belongs to life {life}. Open it "
-                "anew.",
+                f"is in life {self.life}, and this call or object belongs to life {life}. Open it "
+                "again.",
                 name=self.stream,
                 life=life,
                 current_life=self.life,
             )
 
     def check_not_sealing(self, change: str) -> None:
-        """Raise IllegalState while the stream is being sealed; ``change`` says what has to wait."""
+        """Raise IllegalState while the stream is being sealed; ``change`` is the refused verb."""
         if self.record.state is StreamState.SEALING:
             raise IllegalState(
-                f"stream {self.stream} is being sealed (seen at version {self.version}): it can be "
-                f"{change} again when that is done; finish it by StreamManager.seal_stream."
+                f"stream {self.stream} is being sealed (version {self.version}) and cannot be "
+                f"{change} before that is done. Finish the seal by StreamManager.seal_stream."
             )
 
     def check_exists(self) -> None:

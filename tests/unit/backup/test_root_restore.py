@@ -126,7 +126,7 @@ def test_identities_of_the_life_before_are_refused_with_advice() -> None:
         list(opened.read("s/t", cut))
     with pytest.raises(InvalidStreamCut, match="restored from a copy"):
         opened.truncate_stream("s/t", pointer_text)
-    with pytest.raises(StaleIdentity, match=r"restored from a copy.*Open it anew"):
+    with pytest.raises(StaleIdentity, match=r"restored from a copy.*Open it again"):
         opened.fetch_event(pointer)
     with pytest.raises(StaleIdentity, match="restored from a copy"):
         writer.write_event(b"late").result()

@@ -194,7 +194,7 @@ def test_while_a_stream_is_being_sealed_nothing_new_comes_in_and_what_was_decide
             write(other, [("a", b"late")])
         with pytest.raises(StreamSealed, match="s/t was sealed"):
             begun(other)
-        with pytest.raises(IllegalState, match=r"is being sealed .* can be updated again when"):
+        with pytest.raises(IllegalState, match=r"is being sealed .* cannot be updated before"):
             lifecycle.update(other, StreamConfiguration())
         txn.commit()
 

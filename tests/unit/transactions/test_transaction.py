@@ -336,7 +336,7 @@ def test_id_and_handle_of_an_earlier_life_act_on_nothing(world: World) -> None:
             call()
     lifecycle.create(stream, 2, StreamConfiguration())
     for call in calls:
-        with pytest.raises(StaleIdentity, match=r"is in life 2.*life 1. Open it anew"):
+        with pytest.raises(StaleIdentity, match=r"is in life 2.*life 1. Open it again"):
             call()
     with pytest.raises(NoSuchTransaction, match=r"life 2\) knows no transaction"):
         Transaction(world.process(), txn.id)

@@ -134,7 +134,7 @@ def test_writer_is_refused_where_nothing_can_be_written(world: World) -> None:
         with pytest.raises(NoSuchStream):
             writer.begin_transaction()
         lifecycle.create(other, 2, StreamConfiguration())
-        with pytest.raises(StaleIdentity, match="Open it anew"):
+        with pytest.raises(StaleIdentity, match="Open it again"):
             writer.begin_transaction()
 
 

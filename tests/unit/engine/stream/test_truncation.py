@@ -127,7 +127,7 @@ def test_while_a_stream_is_being_sealed_truncation_waits() -> None:
     transaction_lifecycle.begin(stream, 1, lease_ms=60_000, execution_ms=60_000)
 
     def during() -> None:
-        with pytest.raises(IllegalState, match=r"is being sealed .* can be truncated again when"):
+        with pytest.raises(IllegalState, match=r"is being sealed .* cannot be truncated before"):
             truncate(again(stream), cut_of(stream, s0=7))
 
     with at_failpoint("seal.sealing", during):
