@@ -23,8 +23,9 @@ from pravega_spark.engine.stream.records import SAMPLE_PREFIX, SampleRecord, Siz
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.subscribers import publish, subscribe
 from pravega_spark.engine.stream.truncation import truncate
-from pravega_spark.retention.retention_run import ROW_SCHEMA, decide
-from pravega_spark.retention.stream_retention import options, rows_of
+from pravega_spark.retention.retention_options import DEFAULTS
+from pravega_spark.retention.retention_run import ROW_SCHEMA, explain_retention
+from pravega_spark.retention.stream_retention import retention_rows
 
 POLICIES = (
     RetentionPolicy.by_time("10 minutes"),
@@ -72,7 +73,9 @@ def retention_decision(context: Context) -> Iterator[Figure]:
     prepare(context, name, commits, samples)
     now_ms = opened(context, name).view().timestamp_ms
     sides = {
-        "decide": lambda: 1e3 * timed(lambda: decide(opened(context, name), now_ms=now_ms)),
+        "decide": lambda: (
+            1e3 * timed(lambda: explain_retention(opened(context, name), now_ms=now_ms))
+        ),
         "open": lambda: 1e3 * timed(opened(context, name).view),
     }
     found = interleave(context.size(15, 2), sides)
@@ -109,7 +112,7 @@ def retention_job(context: Context) -> Iterator[Figure]:
             subscribe(stream, group, 0)
             publish(stream, group, 0, StreamCut(name, view.life, tail))
     os.sync()  # so that no measurement pays for these writes
-    work = partial(rows_of, options=options(), dry_run=False, limit_seconds=600.0)
+    work = partial(retention_rows, options=DEFAULTS, dry_run=False, limit_seconds=600.0)
     job = run_job(context, root, names, work, ROW_SCHEMA)
     truncated = sum(row["version"] is not None for row in job.rows)
     assert truncated == len(names), f"{truncated} of {len(names)} streams were truncated"

@@ -24,8 +24,9 @@ from pravega_spark.jobs.text_table import FAILED, Cell, Side, TextTable, bold
 from pravega_spark.limits import SAMPLE_FREQUENCY, STREAM_TIMEOUT
 from pravega_spark.manager import StreamManager
 from pravega_spark.retention.explanation import size_text, time_text
+from pravega_spark.retention.retention_options import parse_options
 from pravega_spark.retention.retention_run import ROW_SCHEMA
-from pravega_spark.retention.stream_retention import options, rows_of
+from pravega_spark.retention.stream_retention import retention_rows
 from pravega_spark.retention.truncation_decision import RetentionRule
 
 if TYPE_CHECKING:
@@ -101,8 +102,8 @@ def decisions(
 ) -> DataFrame:
     """Return a DataFrame with a row for each stream; computing it carries the decisions out."""
     work = partial(
-        rows_of,
-        options=options(
+        retention_rows,
+        options=parse_options(
             sample_every=arguments.sample_every,
             expire=arguments.expire,
             sweep=not arguments.no_sweep,

@@ -1,1 +1,1 @@
-"""Retention: what a stream keeps by its policy and its subscribers, and what may go."""
+"""Retention: which events a stream keeps, by its policy and its subscribers."""

@@ -1,4 +1,4 @@
-"""What retention would do with a stream and why: for people, and as rows for tables."""
+"""What retention truncates, what it keeps and why, as text and as a row."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from pravega_spark.retention.truncation_decision import RetentionRule
 
 @dataclass(frozen=True, slots=True)
 class DataAmount:
-    """A part of a stream; ``seconds`` is the age of its oldest event by its commit, 0 if none.
+    """The size of a part of a stream; ``seconds`` is the age of its oldest event, 0 without events.
 
-    Where only samples are left of the past, the age is the least that it can be.
+    The age counts from the event's commit. Where only samples of the log remain, it is the least
+    possible age.
     """
 
     events: int = 0
@@ -22,7 +23,7 @@ class DataAmount:
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        """Return it as people read it."""
+        """Return a text such as ``48,000 events, 4.6 MiB, 9.5 hours``."""
         if not self.events:
             return "nothing"
         return f"{self.events:,} events, {size_text(self.size_bytes)}, {time_text(self.seconds)}"
@@ -30,17 +31,17 @@ class DataAmount:
 
 @dataclass(frozen=True, slots=True)
 class RetentionClaim:
-    """Who or what holds data back, from which cut on, and how much of what stays that is."""
+    """Who or what keeps data from truncation, from which cut on, and how much data."""
 
     holder: str
-    """``minimum``, ``subscriber scope/group``, or the rule that lets nothing go."""
+    """``minimum``, ``subscriber scope/group``, or the rule that allows no truncation."""
     cut: StreamCut
     holds: DataAmount
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionExplanation:
-    """A decision on a stream at one version, with what goes, what stays, and who holds it."""
+    """A decision on a stream at one version: which data goes, which stays, and who holds it."""
 
     stream: str
     version: int
@@ -48,37 +49,35 @@ class RetentionExplanation:
     rule: RetentionRule
     head: StreamCut
     cut: StreamCut | None
-    """The head that is wanted; None if it is to stay where it is."""
+    """The new head, or None if the head does not move."""
     goes: DataAmount
     stays: DataAmount
     claims: tuple[RetentionClaim, ...] = ()
-    """The largest first."""
+    """All holders of data that stays, the largest first."""
     passed: tuple[str, ...] = ()
-    """Subscribers that lose data which they have not consumed, to the maximum."""
+    """Subscribers that lose unconsumed data, because the policy's maximum requires it."""
     idle: tuple[str, ...] = ()
-    """Subscribers that expire."""
+    """Subscribers that expire and are removed."""
 
     @property
     def held_by(self) -> str:
-        """Who holds the oldest of what stays; empty if nobody does."""
+        """The holder of the oldest event that stays, or an empty text without one."""
         return self.claims[0].holder if self.claims else ""
 
     def __str__(self) -> str:
-        """Return it as lines for people."""
+        """Return the explanation as lines of text."""
         lines = [
             f"{self.stream} at version {self.version}: {policy_text(self.policy)}",
-            f"  goes:  {self.goes}" + (f" ({self.rule.value})" if self.cut else ""),
+            f"  goes:  {self.goes} ({self.rule.value})",
+            f"  stays: {self.stays}",
         ]
-        if self.cut is None:
-            lines[-1] += f" ({self.rule.value})"
-        lines.append(f"  stays: {self.stays}")
         lines += [f"  held by {claim.holder}: {claim.holds}" for claim in self.claims]
         lines += [f"  loses data to the maximum: subscriber {name}" for name in self.passed]
         lines += [f"  expires: subscriber {name}" for name in self.idle]
         return "\n".join(lines)
 
     def row(self) -> dict[str, Any]:
-        """Return it as a row of ``run.ROW_SCHEMA``, but for what was done."""
+        """Return the columns of ``retention_run.ROW_SCHEMA`` that a dry run fills."""
         claims = (f"{claim.holder}: {claim.holds}" for claim in self.claims)
         return {
             "policy": policy_text(self.policy),
@@ -96,7 +95,7 @@ class RetentionExplanation:
 
 
 def policy_text(policy: RetentionPolicy | None) -> str:
-    """Return a policy as people say it: ``by time, 1.0 hours to 7.0 days``."""
+    """Return a policy as text: ``by time, 1.0 hours to 7.0 days``."""
     if policy is None:
         return "no policy"
     name = f"by {policy.type.value}"
@@ -116,7 +115,7 @@ def policy_text(policy: RetentionPolicy | None) -> str:
 
 
 def size_text(size_bytes: int) -> str:
-    """Return a size as people read it: ``1.5 MiB``."""
+    """Return a size as text: ``1.5 MiB``."""
     number, unit = float(size_bytes), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if number < 1_024:
@@ -126,7 +125,7 @@ def size_text(size_bytes: int) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """Return a time as people read it: ``2.5 hours``."""
+    """Return a duration as text: ``2.5 hours``."""
     for length, unit in ((86_400, "days"), (3_600, "hours"), (60, "minutes")):
         if seconds >= length:
             return f"{seconds / length:,.1f} {unit}"

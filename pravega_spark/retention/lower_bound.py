@@ -1,12 +1,12 @@
-"""The lower bound of cuts, and the upper one: what all have read, what any has. Pure, no I/O.
+"""The lower and the upper bound of cuts: what all have read, and what any has read. Pure, no I/O.
 
-A cut is a point on the chain of segments of every key. The lower bound takes the earliest point
-of each key, the upper bound the latest. Both are places of the stream again: a consistent cut has
-passed a segment on all of its keys or on none, and so have the earliest and the latest of several.
-The order in which the cuts are given does not matter.
+A cut is a point on the chain of segments of each key. The lower bound takes the earliest point of
+each key, the upper bound the latest. Both are consistent cuts: each cut has passed a segment on all
+of its keys or on none, and so have the earliest and the latest of several. The order of the cuts
+does not matter.
 
-(Pravega folds its subscribers' cuts into a map, and what comes out depends on the order in which
-their entries are visited; where its result is a cut at all, it is the one of ``lowest``.)
+(Pravega folds its subscribers' cuts into a map, and the result depends on the order in which their
+entries are visited; where that result is a valid cut, it is that of ``lower_bound_of``.)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pravega_spark.model import Segment
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """A consistent cut that is known by its cells only."""
+    """A consistent cut of which only the cells are known."""
 
     lineage: Lineage
     cells: Sequence[Cell]
@@ -32,7 +32,7 @@ class _Bound:
         return offset_in(self.cells, [cell.low for cell in self.cells], segment)
 
 
-def lowest(given: Iterable[LocatedCut]) -> LocatedCut:
+def lower_bound_of(given: Iterable[LocatedCut]) -> LocatedCut:
     """Return the latest cut that is ahead of none of the given ones; there is exactly one.
 
     Cuts below the head count as the head. The result is in canonical form.
@@ -44,7 +44,7 @@ def lowest(given: Iterable[LocatedCut]) -> LocatedCut:
     return reached(Frontier(bound))
 
 
-def highest(a: LocatedCut, b: LocatedCut) -> LocatedCut:
+def upper_bound_of(a: LocatedCut, b: LocatedCut) -> LocatedCut:
     """Return the earliest cut that is behind neither of the two, in canonical form."""
     frontier = Frontier(a.raised_to_head(), b.raised_to_head())
     frontier.advance()

@@ -1,64 +1,31 @@
-"""Where a stream is to be truncated: Pravega's tables as pure functions of one version. No I/O.
+"""Where a stream is truncated: Pravega's rules as pure functions of one version. No I/O.
 
-An entry of the retention set is the tail as it was at some version. With ``age`` for a policy by
-time and ``retained`` (bytes after the entry) for one by size, the *minimum entry* is the newest one
-of at least the minimum, the *last entry* beyond the maximum the newest one of more than that. The
-bound is the lower bound of what the subscribers published.
+An entry of the retention set is the tail of the stream at some version. A policy by time limits the
+age of entries, a policy by size the bytes after them. The *minimum entry* is the newest entry that
+has at least the minimum, the *maximum entry* the newest one that exceeds the maximum. The lower
+bound is that of the cuts that subscribers published.
 
-| policy | no bound | with a bound |
+| policy | without a lower bound | with a lower bound |
 | --- | --- | --- |
 | time | the minimum entry, or nothing | the table of ``_by_time`` |
-| size | the minimum entry, or nothing, and what the maximum forces | the table of ``_by_size`` |
-| consumption | nothing, but for the maximum | the bound, or the same tables where it has limits |
+| size | the minimum entry, or nothing; further if the maximum requires it | that of ``_by_size`` |
+| consumption | nothing, unless the maximum requires it | the bound; with limits the same tables |
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
 
-from pravega_spark.engine.layout.epochs import Layout
 from pravega_spark.engine.layout.frontier import Frontier
 from pravega_spark.engine.layout.located_cut import LocatedCut, Order, locate
-from pravega_spark.model import StreamCut
-from pravega_spark.policies import LimitUnit, RetentionPolicy, RetentionType
-from pravega_spark.retention.lower_bound import highest, lowest
-
-
-@dataclass(frozen=True, slots=True)
-class RetentionEntry:
-    """The tail at a version: the time in its commit, and all bytes ever written before it.
-
-    ``time_ms`` is in ms since 1970. How old the entry is, its ``RetentionSet`` tells.
-    """
-
-    version: int
-    time_ms: int
-    size_bytes: int
-    cut: StreamCut
-    sizes: Mapping[int, int] = field(default_factory=dict)
-    """Bytes of the cut's segments before it."""
-
-
-class RetentionSet(Protocol):
-    """Entries in order of version, which is also that of time, size and cut."""
-
-    def around(
-        self, is_before: Callable[[RetentionEntry], bool]
-    ) -> tuple[RetentionEntry | None, RetentionEntry | None]:
-        """Return the newest entry for which a test holds, the oldest for which it does not.
-
-        The test holds for the entries up to one of them and for none after it.
-        """
-
-    def written_ms(self, entry: RetentionEntry) -> int:
-        """Return a time before which all that is before the entry was written."""
+from pravega_spark.policies import LimitUnit, RetentionType
+from pravega_spark.retention.lower_bound import lower_bound_of, upper_bound_of
+from pravega_spark.retention.truncation_inputs import TruncationInputs
 
 
 class RetentionRule(enum.Enum):
-    """What decided how far a truncation goes."""
+    """The rule that decided how far a truncation goes; the value says it in words."""
 
     NO_POLICY = "the stream has no retention policy"
     SEALING = "the stream is being sealed"
@@ -72,152 +39,105 @@ class RetentionRule(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class TruncationDecision:
-    """Truncate at ``cut``, or not at all if it is None; ``minimum`` is where the minimum begins."""
+    """Truncate at ``cut``, or not at all if it is None; ``minimum`` is the minimum entry's cut."""
 
     rule: RetentionRule
     cut: LocatedCut | None = None
     minimum: LocatedCut | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Situation:
-    """All that a decision depends on.
-
-    ``bound`` is None while no subscriber has published, and never below the head. ``bytes_at``
-    gives the bytes of a segment before an offset; ``offset_after``, of a segment, an offset in it,
-    a later one and a number of bytes, the first offset between them with so many bytes before it.
-    """
-
-    layout: Layout
-    policy: RetentionPolicy
-    entries: RetentionSet
-    bound: LocatedCut | None
-    now_ms: int
-    bytes_at: Callable[[int, int], int]
-    offset_after: Callable[[int, int, int, int], int]
-
-    @property
-    def head(self) -> LocatedCut:
-        """The stream's head."""
-        return locate(self.layout, self.layout.head)
-
-    def kept(self, entry: RetentionEntry) -> int:
-        """Return what the policy limits: the age of an entry, or the bytes that are after it."""
-        if self.policy.unit is LimitUnit.TIME_MS:
-            return self.now_ms - self.entries.written_ms(entry)
-        return self.retained_from(entry, self.head)
-
-    def retained(self, cut: LocatedCut) -> int:
-        """Return the bytes between a cut and the tail."""
-        return cut.bytes_to(locate(self.layout, StreamCut.LATEST), self.bytes_at)
-
-    def retained_from(self, entry: RetentionEntry, bound: LocatedCut) -> int:
-        """Return the bytes that are after an entry and after a cut."""
-
-        def at(segment_id: int, offset: int) -> int:
-            is_known = segment_id in entry.sizes and entry.cut.positions[segment_id] == offset
-            return entry.sizes[segment_id] if is_known else self.bytes_at(segment_id, offset)
-
-        start = highest(bound, self.cut_of(entry))
-        return start.bytes_to(locate(self.layout, StreamCut.LATEST), at)
-
-    def cut_of(self, entry: RetentionEntry) -> LocatedCut:
-        """Return the entry's cut, located in this version."""
-        return locate(self.layout, entry.cut)
+def decide_truncation(inputs: TruncationInputs) -> TruncationDecision:
+    """Return where the stream is truncated; never below the head."""
+    policy, bound = inputs.policy, inputs.lower_bound
+    if bound is not None:
+        return _by_limits(inputs, bound)
+    if policy.type is RetentionType.CONSUMPTION:
+        decision = _by_limits(inputs, inputs.head)
+        if decision.rule is RetentionRule.MAXIMUM:
+            return decision
+        return TruncationDecision(RetentionRule.NO_SUBSCRIBER, None, decision.minimum)
+    minimum = _minimum_cut(inputs)
+    rule = RetentionRule.NOTHING_BEYOND if minimum is None else RetentionRule.MINIMUM
+    decision = TruncationDecision(rule, minimum, minimum)
+    if policy.unit is not LimitUnit.SIZE_BYTES:
+        return decision
+    return _within_maximum_size(inputs, minimum or inputs.head, minimum) or decision
 
 
-def decide(situation: Situation) -> TruncationDecision:
-    """Return where the stream is to be truncated; nothing below the head is ever asked for."""
-    policy, bound = situation.policy, situation.bound
-    if policy.type is RetentionType.CONSUMPTION and bound is None:
-        found = _limited(situation, situation.head)
-        if found.rule is RetentionRule.MAXIMUM:
-            return found
-        return TruncationDecision(RetentionRule.NO_SUBSCRIBER, None, found.minimum)
-    if bound is None:
-        least = _minimum(situation)
-        found = TruncationDecision(
-            RetentionRule.NOTHING_BEYOND if least is None else RetentionRule.MINIMUM, least, least
-        )
-        if policy.unit is not LimitUnit.SIZE_BYTES:
-            return found
-        return _forced(situation, least or situation.head, least) or found
-    return _limited(situation, bound)
-
-
-def _limited(situation: Situation, bound: LocatedCut) -> TruncationDecision:
-    unit = situation.policy.unit
+def _by_limits(inputs: TruncationInputs, bound: LocatedCut) -> TruncationDecision:
+    unit = inputs.policy.unit
     if unit is LimitUnit.NONE:
         return TruncationDecision(RetentionRule.CONSUMED, bound)
     by_unit = _by_time if unit is LimitUnit.TIME_MS else _by_size
-    return by_unit(situation, bound, _minimum(situation))
+    return by_unit(inputs, bound, _minimum_cut(inputs))
 
 
-def _minimum(situation: Situation) -> LocatedCut | None:
-    """Return the cut of the newest entry of at least the minimum, or None."""
-    least = situation.policy.minimum
-    entry, _ = situation.entries.around(lambda entry: situation.kept(entry) >= least)
-    return None if entry is None else situation.cut_of(entry).raised_to_head()
+def _minimum_cut(inputs: TruncationInputs) -> LocatedCut | None:
+    """Return the cut of the minimum entry, or None if all entries have less than the minimum."""
+    minimum = inputs.policy.minimum
+    entry, _ = inputs.entries.partition(lambda entry: inputs.limited_amount(entry) >= minimum)
+    return None if entry is None else inputs.cut_of(entry).raised_to_head()
 
 
 def _by_time(
-    situation: Situation, bound: LocatedCut, least: LocatedCut | None
+    inputs: TruncationInputs, bound: LocatedCut, minimum: LocatedCut | None
 ) -> TruncationDecision:
-    """Decide by time; the minimum is strong: an event younger than it stays, whoever read it.
+    """Decide by time. An event younger than the minimum stays, even if all have consumed it.
 
-    | minimum entry, seen from the bound | truncate at |
+    | minimum entry relative to the bound | truncate at |
     | --- | --- |
     | none | nothing |
     | before: subscribers are further | the minimum entry |
     | overlaps | the lower bound of both (Pravega: the newest entry before the bound) |
     | equal or after | the bound |
 
-    Where that is behind the last entry beyond the maximum, it is moved on to it. If the set knows
-    no entry in the next version, it may be too early: if the cut is behind it everywhere, it is
-    moved on to the oldest entry within the maximum, unless the minimum forbids that.
+    A cut behind the maximum entry moves on to that entry. If the set has no entry of the next
+    version, the maximum entry may be too early; a cut behind it on every key then moves on to the
+    oldest entry within the maximum, unless the minimum forbids that.
     """
-    if least is None:
+    if minimum is None:
         return TruncationDecision(RetentionRule.NOTHING_BEYOND)
-    found = _consumed(situation, bound, least)
-    assert found.cut is not None
-    limit = _beyond(situation, found.cut)
+    decision = _consumed_beyond_minimum(bound, minimum)
+    assert decision.cut is not None
+    limit = _limit_by_maximum_age(inputs, decision.cut)
     if limit is None:
-        return found
-    return TruncationDecision(RetentionRule.MAXIMUM, highest(found.cut, limit), least)
+        return decision
+    return TruncationDecision(RetentionRule.MAXIMUM, upper_bound_of(decision.cut, limit), minimum)
 
 
-def _consumed(situation: Situation, bound: LocatedCut, least: LocatedCut) -> TruncationDecision:
-    order = least.compare(bound)
+def _consumed_beyond_minimum(bound: LocatedCut, minimum: LocatedCut) -> TruncationDecision:
+    order = minimum.compare(bound)
     if order is Order.BEFORE:
-        return TruncationDecision(RetentionRule.MINIMUM, least, least)
+        return TruncationDecision(RetentionRule.MINIMUM, minimum, minimum)
     if order is Order.OVERLAPS:
-        both = lowest((least, bound))
-        return TruncationDecision(RetentionRule.CONSUMED_BEYOND, both, least)
-    return TruncationDecision(RetentionRule.CONSUMED, bound, least)
+        both = lower_bound_of((minimum, bound))
+        return TruncationDecision(RetentionRule.CONSUMED_BEYOND, both, minimum)
+    return TruncationDecision(RetentionRule.CONSUMED, bound, minimum)
 
 
-def _beyond(situation: Situation, cut: LocatedCut) -> LocatedCut | None:
-    """Return where a cut must move to for the maximum age, or None if it keeps it."""
-    most, least = situation.policy.maximum, situation.policy.minimum
-    if most is None:
+def _limit_by_maximum_age(inputs: TruncationInputs, cut: LocatedCut) -> LocatedCut | None:
+    """Return the cut that ``cut`` must reach for the maximum age, or None if it needs no move."""
+    maximum, minimum = inputs.policy.maximum, inputs.policy.minimum
+    if maximum is None:
         return None
-    last, within = situation.entries.around(lambda entry: situation.kept(entry) > most)
+    last, within = inputs.entries.partition(lambda entry: inputs.limited_amount(entry) > maximum)
     if last is None:
         return None
-    limit = situation.cut_of(last).raised_to_head()
+    limit = inputs.cut_of(last).raised_to_head()
     order = cut.compare(limit)
     if order is Order.EQUAL_OR_AFTER:
         return None
-    is_exact = within is None or within.version == last.version + 1
-    if is_exact or order is Order.OVERLAPS or situation.kept(within) < least:  # type: ignore[arg-type]
+    if within is None or within.version == last.version + 1 or order is Order.OVERLAPS:
         return limit
-    return situation.cut_of(within).raised_to_head()  # type: ignore[arg-type]
+    if inputs.limited_amount(within) < minimum:
+        return limit
+    return inputs.cut_of(within).raised_to_head()
 
 
 def _by_size(
-    situation: Situation, bound: LocatedCut, least: LocatedCut | None
+    inputs: TruncationInputs, bound: LocatedCut, minimum: LocatedCut | None
 ) -> TruncationDecision:
-    """Decide by size. The bound retains ``r`` bytes.
+    """Decide by size. The lower bound retains ``r`` bytes.
 
     | case | truncate at |
     | --- | --- |
@@ -225,66 +145,64 @@ def _by_size(
     | r < minimum, minimum entry before the bound | the minimum entry |
     | r < minimum, they overlap | the lower bound of both (Pravega: as by time) |
     | minimum <= r <= maximum | the bound |
-    | r > maximum | as far on from the bound as the maximum forces, see ``_forced`` |
+    | r > maximum | as far after the bound as the maximum requires, see ``_within_maximum_size`` |
     """
-    if situation.retained(bound) < situation.policy.minimum:
-        if least is None:
+    if inputs.bytes_after(bound) < inputs.policy.minimum:
+        if minimum is None:
             return TruncationDecision(RetentionRule.NOTHING_BEYOND)
-        return _consumed(situation, bound, least)
-    return _forced(situation, bound, least) or TruncationDecision(
-        RetentionRule.CONSUMED, bound, least
+        return _consumed_beyond_minimum(bound, minimum)
+    return _within_maximum_size(inputs, bound, minimum) or TruncationDecision(
+        RetentionRule.CONSUMED, bound, minimum
     )
 
 
-def _forced(
-    situation: Situation, bound: LocatedCut, least: LocatedCut | None
+def _within_maximum_size(
+    inputs: TruncationInputs, start: LocatedCut, minimum: LocatedCut | None
 ) -> TruncationDecision | None:
-    """Return how far on from a cut the maximum size forces to go; None if the cut keeps it.
+    """Return the first cut after ``start`` that retains at most the maximum size.
 
-    What is consumed goes on every key; of the rest what is older by its entry; between two
-    entries one segment after the other, to the event. No further than the minimum allows: where
-    one event is larger than what lies between the limits, the event stays.
+    Returns None if ``start`` does so itself. Events of older entries are truncated first, on all
+    keys; between two entries one segment after the other, to the event. The minimum stays: if one
+    event is larger than the difference between the limits, the event stays.
     """
-    retained, most = situation.retained(bound), situation.policy.maximum
-    if most is None or retained <= most:
+    retained, maximum = inputs.bytes_after(start), inputs.policy.maximum
+    if maximum is None or retained <= maximum:
         return None
-    last, within = situation.entries.around(
-        lambda entry: situation.retained_from(entry, bound) > most
+    last, within = inputs.entries.partition(
+        lambda entry: inputs.bytes_after_both(entry, start) > maximum
     )
-    start, end = (
-        given if entry is None else highest(bound, situation.cut_of(entry))
-        for entry, given in ((last, bound), (within, locate(situation.layout, StreamCut.LATEST)))
-    )
-    kept = situation.retained(start)
-    limit = _to_the_event(situation, start, end, kept - most, kept - situation.policy.minimum)
-    if situation.retained(limit) == retained:
+    low = start if last is None else upper_bound_of(start, inputs.cut_of(last))
+    high = inputs.tail if within is None else upper_bound_of(start, inputs.cut_of(within))
+    at_low = inputs.bytes_after(low)
+    limit = _cut_after_bytes(inputs, low, high, at_low - maximum, at_low - inputs.policy.minimum)
+    if inputs.bytes_after(limit) == retained:
         return None
-    return TruncationDecision(RetentionRule.MAXIMUM, limit, least)
+    return TruncationDecision(RetentionRule.MAXIMUM, limit, minimum)
 
 
-def _to_the_event(
-    situation: Situation, start: LocatedCut, end: LocatedCut, size_bytes: int, most_bytes: int
+def _cut_after_bytes(
+    inputs: TruncationInputs, start: LocatedCut, end: LocatedCut, least_bytes: int, most_bytes: int
 ) -> LocatedCut:
-    """Return the earliest cut from one to another with at least so many bytes between.
+    """Return the earliest cut from start to end with at least ``least_bytes`` between.
 
-    If that is more than ``most_bytes``, return the cut one event before.
+    If that exceeds ``most_bytes``, return the cut one event earlier.
     """
     frontier = Frontier(start)
     passed = 0
     for rng in start.ranges_to(end):
-        if passed >= size_bytes:
+        if passed >= least_bytes:
             break
         segment_id, offset = rng.segment_id, rng.end
-        before = situation.bytes_at(segment_id, rng.start)
-        size = situation.bytes_at(segment_id, offset) - before
-        if passed + size > size_bytes:
-            wanted = before + size_bytes - passed
+        before = inputs.bytes_at(segment_id, rng.start)
+        size = inputs.bytes_at(segment_id, offset) - before
+        if passed + size > least_bytes:
+            wanted = before + least_bytes - passed
             if len(rng) > 1:
-                offset = situation.offset_after(segment_id, rng.start, rng.end, wanted)
-                size = situation.bytes_at(segment_id, offset) - before
+                offset = inputs.offset_after(segment_id, rng.start, rng.end, wanted)
+                size = inputs.bytes_at(segment_id, offset) - before
             if passed + size > most_bytes:
                 offset -= 1
         frontier.offsets[segment_id] = offset
         passed += size
     frontier.advance()
-    return locate(situation.layout, frontier.cut())
+    return locate(inputs.layout, frontier.cut())

@@ -90,9 +90,9 @@ def cut_at(
     return read_plan.cut_at(locate(layout, start), offsets).cut
 
 
-def lowest(layout: Layout, given: Iterable[StreamCut]) -> StreamCut:
-    return lower_bound.lowest(locate(layout, cut) for cut in given).cut
+def lower_bound_of(layout: Layout, given: Iterable[StreamCut]) -> StreamCut:
+    return lower_bound.lower_bound_of(locate(layout, cut) for cut in given).cut
 
 
-def highest(layout: Layout, a: StreamCut, b: StreamCut) -> StreamCut:
-    return lower_bound.highest(locate(layout, a), locate(layout, b)).cut
+def upper_bound_of(layout: Layout, a: StreamCut, b: StreamCut) -> StreamCut:
+    return lower_bound.upper_bound_of(locate(layout, a), locate(layout, b)).cut

@@ -17,7 +17,7 @@ from pravega_spark.engine.stream.subscribers import publish, subscribe
 from pravega_spark.model import StreamCut
 from pravega_spark.policies import RetentionPolicy, StreamConfiguration
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
-from pravega_spark.retention import retention_run
+from pravega_spark.retention.retention_run import explain_retention
 from tests.harness.group_world import NAME, World, drain
 
 FEW, MANY = 10, 100
@@ -90,7 +90,7 @@ class Group:
     def decide(self) -> None:
         policy = RetentionPolicy.by_consumption(maximum="20 B")
         lifecycle.update(self.stream, StreamConfiguration(retention=policy))
-        assert retention_run.decide(self.stream).goes.events
+        assert explain_retention(self.stream).goes.events
 
 
 @pytest.mark.parametrize("what", ["begin", "join", "checkpoint", "publish", "refresh", "decide"])

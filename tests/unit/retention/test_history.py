@@ -1,7 +1,7 @@
-"""Random lives of a stream under retention; then the promises are looked up in its log.
+"""Random histories of a stream under retention, checked against the promises of its policies.
 
-Writers, subscribers, people and two runs of retention take turns, also in the middle of a run. What
-must hold is read from the commits alone, version by version, by code that decides nothing.
+Writers, subscribers, operators and two runs of retention take turns, also inside a run. The checks
+read each version from the commits alone and share no code with the decisions.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import HeldBySubscriber, InvalidStreamCut
 from pravega_spark.model import StreamCut
 from pravega_spark.policies import LimitUnit, RetentionPolicy, ScalingPolicy, StreamConfiguration
-from pravega_spark.retention.retention_run import RetentionOptions, act, decide
+from pravega_spark.retention.retention_options import RetentionOptions
+from pravega_spark.retention.retention_run import explain_retention, run_retention
 from tests.harness import failpoints
 from tests.harness import stream_cuts as cuts
 from tests.harness.engine import FakeRuntime, again, memory, scale, write
-from tests.harness.stream_cuts import lowest, raised
+from tests.harness.stream_cuts import lower_bound_of, raised
 
 POLICIES = [
     None,
@@ -40,11 +41,11 @@ POLICIES = [
 POINTS = ("retention.decided", "truncate.history", "commit.before")
 GROUPS = ("s/a", "s/b", "s/c")
 COMMIT_BYTES = 60
-"""At most; a scale between two commits keeps the maximum from being kept to the event."""
+"""At most. With a scale between two commits the maximum holds to the commit, not to the event."""
 
 
-class Life:
-    """A stream, what may happen to it, and dice."""
+class History:
+    """A stream in several processes, and the random actions on it."""
 
     def __init__(self, seed: int) -> None:
         self.dice = Random(seed)
@@ -113,23 +114,23 @@ class Life:
                 truncate(self.any, goal, past_subscribers=self.dice.random() < 0.3)
 
     def run(self) -> None:
-        """A run of retention, in the middle of which other things happen."""
+        """Run retention; an outer run is interrupted by other actions at a random failpoint."""
         expire_ms = self.dice.choice((None, None, 60_000))
         stream = self.processes[0] if self.depth == 0 else self.processes[1]
         if self.depth == 0:
             point = self.dice.choice(POINTS)
-            failpoints.register(point, self._meanwhile)
+            failpoints.register(point, self._interrupt)
         try:
             self.depth += 1
             options = RetentionOptions(sample_every_ms=10_000, expire_ms=expire_ms, sweep=False)
-            act(stream, options)
+            run_retention(stream, options)
         finally:
             self.depth -= 1
             if self.depth == 0:
                 for point in POINTS:
                     failpoints.register(point, None)
 
-    def _meanwhile(self) -> None:
+    def _interrupt(self) -> None:
         for point in POINTS:
             failpoints.register(point, None)
         stream, self.processes[0] = self.processes[0], self.processes[2]
@@ -141,40 +142,42 @@ class Life:
 
 
 def views(stream: StreamLog) -> list[tuple[StreamView, str, dict[str, str]]]:
-    """Each version as a view, with the operation and parameters of its commit."""
+    """Return each version as a view, with the operation and parameters of its commit."""
     reader = stream.log.reader
     opened = reader.open(below=1)
     assert opened is not None
     snapshot, found = opened[0], []
     for commit in reader.span(0, stream.view().version):
         snapshot = snapshot.apply(commit)
-        told = commit.info.get("operationParameters", {})
-        found.append((StreamView(snapshot), commit.operation, dict(told)))
+        parameters = commit.info.get("operationParameters", {})
+        found.append((StreamView(snapshot), commit.operation, dict(parameters)))
     return found
 
 
-def check(before: StreamView, after: StreamView, told: dict[str, str], times: list[int]) -> None:
-    """The promises of one commit that moved the head."""
+def check(
+    before: StreamView, after: StreamView, parameters: dict[str, str], times: list[int]
+) -> None:
+    """Check the promises of one commit that moved the head."""
     assert cuts.equal_or_after(before, raised(before, after.head), before.head)
-    passed = set(json.loads(told.get("pastSubscribers", "[]")))
+    passed = set(json.loads(parameters.get("pastSubscribers", "[]")))
     expired = {s.group for s in before.subscribers} - {s.group for s in after.subscribers}
     for record in before.subscribers:
         if record.bound is not None and record.group not in passed | expired:
             bound = raised(before, record.bound.cut("s/t", 1))
             assert cuts.equal_or_after(before, bound, after.head)
-    if json.loads(told["by"]) != "retention":
+    if json.loads(parameters["by"]) != "retention":
         return
     policy = before.record.configuration.retention
     assert policy is not None
     if passed - expired:
         assert policy.maximum is not None
-        assert json.loads(told["reason"]) == "all beyond the maximum"
+        assert json.loads(parameters["reason"]) == "all beyond the maximum"
     if policy.unit is LimitUnit.SIZE_BYTES:
         kept = after.total_bytes - bytes_before_head(after)
         assert kept >= min(policy.minimum, after.total_bytes)
-        if json.loads(told["reason"]) == "all beyond the maximum":
+        if json.loads(parameters["reason"]) == "all beyond the maximum":
             assert policy.maximum is not None
-            assert kept > policy.maximum - COMMIT_BYTES, "more went than had to"
+            assert kept > policy.maximum - COMMIT_BYTES, "more data than necessary was truncated"
     truncated = after.record.truncation
     assert truncated is not None
     if policy.unit is LimitUnit.TIME_MS:
@@ -186,40 +189,40 @@ def check(before: StreamView, after: StreamView, told: dict[str, str], times: li
 
 
 TAILS: dict[int, StreamCut] = {}
-"""The tail at the time of each commit of the log that is looked at."""
+"""The tail at the time of each commit of the checked log."""
 
 
 def bytes_before_head(view: StreamView) -> int:
-    """All bytes below the head, by its segments; each of them is 10 an event."""
+    """Return all bytes below the head; each event has 10 bytes."""
     after = cuts.distance_events(view, StreamCut.EARLIEST, StreamCut.LATEST)
     return view.total_bytes - 10 * after
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_whatever_happens_the_promises_hold_at_every_version(seed: int) -> None:
-    life = Life(seed)
+def test_promises_hold_at_every_version_of_a_random_history(seed: int) -> None:
+    history = History(seed)
     for _ in range(60):
-        life.step()
-    stream = again(life.processes[0])
+        history.step()
+    stream = again(history.processes[0])
     TAILS.clear()
     times: list[int] = []
     found = views(stream)
     moved = 0
-    for (before, _, _), (after, operation, told) in itertools.pairwise(found):
+    for (before, _, _), (after, operation, parameters) in itertools.pairwise(found):
         times.append(before.timestamp_ms)
         TAILS[before.timestamp_ms] = before.tail
         if after.record.head != before.record.head:
             assert operation == "TRUNCATE STREAM"
-            check(before, after, told, times)
+            check(before, after, parameters, times)
             moved += 1
         for sample in after.samples:
             assert not cuts.equal_or_after(after, after.head, sample.tail.cut("s/t", 1))
     view = stream.view()
     assert bytes_before_head(view) >= 0
-    explained = decide(stream)
+    explained = explain_retention(stream)
     assert explained.stays.size_bytes == 10 * explained.stays.events
     bounds = [s.bound.cut("s/t", 1) for s in view.subscribers if s.bound]
     if bounds:
-        assert cuts.equal_or_after(view, lowest(view, bounds), view.head)
+        assert cuts.equal_or_after(view, lower_bound_of(view, bounds), view.head)
     assert view.total_bytes % 10 == 0
     assert moved or seed

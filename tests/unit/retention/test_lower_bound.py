@@ -1,4 +1,4 @@
-"""Bounds of cuts: what simulated readers have read, against definitions that share no code."""
+"""Bounds of the cuts of simulated readers, against definitions that share no code with them."""
 
 from __future__ import annotations
 
@@ -20,56 +20,56 @@ from tests.harness.strategies import (
     readers,
     streams,
 )
-from tests.harness.stream_cuts import highest, lowest
+from tests.harness.stream_cuts import lower_bound_of, upper_bound_of
 
 EARLIEST = StreamCut.EARLIEST
 
 
 def before(stream: MemoryStream, cut: StreamCut) -> set[tuple[int, int]]:
-    """The events before a cut, by what lies between it and the beginning."""
+    """Return the events before a cut."""
     ranges = cuts.ranges_between(stream, EARLIEST, cut)
     return {(r.segment_id, o) for r in ranges for o in range(r.start, r.end)}
 
 
 @given(st.data())
-def test_the_lower_bound_is_what_all_have_read_and_valid_and_the_order_is_no_matter(
+def test_lower_bound_is_valid_has_what_all_have_read_and_ignores_the_order(
     data: st.DataObject,
 ) -> None:
     stream = data.draw(streams())
     found = [data.draw(readers(stream)) for _ in range(data.draw(st.integers(1, 4)))]
     given_cuts = [reader.cut(stream) for reader in found]
-    bound = lowest(stream, given_cuts)
+    bound = lower_bound_of(stream, given_cuts)
     assert is_valid(stream, bound)
     for cut in given_cuts:
         assert cuts.equal_or_after(stream, cuts.canonical(stream, cut), bound)
     assert before(stream, bound) == set.intersection(*(reader.events() for reader in found))
     for order in itertools.permutations(given_cuts):
-        assert lowest(stream, order) == bound
+        assert lower_bound_of(stream, order) == bound
 
 
 @given(st.data())
-def test_the_upper_bound_is_what_any_has_read_and_valid(data: st.DataObject) -> None:
+def test_upper_bound_is_valid_and_has_what_any_has_read(data: st.DataObject) -> None:
     stream = data.draw(streams())
     one, two = data.draw(readers(stream)), data.draw(readers(stream))
-    bound = highest(stream, one.cut(stream), two.cut(stream))
+    bound = upper_bound_of(stream, one.cut(stream), two.cut(stream))
     assert is_valid(stream, bound)
     assert before(stream, bound) == one.events() | two.events()
-    assert highest(stream, two.cut(stream), one.cut(stream)) == bound
+    assert upper_bound_of(stream, two.cut(stream), one.cut(stream)) == bound
 
 
 @given(st.data())
-def test_a_bound_is_never_below_the_head(data: st.DataObject) -> None:
+def test_lower_bound_is_never_below_the_head(data: st.DataObject) -> None:
     stream = data.draw(streams())
     head = cuts.canonical(stream, data.draw(readers(stream)).cut(stream))
     if END in head.positions.values() or stream.sealed:
         return
     found = [data.draw(readers(stream)) for _ in range(2)]
     stream.truncate(head)
-    bound = lowest(stream, [reader.cut(stream) for reader in found])
+    bound = lower_bound_of(stream, [reader.cut(stream) for reader in found])
     assert cuts.equal_or_after(stream, bound, head)
 
 
-# --------------------------------------------------------------- the fold that Pravega publishes
+# Pravega's fold of cuts
 
 Fold = dict[Segment, int]
 
@@ -92,7 +92,7 @@ def _edges(segment: Segment) -> tuple[float, float]:
 
 
 def fold(bound: Fold, entry: tuple[Segment, int]) -> Fold:
-    """One step of Pravega's fold: its rules, entry by entry (-1 stands for future)."""
+    """Do one step of Pravega's fold, for one entry; -1 is a future segment."""
     segment, offset = entry
     bound = dict(bound)
     if segment in bound:
@@ -120,26 +120,26 @@ def fold(bound: Fold, entry: tuple[Segment, int]) -> Fold:
 
 
 def entries_of(stream: MemoryStream, cut: StreamCut) -> list[tuple[Segment, int]]:
-    """A cut as Pravega has it: no finished segments, and -1 for future ones."""
+    """Return the entries of a cut in Pravega's form: no finished segments, -1 for future ones."""
     known = {s.segment_id: s for s in stream.all_segments()}
     return [(known[s], -1 if o == NOT_REACHED else o) for s, o in cut if o != END]
 
 
 @given(st.data())
-def test_the_lower_bound_is_pravegas_fold_in_some_order(data: st.DataObject) -> None:
+def test_lower_bound_is_pravegas_fold_in_some_order(data: st.DataObject) -> None:
     stream = data.draw(streams())
     found = [data.draw(readers(stream)).settle(stream) for _ in range(2)]
     given_cuts = [cuts.canonical(stream, reader.cut(stream)) for reader in found]
     entries = [entries_of(stream, cut) for cut in given_cuts]
     if sum(map(len, entries)) > 6:
         return
-    bound = set(entries_of(stream, lowest(stream, given_cuts)))
+    bound = set(entries_of(stream, lower_bound_of(stream, given_cuts)))
     orders = itertools.permutations([entry for cut in entries for entry in cut])
     assert any(set(reduce(fold, order, Fold()).items()) == bound for order in orders)
 
 
-def test_a_slow_subscribers_future_segment_takes_the_place_of_a_fast_ones_descendants() -> None:
-    """The smallest case in which the order of the fold matters."""
+def test_lower_bound_has_a_slow_cuts_future_segment_instead_of_a_fast_ones_successors() -> None:
+    """The smallest case in which the result of Pravega's fold depends on the order."""
     stream = MemoryStream.of(2)
     for segment_id in (0, 1):
         stream.append(segment_id, 10)
@@ -148,21 +148,21 @@ def test_a_slow_subscribers_future_segment_takes_the_place_of_a_fast_ones_descen
     for text in ("3#2", "4#2"):
         stream.append(parse_segment(text), 9)
     fast, slow = cut_of("3#2=6,4#2=7"), cut_of("0#0=5,1#0=end,2#1=future")
-    assert lowest(stream, [fast, slow]) == lowest(stream, [slow, fast]) == slow
+    assert lower_bound_of(stream, [fast, slow]) == lower_bound_of(stream, [slow, fast]) == slow
 
 
-def test_bounds_of_two_sides_of_a_merge_and_of_crossing_scales() -> None:
+def test_bounds_of_cuts_on_two_sides_of_a_merge_and_of_crossing_scales() -> None:
     merged = half_merged()
     left, right = cut_of("0#0=end,1#0=7,2#1=future"), cut_of("0#0=4,1#0=end,2#1=future")
-    assert lowest(merged, [left, right]) == cut_of("0#0=4,1#0=7")
-    assert highest(merged, left, right) == cut_of("2#1=0")
+    assert lower_bound_of(merged, [left, right]) == cut_of("0#0=4,1#0=7")
+    assert upper_bound_of(merged, left, right) == cut_of("2#1=0")
     stream = crossed()
     one, two = cut_of("0#0=3,1#0=10"), cut_of("3#1=0,4#2=0,5#2=0")
-    assert lowest(stream, [one, two]) == cuts.canonical(stream, one)
-    assert highest(stream, one, two) == two
+    assert lower_bound_of(stream, [one, two]) == cuts.canonical(stream, one)
+    assert upper_bound_of(stream, one, two) == two
 
 
-def test_the_bound_of_one_is_itself() -> None:
+def test_lower_bound_of_one_cut_is_the_cut() -> None:
     stream = half_merged()
     reader = Reader({0: 3})
-    assert lowest(stream, [reader.cut(stream)]) == reader.cut(stream)
+    assert lower_bound_of(stream, [reader.cut(stream)]) == reader.cut(stream)

@@ -1,6 +1,9 @@
-"""The past of a stream, looked up in its log, against all of its versions one by one."""
+"""Entries found in the log by a search, against those of all versions one by one."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -13,15 +16,16 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.limits import STATE_FILE_COMMITS
 from pravega_spark.model import make_segment_id
 from pravega_spark.policies import RetentionPolicy, StreamConfiguration
-from pravega_spark.retention import retention_set as past_module
-from pravega_spark.retention.retention_run import RetentionOptions, act
-from pravega_spark.retention.retention_set import RetentionHistory
-from pravega_spark.retention.truncation_decision import RetentionEntry
+from pravega_spark.retention import retention_set
+from pravega_spark.retention.retention_options import RetentionOptions
+from pravega_spark.retention.retention_run import run_retention
+from pravega_spark.retention.retention_set import LogRetentionSet
+from pravega_spark.retention.truncation_inputs import RetentionEntry
 from tests.harness.engine import FakeRuntime, Spy, again, clean, make_stream, memory, scale, write
 
 
 def grown(commits: int = 40, store: Spy | None = None) -> StreamLog:
-    """A stream with a commit a second, scaled once on the way."""
+    """Return a stream with a commit a second that was scaled once."""
     runtime = FakeRuntime()
     stream = make_stream(store or memory(runtime), runtime)
     for n in range(commits):
@@ -33,7 +37,7 @@ def grown(commits: int = 40, store: Spy | None = None) -> StreamLog:
 
 
 def every(stream: StreamLog) -> list[RetentionEntry]:
-    """The entry of each version of this life, by replaying the log."""
+    """Return the entry of each version of the stream's life, from a replay of the log."""
     reader, found = stream.log.reader, []
     opened = reader.open(below=1)
     assert opened is not None
@@ -46,26 +50,35 @@ def every(stream: StreamLog) -> list[RetentionEntry]:
         view = StreamView(snapshot)
         if view.life == life:
             sizes = {s: view.segment(s).size_bytes for s in view.active.segment_ids}
-            told = snapshot.timestamp_ms, view.total_bytes, view.tail, sizes
-            found.append(RetentionEntry(version, *told))
+            found.append(
+                RetentionEntry(version, snapshot.timestamp_ms, view.total_bytes, view.tail, sizes)
+            )
     return found
 
 
+def until_version(version: int) -> Callable[[RetentionEntry], bool]:
+    return lambda entry: entry.version <= version
+
+
+def until_time(time_ms: int) -> Callable[[RetentionEntry], bool]:
+    return lambda entry: entry.time_ms <= time_ms
+
+
 @pytest.mark.parametrize("states", [(), (10, 20, 30), (7, 8, 39)])
-def test_any_version_is_found_by_time_and_by_size(states: tuple[int, ...]) -> None:
+def test_each_version_is_found_by_time_and_by_version(states: tuple[int, ...]) -> None:
     stream = grown()
     for version in states:
         maintain(stream.log.reader, version)
     known = every(stream)
-    past = RetentionHistory(stream, stream.view(), VersionAges.read(stream.log))
+    entries = LogRetentionSet(stream, stream.view(), VersionAges.read(stream.log))
     for n, entry in enumerate(known):
         following = known[n + 1] if n + 1 < len(known) else None
-        assert past.around(lambda e, t=entry.time_ms: e.time_ms <= t) == (entry, following)
-        assert past.around(lambda e, v=entry.version: e.version <= v) == (entry, following)
-    assert past.around(lambda e: False) == (None, known[0])
+        assert entries.partition(until_time(entry.time_ms)) == (entry, following)
+        assert entries.partition(until_version(entry.version)) == (entry, following)
+    assert entries.partition(lambda e: False) == (None, known[0])
 
 
-def test_between_samples_the_commits_alone_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_versions_between_samples_are_found_from_commits_alone() -> None:
     runtime = FakeRuntime()
     stream = make_stream(memory(runtime), runtime)
     policy = RetentionPolicy.by_time("10 days")
@@ -76,12 +89,12 @@ def test_between_samples_the_commits_alone_tell(monkeypatch: pytest.MonkeyPatch)
             scale(stream, [0], [(0.0, 0.5), (0.5, 1.0)])
         write(stream, [(f"key{n}", b"x" * (n % 7))])
         if n % 5 == 2:
-            act(stream, RetentionOptions(sample_every_ms=0, sweep=False))
+            run_retention(stream, RetentionOptions(sample_every_ms=0, sweep=False))
     assert len(stream.view().samples) == 6
     known = {entry.version: entry for entry in every(stream)}
-    past = RetentionHistory(stream, stream.view(), VersionAges.read(stream.log))
+    entries = LogRetentionSet(stream, stream.view(), VersionAges.read(stream.log))
     for version in range(stream.view().version):
-        before, after = past.around(lambda e, v=version: e.version <= v)
+        before, after = entries.partition(until_version(version))
         for entry, wanted in ((before, version), (after, version + 1)):
             assert entry is not None
             assert entry.version == wanted
@@ -90,27 +103,31 @@ def test_between_samples_the_commits_alone_tell(monkeypatch: pytest.MonkeyPatch)
             assert set(entry.sizes.values()) - {0} == set(known[wanted].sizes.values()) - {0}
 
 
-def test_few_of_many_commits_between_samples_are_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_between_samples_makes_few_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = FakeRuntime()
     stream = make_stream(memory(runtime), runtime, segments=3)
     lifecycle.update(stream, StreamConfiguration(retention=RetentionPolicy.by_time("10 days")))
     write(stream, [("key", b"x")])
-    act(stream, RetentionOptions(sample_every_ms=0, sweep=False))
+    run_retention(stream, RetentionOptions(sample_every_ms=0, sweep=False))
     for n in range(30):
         write(stream, [(f"key{n}", b"x")])
-    past, made = RetentionHistory(stream, stream.view(), VersionAges.read(stream.log)), []
-    monkeypatch.setattr(
-        past_module, "RetentionEntry", lambda *told: made.append(told) or RetentionEntry(*told)
-    )
+    entries = LogRetentionSet(stream, stream.view(), VersionAges.read(stream.log))
+    made = list[RetentionEntry]()
+
+    def counted(*fields: Any) -> RetentionEntry:
+        made.append(RetentionEntry(*fields))
+        return made[-1]
+
+    monkeypatch.setattr(retention_set, "RetentionEntry", counted)
     middle = stream.view().version - 15
-    before, after = past.around(lambda e: e.version <= middle)
+    before, after = entries.partition(lambda e: e.version <= middle)
     assert before is not None
     assert after is not None
     assert (before.version, after.version) == (middle, middle + 1)
-    assert len(made) <= 12, "a search by halves, and what it has found"
+    assert len(made) <= 12, "a bisection, and its result"
 
 
-def test_versions_of_an_earlier_life_do_not_count() -> None:
+def test_versions_of_an_earlier_life_are_no_entries() -> None:
     stream = grown(5)
     configuration = stream.view().record.configuration
     lifecycle.seal(stream)
@@ -118,56 +135,57 @@ def test_versions_of_an_earlier_life_do_not_count() -> None:
     lifecycle.create(stream, 2, configuration)
     write(stream, [("a", b"1")])
     known = every(stream)
-    past = RetentionHistory(stream, stream.view(), VersionAges.read(stream.log))
-    assert past.around(lambda e: e.version <= known[0].version) == (known[0], known[1])
-    assert past.around(lambda e: False) == (None, known[0])
+    entries = LogRetentionSet(stream, stream.view(), VersionAges.read(stream.log))
+    assert entries.partition(lambda e: e.version <= known[0].version) == (known[0], known[1])
+    assert entries.partition(lambda e: False) == (None, known[0])
 
 
-def test_where_commits_were_cleaned_away_only_the_rest_is_known() -> None:
+def test_only_retained_versions_are_entries() -> None:
     stream = grown(30)
     known = every(stream)
-    clean(stream.log, stream.runtime, 20)  # type: ignore[arg-type]
+    assert isinstance(stream.runtime, FakeRuntime)
+    clean(stream.log, stream.runtime, 20)
     stream = again(stream)
-    mark = stream.view().snapshot.cleanup
-    past = RetentionHistory(stream, stream.view(), VersionAges.read(stream.log))
-    assert past.around(lambda e: e.version <= 25)[0] == known[25]
-    assert past.around(lambda e: e.version <= 5) == (None, known[mark])
+    cleanup_mark = stream.view().snapshot.cleanup
+    entries = LogRetentionSet(stream, stream.view(), VersionAges.read(stream.log))
+    assert entries.partition(lambda e: e.version <= 25)[0] == known[25]
+    assert entries.partition(lambda e: e.version <= 5) == (None, known[cleanup_mark])
 
 
-def test_a_damaged_state_file_costs_time_only() -> None:
+def test_damaged_state_file_costs_only_time() -> None:
     stream = grown()
     maintain(stream.log.reader, 20)
     stream.store.put(f"{stream.path}/_pravega/state/{20:020d}.json", b"torn")
     known = every(stream)
     assert (
-        RetentionHistory(stream, stream.view(), VersionAges.read(stream.log)).around(
+        LogRetentionSet(stream, stream.view(), VersionAges.read(stream.log)).partition(
             lambda e: e.version <= 22
         )[0]
         == known[22]
     )
 
 
-def test_sizes_outlive_truncation() -> None:
+def test_sizes_of_entries_below_the_head_are_known() -> None:
     stream = grown()
     left, right = make_segment_id(1, 1), make_segment_id(2, 1)
     known = every(stream)[25]
     truncate(stream, known.cut)
     assert not stream.view().has_segment(0)
     assert {left, right} <= set(known.cut.positions)
-    past = RetentionHistory(stream, stream.view(), VersionAges.read(stream.log))
-    found, _ = past.around(lambda e: e.size_bytes <= known.size_bytes)
+    entries = LogRetentionSet(stream, stream.view(), VersionAges.read(stream.log))
+    found, _ = entries.partition(lambda e: e.size_bytes <= known.size_bytes)
     assert found is not None
     assert found.size_bytes == known.size_bytes
 
 
-def test_a_look_reads_few_commits_however_long_the_log_is() -> None:
+def test_search_reads_few_commits_of_a_long_log() -> None:
     spy = Spy()
     stream = grown(4 * STATE_FILE_COMMITS, spy)
     for n in range(1, 5):
         maintain(stream.log.reader, n * STATE_FILE_COMMITS)
     view = stream.view()
     spy.calls.clear()
-    RetentionHistory(stream, view, VersionAges.read(stream.log)).around(
+    LogRetentionSet(stream, view, VersionAges.read(stream.log)).partition(
         lambda e: e.version <= STATE_FILE_COMMITS + 100
     )
     assert spy.count("get", "_delta_log") <= STATE_FILE_COMMITS + 20

@@ -11,15 +11,16 @@ from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration, S
 from pravega_spark.errors import CorruptLog, InvalidConfiguration, NoSuchStream, TooBusy
 from pravega_spark.model import StreamCut
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
+from pravega_spark.retention.retention_options import parse_options
 from pravega_spark.retention.retention_run import ROW_SCHEMA, RetentionResult
-from pravega_spark.retention.stream_retention import options, rows_of, within
+from pravega_spark.retention.stream_retention import retention_rows, run_within
 from pravega_spark.retention.truncation_decision import RetentionRule
 from tests.harness.failpoints import at_failpoint
 
 
 @pytest.fixture
 def manager(tmp_path: Path) -> StreamManager:
-    """A stream of 100 events of ten bytes that keeps 500 of them."""
+    """A manager with a stream of 100 events of ten bytes, whose policy keeps 500 bytes."""
     made = StreamManager(tmp_path)
     made.create_scope("s")
     policy = RetentionPolicy.by_size(500)
@@ -30,7 +31,7 @@ def manager(tmp_path: Path) -> StreamManager:
     return made
 
 
-def test_a_stream_explains_what_would_go_and_lets_it_go(manager: StreamManager) -> None:
+def test_run_truncates_what_explain_reports(manager: StreamManager) -> None:
     retention = manager.retention("s/t")
     found = retention.explain()
     assert (found.rule, found.goes.events, found.stays.events) == (RetentionRule.MINIMUM, 50, 50)
@@ -48,42 +49,43 @@ def test_a_stream_explains_what_would_go_and_lets_it_go(manager: StreamManager) 
         retention.run(expire="soon")
 
 
-def test_a_stream_gives_a_row_whether_it_is_only_looked_at_or_not(manager: StreamManager) -> None:
+def test_dry_run_and_run_return_a_row(manager: StreamManager) -> None:
     for dry_run, version in ((True, False), (False, True)):
-        (row,) = rows_of(
-            manager.root, "s/t", options=options(sweep=False), dry_run=dry_run, limit_seconds=60.0
+        options = parse_options(sweep=False)
+        (row,) = retention_rows(
+            manager.root, "s/t", options=options, dry_run=dry_run, limit_seconds=60.0
         )
         assert set(row) == set(ROW_SCHEMA.names)
         assert (row["goes_events"], row["goes_bytes"], row["stays_bytes"]) == (50, 500, 500)
         assert (row["version"] is not None) is version
 
 
-def test_work_that_takes_too_long_is_left_and_told() -> None:
+def test_run_that_exceeds_its_limit_raises_too_busy() -> None:
     stop = threading.Event()
 
-    def work() -> RetentionResult:
+    def run() -> RetentionResult:
         stop.wait(60)
         raise AssertionError
 
-    with pytest.raises(TooBusy, match=r"s/t took longer than its limit of 0\.05 s"):
-        within(0.05, work, "s/t")
+    with pytest.raises(TooBusy, match=r"s/t exceeded its limit of 0\.05 s"):
+        run_within(0.05, run, "s/t")
     stop.set()
 
 
-def test_an_error_of_the_work_is_the_callers() -> None:
-    def work() -> RetentionResult:
+def test_error_of_a_run_reaches_the_caller() -> None:
+    def run() -> RetentionResult:
         raise CorruptLog("torn")
 
     with pytest.raises(CorruptLog, match="torn"):
-        within(60, work, "s/t")
+        run_within(60, run, "s/t")
 
 
-class Died(BaseException):
-    """The process ends here."""
+class Killed(BaseException):
+    """Ends a call like a kill of its process."""
 
 
-def die() -> None:
-    raise Died
+def kill() -> None:
+    raise Killed
 
 
 KEEPING = ReaderGroupConfiguration(["s/t"], retention="manual")
@@ -96,7 +98,7 @@ def at(offset: int) -> StreamCut:
 
 @pytest.fixture
 def consumed(manager: StreamManager) -> StreamManager:
-    """The stream lets go what is consumed, which for one subscriber is all of it."""
+    """The stream keeps unconsumed events only; one subscriber has consumed all."""
     policy = RetentionPolicy.by_consumption()
     manager.update_stream("s/t", StreamConfiguration(ScalingPolicy.fixed(1), policy))
     fast = manager.create_reader_group("s/fast", ["s/t"], retention="manual")
@@ -104,16 +106,18 @@ def consumed(manager: StreamManager) -> StreamManager:
     return manager
 
 
-def dies(point: str, call: Callable[[], object]) -> None:
-    with at_failpoint(point, die), pytest.raises(Died):
+def killed_at(point: str, call: Callable[[], object]) -> None:
+    with at_failpoint(point, kill), pytest.raises(Killed):
         call()
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_run_keeps_what_a_group_reads_whose_creator_died(
+def test_run_keeps_the_data_of_a_group_whose_creation_was_killed(
     consumed: StreamManager, point: str
 ) -> None:
-    dies(point, lambda: consumed.create_reader_group("s/g", {"s/t": at(30)}, retention="manual"))
+    killed_at(
+        point, lambda: consumed.create_reader_group("s/g", {"s/t": at(30)}, retention="manual")
+    )
     done = consumed.retention("s/t").run()
     assert done.explanation.held_by == "subscriber s/g"
     assert consumed.head("s/t") == at(30)
@@ -121,28 +125,30 @@ def test_run_keeps_what_a_group_reads_whose_creator_died(
 
 
 @pytest.mark.parametrize("point", POINTS[1:])
-def test_run_keeps_what_a_group_reads_whose_reset_died(consumed: StreamManager, point: str) -> None:
+def test_run_keeps_the_data_of_a_group_whose_reset_was_killed(
+    consumed: StreamManager, point: str
+) -> None:
     group = consumed.create_reader_group("s/g", ["s/t"], retention="manual")
     group.publish({"s/t": at(80)})
-    dies(point, lambda: group.reset({"s/t": at(40)}))
+    killed_at(point, lambda: group.reset({"s/t": at(40)}))
     consumed.retention("s/t").run()
     assert consumed.head("s/t") == at(40)
 
 
 @pytest.mark.parametrize("point", POINTS[1:])
-def test_run_lets_go_what_a_group_held_whose_deletion_died(
+def test_run_truncates_the_data_of_a_group_whose_deletion_was_killed(
     consumed: StreamManager, point: str
 ) -> None:
     group = consumed.create_reader_group("s/g", ["s/t"], retention="manual")
-    dies(point, lambda: consumed.delete_reader_group(group.name))
+    killed_at(point, lambda: consumed.delete_reader_group(group.name))
     consumed.retention("s/t").run()
     assert consumed.head("s/t") == at(100)
     assert consumed.list_reader_groups("s") == ["s/fast"]
 
 
-def test_group_that_cannot_be_finished_does_not_stop_the_others(consumed: StreamManager) -> None:
+def test_group_that_cannot_be_repaired_does_not_stop_the_others(consumed: StreamManager) -> None:
     for name in ("s/a", "s/b"):
-        dies("group.create.row", partial(consumed._group_lifecycle(name).create, KEEPING))
+        killed_at("group.create.row", partial(consumed._group_lifecycle(name).create, KEEPING))
     broken = Path(consumed.root.removeprefix("file://"), "s", "_reader_groups", "a", "_delta_log")
     broken.mkdir(parents=True)
     (broken / f"{0:020d}.json").write_text("{")

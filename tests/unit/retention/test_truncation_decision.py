@@ -1,4 +1,4 @@
-"""The tables of retention, a test for each of their cells, on entries of a small set."""
+"""The tables of truncation decisions, with a test for each cell, on a small retention set."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ from pravega_spark.engine.layout.epochs import Layout
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.model import StreamCut
 from pravega_spark.policies import LimitUnit, RetentionPolicy, RetentionType
-from pravega_spark.retention import truncation_decision
-from pravega_spark.retention.truncation_decision import (
+from pravega_spark.retention.truncation_decision import RetentionRule, decide_truncation
+from pravega_spark.retention.truncation_inputs import (
     RetentionEntry,
-    RetentionRule,
     RetentionSet,
-    Situation,
+    TruncationInputs,
 )
 from tests.harness import stream_cuts as cuts
 from tests.harness.strategies import MemoryStream, cut_of, travels
-from tests.harness.stream_cuts import lowest, raised
+from tests.harness.stream_cuts import lower_bound_of, raised
 
 NOW_MS = 10_000
 
 
-class Listed:
+class ListedEntries:
     """A retention set that is a list of entries."""
 
     def __init__(self, entries: Sequence[RetentionEntry]) -> None:
@@ -37,7 +36,7 @@ class Listed:
     def written_ms(self, entry: RetentionEntry) -> int:
         return entry.time_ms
 
-    def around(
+    def partition(
         self, is_before: Callable[[RetentionEntry], bool]
     ) -> tuple[RetentionEntry | None, RetentionEntry | None]:
         at = bisect_left(self.entries, True, key=lambda entry: not is_before(entry))
@@ -45,7 +44,7 @@ class Listed:
         return (self.entries[at - 1] if at else None), following
 
 
-class Bytes(MemoryStream):
+class TenByteEvents(MemoryStream):
     """A stream whose events are ten bytes each."""
 
     def bytes_at(self, segment_id: int, offset: int) -> int:
@@ -56,9 +55,10 @@ class Bytes(MemoryStream):
         return min(end, max(start, -(-size_bytes // 10)))
 
 
-def two_segments() -> Bytes:
-    """Two segments of 50 events of ten bytes."""
-    stream = Bytes.of(2)
+def two_segments() -> TenByteEvents:
+    """Return a stream of two segments with 50 events each."""
+    stream = TenByteEvents.of(2)
+    assert isinstance(stream, TenByteEvents)
     for segment_id in (0, 1):
         stream.append(segment_id, 50)
         stream.records[segment_id] = type(stream.records[segment_id])(segment_id, 50, 500)
@@ -70,13 +70,13 @@ def cut(left: int, right: int) -> StreamCut:
 
 
 def entry(age: int, left: int, right: int, version: int | None = None) -> RetentionEntry:
-    """An entry so many ms ago, with so many events in the two segments."""
+    """Return an entry of the given age in ms, with its events in the two segments."""
     at = NOW_MS - age if version is None else version
     return RetentionEntry(at, NOW_MS - age, 10 * (left + right), cut(left, right))
 
 
 SAMPLES = [entry(90, 5, 5), entry(70, 15, 15), entry(50, 25, 25), entry(30, 35, 35)]
-"""Retaining 900, 700, 500 and 300 of 1,000 bytes."""
+"""After these 900, 700, 500 and 300 of 1,000 bytes follow."""
 
 
 class Decided(NamedTuple):
@@ -94,8 +94,7 @@ def decide(
     *others: Any,
 ) -> Decided:
     located = None if bound is None else locate(stream, bound)
-    situation = Situation(stream, policy, entries, located, *others)
-    found = truncation_decision.decide(situation)
+    found = decide_truncation(TruncationInputs(stream, policy, entries, located, *others))
     return Decided(found.rule, None if found.cut is None else found.cut.cut)
 
 
@@ -104,7 +103,7 @@ def decided(
 ) -> Decided:
     stream = two_segments()
     tail = RetentionEntry(NOW_MS + 1, NOW_MS - 10, 1_000, cut(50, 50))
-    listed = Listed([*entries, tail])
+    listed = ListedEntries([*entries, tail])
     sizes = stream.bytes_at, stream.offset_after
     return decide(stream, policy, listed, bound, NOW_MS, *sizes)
 
@@ -126,18 +125,18 @@ def by_consumption(
 NONE, TIME, SIZE = LimitUnit.NONE, LimitUnit.TIME_MS, LimitUnit.SIZE_BYTES
 
 CELLS = [
-    # No bound: the entry of least age, or size, that is at least the minimum; or nothing.
+    # No bound: the newest entry with at least the minimum, or nothing.
     ("time: the minimum entry", by_time(40), None, RetentionRule.MINIMUM, (25, 25)),
     ("time: exactly the minimum", by_time(50), None, RetentionRule.MINIMUM, (25, 25)),
     ("time: no minimum entry", by_time(91), None, RetentionRule.NOTHING_BEYOND, None),
     (
-        "time: the maximum is no limit of its own",
+        "time: the maximum alone limits nothing",
         by_time(40, 60),
         None,
         RetentionRule.MINIMUM,
         (25, 25),
     ),
-    ("time: all is old", by_time(10), None, RetentionRule.MINIMUM, (50, 50)),
+    ("time: all events are old", by_time(10), None, RetentionRule.MINIMUM, (50, 50)),
     ("size: the minimum entry", by_size(400), None, RetentionRule.MINIMUM, (25, 25)),
     ("size: exactly the minimum", by_size(500), None, RetentionRule.MINIMUM, (25, 25)),
     ("size: no minimum entry", by_size(901), None, RetentionRule.NOTHING_BEYOND, None),
@@ -171,49 +170,49 @@ CELLS = [
     ("size: between two entries", by_size(100, 600), (10, 20), RetentionRule.MAXIMUM, (20, 20)),
     ("size: on two keys", by_size(100, 510), (5, 15), RetentionRule.MAXIMUM, (25, 24)),
     (
-        "size: what is consumed goes first",
+        "size: consumed events go first",
         by_size(100, 600),
         (0, 40),
         RetentionRule.CONSUMED,
         (0, 40),
     ),
-    ("size: and then what is not", by_size(100, 550), (0, 40), RetentionRule.MAXIMUM, (5, 40)),
-    ("size: no place within", by_size(603, 605), (2, 2), RetentionRule.MAXIMUM, (24, 15)),
+    ("size: then unconsumed ones", by_size(100, 550), (0, 40), RetentionRule.MAXIMUM, (5, 40)),
+    ("size: no cut within both limits", by_size(603, 605), (2, 2), RetentionRule.MAXIMUM, (24, 15)),
     ("size: one event is too much", by_size(698, 699), (15, 15), RetentionRule.CONSUMED, (15, 15)),
-    ("size: nobody, maximum", by_size(501, 600), None, RetentionRule.MAXIMUM, (25, 15)),
-    # Consumption: as text has it, where Pravega's code differs.
-    ("consumption: nobody", by_consumption(NONE), None, RetentionRule.NO_SUBSCRIBER, None),
+    ("size: no subscriber, maximum", by_size(501, 600), None, RetentionRule.MAXIMUM, (25, 15)),
+    # Consumption: as Pravega documents it; its code differs.
+    ("consumption: no subscriber", by_consumption(NONE), None, RetentionRule.NO_SUBSCRIBER, None),
     ("consumption: the bound", by_consumption(NONE), (7, 8), RetentionRule.CONSUMED, (7, 8)),
     (
-        "consumption: nobody, minimum",
+        "consumption: no subscriber, minimum",
         by_consumption(TIME, 40),
         None,
         RetentionRule.NO_SUBSCRIBER,
         None,
     ),
     (
-        "consumption: nobody, young",
+        "consumption: no subscriber, young",
         by_consumption(TIME, 0, 95),
         None,
         RetentionRule.NO_SUBSCRIBER,
         None,
     ),
     (
-        "consumption: nobody, old",
+        "consumption: no subscriber, old",
         by_consumption(TIME, 0, 80),
         None,
         RetentionRule.MAXIMUM,
         (15, 15),
     ),
     (
-        "consumption: nobody, small",
+        "consumption: no subscriber, small",
         by_consumption(SIZE, 0, 1_000),
         None,
         RetentionRule.NO_SUBSCRIBER,
         None,
     ),
     (
-        "consumption: nobody, large",
+        "consumption: no subscriber, large",
         by_consumption(SIZE, 0, 600),
         None,
         RetentionRule.MAXIMUM,
@@ -264,7 +263,7 @@ def test_each_cell_of_the_tables(
     assert found.cut == (None if at is None else cut(*at))
 
 
-def test_where_every_version_is_known_the_maximum_drops_nothing_that_is_within_it() -> None:
+def test_maximum_truncates_nothing_within_it_if_every_version_is_an_entry() -> None:
     entries = [entry(90 - n, n, n, version=n) for n in range(40)]
     found = decided(by_time(10, 80), cut(3, 4), entries)
     assert (found.rule, found.cut) == (RetentionRule.MAXIMUM, cut(9, 9)), (
@@ -275,18 +274,18 @@ def test_where_every_version_is_known_the_maximum_drops_nothing_that_is_within_i
 
 
 @pytest.mark.parametrize("bound", [None, (50, 50)])
-def test_the_minimum_counts_what_is_still_there(bound: tuple[int, int] | None) -> None:
+def test_minimum_counts_only_bytes_after_the_head(bound: tuple[int, int] | None) -> None:
     stream = two_segments()
     stream.head = cut(0, 40)
-    listed, place = Listed(SAMPLES), None if bound is None else cut(*bound)
+    listed, bound_cut = ListedEntries(SAMPLES), None if bound is None else cut(*bound)
     sizes = stream.bytes_at, stream.offset_after
-    found = decide(stream, by_size(400), listed, place, NOW_MS, *sizes)
+    found = decide(stream, by_size(400), listed, bound_cut, NOW_MS, *sizes)
     assert (found.rule, found.cut) == (RetentionRule.MINIMUM, cut(15, 40)), (
         "450 bytes; the next: 350"
     )
 
 
-def test_an_empty_set_lets_nothing_go_but_what_is_consumed() -> None:
+def test_only_consumption_truncates_without_entries() -> None:
     stream = two_segments()
     sizes = stream.bytes_at, stream.offset_after
     for policy, bound, rule in (
@@ -295,24 +294,24 @@ def test_an_empty_set_lets_nothing_go_but_what_is_consumed() -> None:
         (by_size(1), None, RetentionRule.NOTHING_BEYOND),
         (by_consumption(NONE), cut(3, 4), RetentionRule.CONSUMED),
     ):
-        found = decide(stream, policy, Listed([]), bound, NOW_MS, *sizes)
+        found = decide(stream, policy, ListedEntries([]), bound, NOW_MS, *sizes)
         assert found.rule is rule
 
 
 @given(st.data())
-def test_the_minimum_always_survives_and_subscribers_only_lose_by_the_maximum(
+def test_minimum_stays_and_subscribers_lose_data_only_to_the_maximum(
     data: st.DataObject,
 ) -> None:
-    """On streams that scale: entries and subscribers are places of readers that went along."""
-    stream, places = data.draw(travels())
+    """On scaled streams, with entries and subscribers at the positions of readers."""
+    stream, positions = data.draw(travels())
     known = [
         RetentionEntry(n, 10 * n, size_of(stream, cut), cut)
-        for n, (_, cut) in enumerate(places, start=1)
+        for n, (_, cut) in enumerate(positions, start=1)
     ]
     now_ms = 10 * len(known) + 10
-    readers = [reader for reader, _ in data.draw(st.lists(st.sampled_from(places), max_size=2))]
+    readers = [reader for reader, _ in data.draw(st.lists(st.sampled_from(positions), max_size=2))]
     subscribers = [reader.cut(stream) for reader in readers]
-    bound = lowest(stream, subscribers) if subscribers else None
+    bound = lower_bound_of(stream, subscribers) if subscribers else None
     kind = data.draw(st.sampled_from(list(RetentionType)))
     unit = {RetentionType.TIME: TIME, RetentionType.SIZE: SIZE}.get(kind)
     unit = unit or data.draw(st.sampled_from([TIME, SIZE]))
@@ -329,7 +328,7 @@ def test_the_minimum_always_survives_and_subscribers_only_lose_by_the_maximum(
         return next(o for o in offsets if stream.bytes_at(segment_id, o) >= size_bytes)
 
     sizes = stream.bytes_at, offset_after
-    found = decide(stream, policy, Listed(known), bound, now_ms, *sizes)
+    found = decide(stream, policy, ListedEntries(known), bound, now_ms, *sizes)
     if found.cut is None:
         return
     assert cuts.equal_or_after(stream, found.cut, stream.head)
@@ -347,14 +346,14 @@ def test_the_minimum_always_survives_and_subscribers_only_lose_by_the_maximum(
 
 
 @given(st.data())
-def test_limits_by_size_are_kept_to_the_event_over_splits_and_merges(data: st.DataObject) -> None:
-    stream, places = data.draw(travels())
+def test_limits_by_size_hold_to_the_event_over_splits_and_merges(data: st.DataObject) -> None:
+    stream, positions = data.draw(travels())
     total, largest = size_of(stream, StreamCut.LATEST), 11
-    found = [cut for _, cut in places if data.draw(st.booleans())]
+    found = [cut for _, cut in positions if data.draw(st.booleans())]
     known = [
         RetentionEntry(n, n, size_of(stream, cut), cut) for n, cut in enumerate(found, start=1)
     ]
-    bound = data.draw(st.none() | st.sampled_from([cut for _, cut in places]))
+    bound = data.draw(st.none() | st.sampled_from([cut for _, cut in positions]))
     least = data.draw(st.integers(0, total))
     most = data.draw(st.integers(max(1, least), total + 10))
     kind = data.draw(st.sampled_from([RetentionType.SIZE, RetentionType.CONSUMPTION]))
@@ -366,15 +365,15 @@ def test_limits_by_size_are_kept_to_the_event_over_splits_and_merges(data: st.Da
     policy = RetentionPolicy(kind, SIZE, least, most)
     bound = None if bound is None else raised(stream, bound)
     sizes = stream.bytes_at, offset_after
-    cut = decide(stream, policy, Listed(known), bound, 10, *sizes).cut or stream.head
+    cut = decide(stream, policy, ListedEntries(known), bound, 10, *sizes).cut or stream.head
     start = total - size_of(stream, bound or stream.head)
     kept = total - size_of(stream, cut)
     cuts.check(stream, cut)
     assert kept >= min(least, start)
     if start > most:
         assert kept <= most or kept - largest < least
-        goes_by_itself = bound is None and kind is RetentionType.SIZE
-        assert goes_by_itself or kept > most - largest
+        is_by_minimum = bound is None and kind is RetentionType.SIZE
+        assert is_by_minimum or kept > most - largest
 
 
 def size_of(stream: MemoryStream, end: StreamCut) -> int:

@@ -1,0 +1,160 @@
+"""Commits a retention plan: the truncation, expiries of subscribers, and a sample in one commit.
+
+The commit is made only while the plan's decision holds: head, policy and state are unchanged, and
+no subscriber needs more data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from pravega_spark.engine.layout.located_cut import locate
+from pravega_spark.engine.log.actions import Body
+from pravega_spark.engine.log.commit_log import Proposal
+from pravega_spark.engine.stream.records import (
+    SAMPLE_PREFIX,
+    SUBSCRIBER_PREFIX,
+    SampleRecord,
+    SubscriberRecord,
+)
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.subscribers import IDLE
+from pravega_spark.engine.stream.truncation import ExtraDomains, TruncationResult, move_head
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.limits import MAX_SAMPLES
+from pravega_spark.retention.retention_plan import RetentionPlan
+
+BY: Final = "retention"
+"""Who moved the head, as readers and the stream's history see it."""
+
+Domains = Mapping[str, "str | None"]
+
+
+class RetentionCommit(NamedTuple):
+    """What the commit of a plan did."""
+
+    truncated: TruncationResult | None
+    sampled: bool
+
+
+def commit_plan(
+    stream: StreamLog, plan: RetentionPlan, sample_every_ms: int
+) -> RetentionCommit | None:
+    """Commit a plan if it changes anything; return None if its decision no longer holds."""
+    if plan.changes_nothing:
+        return RetentionCommit(None, False)
+    explanation = plan.explanation
+
+    def extra_domains(view: StreamView) -> Domains | None:
+        if not _still_holds(plan, view):
+            return None
+        return {**_sample(stream, plan, view, sample_every_ms), **_expiries(plan)}
+
+    if explanation.cut is None:
+        domains = _commit_domains(stream, plan, extra_domains)
+        return None if domains is None else RetentionCommit(None, _has_sample(domains))
+    done = move_head(
+        stream,
+        plan.view,
+        explanation.cut,
+        by=BY,
+        allowed=explanation.passed,
+        expired=explanation.idle,
+        bytes_at=plan.amounts.bytes_at,
+        extra_domains=extra_domains,
+        reason=explanation.rule.value,
+    )
+    if done is None:
+        return None
+    truncated, domains = done
+    return RetentionCommit(truncated, _has_sample(domains))
+
+
+def _commit_domains(
+    stream: StreamLog, plan: RetentionPlan, extra_domains: ExtraDomains
+) -> Domains | None:
+    """Commit a sample and expiries, if any; return None if the decision no longer holds."""
+
+    def decide(view: StreamView) -> Proposal[Domains | None]:
+        domains = extra_domains(view)
+        if not domains:
+            return None, domains
+        parameters = {"expired": [record.group for record in plan.idle]} if plan.idle else {}
+        return Body("SAMPLE", parameters, domains=domains), domains
+
+    return stream.commit(decide, life=plan.view.life).value
+
+
+def _still_holds(plan: RetentionPlan, view: StreamView) -> bool:
+    """Return whether the decision is right for a later version, too.
+
+    New events only add to the data that stays, and a subscriber that consumes more holds less.
+    """
+    before = {record.group: record for record in plan.view.subscribers}
+    return (
+        _decided_on(view) == _decided_on(plan.view)
+        and all(_holds_no_more(before.get(now.group), now) for now in view.subscribers)
+        and all(view.subscriber(record.group) == record for record in plan.idle)
+    )
+
+
+def _decided_on(view: StreamView) -> tuple[object, ...]:
+    """Return what a decision depends on, except for events and subscribers."""
+    record = view.record
+    return record.life, record.state, record.configuration.retention, dict(record.head)
+
+
+def _holds_no_more(before: SubscriberRecord | None, now: SubscriberRecord) -> bool:
+    """Return whether a subscriber is unchanged or has published since; cuts never go back."""
+    if before is None or before.bound is None:
+        return now == before
+    return now.generation == before.generation
+
+
+def _expiries(plan: RetentionPlan) -> dict[str, str | None]:
+    return {
+        f"{SUBSCRIBER_PREFIX}{record.group}": replace(
+            record, hold=None, published=None, removed=IDLE
+        ).encode()
+        for record in plan.idle
+    }
+
+
+def _sample(
+    stream: StreamLog, plan: RetentionPlan, view: StreamView, sample_every_ms: int
+) -> dict[str, str | None]:
+    """Return a sample of the tail if one is due, and without old samples if there are too many.
+
+    The sample is of the version that the plan was made on, which was read before the time was: a
+    later tail may be much newer than that time, and the sample would date it too early.
+    """
+    samples, planned = view.samples, plan.view
+    newest = samples[-1] if samples else None
+    if newest is not None:
+        is_due = not 0 <= plan.ages.now_ms - newest.time_ms < sample_every_ms
+        if not is_due or newest.version > planned.version:
+            return {}
+        if newest.tail.positions == planned.tail.positions:
+            return {}
+    head = planned.located_head
+    if plan.explanation.cut is not None:
+        head = locate(planned, plan.explanation.cut)
+    if head.canonical().is_at_or_after(locate(planned, planned.tail)):
+        return {}
+    sizes = {s: planned.segment(s).size_bytes for s in planned.active.segment_ids}
+    tail = planned.sized(planned.tail, lambda segment_id, _: sizes[segment_id])
+    time_ms = plan.ages.latest_ms
+    if not stream.store.has_clock:
+        time_ms = max(time_ms, planned.timestamp_ms)
+    record = SampleRecord(planned.version + 1, time_ms, planned.total_bytes, tail)
+    domains: dict[str, str | None] = {}
+    if len(samples) >= MAX_SAMPLES:
+        thinned = samples[1 : len(samples) // 2 : 2]
+        domains = {f"{SAMPLE_PREFIX}{old.version}": None for old in thinned}
+    return {**domains, f"{SAMPLE_PREFIX}{record.version}": record.encode()}
+
+
+def _has_sample(domains: Domains) -> bool:
+    return any(name.startswith(SAMPLE_PREFIX) for name in domains)

@@ -1,0 +1,72 @@
+"""Finds versions of a log by a test on their snapshots: bisects state files, then commits."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+
+from pravega_spark.engine.log.log_reader import LogReader
+from pravega_spark.engine.log.snapshot import Snapshot
+
+
+class SnapshotSearch:
+    """Searches one log; remembers the state files that it has read."""
+
+    def __init__(self, reader: LogReader) -> None:
+        """Take a log; reads nothing."""
+        self._reader = reader
+        self._versions: list[int] | None = None
+        self._states = dict[int, Snapshot]()
+
+    def partition(
+        self, low: int, high: int, passes: Callable[[Snapshot], bool]
+    ) -> tuple[Snapshot | None, Snapshot | None]:
+        """Return the newest version that passes a test, and the oldest one that fails it.
+
+        Looks at the versions from ``low`` to ``high``. The test must hold for all versions up to
+        some version, and for none after it. Raises CorruptLog for a log that cannot be read.
+        """
+        versions = [version for version in self._listed() if low <= version <= high]
+        base: Snapshot | None = None
+        end = high
+        while versions:
+            middle = len(versions) // 2
+            state = self._state(versions[middle])
+            if state is None:
+                del versions[middle]
+            elif passes(state):
+                base, versions = state, versions[middle + 1 :]
+            else:
+                end, versions = state.version, versions[:middle]
+        snapshots = self._snapshots(low, end, base)
+        at = bisect_left(snapshots, True, key=lambda snapshot: not passes(snapshot))
+        return snapshots[at - 1] if at else None, snapshots[at] if at < len(snapshots) else None
+
+    def _snapshots(self, low: int, high: int, base: Snapshot | None) -> list[Snapshot]:
+        """Return the snapshots from ``low``, or from the later ``base``, to ``high``."""
+        older = [version for version in self._listed() if version <= low]
+        if base is None and older:
+            base = self._state(older[-1])
+        if base is None:
+            opened = self._reader.open(below=low + 1)
+            assert opened is not None, f"{self._reader.where} has lost its log"
+            base = opened[0]
+        found = [base]
+        for commit in self._reader.span(base.version, high, light=True):
+            found.append(found[-1].apply(commit))
+        return [snapshot for snapshot in found if snapshot.version >= low]
+
+    def _listed(self) -> list[int]:
+        """Return the versions of the state files, oldest first."""
+        if self._versions is None:
+            self._versions = sorted(self._reader.listed("state"))
+        return self._versions
+
+    def _state(self, version: int) -> Snapshot | None:
+        """Return a state file's snapshot, or None if the file is missing or damaged."""
+        if version not in self._states:
+            state = self._reader.state(version)
+            if state is None:
+                return None
+            self._states[version] = state.snapshot
+        return self._states[version]

@@ -1,0 +1,67 @@
+"""How many events and bytes lie between two cuts of a stream, and how old the oldest event is."""
+
+from __future__ import annotations
+
+from pravega_spark.engine.layout.located_cut import LocatedCut, locate
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.model import SegmentRange, StreamCut
+from pravega_spark.retention.explanation import DataAmount
+from pravega_spark.retention.retention_set import LogRetentionSet
+from pravega_spark.retention.truncation_inputs import RetentionEntry
+
+
+class StreamAmounts:
+    """Amounts at one version of a stream; remembers sizes, so that few chunks are read."""
+
+    def __init__(
+        self, stream: StreamLog, view: StreamView, entries: LogRetentionSet, now_ms: int
+    ) -> None:
+        """Take the sizes that the version's records name; reads nothing."""
+        self._stream = stream
+        self._view = view
+        self._entries = entries
+        self._now_ms = now_ms
+        self._ages = dict[StreamCut, float]()
+        self._sizes = {(s, view.record.head[s]): b for s, b in view.record.head_sizes.items()}
+        for record in view.subscribers:
+            if record.bound is not None:
+                for segment_id, size in record.bound.sizes.items():
+                    self._sizes[segment_id, record.bound.positions[segment_id]] = size
+
+    def bytes_at(self, segment_id: int, offset: int) -> int:
+        """Return the bytes of a segment before an offset, from records where they name them."""
+        found = self._sizes.get((segment_id, offset))
+        if found is None:
+            found = self._entries.sizes.get((segment_id, offset))
+        if found is None:
+            found = self._stream.bytes_at(segment_id, offset, self._view)
+            self._sizes[segment_id, offset] = found
+        return found
+
+    def offset_after(self, segment_id: int, start: int, end: int, size_bytes: int) -> int:
+        """Return the first offset of a range with at least these bytes of the segment before it."""
+        rng = SegmentRange(self._stream.name, self._view.life, segment_id, start, end)
+        offset, size = self._stream.offset_after(rng, size_bytes)
+        self._sizes[segment_id, offset] = size
+        return offset
+
+    def amount(self, start: LocatedCut, end: LocatedCut | None = None) -> DataAmount:
+        """Return the amount of data between two cuts; without ``end``, up to the tail."""
+        end = end or locate(self._view, self._view.tail)
+        events = start.events_to(end)
+        if not events:
+            return DataAmount()
+        return DataAmount(events, start.bytes_to(end, self.bytes_at), self.age_seconds(start))
+
+    def age_seconds(self, start: LocatedCut) -> float:
+        """Return the age of the oldest event after a cut."""
+
+        def is_passed(entry: RetentionEntry) -> bool:
+            return start.is_at_or_after(locate(self._view, entry.cut))
+
+        if start.cut not in self._ages:
+            _, after = self._entries.partition(is_passed)
+            since_ms = self._now_ms if after is None else self._entries.written_ms(after)
+            self._ages[start.cut] = (self._now_ms - since_ms) / 1_000
+        return self._ages[start.cut]
