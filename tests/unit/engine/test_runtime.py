@@ -1,3 +1,5 @@
+"""Parallel calls of a runtime."""
+
 from __future__ import annotations
 
 import os
@@ -9,7 +11,7 @@ from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.limits import STORAGE_THREADS
 
 
-def test_each_waits_at_once_and_keeps_the_order() -> None:
+def test_each_runs_in_parallel_and_keeps_the_order() -> None:
     together = threading.Barrier(STORAGE_THREADS, timeout=10)
 
     def meet(item: int) -> int:
@@ -21,7 +23,7 @@ def test_each_waits_at_once_and_keeps_the_order() -> None:
     assert SYSTEM.each(lambda item: item, []) == []
 
 
-def test_each_raises_only_when_nothing_is_under_way_any_more() -> None:
+def test_each_raises_after_all_calls_have_ended() -> None:
     ended: list[int] = []
     slow = threading.Event()
 

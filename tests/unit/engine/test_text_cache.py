@@ -1,3 +1,5 @@
+"""The cache that is bounded by the length of its texts."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -12,24 +14,24 @@ from pravega_spark.limits import DECODED_TEXT_CHARACTERS
 
 
 def counted(limit: int) -> tuple[Any, list[str]]:
-    asked: list[str] = []
+    computed: list[str] = []
 
     @cached_by_text(limit)
     def length(number: int, text: str) -> int | None:
-        asked.append(text)
+        computed.append(text)
         return len(text) or None
 
-    return length, asked
+    return length, computed
 
 
-def test_value_is_made_once_also_if_it_is_none() -> None:
-    length, asked = counted(100)
+def test_value_is_computed_once_even_if_it_is_none() -> None:
+    length, computed = counted(100)
     for _ in range(3):
         assert (length(0, "abc"), length(0, ""), length(1, "abc")) == (3, None, 3)
-    assert asked == ["abc", "", "abc"]
+    assert computed == ["abc", "", "abc"]
 
 
-def test_what_is_kept_is_bounded_by_the_length_of_the_texts() -> None:
+def test_cache_is_bounded_by_the_length_of_the_texts() -> None:
     few, many = (counted(1_000)[0] for _ in range(2))
     for n in range(300):
         few(n, "x" * 10)
@@ -38,21 +40,21 @@ def test_what_is_kept_is_bounded_by_the_length_of_the_texts() -> None:
         assert many.cache.size <= 1_000
 
 
-def test_what_is_asked_for_again_and_again_stays() -> None:
-    length, asked = counted(100)
+def test_frequently_used_value_stays() -> None:
+    length, computed = counted(100)
     for n in range(200):
         length(0, "often")
         length(n, "x" * 10)
-    assert asked.count("often") == 1
+    assert computed.count("often") == 1
 
 
-def test_text_beyond_half_of_the_limit_is_not_kept_and_pushes_nothing_out() -> None:
-    length, asked = counted(100)
+def test_text_beyond_half_of_the_limit_is_not_cached_and_evicts_nothing() -> None:
+    length, computed = counted(100)
     length(0, "abc")
     for _ in range(2):
         assert length(0, "x" * 51) == 51
     length(0, "abc")
-    assert [len(text) for text in asked] == [3, 51, 51]
+    assert [len(text) for text in computed] == [3, 51, 51]
 
 
 def test_decoded_epochs_are_bounded_by_their_text(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +68,7 @@ def test_decoded_epochs_are_bounded_by_their_text(monkeypatch: pytest.MonkeyPatc
     assert sum(size for _, size in cache._young.values()) <= 100_000
 
 
-def test_every_record_whose_length_has_no_bound_is_kept_by_its_text() -> None:
+def test_every_record_of_unbounded_length_is_cached_by_its_text() -> None:
     several = (
         records.decode_epoch,
         records.decode_sample,

@@ -1,3 +1,5 @@
+"""The bytes of a commit file: round trips, damage, and order of actions."""
+
 from __future__ import annotations
 
 import json
@@ -39,20 +41,20 @@ BODIES = st.builds(
 
 
 @given(BODIES, st.integers(0, 2**50))
-def test_commit_reads_back_as_it_was_made(body: Body, time_ms: int) -> None:
+def test_commit_reads_back_as_it_was_encoded(body: Body, time_ms: int) -> None:
     data = body.encode("token", time_ms)
-    whole, light = parse_commit(7, data, "t"), parse_commit(7, data, "t", light=True)
+    full, light = parse_commit(7, data, "t"), parse_commit(7, data, "t", light=True)
     made = body.committed(7, "token", time_ms)
 
     for name in ("version", "token", "timestamp_ms", "operation", "protocol", "metadata"):
-        assert getattr(whole, name) == getattr(light, name) == getattr(made, name)
-    assert whole.domains == light.domains == dict(made.domains)
-    assert (whole.adds, whole.removes) == (made.adds, made.removes)
+        assert getattr(full, name) == getattr(light, name) == getattr(made, name)
+    assert full.domains == light.domains == dict(made.domains)
+    assert (full.adds, full.removes) == (made.adds, made.removes)
     assert (light.adds, light.removes) == ((), ())
 
 
 @given(BODIES, st.data())
-def test_any_byte_that_changed_or_was_cut_off_is_noticed(body: Body, data: st.DataObject) -> None:
+def test_any_changed_or_missing_byte_is_detected(body: Body, data: st.DataObject) -> None:
     good = body.encode("token", 1)
     at = data.draw(st.integers(0, len(good) - 1))
     bit = 1 << data.draw(st.integers(0, 7))
@@ -63,7 +65,7 @@ def test_any_byte_that_changed_or_was_cut_off_is_noticed(body: Body, data: st.Da
             parse_commit(7, bad, "t", light=data.draw(st.booleans()))
 
 
-def test_small_lines_come_first_and_files_last() -> None:
+def test_small_actions_come_first_and_file_actions_last() -> None:
     body = Body(
         "X",
         domains={"d": "1"},
@@ -81,14 +83,14 @@ def test_empty_partition_value_is_never_written() -> None:
         Body("X", adds=[Add("f", {"segment_id": ""}, 1, 1)]).encode("t", 1)
 
 
-STRANGERS = [
+FOREIGN = [
     '{"commitInfo":{"engineInfo":"Apache-Spark/4"}}',
     '{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}',
 ]
 
 
-@pytest.mark.parametrize("line", STRANGERS)
-def test_first_commit_of_a_stranger_is_a_foreign_table(line: str) -> None:
+@pytest.mark.parametrize("line", FOREIGN)
+def test_first_commit_of_another_writer_is_a_foreign_table(line: str) -> None:
     with pytest.raises(ForeignTable, match="did not make"):
         parse_commit(0, line.encode(), "t")
     with pytest.raises(CorruptLog, match="version 3 was written by"):

@@ -1,3 +1,5 @@
+"""State files and checkpoints: what they save, and that damage to them costs only time."""
+
 from __future__ import annotations
 
 import itertools
@@ -32,7 +34,9 @@ def opened(log: Log) -> Log:
 
 
 @pytest.mark.parametrize("checkpoint", [True, False])
-def test_light_and_full_opening_agree_at_every_version(checkpoint: bool) -> None:
+def test_opening_with_and_without_state_files_gives_the_same_state(
+    checkpoint: bool,
+) -> None:
     log = filled(MemoryStore(), 10)
     plain = opened(log)
     with plain.files() as files:
@@ -40,13 +44,13 @@ def test_light_and_full_opening_agree_at_every_version(checkpoint: bool) -> None
     maintain(log.reader, 4, checkpoint=checkpoint)
     maintain(log.reader, 8, checkpoint=False)
 
-    light = opened(log)
-    assert light.snapshot == plain.snapshot == log.snapshot
-    with light.files() as files:
+    other = opened(log)
+    assert other.snapshot == plain.snapshot == log.snapshot
+    with other.files() as files:
         assert [add.path for add in files.find(0, 0, 10)] == wanted == [f"f{n}" for n in range(10)]
 
 
-def test_opening_for_append_reads_the_state_file_and_the_commits_since() -> None:
+def test_opening_reads_the_state_file_and_the_later_commits() -> None:
     store = Spy()
     log = filled(store, 20)
     maintain(log.reader, 18, checkpoint=False)
@@ -67,7 +71,7 @@ def test_opening_for_append_reads_the_state_file_and_the_commits_since() -> None
 @pytest.mark.parametrize(
     "lost", ["hint", "hint torn", "state", "state torn", "newest commit's state", "all"]
 )
-def test_lost_or_torn_state_files_cost_time_and_not_data(lost: str) -> None:
+def test_lost_or_torn_state_files_cost_time_and_no_data(lost: str) -> None:
     store = MemoryStore()
     log = filled(store, 12)
     for version in (4, 8, 12):
@@ -104,7 +108,7 @@ def test_state_file_of_a_commit_that_the_log_does_not_hold_is_not_used() -> None
     assert opened(log).refresh() == again.snapshot
 
 
-def test_state_file_is_written_after_every_so_many_commits_in_the_background() -> None:
+def test_state_file_is_written_in_the_background_after_a_fixed_number_of_commits() -> None:
     log = filled(MemoryStore(), STATE_FILE_COMMITS - 2)
     done = []
     log.maintain = lambda log, version: done.append(
@@ -117,7 +121,7 @@ def test_state_file_is_written_after_every_so_many_commits_in_the_background() -
     assert log.reader.hint() == (STATE_FILE_COMMITS, -1)
 
 
-def test_failing_hygiene_is_told_in_the_log_and_nothing_else(
+def test_failing_maintenance_is_logged_and_has_no_other_effect(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = Spy()
@@ -128,12 +132,12 @@ def test_failing_hygiene_is_told_in_the_log_and_nothing_else(
 
     assert "maintenance of memory://" in caplog.text
     store.rules.clear()
-    assert put(log, "goes on") == 4
+    assert put(log, "next") == 4
 
 
 @pytest.mark.parametrize("fault", [Fault.TORN, Fault.LOSE_ANSWER, Fault.LOSE_REQUEST])
 @pytest.mark.parametrize("nth", range(1, 6))
-def test_hygiene_that_dies_after_any_write_leaves_a_sound_log(fault: Fault, nth: int) -> None:
+def test_maintenance_killed_at_any_write_leaves_an_intact_log(fault: Fault, nth: int) -> None:
     store = Spy()
     log = filled(store, 6)
     maintain(log.reader, 2, checkpoint=True)
@@ -149,7 +153,7 @@ def test_hygiene_that_dies_after_any_write_leaves_a_sound_log(fault: Fault, nth:
     assert log.reader.hint() == (6, 6)
 
 
-def test_checkpoints_come_at_growing_distances(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_distances_between_checkpoints_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpointing, "CHECKPOINT_COMMITS", 8)
     log = table_log(MemoryStore())
     made = []
@@ -167,11 +171,11 @@ def test_checkpoints_come_at_growing_distances(monkeypatch: pytest.MonkeyPatch) 
         assert len(files.find(0, 0, 399)) == 399
 
 
-def test_pointers_that_go_back_cost_time_only() -> None:
+def test_hints_that_go_back_cost_only_time() -> None:
     log = filled(MemoryStore(), 9)
     maintain(log.reader, 8, checkpoint=True)
     log.store.delete([log.reader.hint_key])
-    maintain(log.reader, 4, checkpoint=True)  # a process that was slow
+    maintain(log.reader, 4, checkpoint=True)  # by a slow process
 
     assert log.reader.hint() == (4, 4)
     last = json.loads(log.store.get(f"{log.reader.folder}/_last_checkpoint"))
@@ -179,11 +183,11 @@ def test_pointers_that_go_back_cost_time_only() -> None:
     assert opened(log).snapshot == log.snapshot
 
 
-def test_state_file_that_stands_on_something_below_a_checkpoint_does_not_need_it() -> None:
+def test_state_file_whose_older_layer_was_deleted_is_replaced_by_the_checkpoint() -> None:
     store = MemoryStore()
     log = filled(store, 9)
     maintain(log.reader, 3, checkpoint=False)
-    # Two processes at once: one writes the state of version 7 while the checkpoint is not there.
+    # Of two concurrent processes, one writes the state file 7 before checkpoint 5 exists.
     maintain(log.reader, 7, checkpoint=False)
     maintain(log.reader, 5, checkpoint=True)
     store.put(log.reader.hint_key, b'{"state":7,"checkpoint":5}')
@@ -194,7 +198,9 @@ def test_state_file_that_stands_on_something_below_a_checkpoint_does_not_need_it
         assert [add.path for add in files.find(0, 0, 9)] == [f"f{n}" for n in range(9)]
 
 
-def test_commit_stands_when_no_thread_is_left_for_hygiene(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_succeeds_without_a_thread_for_maintenance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Stopped:
         def submit(self, *_: object) -> None:
             raise RuntimeError("cannot schedule new futures after shutdown")

@@ -1,3 +1,5 @@
+"""The commit protocol of one table's log: unknown outcomes, lost races, and damaged commits."""
+
 from __future__ import annotations
 
 import json
@@ -24,20 +26,17 @@ from pravega_spark.errors import (
     StoreFull,
     TooBusy,
 )
-from pravega_spark.limits import COMMIT_DEADLINE_SECONDS, STALE_SNAPSHOT_SECONDS
+from pravega_spark.limits import COMMIT_DEADLINE_SECONDS
 from tests.harness.engine import (
     FakeRuntime,
     Spy,
-    clean,
     commit,
     event_add,
     make_stream,
-    memory,
     put,
     table_log,
     versions,
 )
-from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
 
@@ -45,7 +44,7 @@ COMMITS = "*/_delta_log/*"
 
 
 def values(log: Log) -> list[str]:
-    """What the commits of the log say, in order."""
+    """The values that the commits of the log set, in order."""
     found = [log.reader.commit(version, light=True) for version in versions(log)]
     return [str(commit.domains["test"]) for commit in found if commit and commit.domains]
 
@@ -68,7 +67,7 @@ def test_lost_put_response_is_not_a_second_commit(fault: Fault) -> None:
     assert values(log) == ["a", "b"]
 
 
-def test_absent_after_an_unknown_answer_gets_the_same_bytes_at_the_same_version() -> None:
+def test_version_that_is_absent_after_an_unknown_outcome_gets_the_same_bytes_again() -> None:
     store = Spy()
     log = table_log(store)
     store.sent.clear()
@@ -96,7 +95,7 @@ def test_late_put_that_arrives_after_its_version_was_taken_changes_nothing() -> 
     assert values(log) == ["theirs", "ours"]
 
 
-def test_refusal_before_any_doubt_raises_and_nothing_is_committed() -> None:
+def test_refused_first_attempt_raises_and_nothing_is_committed() -> None:
     store = Spy()
     log = table_log(store)
     store.rules.add(Rule(StoreFull("no space left."), "put_if_absent", nth=1))
@@ -107,7 +106,7 @@ def test_refusal_before_any_doubt_raises_and_nothing_is_committed() -> None:
     assert put(log, "b") == 1
 
 
-def test_refusal_in_doubt_is_asked_again_until_the_answer_is_clear() -> None:
+def test_refusal_after_an_unknown_outcome_is_retried_until_the_answer_is_clear() -> None:
     store = Spy()
     log = table_log(store)
     store.rules.add(Rule(Fault.LOSE_ANSWER, "put_if_absent", nth=1))
@@ -131,7 +130,7 @@ def test_no_clear_answer_until_the_deadline_is_commit_unknown() -> None:
     assert put(table_log(store), "b") == 1
 
 
-def test_store_that_only_refuses_in_doubt_is_commit_unknown_at_the_deadline() -> None:
+def test_refusals_after_an_unknown_outcome_are_commit_unknown_at_the_deadline() -> None:
     store = Spy()
     log = table_log(store)
     store.rules.add(Rule(Fault.LOSE_ANSWER, "put_if_absent", nth=1))
@@ -166,7 +165,7 @@ def test_unknown_commit_that_cannot_be_made_durable_is_not_acknowledged() -> Non
 # ---------------------------------------------------------------------------------- lost races
 
 
-def test_lost_race_decides_again_on_the_winners_snapshot_with_a_body_made_anew() -> None:
+def test_lost_race_decides_again_on_the_winners_snapshot_with_a_new_body() -> None:
     store = Spy()
     log, other = table_log(store), table_log(store)
     put(other, "1")
@@ -186,7 +185,7 @@ def test_lost_race_decides_again_on_the_winners_snapshot_with_a_body_made_anew()
     assert len({parse_commit(1, data, "").token for data in bodies}) == len(bodies) == 2
 
 
-def test_error_of_decide_counts_only_on_the_head() -> None:
+def test_error_of_decide_counts_only_on_the_newest_snapshot() -> None:
     store = Spy()
     log, other = table_log(store), table_log(store)
     put(other, "open")
@@ -203,7 +202,7 @@ def test_error_of_decide_counts_only_on_the_head() -> None:
         commit(log, decide)
 
 
-def test_nothing_to_do_counts_only_on_the_head_and_what_it_rests_on_is_durable() -> None:
+def test_empty_proposal_counts_only_on_the_newest_snapshot_which_is_made_durable() -> None:
     store = Spy()
     log, other = table_log(store), table_log(store)
     put(other, "theirs")
@@ -216,7 +215,7 @@ def test_nothing_to_do_counts_only_on_the_head_and_what_it_rests_on_is_durable()
     assert store.calls[-1] == ("make_durable", log.reader.folder)
 
 
-def test_races_lost_without_end_are_too_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_lost_races_are_too_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pravega_spark.engine.log.commit_log.COMMIT_ATTEMPTS", 5)
     store = Spy()
     log, other = table_log(store), table_log(store)
@@ -252,7 +251,7 @@ def test_log_of_a_parent_process_is_refused_in_a_fork(monkeypatch: pytest.Monkey
             call()
 
 
-# ------------------------------------------------------------------------------ protocol guard
+# ----------------------------------------------------------------- tables of others, and newer ones
 
 
 def upgraded(log: Log, protocol: dict[str, Any]) -> None:
@@ -264,14 +263,14 @@ def upgraded(log: Log, protocol: dict[str, Any]) -> None:
     "change", [{"writerFeatures": [*PROTOCOL["writerFeatures"], "rowTracking"]},
                {"minReaderVersion": 3}, {"minWriterVersion": 8}]
 )  # fmt: skip
-def test_table_with_a_feature_that_is_not_known_is_never_touched(change: dict[str, Any]) -> None:
+def test_table_with_an_unknown_feature_is_never_changed(change: dict[str, Any]) -> None:
     store = MemoryStore()
     log, newer = table_log(store), table_log(store)
     put(newer, "before")
     with pytest.raises(ForeignTable):
         upgraded(newer, {**PROTOCOL, **change})
 
-    for _ in range(3):  # the first refusal leaves nothing behind that lets the next one through
+    for _ in range(3):  # a refusal leaves no state by which a later call would pass
         for opened in (log, newer, Log(store, log.path, FakeRuntime())):
             with pytest.raises(ForeignTable, match="Upgrade the package"):
                 opened.refresh()
@@ -280,7 +279,7 @@ def test_table_with_a_feature_that_is_not_known_is_never_touched(change: dict[st
     assert versions(log) == [0, 1, 2]
 
 
-def test_delta_table_of_a_stranger_is_left_alone(tmp_path: Path) -> None:
+def test_delta_table_of_another_writer_is_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "s" / "t" / "events"
     deltalake.write_deltalake(str(path), pa.table({"a": [1]}))
     before = sorted(str(p) for p in tmp_path.rglob("*"))
@@ -290,7 +289,9 @@ def test_delta_table_of_a_stranger_is_left_alone(tmp_path: Path) -> None:
     assert sorted(str(p) for p in tmp_path.rglob("*")) == before
 
 
-def test_commit_of_a_stranger_in_our_log_is_named_and_never_built_upon(tmp_path: Path) -> None:
+def test_commit_of_another_writer_is_an_error_that_names_it_and_is_never_built_upon(
+    tmp_path: Path,
+) -> None:
     store = LocalStore(str(tmp_path))
     log = table_log(store)
     deltalake.write_deltalake(str(tmp_path / "foreign"), pa.table({"a": [1]}))
@@ -312,7 +313,7 @@ def overwrite(log: Log, version: int, change: Any) -> None:
 
 
 def flipped(data: bytes) -> bytes:
-    """One digit of the state is another one: still JSON, still a commit."""
+    """Change one digit of the state: the result is still JSON, and still a commit."""
     at = data.index(b'"base_offset":"') + len(b'"base_offset":"')
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
@@ -341,16 +342,16 @@ def test_damaged_commit_is_an_error_that_names_it_and_is_never_built_upon(damage
     for _ in range(2):
         with pytest.raises(CorruptLog, match=r"s/t/events: version 1 .*from a copy") as raised:
             opened.refresh()
-        told = str(raised.value)
-        assert told.isprintable()
-        assert "\\x" not in told
-        assert len(told) < 250
+        message = str(raised.value)
+        assert message.isprintable()
+        assert "\\x" not in message
+        assert len(message) < 250
     with pytest.raises(CorruptLog):
         put(opened, "b")
     assert versions(log) == [0, 1]
 
 
-def test_damaged_commit_behind_a_sound_state_file_costs_nothing() -> None:
+def test_damaged_commit_before_an_intact_state_file_is_not_read() -> None:
     store = MemoryStore()
     log = table_log(store)
     for n in range(6):
@@ -380,270 +381,26 @@ def test_missing_commit_is_an_error_that_names_it(version: int, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("commits", [1, 3])
-def test_log_that_others_begin_while_it_is_opened_is_not_taken_for_a_damaged_one(
+def test_log_that_others_create_while_it_is_opened_is_not_taken_for_a_damaged_one(
     commits: int,
 ) -> None:
     spy = Spy()
 
-    def begin(operation: str, key: str) -> None:
+    def others_create(operation: str, key: str) -> None:
         if operation == "list":
             spy.hook = None
             other = table_log(spy)
             for n in range(commits - 1):
                 put(other, str(n))
 
-    spy.hook = begin
+    spy.hook = others_create
     log = table_log(spy)
     assert spy.hook is None
     assert log.refresh() is not None
     assert versions(log) == list(range(commits))
 
 
-# ---------------------------------------------------------------- a log that is cleaned meanwhile
-
-
-def cleaned(commits: int = 12) -> tuple[FakeRuntime, MemoryStore, Log, Log]:
-    """A table, somebody who stopped at version 5, and the others, who cleaned up to 8 since."""
-    runtime = FakeRuntime()
-    store = memory(runtime)
-    log = table_log(store, runtime)
-    for n in range(1, 6):
-        put(log, str(n), [event_add(f"f{n}", 0, n - 1, 1)])
-    stalled = Log(store, log.path, runtime)
-    assert stalled.refresh() is not None
-    return runtime, store, log, stalled
-
-
-def others_clean(runtime: FakeRuntime, log: Log) -> None:
-    for n in range(6, 12):
-        put(log, str(n), [event_add(f"f{n}", 0, n - 1, 1)])
-    assert clean(log, runtime, 8) == 7
-    assert versions(log)[:2] == [0, 8]
-
-
-def test_put_of_a_writer_that_was_stopped_while_the_log_was_cleaned_is_unknown() -> None:
-    runtime, store, log, stalled = cleaned()
-    with (
-        at_failpoint("commit.before", lambda: others_clean(runtime, log)),
-        pytest.raises(CommitUnknown, match="does not count"),
-    ):
-        put(stalled, "lost")
-
-    head = log.refresh()
-    assert head is not None
-    assert head.get("test") == 11
-    assert put(stalled, "12") == head.version + 1  # and it opens anew by itself
-    assert Log(store, log.path, runtime).refresh() == stalled.refresh()
-
-
-def test_writer_that_was_stopped_between_two_commits_opens_anew() -> None:
-    runtime, _, log, stalled = cleaned()
-    others_clean(runtime, log)
-    head = log.refresh()
-    assert head is not None
-
-    assert stalled.refresh() == head
-    with stalled.files() as files:
-        assert len(list(files.all())) == 11
-
-
-def test_put_of_a_writer_that_knows_only_the_old_head_is_unknown_when_it_lands_in_the_gap() -> None:
-    runtime, _, log, stalled = cleaned()
-    others_clean(runtime, log)
-
-    with pytest.raises(CommitUnknown, match="does not count"):
-        stalled._send(Body("TEST", domains={"test": "lost"}))
-    head = log.refresh()
-    assert head is not None
-    assert head.get("test") == 11
-
-
-class RemoteSpy(Spy):
-    is_local = False
-
-
-def test_stray_commit_of_one_stalled_writer_does_not_vouch_for_the_next() -> None:
-    """Two writers stopped one version apart: the first one's stray is the second one's base."""
-    runtime, store, log, first = cleaned()
-    put(log, "6", [event_add("f6", 0, 5, 1)])
-    second = Log(store, log.path, runtime)
-    assert second.refresh() is not None
-    for n in range(7, 12):
-        put(log, str(n), [event_add(f"f{n}", 0, n - 1, 1)])
-    assert clean(log, runtime, 8) == 7
-
-    for stalled in (first, second):
-        with pytest.raises(CommitUnknown, match="does not count"):
-            stalled._send(Body("TEST", domains={"test": "lost"}))
-    head = log.refresh()
-    assert head is not None
-    assert second.refresh() == head
-    assert head.get("test") == 11
-
-
-def test_refresh_on_an_object_store_ends_however_fast_others_commit() -> None:
-    runtime = FakeRuntime()
-    store = memory(runtime)
-    log = table_log(store, runtime)
-    spy = RemoteSpy(store)
-    reader = Log(spy, log.path, runtime)
-    assert reader.refresh() is not None
-
-    def busy(operation: str, key: str) -> None:
-        if operation in ("get", "get_many", "list"):
-            put(log, operation)
-
-    spy.hook = busy
-    for n in range(3):
-        put(log, str(n))
-    head = reader.refresh()
-    assert head is not None
-    assert head.version >= 4
-
-
-def test_reader_that_was_stopped_in_the_middle_of_a_look_opens_anew() -> None:
-    runtime, store, log, _ = cleaned()
-    spy = Spy(store)
-    stalled = Log(spy, log.path, runtime)
-    assert stalled.refresh() is not None
-
-    def stop(operation: str, key: str) -> None:
-        if key == stalled.reader.key(6):
-            spy.hook = None
-            others_clean(runtime, log)
-
-    spy.hook = stop
-    head = stalled.refresh()
-
-    assert head == log.refresh()
-
-
-def test_commit_that_landed_in_the_gap_is_never_read_as_the_next_one() -> None:
-    runtime, store, log, stalled = cleaned()
-    third = Log(store, log.path, runtime)
-    third.refresh()
-    stop = at_failpoint("commit.before", lambda: others_clean(runtime, log))
-    with stop, pytest.raises(CommitUnknown):
-        put(stalled, "lost")
-    assert 6 in versions(log)
-
-    assert third.refresh() == log.refresh()
-
-
-def test_reader_that_opens_by_a_state_file_while_it_is_cleaned_away_opens_by_the_next() -> None:
-    runtime, store, log, _ = cleaned()
-    maintain(log.reader, 5, checkpoint=False)
-    spy = Spy(store)
-    late = Log(spy, log.path, runtime)
-
-    def stop(operation: str, key: str) -> None:
-        if key == late.reader.key(6):
-            spy.hook = None
-            others_clean(runtime, log)
-
-    spy.hook = stop
-    assert late.refresh() == log.refresh()
-    assert spy.hook is None
-
-
-def test_head_at_version_0_is_opened_anew_after_a_long_pause() -> None:
-    runtime = FakeRuntime()
-    store = memory(runtime)
-    log = table_log(store, runtime)
-    stalled = Log(store, log.path, runtime)
-    stalled.refresh()
-    for n in range(1, 6):
-        put(log, str(n))
-    others_clean(runtime, log)
-
-    assert stalled.refresh() == log.refresh()
-
-
-def test_put_behind_version_0_that_lands_in_the_gap_is_unknown() -> None:
-    runtime = FakeRuntime()
-    store = memory(runtime)
-    log = table_log(store, runtime)
-    stalled = Log(store, log.path, runtime)
-    stalled.refresh()
-    for n in range(1, 6):
-        put(log, str(n))
-    stop = at_failpoint("commit.before", lambda: others_clean(runtime, log))
-    with stop, pytest.raises(CommitUnknown):
-        put(stalled, "lost")
-
-
-def test_long_pause_without_clean_up_costs_one_look_and_no_error() -> None:
-    runtime = FakeRuntime()
-    spy = Spy(memory(runtime))
-    log = table_log(spy, runtime)
-    for n in range(3):
-        put(log, str(n))
-    runtime.sleep(STALE_SNAPSHOT_SECONDS + 1)
-    spy.calls.clear()
-
-    assert put(log, "late") == 4
-    looks = [operation for operation, _ in spy.calls]
-    assert looks == ["get", "get", "put_if_absent"]  # is there news, is the base still there
-    spy.calls.clear()
-    assert put(log, "later") == 5
-    assert [operation for operation, _ in spy.calls] == ["put_if_absent"]
-
-
-def test_files_listed_before_a_clean_up_are_found_after_it() -> None:
-    runtime, _, log, _ = cleaned()
-    maintain(log.reader, 2, checkpoint=False)
-    opened = Log(log.store, log.path, runtime)
-    opened.refresh()
-    with opened.files() as files:
-        files.find(0, 4, 5)  # the newest layer only; the older ones are loaded when needed
-    with at_failpoint("cleanup.delete", opened.refresh):  # it follows all the time
-        others_clean(runtime, log)
-
-    with opened.files() as files:
-        assert [add.path for add in files.find(0, 0, 5)] == [f"f{n}" for n in range(1, 6)]
-        assert len(list(files.all())) == 11
-
-
-def test_list_of_newest_files_is_read_anew_when_it_has_grown(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("pravega_spark.engine.log.log_follower.RECENT_FILES", 8)
-    log = table_log(MemoryStore())
-    log._follower._files_limit = 8
-    with log.files():
-        pass
-    for n in range(40):
-        put(log, str(n), [event_add(f"f{n}", 0, n, 1)])
-        if n % 4 == 0:
-            maintain(log.reader, n, checkpoint=False)
-        with log.files() as files:
-            assert [add.path for add in files.find(0, 0, n + 1)] == [f"f{k}" for k in range(n + 1)]
-            assert files.recent <= 10
-
-
-def test_idle_refresh_is_one_storage_call() -> None:
-    spy = Spy()
-    log = table_log(spy)
-    put(log, "a")
-    spy.calls.clear()
-
-    log.refresh(durable=True)
-
-    assert spy.calls == [("get", log.reader.key(2))]
-
-
-def test_commits_of_others_are_durable_before_they_are_shown() -> None:
-    spy = Spy()
-    log, other = table_log(spy), table_log(spy)
-    put(other, "a")
-    spy.calls.clear()
-    log.refresh()
-    assert spy.count("make_durable") == 0
-    log.refresh(durable=True)
-    assert spy.count("make_durable") == 1
-
-
-def test_commit_tells_its_digest_and_stays_delta_for_others(tmp_path: Path) -> None:
+def test_commit_has_a_digest_and_is_valid_delta(tmp_path: Path) -> None:
     log = table_log(LocalStore(str(tmp_path)))
     put(log, "a")
     line = json.loads(log.store.get(log.reader.key(1)).splitlines()[0])

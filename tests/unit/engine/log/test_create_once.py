@@ -1,4 +1,4 @@
-"""The rule of the unknown answer, for one object."""
+"""Unknown outcomes of the creation of one object."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEY = "folder/object"
 
 
 class Race:
-    """Somebody creates an object, and tells what became of it."""
+    """One process creates an object on a store with faults."""
 
     def __init__(self, *rules: Rule) -> None:
         self.store, self.runtime = Spy(), FakeRuntime()
@@ -28,7 +28,7 @@ class Race:
             KEY,
             data,
             is_ours=lambda found: found == data,
-            unknown=lambda: CommitUnknown("nobody can tell"),
+            unknown=lambda: CommitUnknown("no answer"),
         )
 
     @property
@@ -36,13 +36,13 @@ class Race:
         return [operation for operation, _ in self.store.calls]
 
 
-def test_clean_yes_is_one_call() -> None:
+def test_clear_success_is_one_call() -> None:
     race = Race()
     assert race.run()
     assert race.calls == ["put_if_absent"]
 
 
-def test_anothers_object_is_read_once_and_is_no() -> None:
+def test_existing_object_of_another_process_is_read_once() -> None:
     race = Race()
     race.store.inner.put(KEY, b"theirs")
     assert not race.run()
@@ -51,7 +51,7 @@ def test_anothers_object_is_read_once_and_is_no() -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.RESEND])
-def test_our_own_object_after_a_lost_answer_is_yes_once_it_is_durable(fault: Fault) -> None:
+def test_own_object_after_a_lost_answer_counts_once_it_is_durable(fault: Fault) -> None:
     race = Race(Rule(fault, "put_if_absent", nth=1))
     assert race.run()
     assert race.calls == ["put_if_absent", "get", "make_durable"]
@@ -72,7 +72,7 @@ def test_late_request_is_not_a_second_object() -> None:
     assert race.store.inner.get(KEY) == b"ours"
 
 
-def test_request_that_overtakes_its_repetition_is_ours() -> None:
+def test_request_that_arrives_before_its_repetition_is_ours() -> None:
     race = Race(Rule(Fault.DELAY, "put_if_absent", nth=1))
 
     def arrive(operation: str, key: str) -> None:
@@ -84,7 +84,7 @@ def test_request_that_overtakes_its_repetition_is_ours() -> None:
     assert race.calls == ["put_if_absent", "get", "put_if_absent", "get", "make_durable"]
 
 
-def test_another_may_win_while_nothing_is_clear() -> None:
+def test_another_process_may_win_while_the_outcome_is_unknown() -> None:
     race = Race(Rule(Fault.LOSE_REQUEST, "put_if_absent", nth=1))
 
     def other(operation: str, key: str) -> None:
@@ -96,7 +96,7 @@ def test_another_may_win_while_nothing_is_clear() -> None:
     assert not race.run()
 
 
-def test_refusal_before_any_doubt_is_an_error_at_once() -> None:
+def test_refused_first_attempt_is_an_error() -> None:
     race = Race(Rule(Fault.REFUSE, "put_if_absent"))
     with pytest.raises(StoreError, match="refused on purpose"):
         race.run()
@@ -104,7 +104,7 @@ def test_refusal_before_any_doubt_is_an_error_at_once() -> None:
 
 
 @pytest.mark.parametrize("after", ["get", "put_if_absent", "make_durable"])
-def test_refusal_in_doubt_is_waited_out(after: str) -> None:
+def test_refusal_after_an_unknown_outcome_is_retried(after: str) -> None:
     first = Fault.LOSE_REQUEST if after == "put_if_absent" else Fault.LOSE_ANSWER
     nth = 2 if after == "put_if_absent" else 1
     race = Race(Rule(first, "put_if_absent", nth=1), Rule(StoreError("down"), after, nth=nth))
@@ -113,13 +113,13 @@ def test_refusal_in_doubt_is_waited_out(after: str) -> None:
 
 
 @pytest.mark.parametrize("silent", ["get", "put_if_absent"])
-def test_at_the_deadline_nobody_can_tell(silent: str) -> None:
+def test_outcome_that_stays_unknown_is_an_error_at_the_deadline(silent: str) -> None:
     rules = [Rule(Fault.LOSE_REQUEST, "put_if_absent")]
     if silent == "get":
         rules.append(Rule(StoreError("down"), "get"))
     race = Race(*rules)
     start = race.runtime.monotonic()
-    with pytest.raises(CommitUnknown, match="nobody can tell"):
+    with pytest.raises(CommitUnknown, match="no answer"):
         race.run()
     waited = race.runtime.monotonic() - start
     assert COMMIT_DEADLINE_SECONDS < waited <= COMMIT_DEADLINE_SECONDS + 2

@@ -1,4 +1,4 @@
-"""Whatever a commit or a record says, reading it raises an error of this package."""
+"""Whatever the bytes of a commit or a record are, reading them raises an error of the package."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEXTS = [DEEP, DEEP + "]" * 200_000, "", "7", "[]", "{}", "[1]", '["a","b","c"]'
 
 
 def commit(*lines: str) -> bytes:
-    """A commit with a digest that fits, whatever its lines say."""
+    """A commit with a matching digest, whatever its lines are."""
     first = Body("APPEND").encode("token", 1).split(b"\n")[0]
     head = first.rpartition(b',"digest":"')[0]
     rest = "".join(f"{line}\n" for line in lines).encode(errors="surrogatepass")
@@ -30,7 +30,7 @@ def commit(*lines: str) -> bytes:
 
 
 LINES = [
-    *(text for text in TEXTS if "format" not in text),  # other kinds of actions are passed over
+    *(text for text in TEXTS if "format" not in text),  # an action of an unknown kind is ignored
     f'{{"add":{DEEP}',
     '{"add":{"path":7,"partitionValues":{},"size":1,"modificationTime":1,"dataChange":true}}',
     '{"add":{"path":"p","partitionValues":[],"size":1,"modificationTime":1,"dataChange":true}}',
@@ -44,14 +44,14 @@ LINES = [
 
 
 @pytest.mark.parametrize("number", range(len(LINES)))
-def test_commit_with_any_line_is_read_or_corrupt(number: int) -> None:
+def test_commit_with_a_damaged_line_is_corrupt(number: int) -> None:
     line = LINES[number]
     with pytest.raises(CorruptLog, match="torn or damaged"):
         parse_commit(1, commit(line), "here")
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_head_of_a_commit_may_be_anything(text: str) -> None:
+def test_any_first_line_of_a_commit_is_an_error_of_the_package(text: str) -> None:
     for version in (0, 1):
         with pytest.raises(PravegaSparkError):
             parse_commit(version, f"{text}\n".encode(errors="surrogatepass"), "here")
@@ -84,7 +84,7 @@ def test_damaged_state_file_or_checkpoint_is_not_used(text: str) -> None:
 
 
 @pytest.mark.parametrize("change", ["segment", "offset", "rows", "bytes"])
-def test_damaged_place_of_a_file_is_corrupt(change: str) -> None:
+def test_damaged_position_or_size_of_a_file_is_corrupt(change: str) -> None:
     stream = make_stream()
     write(stream, [("k", b"1")])
     key = stream.log.reader.key(1)

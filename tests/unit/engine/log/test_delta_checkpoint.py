@@ -1,3 +1,5 @@
+"""Delta checkpoints: round trips, damage, and what other engines read from them."""
+
 from __future__ import annotations
 
 import json
@@ -40,7 +42,7 @@ def filled(chunks: list[tuple[int, int]]) -> list[Add]:
 
 
 @given(CHUNKS, st.integers(0, 40), st.integers(1, 20), st.sets(st.integers(0, 29)))
-def test_layer_of_a_checkpoint_finds_what_a_plain_search_finds(
+def test_layer_of_a_checkpoint_finds_the_same_files_as_a_plain_search(
     chunks: list[tuple[int, int]], start: int, length: int, removed: set[int]
 ) -> None:
     adds = filled(chunks)
@@ -56,9 +58,9 @@ def test_layer_of_a_checkpoint_finds_what_a_plain_search_finds(
             and int(add.partition["base_offset"]) + int((add.tags or {})["rows"]) > start
         ]
         assert [add.path for add in layer.find(segment, start, end)] == wanted
-    gone = {f"f{n}" for n in removed}
-    kept = layer.without(gone).field("path").to_pylist()
-    assert sorted(kept) == sorted({add.path for add in adds} - gone)
+    paths = {f"f{n}" for n in removed}
+    kept = layer.without(paths).field("path").to_pylist()
+    assert sorted(kept) == sorted({add.path for add in adds} - paths)
     assert len(layer) == len(adds)
 
 
@@ -81,7 +83,7 @@ def test_checkpoint_reads_back_as_the_same_state_and_files() -> None:
 
 
 @given(st.data())
-def test_checkpoint_or_digest_with_any_other_byte_is_not_used(data: st.DataObject) -> None:
+def test_checkpoint_or_digest_with_any_changed_byte_is_not_used(data: st.DataObject) -> None:
     log = table_log(MemoryStore())
     snapshot = log.snapshot
     assert snapshot is not None
@@ -96,8 +98,8 @@ def test_checkpoint_or_digest_with_any_other_byte_is_not_used(data: st.DataObjec
     assert decode_checkpoint(1, good, record) is None
 
 
-def lost_behind(log: Log, version: int) -> list[str]:
-    """Open with nothing but what is stored; the state files are gone."""
+def files_without_state_files(log: Log, version: int) -> list[str]:
+    """Delete the state files, open the log, and return the paths of its live files."""
     for entry in log.store.list(f"{log.path}/_pravega/state"):
         log.store.delete([entry.key])
     opened = Log(log.store, log.path, FakeRuntime())
@@ -113,7 +115,7 @@ def half(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("part", ["checkpoint", "digest", "digest missing", "other commit"])
-def test_torn_or_foreign_checkpoint_costs_time_and_not_data(part: str) -> None:
+def test_torn_or_foreign_checkpoint_costs_time_and_no_data(part: str) -> None:
     store = MemoryStore()
     log = table_log(store)
     for n in range(6):
@@ -127,7 +129,7 @@ def test_torn_or_foreign_checkpoint_costs_time_and_not_data(part: str) -> None:
         store.put(digest, half(store.get(digest)))
     elif part == "digest missing":
         store.delete([digest])
-    else:  # the log was restored from a copy, and went on otherwise from version 4
+    else:  # the log was restored from a copy, and has another version 4
         newer = Log(store, log.path, FakeRuntime())
         newer.refresh()
         for version in (4, 5, 6):
@@ -138,7 +140,7 @@ def test_torn_or_foreign_checkpoint_costs_time_and_not_data(part: str) -> None:
 
     assert log.reader.checkpoint(4) is None
     assert log.reader.checkpoint(1) is not None
-    assert lost_behind(log, 6) == [f"f{n}" for n in range(6)]
+    assert files_without_state_files(log, 6) == [f"f{n}" for n in range(6)]
 
 
 def delta_rows(path: Path, version: int | None = None) -> list[dict[str, Any]]:
@@ -150,7 +152,7 @@ def delta_rows(path: Path, version: int | None = None) -> list[dict[str, Any]]:
     )  # fmt: skip
 
 
-def test_delta_rs_reads_the_same_events_at_every_version_with_and_without_checkpoints(
+def test_delta_rs_reads_the_same_events_with_and_without_checkpoints(
     tmp_path: Path,
 ) -> None:
     stream = make_stream(LocalStore(str(tmp_path)), segments=2)
@@ -163,13 +165,13 @@ def test_delta_rs_reads_the_same_events_at_every_version_with_and_without_checkp
 
     assert [len(rows) for rows in before] == [4 * n for n in range(10)]
     assert [delta_rows(path, version) for version in range(10)] == before
-    for version in (1, 2):  # what is left must do for foreign readers too
+    for version in (1, 2):  # the rest must suffice for other Delta readers
         stream.store.delete([stream.log.reader.key(version)])
     assert [delta_rows(path, version) for version in range(3, 10)] == before[3:]
     assert delta_rows(path) == before[9]
 
 
-def test_checkpoint_that_delta_rs_made_of_our_table_costs_nothing_and_keeps_the_state(
+def test_checkpoint_of_delta_rs_is_ignored_and_the_state_is_kept(
     tmp_path: Path,
 ) -> None:
     stream = make_stream(LocalStore(str(tmp_path)))
@@ -190,13 +192,13 @@ def test_checkpoint_that_delta_rs_made_of_our_table_costs_nothing_and_keeps_the_
     assert stream.log.reader.checkpoint(5) is None
     assert len(delta_rows(path)) == 6
 
-    # ours replaces it under the same name, and is used
+    # Our own checkpoint replaces it under the same name.
     maintain(stream.log.reader, 5, checkpoint=True)
     assert stream.log.reader.checkpoint(5) is not None
     assert len(delta_rows(path, 5)) == 5
 
 
-def test_metadata_and_protocol_of_a_checkpoint_are_what_delta_rs_sees(tmp_path: Path) -> None:
+def test_delta_rs_reads_metadata_and_protocol_from_a_checkpoint(tmp_path: Path) -> None:
     stream = make_stream(LocalStore(str(tmp_path)))
     maintain(stream.log.reader, 0, checkpoint=True)
     table = deltalake.DeltaTable(str(tmp_path / stream.path))

@@ -1,3 +1,5 @@
+"""The index of live files finds the same files as a plain replay of the log."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -51,14 +53,14 @@ class Naive:
         return sorted(mine, key=lambda path: self.live[path][1])
 
     def find(self, segment: int, start: int, end: int) -> list[str]:
-        places = [(path, *self.live[path][1:]) for path in self.of(segment)]
-        return [path for path, base, rows in places if base < end and base + rows > start]
+        ranges = [(path, *self.live[path][1:]) for path in self.of(segment)]
+        return [path for path, base, rows in ranges if base < end and base + rows > start]
 
 
 def act(log: Log, runtime: FakeRuntime, naive: Naive, action: str, a: int, b: int, c: int) -> None:
     segment = SEGMENTS[a]
-    head = log.snapshot
-    assert head is not None
+    newest = log.snapshot
+    assert newest is not None
     chunks = naive.of(segment)
     if action == "append":
         put(log, action, [naive.append(segment, c)])
@@ -70,25 +72,25 @@ def act(log: Log, runtime: FakeRuntime, naive: Naive, action: str, a: int, b: in
         put(log, action, removes=chunks[:c])
     elif action == "compact" and len(chunks) > 1:
         first = b % len(chunks)
-        gone = chunks[first : first + c + 1]
-        places = [naive.live.pop(path) for path in gone]
-        rows = places[-1][1] + places[-1][2] - places[0][1]
-        put(log, action, [naive.add(segment, places[0][1], rows, change=False)], gone)
+        merged = chunks[first : first + c + 1]
+        ranges = [naive.live.pop(path) for path in merged]
+        rows = ranges[-1][1] + ranges[-1][2] - ranges[0][1]
+        put(log, action, [naive.add(segment, ranges[0][1], rows, change=False)], merged)
     elif action == "state":
-        maintain(log.reader, max(head.cleanup, head.version - b // 8), checkpoint=False)
+        maintain(log.reader, max(newest.cleanup, newest.version - b // 8), checkpoint=False)
     elif action == "checkpoint":
-        maintain(log.reader, max(head.cleanup, head.version - b // 8), checkpoint=True)
+        maintain(log.reader, max(newest.cleanup, newest.version - b // 8), checkpoint=True)
     elif action == "tear":
         states = log.reader.listed("state")
         if states:
             log.store.put(state_key(log.path, states[b % len(states)]), b"torn")
     elif action == "clean":
-        clean(log, runtime, max(head.cleanup, head.version - b))
+        clean(log, runtime, max(newest.cleanup, newest.version - b))
 
 
 @settings(max_examples=60)
 @given(ACTIONS, QUERIES)
-def test_index_over_any_layers_finds_what_a_plain_replay_finds(
+def test_index_over_any_layers_finds_the_same_files_as_a_plain_replay(
     actions: list[tuple[str, int, int, int]], queries: list[tuple[int, int, int]]
 ) -> None:
     runtime = FakeRuntime()
@@ -133,7 +135,7 @@ def test_file_that_is_live_already_is_not_added_again() -> None:
         layer.add(event_add("f", 0, 1, 1))
 
 
-def test_files_that_no_layer_can_tell_are_an_error_and_never_a_shorter_list() -> None:
+def test_files_that_no_layer_holds_are_an_error_and_never_a_shorter_list() -> None:
     runtime = FakeRuntime()
     log = table_log(memory(runtime), runtime)
     for n in range(6):

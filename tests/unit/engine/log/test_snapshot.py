@@ -1,3 +1,5 @@
+"""The state of a table at one version, and tables that cannot be used."""
+
 from __future__ import annotations
 
 import pytest
@@ -18,7 +20,7 @@ def after(snapshot: Snapshot, **domains: str | None) -> Snapshot:
     return snapshot.apply(Body("X", domains=domains).committed(version, f"t{version}", 6))
 
 
-def test_domains_are_set_replaced_and_removed_and_older_snapshots_stay_as_they_were() -> None:
+def test_domains_are_set_replaced_and_removed_and_older_snapshots_do_not_change() -> None:
     zero = first_snapshot(first(), "t")
     one = after(zero, a="2", b="3")
     two = after(one, a=None, unknown=None)
@@ -37,7 +39,7 @@ def test_commits_apply_in_order_only() -> None:
         zero.apply(Body("X").committed(2, "t2", 6))
 
 
-def test_horizon_and_marks_are_0_until_they_are_set() -> None:
+def test_horizon_and_cleanup_mark_are_0_until_they_are_set() -> None:
     zero = first_snapshot(first(), "t")
     assert (zero.horizon, zero.cleanup, zero.cleanup_set_version) == (0, 0, 0)
     log = '{"horizon":5,"cleanup":3,"marked":7}'
@@ -45,12 +47,12 @@ def test_horizon_and_marks_are_0_until_they_are_set() -> None:
     assert (one.horizon, one.cleanup, one.cleanup_set_version) == (5, 3, 7)
 
 
-def test_first_version_without_protocol_makes_no_table() -> None:
+def test_version_0_without_protocol_is_corrupt() -> None:
     with pytest.raises(CorruptLog, match="version 0 of the log holds no protocol"):
         first_snapshot(first(None), "t")
 
 
-def test_table_without_our_feature_is_somebody_elses() -> None:
+def test_table_without_our_feature_is_a_foreign_table() -> None:
     with pytest.raises(ForeignTable, match="did not make"):
         first_snapshot(first({"minReaderVersion": 1, "minWriterVersion": 2}), "t")
 

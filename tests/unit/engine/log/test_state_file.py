@@ -1,3 +1,5 @@
+"""State files: round trips, the older format, and damage."""
+
 from __future__ import annotations
 
 import json
@@ -57,15 +59,15 @@ def test_state_file_does_not_grow_with_epochs_times_segments(segments: int) -> N
     sizes = []
     for scales in (4, 36):
         for n in range(scales):
-            doomed = stream.view().active.segments[n % segments]
-            low, high = doomed.key_range.low, doomed.key_range.high
-            scale(stream, [doomed.segment_id], [(low, (low + high) / 2), ((low + high) / 2, high)])
+            sealed = stream.view().active.segments[n % segments]
+            low, high = sealed.key_range.low, sealed.key_range.high
+            scale(stream, [sealed.segment_id], [(low, (low + high) / 2), ((low + high) / 2, high)])
         sizes.append(len(encode_state(stream.view().snapshot, RecentLayer(-1))))
     assert sizes[1] < 2.5 * sizes[0]
 
 
 @given(st.data())
-def test_state_file_with_any_other_byte_or_length_is_not_used(data: st.DataObject) -> None:
+def test_state_file_with_any_changed_byte_or_length_is_not_used(data: st.DataObject) -> None:
     good = encode_state(*sample())
     at = data.draw(st.integers(0, len(good) - 1))
     bit = 1 << data.draw(st.integers(0, 7))
@@ -76,11 +78,11 @@ def test_state_file_with_any_other_byte_or_length_is_not_used(data: st.DataObjec
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]\n", b"null\nnull\n", b'{"digest":1}\n{}\n'])
-def test_what_is_no_state_file_is_not_used(data: bytes) -> None:
+def test_bytes_that_are_no_state_file_are_not_used(data: bytes) -> None:
     assert decode_state(0, data) is None
 
 
-def test_version_of_a_key_is_minus_1_for_other_objects() -> None:
+def test_version_is_minus_1_for_keys_of_other_objects() -> None:
     assert state_version(state_key("s/t", 77)) == 77
     for name in ("latest.json", "00000000000000000010.checkpoint.parquet", "_last_checkpoint", "1"):
         assert state_version(f"s/t/_delta_log/{name}") == -1

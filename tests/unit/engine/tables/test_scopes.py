@@ -1,3 +1,5 @@
+"""Scopes and the rows of their streams and reader groups."""
+
 from __future__ import annotations
 
 import threading
@@ -45,7 +47,7 @@ def test_scope_is_created_once_and_again_after_its_deletion() -> None:
     assert scope(store).rows() == {}
 
 
-def test_of_many_creators_one_creates() -> None:
+def test_one_of_many_concurrent_creators_creates() -> None:
     store = MemoryStore()
     results: list[bool] = []
     threads = [
@@ -64,7 +66,7 @@ def test_bad_name_is_refused_with_the_rule(name: object) -> None:
         Scope(MemoryStore(), name)  # type: ignore[arg-type]
 
 
-def test_first_row_of_a_life_decides_its_configuration() -> None:
+def test_first_row_of_a_life_sets_its_configuration() -> None:
     store, first = made()
     assert first.claim("t", 1, ONE) == (True, ONE)
     claimed, configuration = scope(store).claim("t", 1, TWO)
@@ -82,11 +84,11 @@ def test_tags_of_an_older_version_or_life_never_replace_newer_ones() -> None:
     for life, version in ((2, 4), (2, 5), (1, 9), (3, 9)):
         first.retag("t", life, version, ONE)
     assert first.rows()["t"]["tags"] == ["b"]
-    first.retag("gone", 1, 1, ONE)  # an update that comes after the deletion
+    first.retag("deleted", 1, 1, ONE)  # an update that arrives after the deletion
     assert list(first.rows()) == ["t"]
 
 
-def test_row_goes_only_with_its_life() -> None:
+def test_row_is_removed_only_with_its_life() -> None:
     _, first = made()
     first.claim("t", 2, ONE)
     first.drop_row("t", 1)
@@ -105,7 +107,7 @@ def test_scope_with_streams_is_not_deleted_and_the_error_names_some() -> None:
     assert first.state() == ACTIVE
 
 
-def test_missing_or_fenced_scope_takes_no_new_stream_nor_a_new_life() -> None:
+def test_missing_or_fenced_scope_accepts_no_new_stream_and_no_new_life() -> None:
     store, first = made()
     with pytest.raises(NoSuchScope, match="never does not exist; create it first"):
         scope(store, "never").claim("t", 1, ONE)
@@ -116,7 +118,10 @@ def test_missing_or_fenced_scope_takes_no_new_stream_nor_a_new_life() -> None:
     for name, life in (("new", 1), ("t", 2)):
         with pytest.raises(NoSuchScope, match="is being deleted"):
             scope(store).claim(name, life, ONE)
-    assert scope(store).claim("t", 1, TWO) == (False, ONE)  # what was begun can be finished
+    assert scope(store).claim("t", 1, TWO) == (
+        False,
+        ONE,
+    )  # this creation had begun
     assert not scope(store).create()
     first.drop_row("t", 1)
     assert first.delete(1)
@@ -124,7 +129,7 @@ def test_missing_or_fenced_scope_takes_no_new_stream_nor_a_new_life() -> None:
         first.rows()
 
 
-def test_claim_that_races_the_deletion_of_its_scope_loses_or_prevents_it() -> None:
+def test_claim_that_races_the_deletion_of_its_scope_fails_or_prevents_it() -> None:
     store, first = made()
     other = scope(store)
     other.table.read()

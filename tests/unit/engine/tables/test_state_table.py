@@ -1,3 +1,5 @@
+"""State tables: changes, races, files of rows, and damage."""
+
 from __future__ import annotations
 
 import threading
@@ -61,7 +63,7 @@ def test_rows_and_domains_change_together_and_read_back_elsewhere() -> None:
     assert read.snapshot.domains["d"] == "0"
 
 
-def test_unchanged_state_is_one_call_and_reads_no_rows_again() -> None:
+def test_reading_an_unchanged_state_is_one_call() -> None:
     store = Spy()
     made = table(store)
     made.change(raise_count("a"))
@@ -74,7 +76,7 @@ def test_change_of_domains_alone_keeps_the_rows_file() -> None:
     store = MemoryStore()
     made = table(store)
     made.change(raise_count("a"))
-    made.change(lambda state: (TableChange("MARK", state.rows, {"d": "9"}), None))
+    made.change(lambda state: (TableChange("SET", state.rows, {"d": "9"}), None))
     assert len(store.list("s/_scope/data")) == 1
     assert counts(table(store).read().rows) == {"a": 1}
 
@@ -87,7 +89,7 @@ def put_all(rows: Rows) -> Any:
     return lambda state: (TableChange("PUT", {**state.rows, **rows}), None)
 
 
-def test_a_change_writes_no_more_rows_in_a_table_ten_times_as_large() -> None:
+def test_the_size_of_a_change_does_not_grow_with_the_table() -> None:
     sizes = []
     for count in (1_000, 10_000):
         store = Spy()
@@ -103,7 +105,7 @@ def test_a_change_writes_no_more_rows_in_a_table_ten_times_as_large() -> None:
     assert sizes[1] < 2 * sizes[0]
 
 
-def test_a_table_of_one_file_is_read_and_grows_into_several_that_older_versions_refuse() -> None:
+def test_a_table_of_several_files_needs_a_feature_that_older_versions_refuse() -> None:
     store = MemoryStore()
     made = table(store)
     made.change(put_all(many(STATE_TABLE_FILE_ROWS)))
@@ -131,7 +133,7 @@ def test_table_without_rows_is_read_as_empty() -> None:
     assert counts(table(store).read().rows) == {"b": 1}
 
 
-def test_changes_of_many_threads_are_all_there() -> None:
+def test_no_change_of_concurrent_threads_is_lost() -> None:
     store = MemoryStore()
     tables = [table(store) for _ in range(4)]
     threads = [
@@ -177,12 +179,12 @@ def test_any_delta_reader_sees_exactly_the_newest_rows(tmp_path: Path) -> None:
         assert {row["name"]: row["count"] for row in rows} == wanted
 
 
-@pytest.mark.parametrize("damage", ["torn", "gone"])
+@pytest.mark.parametrize("damage", ["torn", "missing"])
 def test_damaged_rows_are_an_error_that_names_the_file(damage: str) -> None:
     store = MemoryStore()
     table(store).change(raise_count("a"))
     (entry,) = store.list("s/_scope/data")
-    if damage == "gone":
+    if damage == "missing":
         store.delete([entry.key])
     else:
         store.put(entry.key, store.get(entry.key)[:20])

@@ -1,3 +1,5 @@
+"""A state that many processes share: updates, races, and compaction."""
+
 from __future__ import annotations
 
 import json
@@ -61,7 +63,7 @@ def test_loser_of_the_initialisation_adopts_the_winners_state() -> None:
     assert second.local.state == {"a": 1} == first.local.state
 
 
-def test_state_is_asked_for_before_there_is_one() -> None:
+def test_use_before_the_initialisation_is_an_error() -> None:
     made = opened(MemoryStore())
     assert made.fetch() is None
     with pytest.raises(IllegalState, match="s/x is not initialised"):
@@ -72,7 +74,7 @@ def test_state_is_asked_for_before_there_is_one() -> None:
         made.compact()
 
 
-def test_update_returns_the_generators_value_and_is_seen_elsewhere() -> None:
+def test_update_returns_the_generators_value_and_other_copies_fetch_it() -> None:
     store = MemoryStore()
     first, second = opened(store), opened(store)
     first.initialise({"a": 1})
@@ -124,7 +126,7 @@ def test_error_of_the_generator_changes_nothing() -> None:
     assert made.local.version == 0
 
 
-def test_unconditional_updates_of_many_threads_are_all_there() -> None:
+def test_no_unconditional_update_of_concurrent_threads_is_lost() -> None:
     store = MemoryStore()
     opened(store).initialise({"a": 0})
     copies = [opened(store) for _ in range(4)]
@@ -164,7 +166,7 @@ def test_local_state_never_goes_back() -> None:
     assert made.local.state == {"a": 1}
 
 
-def test_fetch_without_news_is_one_call_and_decodes_nothing() -> None:
+def test_fetch_of_an_unchanged_state_is_one_call_and_decodes_nothing() -> None:
     store, codec = Spy(), Counts()
     made: Synchronizer[State] = Synchronizer(store, "s/x", codec, FakeRuntime())
     made.initialise({"a": 0})
@@ -175,7 +177,7 @@ def test_fetch_without_news_is_one_call_and_decodes_nothing() -> None:
     assert codec.decoded == 0
 
 
-def test_compaction_keeps_one_generation_for_those_who_are_slow() -> None:
+def test_compaction_keeps_one_generation_for_slow_processes() -> None:
     store = MemoryStore()
     made, slow, slower = opened(store), opened(store), opened(store)
     made.initialise({"a": 0})
@@ -183,16 +185,16 @@ def test_compaction_keeps_one_generation_for_those_who_are_slow() -> None:
     for _ in range(3):
         made.update("ADD", add("a"))
     slow.fetch()
-    assert made.compact() == 0, "the first one has none before it"
+    assert made.compact() == 0, "the first compaction has none before it"
     made.update("ADD", add("a"))
-    assert made.compact() == 3, "up to the one before"
+    assert made.compact() == 3, "up to the previous compaction"
     assert len(store.list("s/x/data")) == 2
     for copy in (slow, slower):
         assert copy.update("ADD", add("a")) == made.local.state["a"]
         made.fetch()
 
 
-def test_compaction_that_was_killed_is_done_by_the_next() -> None:
+def test_killed_compaction_is_finished_by_the_next() -> None:
     store = Spy()
     made = opened(store)
     made.initialise({"a": 0})
@@ -207,7 +209,7 @@ def test_compaction_that_was_killed_is_done_by_the_next() -> None:
     assert opened(store.inner).fetch() == made.local
 
 
-def test_every_version_is_read_by_sql_and_a_sweep_lets_old_ones_go(tmp_path: Path) -> None:
+def test_sql_reads_every_version_until_a_sweep_deletes_it(tmp_path: Path) -> None:
     runtime = FakeRuntime()
     store = DatedDisk(tmp_path, runtime)
     made = opened(store, runtime)

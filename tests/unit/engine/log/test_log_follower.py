@@ -1,0 +1,268 @@
+"""A log that others commit to, and whose old commits they delete."""
+
+from __future__ import annotations
+
+import pytest
+
+from pravega_spark.engine.log.actions import Body
+from pravega_spark.engine.log.checkpointing import maintain
+from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.errors import CommitUnknown
+from pravega_spark.limits import STALE_SNAPSHOT_SECONDS
+from tests.harness.engine import (
+    FakeRuntime,
+    Spy,
+    clean,
+    event_add,
+    memory,
+    put,
+    table_log,
+    versions,
+)
+from tests.harness.failpoints import at_failpoint
+
+# ------------------------------------------------------------------------- a log that is cleaned
+
+
+def with_stalled_process() -> tuple[FakeRuntime, MemoryStore, Log, Log]:
+    """A table with five commits, its log, and a log of a process that stalled at version 5."""
+    runtime = FakeRuntime()
+    store = memory(runtime)
+    log = table_log(store, runtime)
+    for n in range(1, 6):
+        put(log, str(n), [event_add(f"f{n}", 0, n - 1, 1)])
+    stalled = Log(store, log.path, runtime)
+    assert stalled.refresh() is not None
+    return runtime, store, log, stalled
+
+
+def others_clean(runtime: FakeRuntime, log: Log) -> None:
+    """Commit six more versions, and delete those below version 8."""
+    for n in range(6, 12):
+        put(log, str(n), [event_add(f"f{n}", 0, n - 1, 1)])
+    assert clean(log, runtime, 8) == 7
+    assert versions(log)[:2] == [0, 8]
+
+
+def test_put_of_a_writer_that_stalled_while_the_log_was_cleaned_is_unknown() -> None:
+    runtime, store, log, stalled = with_stalled_process()
+    with (
+        at_failpoint("commit.before", lambda: others_clean(runtime, log)),
+        pytest.raises(CommitUnknown, match="does not count"),
+    ):
+        put(stalled, "lost")
+
+    newest = log.refresh()
+    assert newest is not None
+    assert newest.get("test") == 11
+    assert put(stalled, "12") == newest.version + 1  # it opens the log again
+    assert Log(store, log.path, runtime).refresh() == stalled.refresh()
+
+
+def test_writer_that_stalled_between_two_commits_opens_the_log_again() -> None:
+    runtime, _, log, stalled = with_stalled_process()
+    others_clean(runtime, log)
+    newest = log.refresh()
+    assert newest is not None
+
+    assert stalled.refresh() == newest
+    with stalled.files() as files:
+        assert len(list(files.all())) == 11
+
+
+def test_put_on_an_old_snapshot_that_lands_in_the_gap_is_unknown() -> None:
+    runtime, _, log, stalled = with_stalled_process()
+    others_clean(runtime, log)
+
+    with pytest.raises(CommitUnknown, match="does not count"):
+        stalled._send(Body("TEST", domains={"test": "lost"}))
+    newest = log.refresh()
+    assert newest is not None
+    assert newest.get("test") == 11
+
+
+class RemoteSpy(Spy):
+    is_local = False
+
+
+def test_stray_commit_of_one_stalled_writer_is_no_proof_for_the_next() -> None:
+    """Two writers stalled one version apart: the second one builds on the first one's commit."""
+    runtime, store, log, first = with_stalled_process()
+    put(log, "6", [event_add("f6", 0, 5, 1)])
+    second = Log(store, log.path, runtime)
+    assert second.refresh() is not None
+    for n in range(7, 12):
+        put(log, str(n), [event_add(f"f{n}", 0, n - 1, 1)])
+    assert clean(log, runtime, 8) == 7
+
+    for stalled in (first, second):
+        with pytest.raises(CommitUnknown, match="does not count"):
+            stalled._send(Body("TEST", domains={"test": "lost"}))
+    newest = log.refresh()
+    assert newest is not None
+    assert second.refresh() == newest
+    assert newest.get("test") == 11
+
+
+def test_refresh_on_an_object_store_ends_however_fast_others_commit() -> None:
+    runtime = FakeRuntime()
+    store = memory(runtime)
+    log = table_log(store, runtime)
+    spy = RemoteSpy(store)
+    reader = Log(spy, log.path, runtime)
+    assert reader.refresh() is not None
+
+    def others_commit(operation: str, key: str) -> None:
+        if operation in ("get", "get_many", "list"):
+            put(log, operation)
+
+    spy.hook = others_commit
+    for n in range(3):
+        put(log, str(n))
+    newest = reader.refresh()
+    assert newest is not None
+    assert newest.version >= 4
+
+
+def test_reader_that_stalled_during_a_refresh_opens_the_log_again() -> None:
+    runtime, store, log, _ = with_stalled_process()
+    spy = Spy(store)
+    stalled = Log(spy, log.path, runtime)
+    assert stalled.refresh() is not None
+
+    def stall(operation: str, key: str) -> None:
+        if key == stalled.reader.key(6):
+            spy.hook = None
+            others_clean(runtime, log)
+
+    spy.hook = stall
+    newest = stalled.refresh()
+
+    assert newest == log.refresh()
+
+
+def test_commit_that_landed_in_the_gap_is_never_read_as_the_next_one() -> None:
+    runtime, store, log, stalled = with_stalled_process()
+    third = Log(store, log.path, runtime)
+    third.refresh()
+    stall = at_failpoint("commit.before", lambda: others_clean(runtime, log))
+    with stall, pytest.raises(CommitUnknown):
+        put(stalled, "lost")
+    assert 6 in versions(log)
+
+    assert third.refresh() == log.refresh()
+
+
+def test_reader_whose_state_file_is_deleted_while_it_opens_uses_the_next_one() -> None:
+    runtime, store, log, _ = with_stalled_process()
+    maintain(log.reader, 5, checkpoint=False)
+    spy = Spy(store)
+    late = Log(spy, log.path, runtime)
+
+    def stall(operation: str, key: str) -> None:
+        if key == late.reader.key(6):
+            spy.hook = None
+            others_clean(runtime, log)
+
+    spy.hook = stall
+    assert late.refresh() == log.refresh()
+    assert spy.hook is None
+
+
+def test_snapshot_of_version_0_is_replaced_after_a_long_pause() -> None:
+    runtime = FakeRuntime()
+    store = memory(runtime)
+    log = table_log(store, runtime)
+    stalled = Log(store, log.path, runtime)
+    stalled.refresh()
+    for n in range(1, 6):
+        put(log, str(n))
+    others_clean(runtime, log)
+
+    assert stalled.refresh() == log.refresh()
+
+
+def test_put_after_version_0_that_lands_in_the_gap_is_unknown() -> None:
+    runtime = FakeRuntime()
+    store = memory(runtime)
+    log = table_log(store, runtime)
+    stalled = Log(store, log.path, runtime)
+    stalled.refresh()
+    for n in range(1, 6):
+        put(log, str(n))
+    stall = at_failpoint("commit.before", lambda: others_clean(runtime, log))
+    with stall, pytest.raises(CommitUnknown):
+        put(stalled, "lost")
+
+
+def test_long_pause_without_cleanup_costs_two_reads_and_no_error() -> None:
+    runtime = FakeRuntime()
+    spy = Spy(memory(runtime))
+    log = table_log(spy, runtime)
+    for n in range(3):
+        put(log, str(n))
+    runtime.sleep(STALE_SNAPSHOT_SECONDS + 1)
+    spy.calls.clear()
+
+    assert put(log, "late") == 4
+    operations = [operation for operation, _ in spy.calls]
+    # The next version is absent, and the snapshot's own commit is still stored.
+    assert operations == ["get", "get", "put_if_absent"]
+    spy.calls.clear()
+    assert put(log, "later") == 5
+    assert [operation for operation, _ in spy.calls] == ["put_if_absent"]
+
+
+def test_files_listed_before_a_cleanup_are_found_after_it() -> None:
+    runtime, _, log, _ = with_stalled_process()
+    maintain(log.reader, 2, checkpoint=False)
+    opened = Log(log.store, log.path, runtime)
+    opened.refresh()
+    with opened.files() as files:
+        files.find(0, 4, 5)  # loads the newest layer only
+    with at_failpoint("cleanup.delete", opened.refresh):  # it refreshes during the cleanup
+        others_clean(runtime, log)
+
+    with opened.files() as files:
+        assert [add.path for add in files.find(0, 0, 5)] == [f"f{n}" for n in range(1, 6)]
+        assert len(list(files.all())) == 11
+
+
+def test_layer_of_newest_files_is_rebuilt_when_it_has_grown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pravega_spark.engine.log.log_follower.RECENT_FILES", 8)
+    log = table_log(MemoryStore())
+    log._follower._files_limit = 8
+    with log.files():
+        pass
+    for n in range(40):
+        put(log, str(n), [event_add(f"f{n}", 0, n, 1)])
+        if n % 4 == 0:
+            maintain(log.reader, n, checkpoint=False)
+        with log.files() as files:
+            assert [add.path for add in files.find(0, 0, n + 1)] == [f"f{k}" for k in range(n + 1)]
+            assert files.recent <= 10
+
+
+def test_idle_refresh_is_one_storage_call() -> None:
+    spy = Spy()
+    log = table_log(spy)
+    put(log, "a")
+    spy.calls.clear()
+
+    log.refresh(durable=True)
+
+    assert spy.calls == [("get", log.reader.key(2))]
+
+
+def test_commits_of_others_are_durable_before_they_are_shown() -> None:
+    spy = Spy()
+    log, other = table_log(spy), table_log(spy)
+    put(other, "a")
+    spy.calls.clear()
+    log.refresh()
+    assert spy.count("make_durable") == 0
+    log.refresh(durable=True)
+    assert spy.count("make_durable") == 1
