@@ -1,9 +1,9 @@
-"""The engine against a model of a stream: what anybody may do, in any order, on bad storage.
+"""The engine against a model of a stream: all operations, in any order, on faulty storage.
 
-Checked after every step: acknowledged events are there, and no event is there twice; an offset
-keeps its value; a key's events are in order over scales, and lie in its segments; epochs tile the
-key space and sealed segments do not grow; a writer's numbers follow each other, and nothing staged
-below the horizon is committed; horizon and clean-up mark never go back.
+Invariants after every step: acknowledged events exist, and no event exists twice; an offset keeps
+its event; a key's events are in order across scales and in its segments; epochs tile the key space
+and sealed segments do not grow; a writer's numbers have no gap, and no chunk staged below the
+horizon is committed; horizon and cleanup mark never go back.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ BATCHES = st.lists(st.sampled_from(KEYS), min_size=1, max_size=4)
 
 @dataclass
 class Process:
-    """What one process holds: a stream it opened, a session, chunks it has staged."""
+    """The state of one process: an open stream, a writer session, staged chunks."""
 
     stream: StreamLog
     life: int = 0
@@ -128,10 +128,10 @@ class StreamMachine(RuleBasedStateMachine):
         configuration = StreamConfiguration(ScalingPolicy.fixed(segments))
         with contextlib.suppress(CommitUnknown, StoreError):
             lifecycle.create(process.stream, life, configuration)
-        self._settle()
+        self._copy_state()
 
-    def _settle(self) -> None:
-        """Take over what the log says after a call whose outcome the model does not predict."""
+    def _copy_state(self) -> None:
+        """Copy the state of the log after a call whose outcome the model does not predict."""
         self.faults = {}
         view = self._truth()
         assert view.life - self.life in (0, 1)
@@ -141,7 +141,7 @@ class StreamMachine(RuleBasedStateMachine):
 
     @rule(who=WHO, faults=FAULTS)
     def open_writer(self, who: int, faults: list[tuple[int, Fault]]) -> None:
-        """A process opens the id ``w``, and fences the others."""
+        """A process opens the writer id ``w`` and fences the others."""
         process = self.processes[who]
         self._inject(faults)
         try:
@@ -160,7 +160,7 @@ class StreamMachine(RuleBasedStateMachine):
         who=WHO, keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=4), plain=st.booleans()
     )
     def stage(self, who: int, keys: list[str], plain: bool) -> None:
-        """A process stages a batch, perhaps to commit it much later."""
+        """A process stages a batch, and may commit it much later."""
         process = self.processes[who]
         try:
             view = process.stream.view()
@@ -182,7 +182,7 @@ class StreamMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(p.prepared for p in self.processes))
     @rule(who=WHO, which=st.integers(0, 9), faults=FAULTS, keep=st.booleans())
     def commit(self, who: int, which: int, faults: list[tuple[int, Fault]], keep: bool) -> None:
-        """A process commits what it staged at some time, perhaps not for the first time."""
+        """A process commits a batch that it staged earlier, perhaps again."""
         process = self.processes[who]
         if not process.prepared:
             return
@@ -261,7 +261,7 @@ class StreamMachine(RuleBasedStateMachine):
             pass
         except NoSuchStream:
             assert self.state is StreamState.DELETED
-        self._settle()
+        self._copy_state()
 
     @rule(who=WHO, faults=FAULTS)
     def delete(self, who: int, faults: list[tuple[int, Fault]]) -> None:
@@ -272,14 +272,14 @@ class StreamMachine(RuleBasedStateMachine):
             pass
         except StreamNotSealed:
             assert self.state is StreamState.ACTIVE
-        self._settle()
+        self._copy_state()
         if self.state is StreamState.DELETED:
             self.acked.clear()
             self.horizon = self.cleanup = self._truth().version
 
     @rule(who=WHO, life=st.integers(1, 4), segments=st.integers(1, 3))
     def create(self, who: int, life: int, segments: int) -> None:
-        """A creator comes, perhaps one that was stopped since an earlier life."""
+        """A process creates the stream; it may have been paused since an earlier life."""
         may = self.state is StreamState.DELETED and life == self.life + 1
         if may or life <= self.life:
             before = self.life
@@ -318,9 +318,9 @@ class StreamMachine(RuleBasedStateMachine):
 
     @rule()
     def arrive(self) -> None:
-        """Puts that were delayed arrive now, or too late."""
+        """Delayed puts arrive."""
         self.store.deliver()
-        self._settle()
+        self._copy_state()
 
     @rule(who=WHO)
     def restart(self, who: int) -> None:
@@ -329,7 +329,7 @@ class StreamMachine(RuleBasedStateMachine):
     # -------------------------------------------------------------------------------- invariants
 
     @invariant()
-    def layout_is_sound(self) -> None:
+    def layout_is_consistent(self) -> None:
         if self.life == 0:
             return
         view = self._truth()
@@ -351,14 +351,14 @@ class StreamMachine(RuleBasedStateMachine):
                 assert view.active.segment(record.segment_id) is not None
 
     @invariant()
-    def events_are_there_once_in_order_and_for_ever(self) -> None:
+    def events_exist_once_in_order_and_forever(self) -> None:
         if self.life == 0 or self.state is StreamState.DELETED:
             return
         for stream in (self._open(self.inner), self.processes[0].stream):
             self.faults = {}
             found = all_events(stream)
             events = [event for _, event in found]
-            assert len(set(events)) == len(events), "an event is there twice"
+            assert len(set(events)) == len(events), "an event exists twice"
             assert self.acked <= set(events), "an acknowledged event is lost"
             assert set(events) <= self.tried
             view = stream.view()
@@ -367,7 +367,7 @@ class StreamMachine(RuleBasedStateMachine):
             self._check_order(found)
 
     def _check_order(self, found: list[tuple[str | None, bytes]]) -> None:
-        """By key, what was read before is the beginning of what is read now, over all scales."""
+        """Each key's earlier events are a prefix of its present ones, across all scales."""
         by_key: dict[str, list[bytes]] = {}
         for key, event in found:
             by_key.setdefault(str(key), []).append(event)
@@ -381,7 +381,9 @@ class StreamMachine(RuleBasedStateMachine):
                 events = by_key.get(key.decode(), [])
                 if mine[0] in events:
                     at = events.index(mine[0])
-                    assert events[at : at + len(mine)] == mine, "a batch is not together"
+                    assert events[at : at + len(mine)] == mine, (
+                        "the events of a batch are not contiguous"
+                    )
 
     def _check_segment(self, stream: StreamLog, view: StreamView, segment_id: int) -> None:
         found = events_of(stream, segment_id)

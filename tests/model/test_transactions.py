@@ -1,11 +1,11 @@
-"""Transactions, plain writes and scales by several processes, in any order, on bad storage.
+"""Transactions, plain writes and scales by several processes, in any order, on faulty storage.
 
-A call of one process may be interrupted, at any of its storage calls, by a whole call of another;
-a write may fail, land unnoticed, or be followed by silence. After every step the ledger compares
-what was answered with the log and the events: a transaction is there as a whole or not at all, in
-one version, once, whole in every segment and in the same order in all; a key's events stand in
-order over all epochs, late transactions after what was there and before anything new; epochs tile
-the keys and offsets have no gap; what was decided is final, and nothing else is.
+Another process may make a complete call during any storage call of a process. A write may fail,
+succeed with a lost answer, or be followed by an outage. After every step the ledger compares all
+answers with the log and the events. A transaction is visible completely or not at all: once, in
+one version, complete in every segment and in the same order in all. The events of a key are in
+order across all epochs; a late transaction follows the earlier events and precedes newer ones.
+Epochs tile the keys and offsets have no gap. Decisions are final, and nothing else is.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from tests.harness.stream_model import Ledger, Write, Written
 from tests.harness.tiers import sized
 
 EXAMPLES = sized(80, 2_000, "TRANSACTION_EXAMPLES")
-"""More of them find rarer things: TRANSACTION_EXAMPLES=5000 takes ten minutes."""
+"""More examples find rarer faults: TRANSACTION_EXAMPLES=5000 takes ten minutes."""
 LEASE_MS = 60_000
 PROCESSES = 3
 MOST_SEGMENTS = 5
@@ -77,7 +77,7 @@ CALLS = [
 
 @dataclass(frozen=True)
 class Trouble:
-    """What happens during a call: a fault at a write, silence after it; or another's call."""
+    """Trouble during a call: a fault at a write, an outage after it, or another process's call."""
 
     fault: Fault | None = None
     at: int = 0
@@ -105,7 +105,7 @@ TROUBLES = (
 
 
 class Runtime(FakeRuntime):
-    """Tokens that are the same in every run: their order decides what is asked for first."""
+    """Tokens that repeat in every run: their order decides the order of requests."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class Runtime(FakeRuntime):
 
 @dataclass
 class Process:
-    """What one process holds: its stream, handles by id, and what it wrote but did not flush."""
+    """The state of one process: its stream, handles by id, and events that are not flushed."""
 
     stream: StreamLog
     writer: TransactionalWriter | None = None
@@ -217,11 +217,11 @@ class TransactionMachine(RuleBasedStateMachine):
             except TxnFailed:
                 assert handle.status is not TransactionStatus.OPEN
                 return
-            assert not (ended and write.events), "a transaction that has ended took events"
+            assert not (ended and write.events), "a transaction that has ended accepted events"
             book.answer(handle)
 
     def _written(self, who: int, name: str) -> Write:
-        """Move what a handle has buffered into the ledger, before the call that stores it."""
+        """Move the buffered events of a handle to the ledger, before the call that stores them."""
         process = self.processes[who]
         write = Write(process.handles[name], process.buffers.pop(name, []))
         if write.events:
@@ -299,7 +299,7 @@ class TransactionMachine(RuleBasedStateMachine):
             sweeper.sweep_transactions(self.processes[who].stream)
 
     def _open_writer(self, who: int, which: int) -> None:
-        """The process opens the writer ``w``, which fences the others and ends what they left."""
+        """Open the writer ``w``: it fences the others and ends their transactions."""
         with contextlib.suppress(*NO_ANSWER):
             writer = TransactionalWriter(self.processes[who].stream, "w")
             writer._pinger = threading.Thread()  # never started: here leases are never extended
@@ -309,7 +309,7 @@ class TransactionMachine(RuleBasedStateMachine):
         return [(key, b"%d" % next(self.numbers)) for key in keys]
 
     def _write(self, who: int, which: int, keys: Sequence[str | None] = ("k1", None)) -> None:
-        """Events go into a handle's buffer, and every other time to the storage at once."""
+        """Write events to a handle's buffer; flush them every other time."""
         if all(self.ledger.has_ended(name) for name in self.ledger.books):
             self._begin(who, which)
             self.ledger.look()
@@ -331,14 +331,14 @@ class TransactionMachine(RuleBasedStateMachine):
                 self._flush(who, which)
 
     def _restart(self, who: int, which: int) -> None:
-        """The process dies, with what it had in memory, and another takes its place."""
+        """Kill the process, with its memory, and start another one."""
         self.processes[who] = Process(self._open(self.store))
 
     def _wait(self, who: int, which: int) -> None:
         self.runtime.sleep((1, 20, 70)[which % 3])
 
     def _arrive(self, who: int, which: int) -> None:
-        """Writes that were delayed arrive now, or too late."""
+        """Delayed writes arrive."""
         self.store.deliver()
 
     # ---------------------------------------------------------------------------- rule and checks
@@ -353,13 +353,13 @@ class TransactionMachine(RuleBasedStateMachine):
             getattr(self, f"_{call}")(who, which, **given)
 
     @invariant()
-    def what_was_answered_is_so(self) -> None:
+    def answers_agree_with_the_log(self) -> None:
         if hasattr(self, "ledger"):
             self.ledger.look()
             self.ledger.check_orders()
 
     def teardown(self) -> None:
-        """Everything ends: what was promised is there, and nothing is left behind."""
+        """End everything: all promised events exist, and no file remains."""
         if not hasattr(self, "ledger"):
             return
         self.store.deliver()
@@ -382,22 +382,22 @@ TransactionMachine.TestCase.settings = settings(
 test_transactions = pytest.mark.long(TransactionMachine.TestCase)
 
 
-# ------------------------------------------------------------- what others do, for comparison
+# --------------------------------------------------------------- wrong rules that must be found
 
 
 def all_at_once(stream: StreamLog, view: StreamView, transaction_id: str) -> int:
-    """Give every decision the same place."""
+    """Give every decision the same order."""
     return 1
 
 
 def into_the_first(placing: RollingCommit, chunks: Iterable[StagedChunk]) -> list[StagedChunk]:
-    """Put what was split into the first of the segments that took over."""
+    """Move the events of a split segment to the first of its successors."""
     found = {c.segment_id: targets(placing._draft, c.segment_id)[0].segment_id for c in chunks}
     return [replace(chunk, segment_id=found[chunk.segment_id]) for chunk in chunks]
 
 
 def stay_there(placing: RollingCommit) -> None:
-    """Go on in the epoch that was repeated."""
+    """Continue in the duplicated epoch."""
 
 
 @pytest.mark.parametrize(

@@ -46,14 +46,14 @@ def test_split_tiles_any_range(low: float, high: float, parts: int) -> None:
     assert all(a.high == b.low for a, b in itertools.pairwise(made))
 
 
-def test_splits_and_merges_go_in_one_call_in_any_order() -> None:
+def test_one_call_splits_and_merges_in_any_order() -> None:
     stream = MemoryStream.of(4)
     made = scaled(stream, ["3#0", "0#0", "1#0"], (0.75, 0.9), (0.0, 0.5), (0.9, 1.0))
     assert [str(s) for s in made.segments] == ["4#1", "2#0", "5#1", "6#1"]
     assert (made.number, made.reference, made.splits, made.merges) == (1, 1, 1, 1)
 
 
-def test_a_segment_may_be_made_anew() -> None:
+def test_a_segment_may_be_replaced_by_one_of_the_same_range() -> None:
     made = scaled(halves(), ["0#0"], (0.0, 0.5))
     assert [str(s) for s in made.segments] == ["2#1", "1#0"]
     assert (made.splits, made.merges) == (0, 0)
@@ -73,7 +73,7 @@ def test_a_segment_may_be_made_anew() -> None:
         (["0#0"], [(0.0, 0.5), (0.0, 0.5)], "overlap"),
     ],
 )
-def test_what_is_not_a_scale_is_refused(
+def test_invalid_scales_are_refused(
     seal: list[str], ranges: list[tuple[float, float]], message: str
 ) -> None:
     with pytest.raises(InvalidConfiguration, match=message):
@@ -95,14 +95,14 @@ def test_scale_of_a_sealed_stream_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("now", "created"), [(0, 1_001), (1_000, 1_001), (9_000, 9_000)])
-def test_epoch_times_increase_whatever_the_clock_says(now: int, created: int) -> None:
+def test_epoch_times_increase_with_any_clock(now: int, created: int) -> None:
     stream = halves()
     made = epochs.scale(stream, [0], [KeyRange(0.0, 0.5)], now, 2)
     assert made.created_ms == created
 
 
 @given(st.data())
-def test_histories_tile_never_repeat_an_id_and_know_their_neighbours(data: st.DataObject) -> None:
+def test_histories_tile_repeat_no_id_and_have_correct_neighbours(data: st.DataObject) -> None:
     stream = data.draw(streams())
     times = [e.created_ms for e in stream.history]
     assert times == sorted(set(times))
@@ -120,7 +120,7 @@ def test_histories_tile_never_repeat_an_id_and_know_their_neighbours(data: st.Da
 
 
 @given(st.data())
-def test_neighbours_stay_known_above_a_truncation(data: st.DataObject) -> None:
+def test_neighbours_above_a_truncation_stay_correct(data: st.DataObject) -> None:
     stream = data.draw(streams())
     stream.truncate(epoch_cut(stream, data.draw(st.integers(0, stream.active.number))))
     for segment in stream.all_segments():

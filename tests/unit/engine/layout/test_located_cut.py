@@ -61,7 +61,7 @@ def test_validity_agrees_with_its_definition(data: st.DataObject) -> None:
 
 
 @given(st.data())
-def test_a_cut_put_together_at_random_is_valid_only_by_the_definition(data: st.DataObject) -> None:
+def test_a_random_cut_is_valid_only_by_the_definition(data: st.DataObject) -> None:
     stream = data.draw(streams())
     segments = stream.all_segments()
     positions: dict[int, int] = {}
@@ -178,7 +178,7 @@ def test_a_tail_cut_is_checked_without_a_walk_over_the_epochs() -> None:
 
 
 @given(st.data())
-def test_one_place_has_one_canonical_form(data: st.DataObject) -> None:
+def test_one_position_has_one_canonical_form(data: st.DataObject) -> None:
     stream, places = data.draw(travels())
     for reader, cut in places:
         eager = reader.copy().settle(stream).cut(stream)
@@ -222,7 +222,7 @@ def test_a_later_cut_of_a_reader_is_equal_or_after(data: st.DataObject) -> None:
 
 
 @given(st.data())
-def test_order_of_two_readers_agrees_with_what_they_read(data: st.DataObject) -> None:
+def test_order_of_two_readers_agrees_with_the_events_they_read(data: st.DataObject) -> None:
     stream = data.draw(streams())
     a, b = data.draw(readers(stream)), data.draw(readers(stream))
     cut, other = a.cut(stream), b.cut(stream)
@@ -253,7 +253,7 @@ def test_age_counts_before_offset() -> None:
 
 
 @given(st.data())
-def test_ranges_between_are_what_was_read_between(data: st.DataObject) -> None:
+def test_ranges_between_are_the_events_read_between(data: st.DataObject) -> None:
     stream, places = data.draw(travels())
     for (a, start), (b, end) in itertools.combinations(places, 2):
         ranges = cuts.ranges_between(stream, start, end)
@@ -306,7 +306,7 @@ def test_segments_between_of_a_merge() -> None:
 
 
 @given(st.data())
-def test_a_cut_below_the_head_goes_on_at_the_head(data: st.DataObject) -> None:
+def test_a_cut_below_the_head_is_clipped_to_the_head(data: st.DataObject) -> None:
     stream = data.draw(streams())
     mine, other = data.draw(readers(stream)), data.draw(readers(stream))
     cut, full = mine.cut(stream), stream.copy()
@@ -355,7 +355,7 @@ def test_lost_segments_are_named(head: str, text: str, clipped: str, lost: list[
     assert (found, lost_of(gone)) == (cut_of(clipped), lost)
 
 
-def test_what_lies_below_the_head_is_refused_by_those_who_read() -> None:
+def test_reads_below_the_head_are_refused() -> None:
     stream = truncated(half_merged(), "2#1=2")
     for call in (
         lambda: cuts.ranges_between(stream, cut_of("0#0=3,1#0=2"), StreamCut.LATEST),
@@ -365,7 +365,7 @@ def test_what_lies_below_the_head_is_refused_by_those_who_read() -> None:
             call()
 
 
-def test_segments_without_a_record_must_leave_room_for_the_oldest_epoch() -> None:
+def test_cuts_with_forgotten_segments_must_fit_the_oldest_epoch() -> None:
     stream = crossed()
     stream.scale([parse_segment("3#1")], [(0.25, 0.5), (0.5, 1.0)])
     stream.truncate(cut_of("3#1=0,4#2=0,5#2=0"))

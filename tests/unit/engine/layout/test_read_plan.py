@@ -30,7 +30,7 @@ def walk(
     read: set[tuple[int, int]],
     limit: int | None,
 ) -> tuple[StreamCut, set[tuple[int, int]]]:
-    """Step until nothing is to do, checking each step; ``read`` is what lies before ``cut``."""
+    """Step to the end and check each step; ``read`` holds the events before ``cut``."""
     segments = {s.segment_id: s for s in stream.all_segments()}
     read = set(read)
     for _ in range(2_000):
@@ -58,7 +58,7 @@ def walk(
 
 
 @given(st.data(), LIMITS)
-def test_steps_arrive_at_the_target_and_read_all_between_once(
+def test_steps_reach_the_target_and_read_each_event_between_once(
     data: st.DataObject, limit: int | None
 ) -> None:
     stream, places = data.draw(travels())
@@ -71,7 +71,7 @@ def test_steps_arrive_at_the_target_and_read_all_between_once(
 
 
 @given(st.data(), LIMITS)
-def test_steps_towards_any_other_place_read_what_is_missing_of_it(
+def test_steps_towards_any_cut_read_the_events_that_are_missing(
     data: st.DataObject, limit: int | None
 ) -> None:
     stream = data.draw(streams())
@@ -205,7 +205,7 @@ def test_a_late_time_is_looked_up_from_its_epoch() -> None:
 
 
 @given(st.data())
-def test_the_cut_of_an_epoch_is_a_place(data: st.DataObject) -> None:
+def test_the_cut_of_an_epoch_is_consistent(data: st.DataObject) -> None:
     stream = data.draw(streams())
     number = data.draw(st.integers(0, stream.active.number))
     cut = read_plan.cut_of_epoch(stream, number)
@@ -242,7 +242,7 @@ def test_a_merge_is_read_when_both_sides_are_read() -> None:
     )
 
 
-def test_a_reached_successor_is_read_beside_a_pending_one() -> None:
+def test_a_reached_successor_is_read_while_another_waits() -> None:
     stream = crossed()
     stream.append(parse_segment("5#2"), 3)
     step = cuts.next_step(stream, cut_of("0#0=10,1#0=9"), StreamCut.LATEST)
@@ -260,7 +260,7 @@ def test_empty_sealed_segments_are_stepped_over_in_chains() -> None:
     assert text(step) == (["15#10 [0, 4)"], "15#10=4")
 
 
-def test_a_target_of_before_a_scale_stays_reachable() -> None:
+def test_a_target_from_before_a_scale_stays_reachable() -> None:
     stream = MemoryStream.of(1)
     stream.append(0, 7)
     target = cuts.tail(stream)
@@ -290,7 +290,7 @@ def test_a_cut_beyond_the_target_takes_its_canonical_form() -> None:
         assert step == cuts.Step((), cut_of("3#2=0"), True)
 
 
-def test_a_sealed_stream_is_read_to_end_marks() -> None:
+def test_a_sealed_stream_is_read_to_its_end() -> None:
     stream = half_merged()
     stream.seal()
     step = cuts.next_step(stream, cut_of("2#1=4"), StreamCut.LATEST)
@@ -307,7 +307,7 @@ def test_steps_below_the_head_are_refused() -> None:
             cuts.next_step(stream, cut_of(cut), StreamCut.LATEST)
 
 
-def test_a_cut_that_the_head_overtook_without_a_loss_goes_on() -> None:
+def test_a_cut_that_the_head_passed_without_loss_is_readable() -> None:
     stream = half_merged()
     stream.truncate(cut_of("2#1=0"))
     step = cuts.next_step(stream, cut_of("0#0=end,1#0=end"), StreamCut.LATEST)

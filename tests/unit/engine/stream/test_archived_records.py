@@ -1,4 +1,4 @@
-"""Records that left the state after an age, and whoever returns afterwards."""
+"""Records that a sweep archived, and writers and groups that return later."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOUR_MS = 3_600_000
 
 
 class Old:
-    """A stream on which a writer, a query and a group were long ago, and which moves on."""
+    """A stream that a writer, a query and a group used long ago, with newer commits."""
 
     def __init__(self, others: int = 0) -> None:
         self.runtime = FakeRuntime()
@@ -56,7 +56,7 @@ class Old:
         return {n for n in self.process().view().snapshot.domains if n.startswith(prefixes)}
 
 
-def test_no_record_leaves_unless_it_is_asked_for() -> None:
+def test_no_record_is_archived_by_default() -> None:
     old = Old()
     before = old.domains()
     assert len(before) == 4
@@ -75,7 +75,7 @@ def test_state_does_not_grow_with_writers_that_do_not_return() -> None:
     assert abs(sizes[0] - sizes[1]) < 20
 
 
-def test_writer_that_returns_goes_on_where_it_was() -> None:
+def test_writer_that_returns_continues_from_its_record() -> None:
     old = Old()
     old.sweep()
     assert old.domains() == set()
@@ -83,12 +83,12 @@ def test_writer_that_returns_goes_on_where_it_was() -> None:
     assert (record.session, record.last, record.note, record.note_number) == (2, 3, "note", 3)
     write(old.process(), [("k", b"x")], SessionBatch("w", 2, 3, 4))
     old.later()
-    old.sweep()  # it moves once more, and the newer record counts
+    old.sweep()  # archives it again; the newer record counts
     record = open_session(old.process(), 1, "w")
     assert (record.session, record.last, record.note) == (3, 4, "note")
 
 
-def test_writer_that_stayed_is_refused_and_not_taken_for_a_new_one() -> None:
+def test_open_writer_whose_record_was_archived_is_refused() -> None:
     old = Old()
     old.sweep()
     with pytest.raises(CommitUnknown, match="open a new writer"):
@@ -97,7 +97,7 @@ def test_writer_that_stayed_is_refused_and_not_taken_for_a_new_one() -> None:
         write(old.stream, [("k", b"x")], SessionBatch("w", 1, 0, 3))
 
 
-def test_batch_of_a_query_that_is_sent_again_is_a_repetition() -> None:
+def test_repeated_batch_of_an_archived_query_is_a_duplicate() -> None:
     old = Old()
     old.sweep()
     assert write(old.stream, [("k", b"x")], NumberedBatch("a query / of 1", 7)).duplicate
@@ -106,7 +106,7 @@ def test_batch_of_a_query_that_is_sent_again_is_a_repetition() -> None:
     assert not write(old.stream, [("k", b"x")], NumberedBatch("another", 1)).duplicate
 
 
-def test_generation_of_a_removed_group_does_not_begin_again() -> None:
+def test_generation_of_a_removed_group_continues() -> None:
     old = Old()
     old.sweep()
     assert not subscribers.subscribe(old.stream, "s/g", 5)
@@ -114,7 +114,7 @@ def test_generation_of_a_removed_group_does_not_begin_again() -> None:
     assert subscribers.subscribe(old.stream, "s/g", 6)
 
 
-def test_writer_with_an_open_transaction_and_a_present_subscriber_stay() -> None:
+def test_writer_with_an_open_transaction_and_a_present_subscriber_are_kept() -> None:
     old = Old()
     record = open_session(old.stream, 1, "w")
     transaction_lifecycle.begin(old.stream, 1, lease_ms=1, execution_ms=10, writer=record)
@@ -124,7 +124,7 @@ def test_writer_with_an_open_transaction_and_a_present_subscriber_stay() -> None
     assert old.domains() == {"pravega.writer.w", "pravega.note.w", "pravega.subscriber.s/g"}
 
 
-def test_writer_that_returns_in_the_midst_of_a_sweep_stays() -> None:
+def test_writer_that_returns_during_a_sweep_is_kept() -> None:
     old = Old()
     with at_failpoint("sweep.history", lambda: open_session(old.process(), 1, "w")):
         old.sweep()
@@ -132,7 +132,7 @@ def test_writer_that_returns_in_the_midst_of_a_sweep_stays() -> None:
     write(old.process(), [("k", b"x")], SessionBatch("w", 2, 3, 4))
 
 
-def test_sweep_that_died_before_its_commit_has_moved_nothing() -> None:
+def test_sweep_that_is_killed_before_its_commit_changes_no_record() -> None:
     old = Old()
 
     def die() -> None:
@@ -147,7 +147,7 @@ def test_sweep_that_died_before_its_commit_has_moved_nothing() -> None:
     assert open_session(old.process(), 1, "w").last == 4
 
 
-def test_another_life_knows_nothing_of_them() -> None:
+def test_archived_records_do_not_reach_the_next_life() -> None:
     old = Old()
     old.sweep()
     configuration = old.stream.view().record.configuration
@@ -157,7 +157,7 @@ def test_another_life_knows_nothing_of_them() -> None:
     assert open_session(old.process(), 2, "w").session == 1
 
 
-def test_sweep_of_a_deleted_stream_leaves_none_of_them() -> None:
+def test_sweep_of_a_deleted_stream_deletes_its_archive() -> None:
     old = Old()
     old.sweep()
     assert old.store.list(archived_records.archive_folder(old.stream.path))
@@ -168,7 +168,7 @@ def test_sweep_of_a_deleted_stream_leaves_none_of_them() -> None:
     assert not old.store.list(archived_records.archive_folder(old.stream.path))
 
 
-def test_damaged_record_is_told_and_not_guessed() -> None:
+def test_damaged_record_is_reported() -> None:
     old = Old()
     old.sweep()
     for entry in old.store.list(f"{old.stream.path}/_pravega/moved"):
@@ -177,7 +177,7 @@ def test_damaged_record_is_told_and_not_guessed() -> None:
         open_session(old.process(), 1, "w")
 
 
-def test_streams_from_which_nothing_moved_are_not_searched() -> None:
+def test_streams_without_archived_records_are_not_searched() -> None:
     old = Old()
     old.store.calls.clear()
     open_session(old.stream, 1, "new")

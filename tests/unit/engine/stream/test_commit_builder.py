@@ -38,7 +38,7 @@ def split(draft: CommitBuilder, segment_id: int, *ranges: tuple[float, float]) -
     return epochs.scale(draft, [segment_id], new, NOW_MS, number)
 
 
-def test_chunks_stand_in_the_order_of_the_calls_behind_what_is_there() -> None:
+def test_chunks_follow_the_existing_events_in_the_order_of_the_calls() -> None:
     stream = make_stream(segments=2)
     write(stream, [("a", b"xy")])
     taken = next(s for s in (0, 1) if stream.view().segment(s).next_offset)
@@ -57,7 +57,7 @@ def test_chunks_stand_in_the_order_of_the_calls_behind_what_is_there() -> None:
     assert stream.view().segment(taken).next_offset == 1, "the view itself does not change"
 
 
-def test_switch_seals_what_the_epoch_does_not_have_and_opens_what_is_new() -> None:
+def test_switch_seals_the_segments_that_the_epoch_lacks_and_opens_new_ones() -> None:
     draft = draft_of(make_stream(segments=2))
     draft.switch(split(draft, 0, (0, 0.25), (0.25, 0.5)))
     two, three = make_segment_id(2, 1), make_segment_id(3, 1)
@@ -70,7 +70,7 @@ def test_switch_seals_what_the_epoch_does_not_have_and_opens_what_is_new() -> No
     assert places(draft) == [("c", str(two), "0"), ("d", "1", "0")]
 
 
-def test_several_switches_of_one_draft_follow_each_other() -> None:
+def test_one_commit_may_switch_several_times() -> None:
     draft = draft_of(make_stream(segments=2))
     first = draft.active
     draft.append_chunks([chunk("a", 0)])
@@ -86,7 +86,7 @@ def test_several_switches_of_one_draft_follow_each_other() -> None:
     assert [s.epoch for s in lineage.successors(lineage.find(0))] == [1]
 
 
-def test_draft_is_a_layout_as_the_view_is() -> None:
+def test_builder_is_a_layout_as_the_view_is() -> None:
     stream = make_stream(segments=2)
     view, draft = stream.view(), draft_of(stream)
     assert (draft.stream, draft.life, draft.oldest_epoch) == ("s/t", 1, 0)
@@ -99,13 +99,13 @@ def test_draft_is_a_layout_as_the_view_is() -> None:
         draft.epoch(1)
 
 
-def test_body_of_a_draft_without_changes_changes_nothing() -> None:
+def test_body_without_changes_is_empty() -> None:
     body = draft_of(make_stream()).body("NOTHING", {"why": "a test"})
     assert (body.operation, body.parameters, body.metrics) == ("NOTHING", {"why": "a test"}, {})
     assert (list(body.adds), dict(body.domains)) == ([], {})
 
 
-def test_body_holds_the_changed_records_only() -> None:
+def test_body_holds_changed_records_only() -> None:
     draft = draft_of(make_stream(segments=2))
     draft.append_chunks([chunk("a", 1)])
     assert set(draft.body("APPEND").domains) == {"pravega.segment.1"}
@@ -119,7 +119,7 @@ def test_body_holds_the_changed_records_only() -> None:
     }
 
 
-def test_body_counts_what_it_places() -> None:
+def test_body_counts_its_events_and_bytes() -> None:
     draft = draft_of(make_stream(segments=2))
     draft.append_chunks([chunk("a", 1), chunk("b", 0, rows=3), chunk("c", 1)])
     assert draft.body("APPEND").metrics == {
@@ -131,12 +131,12 @@ def test_body_counts_what_it_places() -> None:
     }
 
 
-def test_empty_chunk_is_never_placed() -> None:
+def test_empty_chunk_is_refused() -> None:
     with pytest.raises(AssertionError, match="chunk a is empty"):
         draft_of(make_stream()).append_chunks([chunk("a", 0, rows=0)])
 
 
-def test_committed_draft_reads_back() -> None:
+def test_committed_changes_read_back() -> None:
     stream = make_stream(segments=2)
     chunks = staged(stream, [(f"k{n}", b"%d" % n) for n in range(9)])
 

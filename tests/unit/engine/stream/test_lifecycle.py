@@ -62,7 +62,7 @@ def test_of_many_creators_one_creates() -> None:
     assert len(view.active.segments) == view.record.configuration.scaling.minimum
 
 
-def test_segment_numbers_and_epochs_go_on_over_ten_creations() -> None:
+def test_segment_numbers_and_epochs_continue_over_ten_creations() -> None:
     stream = fresh()
     firsts, ids = [], []
     for life in range(1, 11):
@@ -86,7 +86,7 @@ def test_creation_of_a_life_that_has_begun_or_is_over_changes_nothing() -> None:
     lifecycle.delete(stream)
     version = lifecycle.current_view(stream).version  # type: ignore[union-attr]
     late = again(stream)
-    assert not lifecycle.create(late, 1, TWO)  # a creator that was stopped since before
+    assert not lifecycle.create(late, 1, TWO)  # a creator that was paused since the first life
     assert lifecycle.current_view(stream).version == version  # type: ignore[union-attr]
     assert lifecycle.next_life(stream) == 2
 
@@ -98,7 +98,7 @@ def test_only_a_sealed_stream_is_deleted() -> None:
     assert stream.view().version == 0
 
 
-def test_deletion_ends_all_state_and_all_data_but_the_identity() -> None:
+def test_deletion_removes_all_state_and_data_except_the_identity() -> None:
     stream = make_stream(segments=2)
     write(stream, [("a", b"x"), ("b", b"y")])
     open_session(stream, 1, "w")
@@ -118,7 +118,7 @@ def test_deletion_ends_all_state_and_all_data_but_the_identity() -> None:
     assert not lifecycle.delete(fresh())
 
 
-def test_deletion_that_died_before_its_sweep_is_swept_by_the_next() -> None:
+def test_files_of_a_deletion_that_was_killed_are_deleted_by_the_next() -> None:
     store = Spy()
     stream = make_stream(store)
     write(stream, [("a", b"x")])
@@ -131,7 +131,7 @@ def test_deletion_that_died_before_its_sweep_is_swept_by_the_next() -> None:
     assert store.list(f"{stream.path}/data") == []
 
 
-def test_seal_is_one_commit_stays_and_keeps_the_data() -> None:
+def test_seal_is_one_final_commit_that_keeps_the_data() -> None:
     stream = make_stream(segments=2)
     write(stream, [("a", b"x"), ("b", b"y"), ("c", b"z")])
     assert lifecycle.seal(stream)
@@ -164,7 +164,7 @@ def test_seal_races_an_append_and_either_wins_cleanly(sealed_first: bool) -> Non
         assert all_events(stream) == [("k", b"theirs")]
 
 
-def test_update_replaces_policies_and_tags_and_of_a_sealed_stream_not_its_scaling() -> None:
+def test_update_replaces_policies_and_tags_except_the_scaling_of_a_sealed_stream() -> None:
     stream = make_stream()
     tagged = StreamConfiguration(ScalingPolicy.by_event_rate(10), tags=frozenset({"a"}))
     assert lifecycle.update(stream, tagged)

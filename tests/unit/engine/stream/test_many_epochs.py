@@ -1,4 +1,4 @@
-"""A stream with 100,000 epochs behind answers every layout query in a handful of storage reads."""
+"""A stream with 100,000 past epochs answers each layout query in a handful of storage reads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STARTED_MS = 1_000
 
 
 class CountingStore:
-    """Passes every call on and counts the reads."""
+    """Delegates every call and counts the reads."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -64,7 +64,7 @@ def _segment(epoch: int) -> Segment:
 
 
 def _history(snapshot: Snapshot | None) -> Body:
-    """Return one commit that makes the stream as if it had been re-made 100,000 times."""
+    """Return one commit that sets the stream's state as after 100,000 scales."""
     assert snapshot is not None
     domains: dict[str, str | None] = {}
     for number in range(EPOCHS):
@@ -96,7 +96,7 @@ def _once(body: Any) -> Any:
     return decide
 
 
-def test_layout_queries_take_a_handful_of_reads_with_100_000_epochs_behind(root: Path) -> None:
+def test_layout_queries_take_a_handful_of_reads_after_100_000_epochs(root: Path) -> None:
     store = CountingStore(open_store(root))
     stream = StreamLog(store, "a/b")  # type: ignore[arg-type]
     view = stream.view()
@@ -113,12 +113,12 @@ def test_layout_queries_take_a_handful_of_reads_with_100_000_epochs_behind(root:
     near = StreamCut("a/b", 1, {_segment(last - 2).segment_id: 0})
     assert len(cuts.segments_between(view, near, view.tail)) == 3
     assert cuts.distance_events(view, near, view.tail) == 3
-    # Opening: the root's marker, hint, state file with its commit, next version, and whether
-    # clean-up went past; then nothing more at all.
+    # Opening reads the root marker, the hint, the state file and its commit, the next version,
+    # and the cleanup mark; queries read nothing more.
     assert sum(store.reads.values()) <= 7, store.reads
 
 
-def test_an_append_far_behind_writes_no_more_than_one_of_a_young_stream(root: Path) -> None:
+def test_an_append_writes_no_more_than_one_of_a_new_stream(root: Path) -> None:
     manager = StreamManager(root)
     with manager.create_writer("a/b") as writer:
         writer.write_event(b"x", routing_key="k").result()

@@ -78,7 +78,7 @@ def edit(stream: StreamLog, refs: list[ChunkRef], *, moved: bool) -> None:
 
 
 @pytest.mark.parametrize("count", [40, 400])
-def test_first_event_of_a_segment_needs_as_few_chunks_however_many_there_are(
+def test_first_event_needs_few_chunks_in_a_segment_of_any_length(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(range_reader, "_FIRST_PAGE", 10)

@@ -75,13 +75,13 @@ def test_epoch_reads_back_as_it_was_written(count: int, first: int, number: int,
     assert decode_epoch(number, encode_epoch(epoch)) == epoch
 
 
-def test_epoch_that_does_not_tile_the_key_space_is_never_read() -> None:
+def test_epoch_that_does_not_tile_the_key_space_is_refused() -> None:
     text = encode_epoch(epochs.first_epoch(4, 0, 0, 1)).replace("0.25", "0.26", 1)
     with pytest.raises(CorruptLog, match="gap"):
         decode_epoch(0, text)
 
 
-def test_record_of_a_newer_format_says_to_upgrade() -> None:
+def test_error_for_a_newer_format_asks_for_an_upgrade() -> None:
     record = StreamRecord("s/t", "id", 1, StreamState.ACTIVE, StreamConfiguration(), 0, 0, 1, {}, 0)
     newer = record.encode().replace('"format":1', '"format":2')
     with pytest.raises(CorruptLog, match=r"format 2.*knows 1.*upgrade"):

@@ -58,7 +58,7 @@ def test_version_at_a_time_is_the_newest_one_committed_by_then() -> None:
     assert VersionAges.read(stream.log).version_at(0) == 0
 
 
-def test_log_of_a_stream_that_is_always_written_and_swept_does_not_grow_for_ever(
+def test_log_of_a_stream_that_is_written_and_swept_stays_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("pravega_spark.engine.log.checkpointing.CHECKPOINT_COMMITS", 32)
@@ -69,14 +69,14 @@ def test_log_of_a_stream_that_is_always_written_and_swept_does_not_grow_for_ever
             write(stream, [("k", b"%d" % (6 * hour + n))])
             runtime.sleep(600)
             if n in (2, 5):
-                sweep_now(stream)  # twice an hour: more often than a mark must stand
+                sweep_now(stream)  # twice an hour: more often than a cleanup mark must be old
         kept.append(len(versions(stream.log)))
     assert max(kept[20:]) < 120 < stream.view().version
     assert versions(stream.log)[0] == 0
     assert [event for _, event in all_events(again(stream))] == [b"%d" % n for n in range(240)]
 
 
-def test_never_committed_files_go_after_the_grace_and_not_before() -> None:
+def test_uncommitted_files_are_deleted_after_the_grace_only() -> None:
     runtime, stream = stream_of()
     for n in range(3):
         write(stream, [("k", b"%d" % n)])
@@ -93,7 +93,7 @@ def test_never_committed_files_go_after_the_grace_and_not_before() -> None:
     assert len(all_events(stream)) == 9
 
 
-def test_files_of_refused_writers_go_with_a_stream_s_sweep() -> None:
+def test_sweep_deletes_the_files_of_refused_writers() -> None:
     runtime, stream = stream_of()
     stray = f"{stream.path}/segment_id=0/base_offset=0/part-0.parquet"
     stream.store.put(stray, b"theirs")
@@ -103,7 +103,7 @@ def test_files_of_refused_writers_go_with_a_stream_s_sweep() -> None:
     assert not stream.store.exists(stray)
 
 
-def test_idle_stream_is_left_alone() -> None:
+def test_sweep_of_an_idle_stream_commits_nothing() -> None:
     runtime, stream = stream_of()
     write(stream, [("k", b"x")])
     for _ in range(5):
@@ -112,13 +112,13 @@ def test_idle_stream_is_left_alone() -> None:
     assert stream.view().version <= 2
 
 
-def test_writers_without_an_id_leave_the_state_and_become_history() -> None:
+def test_anonymous_writers_become_history() -> None:
     runtime, stream = stream_of()
     names = [anonymous_id(n, f"token{n}") for n in range(4)]
     for name in names:
         write(stream, [("k", b"x")], SessionBatch(name, 0, 0, 1))
     runtime.sleep(3 * 3_600)
-    assert sweep_now(stream).records == 3  # the newest one's last commit is the horizon
+    assert sweep_now(stream).records == 3  # the last commit of the newest one is the horizon
     assert [name for name in names if again(stream).view().writer(name)] == names[3:]
     with pytest.raises(CommitUnknown, match="open a new writer"):
         write(stream, [("k", b"y")], SessionBatch(names[0], 0, 1, 2))
@@ -127,7 +127,7 @@ def test_writers_without_an_id_leave_the_state_and_become_history() -> None:
     assert sorted(row["name"] for row in rows) == [f"pravega.writer.{name}" for name in names[:3]]
 
 
-def test_note_of_a_writer_without_an_id_leaves_with_it() -> None:
+def test_note_of_an_anonymous_writer_becomes_history_with_it() -> None:
     runtime, stream = stream_of()
     names = [anonymous_id(n, f"token{n}") for n in range(2)]
     for name in names:
@@ -139,7 +139,7 @@ def test_note_of_a_writer_without_an_id_leaves_with_it() -> None:
 
 
 @pytest.mark.parametrize("point", ["sweep.history", "sweep.delete"])
-def test_two_sweeps_at_once_do_no_harm(point: str) -> None:
+def test_two_concurrent_sweeps_do_no_harm(point: str) -> None:
     runtime, stream = stream_of()
     for n in range(3):
         staged(stream, [("k", b"never")])
@@ -176,7 +176,7 @@ def files(log: Log) -> int:
     return len(log.store.list(f"{log.path}/data"))
 
 
-def test_log_and_rows_of_a_table_that_always_changes_do_not_grow_for_ever(
+def test_log_and_rows_of_a_changing_table_stay_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("pravega_spark.engine.log.checkpointing.CHECKPOINT_COMMITS", 32)
@@ -196,7 +196,7 @@ def test_log_and_rows_of_a_table_that_always_changes_do_not_grow_for_ever(
     assert counts(table_of(table.log.store, runtime)) == {"a": 240}
 
 
-def test_rows_that_a_retained_version_needs_stay() -> None:
+def test_rows_of_retained_versions_are_kept() -> None:
     runtime = FakeRuntime()
     table = table_of(memory(runtime), runtime)
     for _ in range(6):
@@ -214,7 +214,7 @@ def test_table_that_does_not_exist_has_nothing_to_sweep() -> None:
     assert log.store.list("") == []
 
 
-def test_reader_whose_rows_are_swept_meanwhile_reads_the_newer_ones() -> None:
+def test_reader_whose_rows_were_swept_reads_newer_ones() -> None:
     runtime = FakeRuntime()
     store = Spy(memory(runtime))
     writer, reader = table_of(store, runtime), table_of(store, runtime)
@@ -223,7 +223,7 @@ def test_reader_whose_rows_are_swept_meanwhile_reads_the_newer_ones() -> None:
     def overtake(operation: str, key: str) -> None:
         if (
             operation == "get" and "/data/v" in key
-        ):  # the reader knows the version, not yet the rows
+        ):  # the reader knows the version, but has not read the rows
             store.hook = None
             count_up(writer)
             count_up(writer)
@@ -234,7 +234,7 @@ def test_reader_whose_rows_are_swept_meanwhile_reads_the_newer_ones() -> None:
     assert counts(reader) == {"a": 3}
 
 
-def test_change_that_a_sweep_overtakes_is_staged_anew_and_stays() -> None:
+def test_change_that_a_sweep_overtakes_is_staged_again() -> None:
     runtime = FakeRuntime()
     table, other = (table_of(store, runtime) for store in [memory(runtime)] * 2)
     for _ in range(3):
@@ -247,12 +247,12 @@ def test_change_that_a_sweep_overtakes_is_staged_anew_and_stays() -> None:
     with at_failpoint("commit.before", sweep_all):
         count_up(table)
     assert counts(table_of(table.log.store, runtime)) == {"a": 4}
-    assert files(table.log) == 3  # of the change, of the version before it, and what lost the race
+    assert files(table.log) == 3  # the change, the version before it, and the loser of the race
     assert sweep_all() == 1
     assert counts(table_of(table.log.store, runtime)) == {"a": 4}
 
 
-def test_change_in_the_midst_of_a_sweep_stays() -> None:
+def test_change_during_a_sweep_is_kept() -> None:
     runtime = FakeRuntime()
     table, other = (table_of(store, runtime) for store in [memory(runtime)] * 2)
     for _ in range(3):

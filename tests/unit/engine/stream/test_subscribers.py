@@ -29,7 +29,7 @@ GROUP = "s/readers"
 
 
 def filled(chunks: int = 4, rows: int = 3) -> StreamLog:
-    """A stream of one segment with so many chunks of so many events of two bytes."""
+    """A stream of one segment with chunks of events of two bytes."""
     runtime = FakeRuntime()
     stream = make_stream(memory(runtime), runtime)
     for n in range(chunks):
@@ -93,7 +93,7 @@ def test_a_removal_before_the_addition_it_belongs_to_is_remembered() -> None:
         publish(stream, GROUP, 0, at(1))
 
 
-def test_a_renewed_subscriber_keeps_what_it_published_unless_it_begins_anew() -> None:
+def test_a_renewed_subscriber_keeps_its_published_cut_unless_it_has_a_start() -> None:
     stream = filled()
     subscribe(stream, GROUP, 0)
     publish(stream, GROUP, 0, at(7))
@@ -133,7 +133,7 @@ def test_publishing_needs_a_subscriber_of_that_generation_and_does_not_go_back()
         publish(stream, GROUP, 1, at(8))
 
 
-def test_protection_begins_at_the_head_as_it_is_when_the_group_subscribes() -> None:
+def test_protection_begins_at_the_present_head() -> None:
     stream = filled()
     truncate(stream, at(4))
     subscribe(stream, GROUP, 0, protect=True)
@@ -166,7 +166,7 @@ def test_a_lost_answer_publishes_once() -> None:
     assert stream.view().version == other.view().version == 6
 
 
-def test_a_truncation_that_comes_first_does_not_pass_who_publishes_meanwhile() -> None:
+def test_a_concurrent_truncation_does_not_pass_a_subscriber() -> None:
     stream = filled()
     other = again(stream)
     subscribe(stream, GROUP, 0)
@@ -179,7 +179,7 @@ def test_a_truncation_that_comes_first_does_not_pass_who_publishes_meanwhile() -
     assert stream.view().head == at(0)
 
 
-def test_a_truncation_refuses_to_pass_a_subscriber_unless_told_and_history_tells() -> None:
+def test_a_truncation_passes_a_subscriber_only_by_option_and_history_records_it() -> None:
     stream = filled()
     subscribe(stream, GROUP, 0)
     publish(stream, GROUP, 0, at(5))
@@ -208,7 +208,7 @@ def test_names_are_checked_and_a_deleted_stream_has_no_subscribers() -> None:
     assert stream.view().subscribers == []
 
 
-def test_a_manager_lists_subscribers_and_truncates_past_them_only_if_told(tmp_path: Path) -> None:
+def test_a_manager_lists_subscribers_and_truncates_past_them_only_by_option(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path)
     manager.create_scope("s")
     manager.create_stream("s/t")

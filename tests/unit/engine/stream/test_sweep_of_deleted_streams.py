@@ -1,4 +1,4 @@
-"""What a deleted stream leaves: nothing but what the next creation of its name needs."""
+"""A sweep deletes all files of a deleted stream that the next creation does not need."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECRET = b"payroll-writer"
 
 
 def world() -> tuple[StreamManager, Spy, FakeRuntime]:
-    """A stream with two writers, a note, a transaction and a hole in its log, and then deleted."""
+    """A deleted stream that had two writers, a note, a transaction and a gap in its log."""
     runtime = FakeRuntime()
     store = Spy(memory(runtime))
     manager = StreamManager("memory://unused", runtime=runtime)
@@ -45,7 +45,7 @@ def world() -> tuple[StreamManager, Spy, FakeRuntime]:
 
 
 class Behind(FaultyStore):
-    """The store as it was when the log had a certain version."""
+    """The store as of a version of the log."""
 
     def __init__(self, inner: Store, version: int) -> None:
         super().__init__(inner, self._absent)
@@ -57,7 +57,7 @@ class Behind(FaultyStore):
 
 
 def swept(manager: StreamManager, runtime: FakeRuntime) -> int:
-    """Sweep as a job does, until the mark has stood for long enough; return the commits deleted."""
+    """Sweep as a job does until the cleanup mark is old enough; return the deleted commits."""
     commits = 0
     for _ in range(4):
         commits += manager.sweep_scope("s", grace="1 s", retain="1 s").commits
@@ -94,7 +94,7 @@ def test_log_of_a_deleted_stream_is_cleaned_down_to_its_first_and_last_commit() 
     assert [key for key, _ in store.sent[calls:] if key.startswith("s/t/")] == []
 
 
-def test_nothing_goes_before_the_mark_has_stood_for_its_hour() -> None:
+def test_nothing_is_deleted_before_the_cleanup_mark_is_an_hour_old() -> None:
     manager, _, runtime = world()
     stream = log_of(manager)
     runtime.sleep(CLEANUP_WAIT_SECONDS * 3)
@@ -124,7 +124,7 @@ def test_name_is_created_again_as_the_next_life(lost: str) -> None:
     assert store.list("s/t/events") == before
 
 
-def test_process_that_stood_still_in_the_first_life_cannot_touch_the_second() -> None:
+def test_process_that_was_paused_in_the_first_life_cannot_change_the_second() -> None:
     manager, store, runtime = world()
     stalled = Log(Behind(store.inner, 3), "s/t/events", runtime)
     known = stalled.refresh()
@@ -147,7 +147,7 @@ def test_process_that_stood_still_in_the_first_life_cannot_touch_the_second() ->
 
 
 @pytest.mark.parametrize("point", ["cleanup.delete", "maintain.state", "maintain.checkpoint"])
-def test_sweep_that_dies_is_finished_by_the_next(point: str) -> None:
+def test_sweep_that_is_killed_is_finished_by_the_next(point: str) -> None:
     manager, _, runtime = world()
 
     class Killed(BaseException):
@@ -169,7 +169,7 @@ def test_sweep_that_dies_is_finished_by_the_next(point: str) -> None:
     assert manager.create_stream("s/t")
 
 
-def test_stream_that_is_created_while_its_rest_is_swept_stays_whole() -> None:
+def test_stream_that_is_created_during_a_sweep_stays_intact() -> None:
     manager, _, runtime = world()
     manager.sweep_scope("s", grace="1 s", retain="1 s")
     runtime.sleep(CLEANUP_WAIT_SECONDS + 1)
@@ -185,7 +185,7 @@ def test_stream_that_is_created_while_its_rest_is_swept_stays_whole() -> None:
 
 
 def hidden(folder: Path, *, age_seconds: float) -> Path:
-    """A file as a process leaves it that is killed where the kernel has no nameless files."""
+    """A file as a killed process leaves it if the kernel has no unnamed files."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f".4711-{'ab' * 8}-{len(list(folder.iterdir()))}.tmp"
     path.write_bytes(b"half a chunk")
@@ -222,7 +222,7 @@ def test_files_of_killed_processes_are_swept_when_they_are_old(tmp_path: Path) -
     assert not (tmp_path / "s/gone/events/data").exists()
 
 
-def test_hidden_checksums_that_refused_writers_left_go_with_their_files(tmp_path: Path) -> None:
+def test_hidden_checksums_of_refused_writers_are_deleted_with_their_files(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path)
     manager.create_scope("s")
     manager.create_stream("s/t")

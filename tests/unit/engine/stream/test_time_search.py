@@ -33,14 +33,14 @@ def test_first_late_event_in_log_order_counts_though_timestamps_fall() -> None:
     assert [found(stream, second) for second in (0, 10, 10.5, 25, 30, 31)] == [0, 0, 2, 2, 2, 6]
 
 
-def test_tail_where_no_event_is_late_enough() -> None:
+def test_cut_is_the_tail_if_no_event_is_late_enough() -> None:
     stream = stream_of(10, 20)
     search = TimeSearch(stream, 30_000_000)
     assert search.cut(stream.view()).cut == stream.view().tail
     assert search.found == {}
 
 
-def test_search_that_is_asked_again_looks_at_what_is_new_only(
+def test_repeated_search_searches_new_events_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stream = stream_of(10, 20)

@@ -44,7 +44,7 @@ def cut_of(stream: StreamLog, **marks: int) -> StreamCut:
 
 
 def filled(segments: int = 1, chunks: int = 4, rows: int = 3) -> StreamLog:
-    """A stream with so many chunks of so many events in its first segment."""
+    """A stream with chunks of events in its first segment."""
     runtime = FakeRuntime()
     stream = make_stream(memory(runtime), runtime, segments=segments)
     for n in range(chunks):
@@ -57,7 +57,7 @@ def live(stream: StreamLog) -> int:
         return sum(1 for _ in files.all())
 
 
-def test_head_moves_and_chunks_wholly_below_it_go_in_one_commit() -> None:
+def test_one_commit_moves_the_head_and_removes_the_chunks_below_it() -> None:
     stream = filled()
     before = stream.view().version
     done = truncate(stream, cut_of(stream, s0=7), by="a test")
@@ -69,7 +69,7 @@ def test_head_moves_and_chunks_wholly_below_it_go_in_one_commit() -> None:
     assert view.segment(0).next_offset == 12  # offsets and sizes do not change
 
 
-def test_the_same_cut_again_makes_no_commit_also_from_another_process() -> None:
+def test_the_same_cut_again_commits_nothing_also_from_another_process() -> None:
     stream = filled()
     truncate(stream, cut_of(stream, s0=7))
     version = stream.view().version
@@ -77,7 +77,7 @@ def test_the_same_cut_again_makes_no_commit_also_from_another_process() -> None:
     assert stream.view().version == version
 
 
-def test_a_lost_answer_is_not_a_second_truncation() -> None:
+def test_an_unknown_outcome_does_not_truncate_twice() -> None:
     stream = filled()
     spy = Spy(stream.store)
     other = again(stream, spy)
@@ -88,7 +88,7 @@ def test_a_lost_answer_is_not_a_second_truncation() -> None:
     assert stream.view().version == 5
 
 
-def test_the_head_never_moves_back_and_no_cut_may_be_invalid() -> None:
+def test_the_head_never_moves_back_and_invalid_cuts_are_refused() -> None:
     stream = filled()
     truncate(stream, cut_of(stream, s0=7))
     with pytest.raises(InvalidStreamCut, match=r"s/t cannot be truncated at .*=6: .*behind"):
@@ -122,7 +122,7 @@ def test_a_sealed_stream_is_truncated_up_to_its_end_and_readers_get_the_end() ->
         stream.chunks(SegmentRange("s/t", 1, left, 0, 1))
 
 
-def test_while_a_stream_is_being_sealed_truncation_waits() -> None:
+def test_a_stream_that_is_being_sealed_is_not_truncated() -> None:
     stream = filled()
     transaction_lifecycle.begin(stream, 1, lease_ms=60_000, execution_ms=60_000)
 
@@ -145,7 +145,7 @@ def test_a_later_life_is_not_truncated_by_a_cut_of_an_earlier_one() -> None:
         truncate(stream, cut)
 
 
-def test_a_life_that_ends_while_truncation_decides_is_not_touched() -> None:
+def test_a_life_that_ends_during_a_truncation_is_not_truncated() -> None:
     stream = filled()
     other = again(stream)
 
@@ -159,7 +159,7 @@ def test_a_life_that_ends_while_truncation_decides_is_not_touched() -> None:
         truncate(stream, cut_of(stream, s0=7))
 
 
-def test_two_truncations_at_once_end_at_the_later_cut() -> None:
+def test_two_concurrent_truncations_end_at_the_later_cut() -> None:
     stream = filled()
     other = again(stream)
     later = cut_of(stream, s0=9)
@@ -177,7 +177,7 @@ WHO = (
 )
 
 
-def test_who_reads_below_the_head_is_told_what_is_gone_and_who_did_it() -> None:
+def test_readers_below_the_head_get_the_lost_range_and_the_author() -> None:
     stream = filled()
     reader = again(stream)
     view = reader.view()
@@ -190,7 +190,7 @@ def test_who_reads_below_the_head_is_told_what_is_gone_and_who_did_it() -> None:
         cuts.next_step(reader.view(), cut_of(stream, s0=1), StreamCut.LATEST)
 
 
-def test_epochs_and_segments_before_the_head_leave_the_state_and_are_history() -> None:
+def test_epochs_and_segments_before_the_head_become_history() -> None:
     stream = filled(chunks=1)
     scale(stream, [0], [(0.0, 0.5), (0.5, 1.0)])
     left, right = make_segment_id(1, 1), make_segment_id(2, 1)
@@ -198,7 +198,7 @@ def test_epochs_and_segments_before_the_head_leave_the_state_and_are_history() -
     a, b = make_segment_id(3, 2), make_segment_id(4, 2)
     truncate(stream, StreamCut("s/t", 1, {a: 0, b: 0, right: 0}))
     view = stream.view()
-    assert view.oldest_epoch == 1  # of which the right half is still current
+    assert view.oldest_epoch == 1  # its right half is still current
     assert not view.has_segment(0)
     assert view.has_segment(left)
     with pytest.raises(NoSuchSegment):
@@ -215,7 +215,7 @@ def test_epochs_and_segments_before_the_head_leave_the_state_and_are_history() -
     assert kinds == ["epoch", "epoch", "segment", "segment"]
 
 
-def test_bytes_since_creation_outlive_what_is_truncated() -> None:
+def test_bytes_since_creation_include_truncated_events() -> None:
     stream = filled(chunks=1)
     scale(stream, [0], [(0.0, 0.5), (0.5, 1.0)])
     left, right = make_segment_id(1, 1), make_segment_id(2, 1)
@@ -227,7 +227,7 @@ def test_bytes_since_creation_outlive_what_is_truncated() -> None:
     assert view.total_bytes == before == 9
 
 
-def test_the_bytes_before_the_head_are_known_where_its_chunks_can_be_read() -> None:
+def test_the_bytes_before_the_head_are_recorded_if_its_chunks_can_be_read() -> None:
     stream = filled()
     truncate(stream, cut_of(stream, s0=4))
     assert stream.view().record.head_sizes == {0: 4}
@@ -252,7 +252,7 @@ def test_a_segment_that_is_kept_but_before_the_head_counts_as_truncated() -> Non
         stream.chunks(SegmentRange("s/t", 1, holder, 0, 1))
 
 
-def test_the_epoch_of_an_open_transaction_stays() -> None:
+def test_the_epoch_of_an_open_transaction_is_kept() -> None:
     stream = filled(chunks=1)
     opened = transaction_lifecycle.begin(stream, 1, lease_ms=60_000, execution_ms=60_000)
     scale(stream, [0], [(0.0, 0.5), (0.5, 1.0)])
@@ -263,7 +263,7 @@ def test_the_epoch_of_an_open_transaction_stays() -> None:
     assert cuts.distance_events(view, view.head, view.tail) == 0
 
 
-def test_removed_chunks_are_deleted_by_a_sweep_and_not_before() -> None:
+def test_only_a_sweep_deletes_removed_chunks() -> None:
     stream = filled()
     truncate(stream, cut_of(stream, s0=7))
     data = f"{stream.path}/data"
@@ -276,7 +276,7 @@ def test_removed_chunks_are_deleted_by_a_sweep_and_not_before() -> None:
     assert [event for _, event in events_of(stream, 0)][:2] == [b"7", b"8"]
 
 
-def test_truncation_costs_the_same_however_much_it_drops() -> None:
+def test_truncation_costs_the_same_for_any_number_of_chunks() -> None:
     small, large = filled(chunks=4), filled(chunks=60)
     calls = []
     for stream, offset in ((small, 9), (large, 177)):
@@ -291,7 +291,7 @@ def test_truncation_costs_the_same_however_much_it_drops() -> None:
     assert calls[0] == calls[1]
 
 
-def test_a_cut_in_a_segment_that_is_forgotten_is_behind_the_head_unless_it_amounts_to_it() -> None:
+def test_a_cut_in_a_forgotten_segment_is_behind_the_head_unless_it_equals_the_head() -> None:
     stream = filled(segments=2)
     scale(stream, [0], [(0.0, 0.25), (0.25, 0.5)])
     scale(stream, [1], [(0.5, 1.0)])
