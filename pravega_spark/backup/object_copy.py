@@ -7,7 +7,8 @@ from functools import partial
 
 from pravega_spark.backup.table_at_version import keys_after
 from pravega_spark.engine.failpoints import failpoint
-from pravega_spark.engine.log.actions import Add, to_json
+from pravega_spark.engine.json_codec import to_json
+from pravega_spark.engine.log.actions import Add
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.delta_checkpoint import checkpoint_key, digest_key
 from pravega_spark.engine.log.log_reader import LogReader

@@ -19,7 +19,8 @@ from pravega_spark.backup.intact_version import (
 )
 from pravega_spark.backup.table_at_version import is_commit_key, keys_after
 from pravega_spark.engine.failpoints import failpoint
-from pravega_spark.engine.log.actions import RESTORE, Body, to_json
+from pravega_spark.engine.json_codec import to_json
+from pravega_spark.engine.log.actions import RESTORE, Body
 from pravega_spark.engine.log.log_reader import LogReader
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store

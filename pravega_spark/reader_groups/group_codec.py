@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pravega_spark.engine.log.actions import to_json
+from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.tables.row_files import Row, Rows
 from pravega_spark.errors import CorruptLog
 from pravega_spark.model import END, NOT_REACHED, StreamCut, parse_segment, segment_text

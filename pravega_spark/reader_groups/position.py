@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import immutables
 import pyarrow as pa
 
-from pravega_spark.engine.log.actions import to_json
+from pravega_spark.engine.json_codec import to_json
 from pravega_spark.errors import InvalidInput
 from pravega_spark.model import Event, parse_segment
 from pravega_spark.names import split_stream

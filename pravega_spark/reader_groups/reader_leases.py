@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from pravega_spark.engine.log.actions import to_json
+from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.processes import has_ended
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store

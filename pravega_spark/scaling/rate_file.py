@@ -18,7 +18,7 @@ from typing import Any
 
 import xxhash
 
-from pravega_spark.engine.log.actions import to_json
+from pravega_spark.engine.json_codec import to_json
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.policies import ScalingPace, ScalingPolicy
 from pravega_spark.scaling.commit_traffic import SegmentTraffic

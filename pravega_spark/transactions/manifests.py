@@ -19,7 +19,7 @@ from typing import Any
 import xxhash
 
 from pravega_spark.engine.chunks.chunk import StagedChunk
-from pravega_spark.engine.log.actions import DECODE_ERRORS, to_json
+from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json
 from pravega_spark.engine.log.create_once import create_once
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import CommitUnknown, CorruptLog

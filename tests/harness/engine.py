@@ -17,12 +17,13 @@ from pravega_spark.engine.chunks.chunk_reader import read_range
 from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.layout import epochs
 from pravega_spark.engine.log import checkpointing
-from pravega_spark.engine.log.actions import PROTOCOL, Add, Body, Remove, new_table
+from pravega_spark.engine.log.actions import Add, Body, Remove
 from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.horizon import raise_horizon
 from pravega_spark.engine.log.log_cleanup import cleanup_mark_has_aged, delete_old_commits
 from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.log.table_definition import PROTOCOL, new_table
 from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Put, Store

@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.layout.epochs import first_epoch
-from pravega_spark.engine.log.actions import Body, Commit, parse_commit, to_json
+from pravega_spark.engine.log.actions import Body, Commit, parse_commit
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.records import SEGMENT_PREFIX, SegmentRecord

@@ -11,7 +11,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from pravega_spark.engine.log.actions import ENGINE, PROTOCOL
+from pravega_spark.engine.log.actions import ENGINE
+from pravega_spark.engine.log.table_definition import PROTOCOL
 from pravega_spark.model import parse_segment
 from tests.harness.story import STREAM, Story
 

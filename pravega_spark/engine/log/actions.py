@@ -8,66 +8,20 @@ of all other bytes of the file, by which a torn or changed commit is detected.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 import xxhash
 
+from pravega_spark.engine.json_codec import DECODE_ERRORS, decode_error_text, to_json, typed
 from pravega_spark.errors import CorruptLog, ForeignTable
 from pravega_spark.limits import CLOCK_SKEW_MS
 
 ENGINE = "pravega_spark/0.1.0"
-STREAM_FEATURE = "pravega-stream"
-ROWS_FEATURE = "pravega-rows"
-"""Feature of a state table with several files of rows, which older versions cannot read."""
-_FEATURES = frozenset({"domainMetadata", "inCommitTimestamp", STREAM_FEATURE})
-KNOWN_FEATURES = _FEATURES | {ROWS_FEATURE}
 RESTORE = "RESTORE"
 """Operation of the commits with which a restore replaces the commits that it drops."""
-PROTOCOL: dict[str, Any] = {
-    "minReaderVersion": 1,
-    "minWriterVersion": 7,
-    "writerFeatures": sorted(_FEATURES),
-}
-TABLE_PROPERTIES = {
-    "delta.enableInCommitTimestamps": "true",
-    # Sweeps delete old commits and files by their own rules, so other engines must delete none.
-    "delta.logRetentionDuration": "interval 36500 days",
-    # Delta Spark does not travel back beyond this age, however old the retained files are.
-    "delta.deletedFileRetentionDuration": "interval 36500 days",
-    "delta.enableExpiredLogCleanup": "false",
-    "delta.checkpointInterval": "1000000000",
-}
-
-DECODE_ERRORS = (
-    ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError,
-    ValueError,
-)  # fmt: skip
-"""What decoding may raise for bytes that this package did not write."""
-
-_DETAIL_LENGTH = 100
-"""Longer texts of an exception are left out: they may quote the damaged bytes."""
-
-
-def decode_error_text(error: Exception) -> str:
-    """Return a short description of a decoding error, without the damaged bytes."""
-    detail = str(error)
-    if not detail or not detail.isprintable() or len(detail) > _DETAIL_LENGTH:
-        return type(error).__name__
-    return f"{type(error).__name__}: {detail}"
-
-
-_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
-
-
-_Kind = TypeVar("_Kind")
-
-
-def to_json(value: Any) -> str:
-    """Return a value as compact JSON; every persisted JSON text uses this encoder."""
-    return _encode(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +137,8 @@ class Body:
             lines.append({"domainMetadata": record})
         adds = (add.to_action() for add in self.adds)
         removes = (remove.to_action() for remove in self.removes)
-        rest = "".join(f"{_encode(line)}\n" for line in chain(lines, adds, removes)).encode()
-        head = _encode({"commitInfo": info}).removesuffix("}}").encode()
+        rest = "".join(f"{to_json(line)}\n" for line in chain(lines, adds, removes)).encode()
+        head = to_json({"commitInfo": info}).removesuffix("}}").encode()
         return b'%b,"digest":"%b"}}\n%b' % (head, _digest(head, rest), rest)
 
     def committed(
@@ -292,13 +246,6 @@ def foreign_table(where: str) -> ForeignTable:
     )
 
 
-def typed(value: Any, kind: type[_Kind]) -> _Kind:
-    """Return the value if it has this type; raise TypeError if not."""
-    if not isinstance(value, kind):
-        raise TypeError(f"{value!r} is not of type {kind.__name__}")
-    return value
-
-
 def _parse(version: int, info: Mapping[str, Any], rest: bytes, light: bool) -> Commit:
     domains: dict[str, str | None] = {}
     protocol = metadata = None
@@ -331,22 +278,3 @@ def _parse(version: int, info: Mapping[str, Any], rest: bytes, light: bool) -> C
         tuple(adds),
         tuple(removes),
     )
-
-
-def new_table(
-    schema: Mapping[str, Any], partitions: Iterable[str], table_id: str, name: str, created_ms: int
-) -> dict[str, Any]:
-    """Return the ``metaData`` action of a new table with columns {name: Delta type}."""
-    fields = [
-        {"name": column, "type": kind, "nullable": True, "metadata": {}}
-        for column, kind in schema.items()
-    ]
-    return {
-        "id": table_id,
-        "name": name,
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": to_json({"type": "struct", "fields": fields}),
-        "partitionColumns": list(partitions),
-        "configuration": TABLE_PROPERTIES,
-        "createdTime": created_ms,
-    }

@@ -13,7 +13,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pyarrow as pa
 
 from pravega_spark.engine.failpoints import failpoint
-from pravega_spark.engine.log.actions import Add, to_json
+from pravega_spark.engine.json_codec import to_json
+from pravega_spark.engine.log.actions import Add
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.delta_checkpoint import (
     CheckpointLayer,

@@ -12,7 +12,7 @@ import logging
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 
-from pravega_spark.engine.log.actions import to_json
+from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.limits import CLOCK_RECORD_MS, CLOCK_SKEW_MS, CLOCK_STEP_MS, MAX_CLOCK_JUMP

@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
-from pravega_spark.engine.log.actions import DECODE_ERRORS, Add, to_json
+from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json
+from pravega_spark.engine.log.actions import Add
 from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN, position_of, rows_of
 from pravega_spark.engine.log.snapshot import Snapshot
 

@@ -11,7 +11,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
-from pravega_spark.engine.log.actions import DECODE_ERRORS, Add, Commit
+from pravega_spark.engine.json_codec import DECODE_ERRORS
+from pravega_spark.engine.log.actions import Add, Commit
 from pravega_spark.errors import CorruptLog
 
 SEGMENT_COLUMN = "segment_id"

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
-from pravega_spark.engine.log.actions import Body, to_json
+from pravega_spark.engine.json_codec import to_json
+from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit_log import Log, Proposal
 from pravega_spark.engine.log.snapshot import LOG_DOMAIN, Snapshot
 from pravega_spark.engine.log.version_pins import is_pinned

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from pravega_spark.engine.log.actions import DECODE_ERRORS, Commit, parse_commit
+from pravega_spark.engine.json_codec import DECODE_ERRORS
+from pravega_spark.engine.log.actions import Commit, parse_commit
 from pravega_spark.engine.log.delta_checkpoint import (
     DeltaCheckpoint,
     checkpoint_key,

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
-from pravega_spark.engine.log.actions import RESTORE, Body, to_json
+from pravega_spark.engine.json_codec import to_json
+from pravega_spark.engine.log.actions import RESTORE, Body
 
 logger = logging.getLogger(__name__)
 

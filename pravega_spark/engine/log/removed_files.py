@@ -10,7 +10,7 @@ import json
 
 import xxhash
 
-from pravega_spark.engine.log.actions import to_json
+from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.snapshot import Snapshot
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import immutables
 
-from pravega_spark.engine.log.actions import KNOWN_FEATURES, STREAM_FEATURE, Commit, foreign_table
+from pravega_spark.engine.log.actions import Commit, foreign_table
+from pravega_spark.engine.log.table_definition import KNOWN_FEATURES, STREAM_FEATURE
 from pravega_spark.engine.text_cache import cached_by_text
 from pravega_spark.errors import CorruptLog, ForeignTable
 from pravega_spark.limits import DECODED_TEXT_CHARACTERS

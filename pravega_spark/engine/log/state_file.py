@@ -22,7 +22,8 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
-from pravega_spark.engine.log.actions import DECODE_ERRORS, Add, to_json
+from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json
+from pravega_spark.engine.log.actions import Add
 from pravega_spark.engine.log.file_index import RecentLayer
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.names import is_number

@@ -13,7 +13,8 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pravega_spark.engine.log.actions import Body, to_json
+from pravega_spark.engine.json_codec import to_json
+from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit_log import Log, Proposal
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.version_ages import VersionAges

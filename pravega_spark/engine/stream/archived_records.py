@@ -11,7 +11,7 @@ import json
 
 import xxhash
 
-from pravega_spark.engine.log.actions import to_json
+from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.state_file import state_version
 from pravega_spark.engine.store import Store

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.log import checkpointing
-from pravega_spark.engine.log.actions import PROTOCOL, Add, Body, new_table, to_json
+from pravega_spark.engine.log.actions import Add, Body
 from pravega_spark.engine.log.commit_log import Log, Proposal
 from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.log.table_definition import PROTOCOL, new_table
 from pravega_spark.engine.stream.stream_log import StreamLog
 
 COLUMNS = {"record": "string", "version": "long", "name": "string", "value": "string"}

@@ -24,7 +24,7 @@ from functools import lru_cache, wraps
 from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
-from pravega_spark.engine.log.actions import DECODE_ERRORS, to_json, typed
+from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json, typed
 from pravega_spark.engine.text_cache import cached_by_text
 from pravega_spark.errors import CorruptLog
 from pravega_spark.limits import DECODED_TEXT_CHARACTERS

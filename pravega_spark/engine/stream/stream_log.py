@@ -7,8 +7,9 @@ from typing import TypeVar
 
 from pravega_spark.engine.chunks import chunk_reader
 from pravega_spark.engine.chunks.chunk import ChunkRef
+from pravega_spark.engine.json_codec import DECODE_ERRORS
 from pravega_spark.engine.log import checkpointing
-from pravega_spark.engine.log.actions import DECODE_ERRORS, Add
+from pravega_spark.engine.log.actions import Add
 from pravega_spark.engine.log.commit_log import Committed, Log, Proposal
 from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN
 from pravega_spark.engine.log.snapshot import Snapshot

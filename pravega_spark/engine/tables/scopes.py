@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pravega_spark.engine.log.actions import to_json
+from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.tables.row_files import Row

@@ -16,18 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pravega_spark.engine.chunks.arrow_arrays import ready
+from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.log import checkpointing
-from pravega_spark.engine.log.actions import (
-    PROTOCOL,
-    ROWS_FEATURE,
-    Add,
-    Body,
-    Remove,
-    new_table,
-    to_json,
-)
+from pravega_spark.engine.log.actions import Add, Body, Remove
 from pravega_spark.engine.log.commit_log import Log, Proposal
 from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.log.table_definition import PROTOCOL, ROWS_FEATURE, new_table
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.tables.row_files import Rows, rearrange

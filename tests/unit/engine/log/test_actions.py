@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_spark.engine.log.actions import PROTOCOL, Add, Body, Remove, new_table, parse_commit
+from pravega_spark.engine.log.actions import Add, Body, Remove, parse_commit
+from pravega_spark.engine.log.table_definition import PROTOCOL, new_table
 from pravega_spark.errors import CorruptLog, ForeignTable
 from tests.harness.engine import event_add
 

@@ -10,10 +10,11 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from pravega_spark.engine.log.actions import PROTOCOL, Body, parse_commit
+from pravega_spark.engine.log.actions import Body, parse_commit
 from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.log.table_definition import PROTOCOL
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import (

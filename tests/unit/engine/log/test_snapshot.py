@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pravega_spark.engine.log.actions import PROTOCOL, Body, Commit, new_table
+from pravega_spark.engine.log.actions import Body, Commit
 from pravega_spark.engine.log.snapshot import Snapshot, check_supported, first_snapshot
+from pravega_spark.engine.log.table_definition import PROTOCOL, new_table
 from pravega_spark.errors import CorruptLog, ForeignTable
 
 

@@ -10,10 +10,12 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_spark.engine.log.actions import PROTOCOL, Body, new_table, to_json
+from pravega_spark.engine.json_codec import to_json
+from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.file_index import RecentLayer
 from pravega_spark.engine.log.snapshot import Snapshot, first_snapshot
 from pravega_spark.engine.log.state_file import decode_state, encode_state, state_key, state_version
+from pravega_spark.engine.log.table_definition import PROTOCOL, new_table
 from tests.harness.engine import event_add, make_stream, scale
 
 

@@ -10,7 +10,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from pravega_spark.engine.log.actions import ROWS_FEATURE
+from pravega_spark.engine.log.table_definition import ROWS_FEATURE
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore

@@ -1,0 +1,36 @@
+"""The encoding of every persisted JSON text, and checks for texts that are decoded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+_Kind = TypeVar("_Kind")
+
+to_json: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+"""Return a value as compact JSON."""
+
+DECODE_ERRORS = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError,
+    ValueError,
+)  # fmt: skip
+"""What decoding may raise for bytes that this package did not write."""
+
+_DETAIL_LENGTH = 100
+"""Longer texts of an exception are left out: they may quote the damaged bytes."""
+
+
+def decode_error_text(error: Exception) -> str:
+    """Return a short description of a decoding error, without the damaged bytes."""
+    detail = str(error)
+    if not detail or not detail.isprintable() or len(detail) > _DETAIL_LENGTH:
+        return type(error).__name__
+    return f"{type(error).__name__}: {detail}"
+
+
+def typed(value: Any, kind: type[_Kind]) -> _Kind:
+    """Return the value if it has this type; raise TypeError if not."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{value!r} is not of type {kind.__name__}")
+    return value
