@@ -1,4 +1,4 @@
-"""A driver on a standalone cluster: arguments are the master's URL and the root folder."""
+"""A driver on a standalone cluster. Arguments: the master's URL and the root folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIGHT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 def failing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Fail the first attempt of partition 0, after its rows went by."""
+    """Fail the first attempt of partition 0 after it has passed its rows on."""
     yield from batches
     context = TaskContext.get()
     assert context is not None
@@ -26,7 +26,7 @@ def failing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def slow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Delay the first attempt of partition 0 at its end, so that Spark starts another."""
+    """Delay the end of partition 0's first attempt, so that Spark starts a speculative one."""
     yield from batches
     context = TaskContext.get()
     assert context is not None
@@ -35,7 +35,7 @@ def slow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def numbers(spark: SparkSession, count: int, partitions: int) -> DataFrame:
-    """Return events with the numbers from 0 on."""
+    """Return events with the numbers from 0."""
     return spark.range(0, count, 1, partitions).selectExpr(
         "concat('k', id % 7) AS routing_key", "CAST(id AS STRING) AS event"
     )
@@ -48,7 +48,7 @@ def save(frame: DataFrame, root: str, name: str) -> None:
 
 
 def main(master: str, root: str) -> dict[str, object]:
-    """Run the jobs; return what they left."""
+    """Run the jobs; return the events of each stream."""
     spark = (
         SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")

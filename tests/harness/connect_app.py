@@ -1,4 +1,4 @@
-"""Batch and streaming over Spark Connect, in a process of its own: arguments root, checkpoint."""
+"""Batch and streaming with Spark Connect, in its own process. Arguments: root, checkpoint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pravega_spark import StreamLagListener, query_lag
 
 
 def main(root: str, checkpoint: str) -> dict[str, object]:
-    """Write, read, copy by streaming, and read again; return what was found."""
+    """Write, copy by a streaming query and read; return what the test checks."""
     spark = (
         SparkSession.builder.remote("local[2]")
         .config("spark.ui.enabled", "false")
@@ -37,7 +37,7 @@ def main(root: str, checkpoint: str) -> dict[str, object]:
     )
     query.awaitTermination(120)
     failure = query.exception()
-    lag = query_lag(query)
+    last_lag = query_lag(query)
     until = time.monotonic() + 60
     while len(listener.history) < 2 and time.monotonic() < until:
         time.sleep(0.1)
@@ -48,14 +48,14 @@ def main(root: str, checkpoint: str) -> dict[str, object]:
         spark.read.format("pravega").options(root=root, startingOfset="x").load("s/a").collect()
     except Exception as caught:
         error = str(caught)
-    found = {
+    found: dict[str, object] = {
         "session": type(spark).__module__,
         "failure": None if failure is None else str(failure),
         "events": [int(row.event) for row in sorted(rows, key=lambda row: row.offset)],
         "streams": [row.stream for row in streams],
         "error": error,
-        "lag": None if lag is None else lag.backlog_records,
-        "listener": [told.backlog_records for told in listener.history],
+        "lag": None if last_lag is None else last_lag.backlog_records,
+        "listener": [lag.backlog_records for lag in listener.history],
     }
     spark.stop()
     return found

@@ -1,4 +1,4 @@
-"""A query that copies ``s/a`` into ``s/b`` in small batches: arguments are root and checkpoint."""
+"""A query that copies ``s/a`` into ``s/b`` in small batches. Arguments: root, checkpoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LIGHT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 def main(root: str, checkpoint: str) -> list[int]:
-    """Copy all there is; return how many rows each batch had."""
+    """Copy all events; return the number of rows in each batch."""
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")

@@ -1,4 +1,4 @@
-"""A driver on a cluster whose tasks fail, and run twice, on the way into a transaction.
+"""A driver on a cluster, whose tasks fail or run twice while they write into a transaction.
 
 Arguments: the master's URL and the root folder.
 """
@@ -19,23 +19,23 @@ from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 
 LIGHT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 ROWS, BYTES = 2_000, 40_000
-"""So much that each task stages some of its rows before it has seen them all."""
+"""Enough that each task stages some of its rows before it has read all of them."""
 
 
 def troubled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """In their first attempts partition 0 fails after its rows, and partition 1 dawdles."""
+    """In the first attempt, fail partition 0 after its rows and delay partition 1."""
     yield from batches
     context = TaskContext.get()
     assert context is not None
     if context.attemptNumber() == 0 and context.partitionId() < 2:
-        time.sleep(2)  # meanwhile the sink stages what went by
+        time.sleep(2)  # gives the sink time to stage rows
         if context.partitionId() == 0:
             raise RuntimeError("the first attempt fails")
         time.sleep(8)
 
 
 def main(master: str, root: str) -> dict[str, object]:
-    """Write a frame into a transaction and commit it; return what was staged and what is there."""
+    """Write a frame into a transaction and commit it; return the events before and after."""
     spark = (
         SparkSession.builder.master(master)
         .config("spark.executor.memory", "512m")

@@ -1,4 +1,4 @@
-"""Truncation for tests, with the files that a sweep would delete later deleted at once."""
+"""Truncation for tests, which immediately deletes the files that a sweep would delete later."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pravega_spark.model import StreamCut
 
 
 def truncate(stream: StreamLog, head: Mapping[int, int]) -> None:
-    """Move the head of a stream, and delete what the new version does not name any more."""
+    """Move the head of a stream, and delete the files that the new version no longer names."""
     view = stream.view()
     before = _paths(stream)
     truncation.truncate(stream, StreamCut(stream.name, view.life, head))

@@ -1,4 +1,4 @@
-"""One Spark session for all tests here, in the JVM that runs already if one does."""
+"""One Spark session for all tests of this folder, in the JVM that already runs, if any."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
@@ -28,7 +28,7 @@ _SETTINGS = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything below this folder needs Spark."""
+    """Mark every test of this folder as one that needs Spark."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.spark)
@@ -73,7 +73,7 @@ def load(spark: SparkSession, root: str) -> Load:
 
 @pytest.fixture
 def follow(spark: SparkSession, root: str) -> Load:
-    """Read a stream as a streaming frame, from the start unless told otherwise."""
+    """Read a stream as a streaming frame, by default from its head."""
 
     def follow(name: str | None = "s/a", **options: str) -> DataFrame:
         given = {"root": root, "startingOffsets": "earliest", **options}
@@ -84,7 +84,7 @@ def follow(spark: SparkSession, root: str) -> Load:
 
 
 def finish(query: StreamingQuery) -> None:
-    """Wait for a query that ends by itself; raise what it failed with."""
+    """Wait until a query with an end has ended; raise the error that it failed with."""
     assert query.awaitTermination(100), "the query did not end"
     failure = query.exception()
     if failure is not None:

@@ -38,7 +38,7 @@ def test_frame_is_written_in_one_commit_and_read_back(
 ) -> None:
     save(numbers(spark, 1_000), root, numSegments="3")
     created = open_stream(root, "s/a").view()
-    assert created.version == 1, "one commit made the stream, one holds the frame"
+    assert created.version == 1, "one commit creates the stream, and one has the frame"
     found = load()
     assert found.dtypes == [
         ("scope", "string"),
@@ -84,7 +84,7 @@ def test_python_client_and_spark_read_the_same(spark: SparkSession, root: str, l
     assert theirs == ours
 
 
-def test_options_choose_range_columns_and_names(make: Make, load: Load) -> None:
+def test_options_select_range_columns_and_names(make: Make, load: Load) -> None:
     stream = make()
     write(stream, [(f"k{i}", b"%d" % i) for i in range(10)])
     assert load(columns="event,offset").columns == ["event", "offset"]
@@ -98,7 +98,7 @@ def test_options_choose_range_columns_and_names(make: Make, load: Load) -> None:
     assert (kafka.topic, bytes(kafka.key), bytes(kafka.value)) == ("s/a", b"k4", b"4")
 
 
-def test_several_streams_by_list_and_pattern(make: Make, load: Load) -> None:
+def test_several_streams_are_read_by_list_and_by_pattern(make: Make, load: Load) -> None:
     for name in ("s/a1", "s/a2", "s/b"):
         write(make(name), [("k", name.encode())])
     found = load("", subscribe="s/a1,s/b").select("stream").collect()
@@ -107,7 +107,7 @@ def test_several_streams_by_list_and_pattern(make: Make, load: Load) -> None:
     assert sorted(row.stream for row in found) == ["a1", "a2"]
 
 
-def test_min_partitions_and_scaled_streams(make: Make, load: Load) -> None:
+def test_min_partitions_split_a_scaled_stream(make: Make, load: Load) -> None:
     stream = make(segments=2)
     write(stream, [(f"k{i}", b"%d" % i) for i in range(100)])
     scale(stream, [0], [(0.0, 0.25), (0.25, 0.5)])
@@ -132,7 +132,7 @@ def test_temporary_view_in_sql(spark: SparkSession, root: str, make: Make) -> No
     assert [(row.offset, row.e) for row in found] == [(0, "x"), (1, "y")]
 
 
-def test_application_version_is_skipped_the_second_time(
+def test_version_of_an_application_is_skipped_the_second_time(
     spark: SparkSession, root: str, load: Load
 ) -> None:
     for version, _ in (("1", 1), ("1", 2), ("2", 3), ("1", 4)):
@@ -197,7 +197,7 @@ def test_metadata_frames(spark: SparkSession, root: str, make: Make) -> None:
     assert segments[2].segment_id == make_segment_id(2, 1)
 
 
-def test_session_finds_the_one_that_runs_and_it_knows_delta(
+def test_session_returns_the_active_session_which_has_delta(
     spark: SparkSession, root: str, make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(make(), [("k", b"x")])

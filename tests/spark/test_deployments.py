@@ -1,4 +1,4 @@
-"""Spark Connect, a standalone cluster and a killed query, each with a driver of its own."""
+"""Spark Connect, a standalone cluster and a killed query, each with its own driver process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LIGHT = {
 
 
 def environment() -> dict[str, str]:
-    """The variables of a fresh Spark: this interpreter, loopback only, nothing of this process."""
+    """Return the environment of a new Spark: this interpreter, loopback, no inherited settings."""
     keep = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
     return {
         **keep,
@@ -46,7 +46,7 @@ def environment() -> dict[str, str]:
 
 
 def attempt(app: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run an application to its end, whatever that is."""
+    """Run an application until it exits, with any code."""
     return subprocess.run(
         [sys.executable, str(APPLICATIONS / app), *arguments],
         env={**environment(), **variables},
@@ -58,7 +58,7 @@ def attempt(app: str, *arguments: str, **variables: str) -> subprocess.Completed
 
 
 def run(app: str, *arguments: str, **variables: str) -> dict[str, Any]:
-    """Run an application to its end and return the JSON of its last line."""
+    """Run an application that must succeed; return the JSON in its last line."""
     done = attempt(app, *arguments, **variables)
     assert done.returncode == 0, done.stderr[-4000:]
     found = json.loads(done.stdout.splitlines()[-1])
@@ -68,7 +68,7 @@ def run(app: str, *arguments: str, **variables: str) -> dict[str, Any]:
 
 @contextmanager
 def spark_class(log: Path, *arguments: str) -> Iterator[None]:
-    """Run one of Spark's own servers; end it by its process."""
+    """Run one of Spark's servers, and terminate its process at the end."""
     with log.open("w") as out:
         process = subprocess.Popen(
             [str(SPARK_HOME / "bin/spark-class"), *arguments],
@@ -88,19 +88,19 @@ def spark_class(log: Path, *arguments: str) -> Iterator[None]:
 
 
 def wait_for(log: Path, pattern: str) -> re.Match[str]:
-    """Wait until a server's log says something."""
+    """Wait until a server's log matches a pattern."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         found = re.search(pattern, log.read_text())
         if found is not None:
             return found
         time.sleep(0.1)
-    raise AssertionError(f"{log} never said {pattern!r}: {log.read_text()[-2000:]}")
+    raise AssertionError(f"{log} never matched {pattern!r}: {log.read_text()[-2000:]}")
 
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
-    """The URL of a master with two workers, started from the installed package."""
+    """Start a master and two workers from the installed package; yield the master's URL."""
     local = ("--host", "127.0.0.1", "--webui-port", "0")
     with ExitStack() as stack:
         log = tmp_path / "master.log"
@@ -116,7 +116,7 @@ def master(tmp_path: Path) -> Iterator[str]:
         yield url
 
 
-def test_standalone_cluster_retries_and_speculates_and_every_event_is_there_once(
+def test_retried_and_speculative_tasks_of_a_cluster_write_every_event_once(
     master: str, tmp_path: Path
 ) -> None:
     found = run("cluster_app.py", master, str(tmp_path / "root"))
@@ -147,25 +147,25 @@ def test_query_whose_sink_is_killed_after_its_commit_copies_every_event_once(
     killed = attempt(*arguments, **failpoints.variables("commit.applied"))
     assert killed.returncode == 1
     assert "Python worker exited unexpectedly" in killed.stderr
-    assert len(numbers(manager, "s/b")) == 20, "the batch is in the stream"
+    assert len(numbers(manager, "s/b")) == 20, "the stream has the batch"
     assert (checkpoint / "offsets" / "0").exists()
-    assert not (checkpoint / "commits" / "0").exists(), "and Spark does not know"
+    assert not (checkpoint / "commits" / "0").exists(), "and Spark has not recorded its commit"
 
     assert run(*arguments)["sizes"] == [20, 20, 10]
     found = numbers(manager, "s/b")
     assert sorted(found) == list(range(50))
     for key in range(7):
         assert [n for n in found if n % 7 == key] == list(range(key, 50, 7))
-    assert manager.stream_info("s/b").version == 3, "one commit a batch, none for the replayed one"
+    assert manager.stream_info("s/b").version == 3, (
+        "one commit per batch, and none for the replayed batch"
+    )
 
 
 def numbers(manager: StreamManager, stream: str) -> list[int]:
     return [int(event.data) for event in manager.read(stream)]
 
 
-def test_attempts_that_failed_or_lost_are_not_in_the_transaction(
-    master: str, tmp_path: Path
-) -> None:
+def test_failed_and_slower_attempts_are_not_in_the_transaction(master: str, tmp_path: Path) -> None:
     root = tmp_path / "root"
     found = run("transaction_app.py", master, str(root))
     assert found["before"] == []
@@ -175,7 +175,7 @@ def test_attempts_that_failed_or_lost_are_not_in_the_transaction(
         assert held == sorted(held)
     staged = root.glob(f"s/a/events/data/t-{found['id']}/*.parquet")
     attempts = {file.name.split("-")[0] for file in staged}
-    assert len(attempts) > 4, "more attempts than tasks have staged something"
+    assert len(attempts) > 4, "more attempts than tasks have staged chunks"
 
 
 def test_spark_connect_batch_and_streaming(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Lag of a real query: by its handle, by a listener, and by its group once Spark's notes count."""
+"""The lag of a real query: by its handle, by a listener, and by its group after a sync."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.harness.engine import write
 from tests.spark.conftest import Load, finish
 
 
-def test_lag_of_a_query_is_told_by_its_handle_by_a_listener_and_after_a_sync_by_its_group(
+def test_handle_listener_and_after_a_sync_the_group_have_the_lag_of_a_query(
     spark: SparkSession,
     root: str,
     make: Callable[..., StreamLog],
@@ -42,23 +42,23 @@ def test_lag_of_a_query_is_told_by_its_handle_by_a_listener_and_after_a_sync_by_
         )
         finish(query)
         until = time.monotonic() + 60
-        while (told := listener.find("lagging")) is None or told.batch_id < 1:
-            assert time.monotonic() < until, "the listener was not told of the second batch"
+        while (lag := listener.find("lagging")) is None or lag.batch_id < 1:
+            assert time.monotonic() < until, "the listener did not get the second batch"
             time.sleep(0.05)
     finally:
         spark.streams.removeListener(listener)
     assert [lag.backlog_records for lag in listener.history] == [20, 0], "in the order of batches"
     assert listener.history[0].max_offsets_behind_latest >= 10
-    assert (told.query_id, told.run_id) == (str(query.id), str(query.runId))
+    assert (lag.query_id, lag.run_id) == (str(query.id), str(query.runId))
     frame = spark.createDataFrame(listener.to_arrow())
     assert [row.backlogBytes for row in frame.sort("batchId").collect()] == [100, 0]
     write(stream, [(f"k{i}", b"12345") for i in range(8)])
     now = query_lag(query)
     assert isinstance(now, QueryLag)
-    assert now.backlog_records == 8, "a query that has ended falls behind all the same"
+    assert now.backlog_records == 8, "a query that has ended falls behind as well"
     assert now.metrics["backlogFiles"] == 2
     batch = last_committed_batch(str(tmp_path / "c"))
-    assert batch is not None, "what Spark wrote is read without Spark, too"
+    assert batch is not None, "the checkpoint is readable without Spark"
     progress = query.lastProgress
     assert progress is not None
     assert batch.number == progress["batchId"] == 1

@@ -1,4 +1,4 @@
-"""Streaming queries in reader groups: their position, what their streams keep, one at a time."""
+"""Streaming queries in reader groups: position, retention, and one query at a time."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
@@ -28,30 +29,31 @@ GROUP = "s/g"
 
 @pytest.fixture
 def listening(spark: SparkSession) -> Iterator[None]:
-    """What ``session()`` adds to the sessions that it makes; those of these tests are copies."""
+    """Add the listener that ``session()`` adds to its sessions; these tests use a copy of one."""
     listener = GroupListener()
     spark.streams.addListener(listener)
     yield
     spark.streams.removeListener(listener)
 
 
-class Into:
-    """A query that writes into memory, each time with the checkpoint folder that it is given."""
+class Collecting:
+    """A query that collects its rows in memory, with the checkpoint folder given to each run."""
 
     def __init__(self, folder: Path, frame: DataFrame) -> None:
         self.folder, self.frame = folder, frame
         self.rows: list[int] = []
 
-    def start(self, checkpoint: str, **trigger: object) -> StreamingQuery:
+    def start(self, checkpoint: str, **trigger: Any) -> StreamingQuery:
         def keep(batch: DataFrame, _: int) -> None:
             self.rows += [int(row.event) for row in batch.select("event").collect()]
 
         writer = self.frame.writeStream.foreachBatch(keep)
         writer = writer.option("checkpointLocation", str(self.folder / checkpoint))
-        return writer.trigger(**trigger).start()  # type: ignore[arg-type]
+        query: StreamingQuery = writer.trigger(**trigger).start()
+        return query
 
-    def run(self, checkpoint: str, **trigger: object) -> list[int]:
-        """The rows of a query that ends by itself."""
+    def run(self, checkpoint: str, **trigger: Any) -> list[int]:
+        """Run the query to its end and return its rows."""
         self.rows = []
         finish(self.start(checkpoint, **(trigger or {"availableNow": True})))
         return sorted(self.rows)
@@ -68,11 +70,11 @@ def group_of(root: str) -> ReaderGroup:
 def until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + 60
     while not condition():
-        assert time.monotonic() < end, "it never came"
+        assert time.monotonic() < end, "the condition never held"
         time.sleep(0.02)
 
 
-def test_position_survives_the_checkpoint_folder_and_what_is_consumed_goes(
+def test_position_survives_the_checkpoint_folder_and_consumed_events_are_truncated(
     root: str, make: Make, follow: Load, tmp_path: Path
 ) -> None:
     stream = make(segments=2)
@@ -80,10 +82,10 @@ def test_position_survives_the_checkpoint_folder_and_what_is_consumed_goes(
     policy = RetentionPolicy.by_consumption()
     manager.update_stream("s/a", StreamConfiguration(ScalingPolicy.fixed(2), policy))
     fill(stream, 0, 60)
-    into = Into(tmp_path, follow(readerGroup=GROUP, readerGroupMode="subscriber"))
-    assert into.run("c1") == list(range(60))
+    reading = Collecting(tmp_path, follow(readerGroup=GROUP, readerGroupMode="subscriber"))
+    assert reading.run("c1") == list(range(60))
     group = group_of(root)
-    assert group.lag().events == 0, "the last batch is acknowledged, too"
+    assert group.lag().events == 0, "the last batch is acknowledged as well"
     assert group.online_readers() == []
     fill(stream, 60, 80)
     scale(stream, [0], [(0.0, 0.25), (0.25, 0.5)])
@@ -91,30 +93,32 @@ def test_position_survives_the_checkpoint_folder_and_what_is_consumed_goes(
     run = manager.retention("s/a").run()
     assert run.truncated is not None
     assert sorted(int(e.data) for e in manager.read("s/a")) == list(range(60, 100))
-    assert into.run("c2") == list(range(60, 100)), "a new folder goes on where the group is"
+    assert reading.run("c2") == list(range(60, 100)), (
+        "a new folder continues at the group's position"
+    )
     assert group.lag().events == 0
     fill(stream, 100, 110)
-    assert into.run("c2") == list(range(100, 110))
+    assert reading.run("c2") == list(range(100, 110))
 
 
-def test_batch_of_a_query_that_asks_no_more_is_acknowledged_by_the_listener(
+def test_listener_acknowledges_the_last_batch_of_a_query(
     root: str, make: Make, follow: Load, tmp_path: Path, listening: None
 ) -> None:
     stream = make()
     fill(stream, 0, 10)
-    into = Into(tmp_path, follow(readerGroup=GROUP))
-    assert into.run("c", once=True) == list(range(10))
+    reading = Collecting(tmp_path, follow(readerGroup=GROUP))
+    assert reading.run("c", once=True) == list(range(10))
     group = group_of(root)
     until(lambda: group.lag().events == 0)
     fill(stream, 10, 30)
-    query = into.start("c", processingTime="1 hour")
+    query = reading.start("c", processingTime="1 hour")
     try:
         until(lambda: group.lag().events == 0)
     finally:
         query.stop()
     begun = time.monotonic()
-    assert into.run("c") == []
-    assert time.monotonic() - begun < 25, "a query that was stopped is not waited for"
+    assert reading.run("c") == []
+    assert time.monotonic() - begun < 25, "the group does not wait for a stopped query"
 
 
 def test_group_has_one_query_at_a_time_and_a_reset_ends_it(
@@ -122,13 +126,13 @@ def test_group_has_one_query_at_a_time_and_a_reset_ends_it(
 ) -> None:
     stream = make()
     fill(stream, 0, 20)
-    into = Into(tmp_path, follow(readerGroup=GROUP, readerGroupInterval="100ms"))
-    query = into.start("c", processingTime="100 milliseconds")
+    reading = Collecting(tmp_path, follow(readerGroup=GROUP, readerGroupInterval="100ms"))
+    query = reading.start("c", processingTime="100 milliseconds")
     try:
-        until(lambda: len(into.rows) == 20)
+        until(lambda: len(reading.rows) == 20)
         until(lambda: group_of(root).lag().events == 0)
         with pytest.raises(PySparkException, match="s/g is read by streaming-query, which is aliv"):
-            finish(into.start("other", availableNow=True))
+            finish(reading.start("other", availableNow=True))
         assert query.isActive
         group_of(root).reset({"s/a": StreamCut("s/a", 1, {0: 15})})
         with pytest.raises(PySparkException, match="ReinitializationRequired"):
@@ -136,8 +140,8 @@ def test_group_has_one_query_at_a_time_and_a_reset_ends_it(
     finally:
         query.stop()
     with pytest.raises(PySparkException, match="s/g was reset: the query's checkpoint is of gene"):
-        into.run("c")
-    assert into.run("new") == list(range(15, 20))
+        reading.run("c")
+    assert reading.run("new") == list(range(15, 20))
 
 
 SCRIPT = """
@@ -153,7 +157,7 @@ writer.trigger(once=True).start().awaitTermination()
 """
 
 
-def test_script_that_ends_with_its_query_tells_the_last_batch_and_is_silent(
+def test_script_that_ends_with_its_query_acknowledges_the_last_batch_silently(
     root: str, make: Make, tmp_path: Path
 ) -> None:
     fill(make(), 0, 10)
@@ -170,7 +174,7 @@ def test_script_that_ends_with_its_query_tells_the_last_batch_and_is_silent(
     assert "Traceback" not in done.stderr
 
 
-def test_batch_read_is_in_no_group(load: Load, make: Make) -> None:
+def test_batch_read_in_a_group_is_refused(load: Load, make: Make) -> None:
     make()
     with pytest.raises(PySparkException, match="readerGroup=s/g is for readStream"):
         load(readerGroup=GROUP).count()

@@ -1,7 +1,7 @@
-"""Scales in the middle of what Spark does: between tasks and commit, planning and reading.
+"""Scales during Spark's work: between tasks and commit, and between planning and reading.
 
-``tests/unit/test_scale_between.py`` has every step of it in one process; here the tasks, the
-planner and the committer are Spark's own processes, and it is a task that scales.
+``tests/unit/test_scale_between.py`` covers every step in one process. In these tests a task does
+the scale, and tasks, planner and committer are Spark's own processes.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ SCALES: dict[str, Ranges] = {
     "across borders": [(0.0, 0.3), (0.3, 1.0)],
 }
 FLEXIBLE = StreamConfiguration(ScalingPolicy.by_event_rate(1_000_000))
-"""Lets the number of segments go down to one, and scales nothing by itself."""
+"""A policy that allows a single segment, with a rate that never scales the stream."""
 KEYS = 7
 
 
 class Scaling:
-    """Scales a stream to other ranges once a task has taken its rows, and before they go on."""
+    """Scales a stream after a task has read its rows and before the task passes them on."""
 
     def __init__(self, root: str, stream: str, *scales: Ranges) -> None:
         self.root, self.stream, self.scales = root, stream, scales
@@ -55,12 +55,12 @@ def rescale(root: str, stream: str, ranges: Ranges) -> None:
 
 
 def fill(stream: StreamLog, first: int, last: int) -> None:
-    """Write numbers; every eighth has no key."""
+    """Write numbers; every eighth event has no key."""
     write(stream, [(None if i % 8 == 7 else f"k{i % KEYS}", b"%d" % i) for i in range(first, last)])
 
 
 def check(root: str, name: str, numbers: range) -> None:
-    """Every number once, those of a key in order, and later events without a key everywhere."""
+    """Check each number once, order by key, and that every segment accepts events."""
     by_key: dict[str | None, list[int]] = defaultdict(list)
     manager = StreamManager(root)
     for event in manager.read(name):
@@ -89,7 +89,7 @@ def test_scale_between_the_tasks_and_the_commit_of_a_frame(
     )
     scaled = frame.mapInArrow(Scaling(root, "s/a", SCALES[scale]), frame.schema)
     scaled.write.format("pravega").mode("append").option("root", root).save("s/a")
-    assert stream.view().version == version + 2, "the scale, and all rows in one commit"
+    assert stream.view().version == version + 2, "one commit for the scale and one for all rows"
     check(root, "s/a", range(400))
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -30,7 +31,7 @@ def numbers(root: str, name: str) -> list[int]:
 
 
 class Copy:
-    """A query that copies a stream into another one, as often as it is run."""
+    """A query that copies a stream into another one; each run continues the one before."""
 
     def __init__(self, frame: DataFrame, root: str, checkpoint: Path, name: str = "s/b") -> None:
         self.root, self.name, self.checkpoint = root, name, checkpoint
@@ -50,7 +51,7 @@ class Copy:
         return numbers(self.root, self.name)
 
     def offsets(self) -> list[str]:
-        """The source's offset of every batch, letter for letter."""
+        """Return the text of the source's offset for every batch."""
         files = sorted(
             (f for f in (self.checkpoint / "offsets").iterdir() if f.name.isdecimal()),
             key=lambda f: int(f.name),
@@ -58,7 +59,7 @@ class Copy:
         return [f.read_text().splitlines()[-1] for f in files]
 
     def forget_last_commit(self) -> None:
-        """Bring the checkpoint to where it was after the sink's commit and before Spark's note."""
+        """Set the checkpoint back to after the sink's commit and before Spark recorded it."""
         commits = self.checkpoint / "commits"
         last = max(int(f.name) for f in commits.iterdir() if f.name.isdecimal())
         for file in (commits / str(last), commits / f".{last}.crc"):
@@ -88,15 +89,15 @@ def test_copy_is_exact_over_rate_limits_restarts_and_replayed_batches(
         by_key[number % 7].append(number)
     assert all(held == sorted(held) for held in by_key.values())
     after = open_stream(root, "s/b").view().version
-    assert after == version + 1, "the replayed batch is no commit, the new one is one"
+    assert after == version + 1, "no commit for the replayed batch, one for the new batch"
     texts = copy.offsets()
     assert len(set(texts)) == len(texts) == 5
     assert all(json.dumps(json.loads(text)) == text for text in texts)
     copy.run()
-    assert copy.offsets() == texts, "nothing new, no batch"
+    assert copy.offsets() == texts, "no batch without new events"
 
 
-def test_available_now_goes_over_scale_events_to_the_frozen_end(
+def test_available_now_continues_over_scale_events_to_its_end(
     root: str, make: Make, follow: Load, tmp_path: Path
 ) -> None:
     source = make(segments=2)
@@ -115,7 +116,7 @@ def test_available_now_goes_over_scale_events_to_the_frozen_end(
         assert held == sorted(held), "a key's order survives splits and merges"
 
 
-def test_scale_of_the_target_between_batches_changes_nothing(
+def test_scale_of_the_target_between_batches_does_not_disturb_the_query(
     root: str, make: Make, follow: Load, tmp_path: Path
 ) -> None:
     source = make()
@@ -162,7 +163,7 @@ def test_crash_in_the_first_batch_of_a_query_from_latest_loses_nothing(
     assert seen == list(range(10, 20))
 
 
-def test_available_now_jobs_from_latest_go_on_where_the_last_one_ended(
+def test_available_now_jobs_from_latest_continue_where_the_last_one_ended(
     root: str, make: Make, follow: Load, tmp_path: Path
 ) -> None:
     source = make()
@@ -227,7 +228,7 @@ def test_foreach_batch_with_application_version_writes_once(
     assert sorted(numbers(root, "s/b")) == list(range(30))
 
 
-def test_several_streams_by_pattern_with_a_new_one_later(
+def test_pattern_reads_several_streams_and_a_new_one_later(
     root: str, make: Make, follow: Load, tmp_path: Path
 ) -> None:
     fill(make("s/x1"), 0, 10)
@@ -246,7 +247,7 @@ TRUNCATED = (
 )
 
 
-def test_truncated_events_fail_the_query_unless_told_otherwise(
+def test_truncated_events_fail_the_query_unless_loss_is_allowed(
     root: str, make: Make, follow: Load, tmp_path: Path
 ) -> None:
     source = make()
@@ -262,7 +263,7 @@ def test_truncated_events_fail_the_query_unless_told_otherwise(
     assert sorted(lax.result()) == [*range(10), *range(22, 30)]
 
 
-def test_end_of_the_query_is_a_cut(root: str, make: Make, follow: Load, tmp_path: Path) -> None:
+def test_query_ends_at_a_cut(root: str, make: Make, follow: Load, tmp_path: Path) -> None:
     source = make()
     fill(source, 0, 10)
     end = str(StreamCut("s/a", 1, {0: 6}))
@@ -285,7 +286,7 @@ def test_output_mode_complete_is_refused(
         )
 
 
-def test_metadata_is_no_stream(follow: Load, make: Make) -> None:
+def test_metadata_cannot_be_streamed(follow: Load, make: Make) -> None:
     make()
     with pytest.raises(PySparkException, match=r"is for spark\.read"):
         follow(metadata="Streams").writeStream.format("noop").start().awaitTermination(30)
@@ -295,6 +296,6 @@ def test_data_source_is_found_without_registration(spark: SparkSession) -> None:
     import pyspark_pravega
     from pravega_spark.spark.source import PravegaDataSource
 
-    assert pyspark_pravega.DefaultSource is PravegaDataSource
+    assert vars(pyspark_pravega)["DefaultSource"] is PravegaDataSource
     with pytest.raises(PySparkException, match="option root is missing"):
         spark.read.format("pravega").load("s/a")

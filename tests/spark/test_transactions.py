@@ -1,4 +1,4 @@
-"""Frames into transactions, through Spark."""
+"""Batch writes into transactions, with Spark."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def writer(root: str, stream: StreamLog) -> Iterator[TransactionalWriter]:
 
 
 def numbers(spark: SparkSession, first: int, last: int) -> DataFrame:
-    """Events with these numbers, of seven keys, in two partitions."""
+    """Return events with these numbers and seven keys, in two partitions."""
     return spark.range(first, last, 1, 2).selectExpr(
         "concat('k', id % 7) AS routing_key", "CAST(id AS STRING) AS event"
     )
@@ -62,7 +62,7 @@ def by_key(found: Iterable[int]) -> dict[int, list[int]]:
     return keys
 
 
-def test_jobs_at_once_and_a_plain_writer_become_visible_together(
+def test_concurrent_jobs_and_a_plain_writer_become_visible_together(
     spark: SparkSession, root: str, stream: StreamLog, writer: TransactionalWriter, load: Load
 ) -> None:
     transaction = writer.begin_transaction()
@@ -89,7 +89,7 @@ def test_jobs_at_once_and_a_plain_writer_become_visible_together(
 
 
 class Failing:
-    """Fails in partition 1 when the other one has staged its rows."""
+    """Fails in partition 1 after partition 0 has staged its rows."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -105,7 +105,7 @@ class Failing:
             raise RuntimeError("the task failed")
 
 
-def test_job_that_failed_is_not_in_it_and_its_repetition_once(
+def test_failed_job_is_not_in_the_transaction_and_its_repetition_is_once(
     spark: SparkSession, root: str, stream: StreamLog, writer: TransactionalWriter
 ) -> None:
     transaction = writer.begin_transaction()
@@ -114,7 +114,7 @@ def test_job_that_failed_is_not_in_it_and_its_repetition_once(
     folder = Path(root, stream.path, "data", f"t-{transaction.id}")
     with pytest.raises(PySparkException, match="the task failed"):
         save(frame.mapInArrow(Failing(folder), frame.schema), root, transaction, **numbered)
-    assert any(folder.glob("*.parquet")), "the task that did not fail has staged its rows"
+    assert any(folder.glob("*.parquet")), "the other task has staged its rows"
     assert Manifests(stream, transaction.id).read() == []
     for _ in range(2):
         save(frame, root, transaction, **numbered)
@@ -123,7 +123,7 @@ def test_job_that_failed_is_not_in_it_and_its_repetition_once(
 
 
 class Scaling:
-    """Scales the stream in the middle of a job: after the rows of partition 0 went by."""
+    """Scales the stream during a job, after partition 0 has passed its rows on."""
 
     def __init__(self, root: str, ranges: list[tuple[float, float]]) -> None:
         self.root, self.ranges = root, ranges
@@ -137,7 +137,7 @@ class Scaling:
             manager.scale_stream("s/a", [str(s) for s in manager.segments("s/a")], self.ranges)
 
 
-def test_scale_in_the_middle_of_a_job_and_the_rolling_commit_keep_every_keys_order(
+def test_scale_during_a_job_and_the_rolling_commit_keep_every_keys_order(
     spark: SparkSession,
     root: str,
     stream: StreamLog,
@@ -158,7 +158,9 @@ def test_scale_in_the_middle_of_a_job_and_the_rolling_commit_keep_every_keys_ord
     save(numbers(spark, 200, 250), root, transaction)
     transaction.commit()
     plain(250, 300)
-    assert stream.view().record.active_epoch == 3, "one scale, and two epochs of the rolling commit"
+    assert stream.view().record.active_epoch == 3, (
+        "one epoch of the scale and two of the rolling commit"
+    )
     assert [r.key_range for r in stream.view().active.segments] == [
         r.key_range for r in stream.view().epoch(1).segments
     ]
@@ -178,7 +180,7 @@ def test_scale_in_the_middle_of_a_job_and_the_rolling_commit_keep_every_keys_ord
 
 
 class Batches:
-    """Writes each batch of a query as two frames in one transaction, exactly once."""
+    """Writes each micro-batch of a query as two frames in one transaction, exactly once."""
 
     def __init__(self, root: str) -> None:
         self.root, self.fail, self.skipped = root, "", 0
@@ -197,10 +199,10 @@ class Batches:
                 transaction.commit(note=str(batch_id))
             self._crash("after the commit")
 
-    def _crash(self, place: str) -> None:
-        if self.fail == place:
+    def _crash(self, point: str) -> None:
+        if self.fail == point:
             self.fail = ""
-            raise RuntimeError(place)
+            raise RuntimeError(point)
 
 
 def test_batches_of_a_query_are_transactions_and_each_is_committed_once(
@@ -222,10 +224,10 @@ def test_batches_of_a_query_are_transactions_and_each_is_committed_once(
         run()
     assert process.skipped == 1
     assert sorted(events(root, "s/b")) == list(range(90))
-    assert not target.view().transactions, "what the crash left was ended by the next writer"
+    assert not target.view().transactions, "the next writer has ended the transaction of the crash"
 
 
-def test_streaming_query_is_refused_and_sent_to_foreach_batch(
+def test_streaming_query_is_referred_to_foreach_batch(
     root: str, stream: StreamLog, writer: TransactionalWriter, follow: Load, tmp_path: Path
 ) -> None:
     options = {"root": root, "checkpointLocation": str(tmp_path / "c")}
@@ -234,7 +236,7 @@ def test_streaming_query_is_refused_and_sent_to_foreach_batch(
         finish(query.option("transaction", writer.begin_transaction().id).start("s/a"))
 
 
-def test_what_is_no_open_transaction_of_the_stream_is_a_clear_error(
+def test_id_that_is_not_an_open_transaction_of_the_stream_is_an_error(
     spark: SparkSession, root: str, make: Make, writer: TransactionalWriter, load: Load
 ) -> None:
     transaction = writer.begin_transaction()

@@ -9,12 +9,17 @@ import pytest
 from pravega_spark.errors import InvalidOption
 from pravega_spark.model import StreamCut, make_segment_id
 from pravega_spark.spark import option_values, options
-from pravega_spark.spark.settings import ReadBound, read_settings, write_settings
+from pravega_spark.spark.settings import (
+    ReadBound,
+    ReadSettings,
+    read_settings,
+    write_settings,
+)
 
 ROOT = {"root": "/data/streams"}
 
 
-def read(**given: str) -> object:
+def read(**given: str) -> ReadSettings:
     return read_settings({**ROOT, "path": "nyc/flights", **given})
 
 
@@ -32,7 +37,7 @@ def test_unknown_option_names_the_nearest_known_one(key: str, nearest: str) -> N
         read(**{key: "1"})
 
 
-def test_unlike_anything_known_lists_the_known_options() -> None:
+def test_unknown_option_without_a_near_one_lists_all_options() -> None:
     with pytest.raises(InvalidOption, match=r"the options are .*endingOffsets.*subscribe"):
         read(zzzz="1")
 
@@ -40,12 +45,12 @@ def test_unlike_anything_known_lists_the_known_options() -> None:
 @pytest.mark.parametrize(
     "key", ["retention", "transactionTimeout", "badRecords", "maxFilesPerTrigger"]
 )
-def test_option_of_a_later_version_is_refused_as_such(key: str) -> None:
+def test_option_of_a_later_version_is_refused(key: str) -> None:
     with pytest.raises(InvalidOption, match=f"{key} is not available in this version"):
         read(**{key: "x"})
 
 
-def test_table_of_a_catalog_is_refused_and_a_view_is_named() -> None:
+def test_catalog_table_is_refused_and_the_error_names_a_view() -> None:
     given = {**ROOT, "stream": "nyc/flights", "provider": "pravega"}
     with pytest.raises(
         InvalidOption, match=r"CREATE TABLE .* not supported.*CREATE TEMPORARY VIEW name USING prav"
@@ -53,14 +58,14 @@ def test_table_of_a_catalog_is_refused_and_a_view_is_named() -> None:
         read_settings(given)
 
 
-def test_option_of_the_other_side_is_refused_as_such() -> None:
+def test_option_of_the_other_side_is_refused() -> None:
     with pytest.raises(InvalidOption, match="numSegments is for writing only"):
         read(numSegments="3")
     with pytest.raises(InvalidOption, match="minPartitions is for reading only"):
         write_settings({**ROOT, "path": "a/b", "minPartitions": "3"})
 
 
-def test_sparks_own_keys_pass_and_the_old_connectors_are_ignored_aloud(
+def test_sparks_own_keys_pass_and_the_old_connectors_are_ignored_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -79,7 +84,7 @@ def test_sparks_own_keys_pass_and_the_old_connectors_are_ignored_aloud(
     assert "exactly_once is ignored" in caplog.text
 
 
-def test_keys_match_in_any_case_and_aliases_mean_the_same() -> None:
+def test_keys_match_in_any_case_and_by_alias() -> None:
     found = read_settings(
         {
             "LOCATION": "/r",
@@ -99,7 +104,7 @@ def test_keys_match_in_any_case_and_aliases_mean_the_same() -> None:
 
 
 def test_two_names_of_one_option_must_agree() -> None:
-    assert read(maxOffsetsPerTrigger="5", maxRowsPerTrigger="5").max_events == 5  # type: ignore[attr-defined]
+    assert read(maxOffsetsPerTrigger="5", maxRowsPerTrigger="5").max_events == 5
     with pytest.raises(InvalidOption, match="maxOffsetsPerTrigger is set twice"):
         read(maxOffsetsPerTrigger="5", maxRowsPerTrigger="6")
 
@@ -129,14 +134,14 @@ def test_empty_text_counts_as_not_set() -> None:
         ({"stream": "a/b", "startingStreamCut": "a/b@1:0#0=1;a/b@1:0#0=2"}, "one cut for each"),
     ],
 )
-def test_bad_values_are_refused_with_the_name_and_the_way_on(
+def test_bad_values_are_refused_with_the_name_and_the_next_step(
     given: dict[str, str], message: str
 ) -> None:
     with pytest.raises(InvalidOption, match=message):
         read_settings({**ROOT, **given})
 
 
-def test_root_is_needed_and_memory_is_refused() -> None:
+def test_root_is_required_and_memory_is_refused() -> None:
     with pytest.raises(InvalidOption, match="option root is missing"):
         read_settings({"path": "a/b"})
     with pytest.raises(InvalidOption, match="in the memory of one process"):
@@ -158,14 +163,14 @@ def test_metadata_needs_no_stream_and_takes_a_scope_as_path() -> None:
     assert read_settings({**ROOT, "metadata": "Segments", "path": "a/b"}).streams == ("a/b",)
 
 
-def test_time_beats_cut_beats_offsets() -> None:
+def test_timestamp_overrides_cut_and_cut_overrides_offsets() -> None:
     given = {"startingOffsets": "earliest", "startingStreamCut": "latest"}
-    assert read(**given).starting.option == "startingStreamCut"  # type: ignore[attr-defined]
-    found = read(**given, startingTimestamp="0").starting  # type: ignore[attr-defined]
+    assert read(**given).starting == ReadBound("startingStreamCut", "latest")
+    found = read(**given, startingTimestamp="0").starting
     assert found == ReadBound("startingTimestamp", option_values.Timestamp(0))
 
 
-def test_json_offsets_name_segments_as_people_or_as_the_column_does() -> None:
+def test_json_offsets_name_segments_by_text_or_by_the_id_of_the_column() -> None:
     text = json.dumps({"a/b": {"0#0": 5, "1#2": -1, str(make_segment_id(2, 2)): -2}})
     assert option_values.segment_offsets("startingOffsets", text) == {
         "a/b": {0: 5, make_segment_id(1, 2): -1, make_segment_id(2, 2): -2}
@@ -189,11 +194,11 @@ def test_several_cuts_are_separated_by_semicolons() -> None:
         ("2026-01-01 02:00:00+02:00", 1767225600000000),
     ],
 )
-def test_times_are_read_in_every_form(text: str, us: int) -> None:
+def test_every_form_of_a_timestamp_is_parsed(text: str, us: int) -> None:
     assert option_values.timestamp("startingTimestamp", text).resolve_us() == us
 
 
-def test_relative_time_is_before_the_moment_it_is_asked_for() -> None:
+def test_relative_timestamp_is_resolved_before_now() -> None:
     now = option_values.Timestamp(ago_ms=0).resolve_us()
     assert abs(now - option_values.timestamp("t", "-1h").resolve_us() - 3_600_000_000) < 60_000_000
 
@@ -223,14 +228,14 @@ def test_txn_options_need_each_other() -> None:
         write_settings({**ROOT, "path": "a/b", "txnAppId": "x"})
 
 
-def test_every_option_has_its_own_name_and_a_meaning() -> None:
+def test_every_option_has_a_unique_name_and_a_meaning() -> None:
     for table in (options.READ, options.WRITE):
         keys = [key.lower() for option in table for key in (option.name, *option.aliases)]
         assert len(keys) == len(set(keys))
         assert all(option.meaning.endswith(".") for option in table)
 
 
-def test_relative_root_means_the_drivers_folder(
+def test_relative_root_is_resolved_in_the_drivers_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""The readers as Spark's processes use them, without Spark: planned, pickled, then read."""
+"""The readers as Spark's processes use them, without Spark: plan, pickle, read."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def first_batch(reader: PravegaStreamReader) -> dict[str, Any]:
 
 
 def rows(reader: Any, partitions: Iterable[InputPartition]) -> list[dict[str, Any]]:
-    """Read in "tasks": reader and partition travel by pickle."""
+    """Read as tasks do, with copies of the reader and the partitions made by pickle."""
     found = []
     for partition in partitions:
-        there, part = pickle.loads(pickle.dumps((reader, partition)))
-        for read in there.read(part):
+        copy, part = pickle.loads(pickle.dumps((reader, partition)))
+        for read in copy.read(part):
             assert isinstance(read, pa.RecordBatch)
             found += read.to_pylist()
     return found
@@ -86,11 +86,12 @@ def test_batches_have_exactly_the_arrow_schema_that_spark_checks(root: str) -> N
         reader = source.reader(source.schema())
         (partition,) = reader.partitions()
         (found,) = reader.read(partition)
+        assert isinstance(found, pa.RecordBatch)
         assert found.schema.equals(to_arrow_schema(source.schema(), timezone="UTC"))
         found.validate(full=True)
 
 
-def test_kafka_names_say_the_same(root: str) -> None:
+def test_kafka_names_have_the_same_values(root: str) -> None:
     stream = created(root, segments=2)
     fill(stream, 0, 20)
     ours, kafka = batch(root), batch(root, columnnames="kafka")
@@ -102,21 +103,21 @@ def test_kafka_names_say_the_same(root: str) -> None:
         assert other["partition"] == one["segment_id"]
 
 
-def test_no_partitions_become_one_of_none_which_reads_nothing(root: str) -> None:
+def test_sparks_partition_of_an_empty_plan_reads_nothing(root: str) -> None:
     created(root)
     assert batch(root).partitions() == []
     assert list(batch(root).read(InputPartition(None))) == []
     assert list(streaming(root).read(InputPartition(None))) == []
 
 
-def test_columns_not_of_the_stream_are_refused(root: str) -> None:
+def test_unknown_columns_are_refused(root: str) -> None:
     with pytest.raises(
         InvalidOption, match="option columns names color, but the columns are scope"
     ):
         batch(root, columns="color")
 
 
-def test_users_schema_may_choose_columns_but_not_types(root: str) -> None:
+def test_users_schema_may_select_columns_but_not_change_types(root: str) -> None:
     from pyspark.sql.types import LongType, StringType, StructField, StructType
 
     fill(created(root), 0, 3)
@@ -147,13 +148,13 @@ def test_large_segments_are_split_at_chunk_borders(root: str) -> None:
     assert [(p.rng.start, p.rng.end, len(p.refs)) for p in pieces] == [(3, 20, 2), (20, 38, 2)]
 
 
-def test_partitions_wanted_are_shared_by_length() -> None:
+def test_wanted_partitions_are_shared_by_length() -> None:
     ranges = [SegmentRange("s/a", 1, s, 0, n) for s, n in ((0, 100), (1, 300), (2, 1))]
     assert partition_counts(ranges, 0) == [1, 1, 1]
     assert partition_counts(ranges, 9) == [2, 6, 1]
 
 
-def test_micro_batch_is_split_by_key_so_that_order_stays(root: str) -> None:
+def test_micro_batch_is_split_by_key_and_keeps_order(root: str) -> None:
     stream = created(root, segments=2)
     write(stream, [(f"k{i % 13}" if i % 7 else None, b"%d" % i) for i in range(400)])
     reader = streaming(root, minpartitions="6")
@@ -169,7 +170,7 @@ def test_micro_batch_is_split_by_key_so_that_order_stays(root: str) -> None:
         assert held == sorted(held)
 
 
-def test_replay_after_a_crash_in_the_first_batch_begins_at_its_origin(root: str) -> None:
+def test_replay_after_a_crash_in_the_first_batch_starts_at_its_origin(root: str) -> None:
     stream = created(root)
     fill(stream, 0, 5)
     first = streaming(root, startingoffsets="latest")
@@ -197,7 +198,7 @@ def test_equal_or_reversed_offsets_plan_nothing(root: str) -> None:
     assert reader.partitions(later, end) == []
 
 
-def test_ranges_planned_by_an_older_run_are_read_the_same(root: str) -> None:
+def test_batch_planned_by_an_older_run_is_read_the_same(root: str) -> None:
     stream = created(root, segments=2)
     fill(stream, 0, 50)
     old = streaming(root, maxoffsetspertrigger="20")
@@ -211,7 +212,7 @@ def test_ranges_planned_by_an_older_run_are_read_the_same(root: str) -> None:
     assert len(found) == 20
 
 
-def test_read_limit_is_what_the_options_say_and_all_available_beats_it(root: str) -> None:
+def test_read_limit_follows_the_options_and_all_available_overrides_it(root: str) -> None:
     stream = created(root)
     fill(stream, 0, 50)
     assert streaming(root).getDefaultReadLimit() == ReadAllAvailable()
@@ -297,7 +298,7 @@ def test_truncation_between_planning_and_reading(
     assert "14 events" in caplog.text
 
 
-def test_truncation_of_all_of_a_sealed_stream_is_lost_at_once(
+def test_truncation_of_a_whole_sealed_stream_skips_its_range_once(
     root: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     stream = created(root)
@@ -320,7 +321,7 @@ def test_truncation_of_all_of_a_sealed_stream_is_lost_at_once(
     assert events(rows(reader, reader.partitions())) == []
 
 
-def test_task_of_an_earlier_life_is_refused(root: str) -> None:
+def test_partition_of_an_earlier_life_is_refused(root: str) -> None:
     fill(created(root), 0, 5)
     reader = batch(root)
     planned = reader.partitions()
@@ -340,21 +341,21 @@ def test_end_before_start_is_refused(root: str) -> None:
 
 
 @pytest.mark.parametrize("end", ["999", "-2h", "1970-01-01"])
-def test_end_time_before_the_start_time_is_refused_whatever_lies_between(
+def test_end_time_before_the_start_time_is_refused_even_without_events_between(
     root: str, end: str
 ) -> None:
     fill(created(root), 0, 5)
     times = {"startingtimestamp": "1000" if end != "-2h" else "-1h", "endingtimestamp": end}
     times["startingoffsetsbytimestampstrategy"] = "latest"
-    told = "the end is a time before the start; exchange startingTimestamp and endingTimestamp"
-    with pytest.raises(InvalidOption, match=told):
+    reason = "the end is a time before the start; exchange startingTimestamp and endingTimestamp"
+    with pytest.raises(InvalidOption, match=reason):
         batch(root, **times).partitions()
-    with pytest.raises(InvalidOption, match=told):
+    with pytest.raises(InvalidOption, match=reason):
         first_batch(streaming(root, **times))
     batch(root, startingtimestamp="1000", endingtimestamp="1000").partitions()
 
 
-def test_end_before_start_is_refused_of_a_streaming_query_too(root: str) -> None:
+def test_end_before_start_is_refused_for_a_streaming_query(root: str) -> None:
     fill(created(root), 0, 5)
     offsets = {"startingoffsets": '{"s/a": {"0#0": 3}}', "endingoffsets": '{"s/a": {"0#0": 2}}'}
     with pytest.raises(InvalidOption, match=r"end s/a@1:0#0=2 is before the start s/a@1:0#0=3"):
@@ -371,7 +372,7 @@ def test_end_before_start_is_refused_of_a_streaming_query_too(root: str) -> None
         {"endingtimestamp": "1000"},
     ],
 )
-def test_end_before_the_tail_is_refused_of_a_query_that_begins_there(
+def test_end_before_the_tail_is_refused_for_a_query_that_starts_at_the_tail(
     root: str, start: dict[str, str], end: dict[str, str]
 ) -> None:
     fill(created(root), 0, 5)
@@ -379,8 +380,8 @@ def test_end_before_the_tail_is_refused_of_a_query_that_begins_there(
     source = PravegaDataSource({"root": root, "path": "s/a", **options})
     reader = source.streamReader(source.schema())
     assert isinstance(reader, PravegaStreamReader)
-    told = r"end s/a@1:0#0=[04] is before the start s/a@1:0#0=5; exchange startingOffsets and "
-    with pytest.raises(InvalidOption, match=told):
+    reason = r"end s/a@1:0#0=[04] is before the start s/a@1:0#0=5; exchange startingOffsets and "
+    with pytest.raises(InvalidOption, match=reason):
         first_batch(reader)
 
 
@@ -391,7 +392,7 @@ def test_end_at_the_start_is_allowed(root: str) -> None:
         assert first_batch(reader) == reader.initialOffset()
 
 
-def test_first_batch_is_read_again_though_the_tail_has_passed_the_end(root: str) -> None:
+def test_first_batch_is_replayed_after_the_tail_has_passed_the_end(root: str) -> None:
     stream = created(root)
     fill(stream, 0, 5)
     before = streaming(root, startingoffsets="latest")
@@ -414,7 +415,7 @@ def test_cut_of_an_earlier_life_or_another_stream_is_refused(root: str) -> None:
         batch(root, startingstreamcut="s/b@1:0#0=1").partitions()
 
 
-def test_batch_read_goes_over_scale_events(root: str) -> None:
+def test_batch_read_continues_over_scale_events(root: str) -> None:
     stream = created(root, segments=2)
     fill(stream, 0, 30)
     scale(stream, [0, 1], [(0.0, 0.5), (0.5, 1.0)])
@@ -426,7 +427,7 @@ def test_batch_read_goes_over_scale_events(root: str) -> None:
 
 
 def rewrite(stream: StreamLog) -> None:
-    """Give every chunk a new file, in one commit, and delete the old ones."""
+    """Copy every chunk to a new file, as compaction does, in one commit; delete the old files."""
     old: list[str] = []
 
     def decide(snapshot: Snapshot | None) -> Body:
@@ -447,7 +448,7 @@ def rewrite(stream: StreamLog) -> None:
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_planned_batch_of_a_deleted_stream_fails_or_is_read_without_it(
+def test_planned_batch_of_a_deleted_stream_fails_or_leaves_it_out(
     root: str, caplog: pytest.LogCaptureFixture, again: bool
 ) -> None:
     fill(created(root, "s/a"), 0, 3)

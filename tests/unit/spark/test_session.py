@@ -1,19 +1,25 @@
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pravega_spark.limits import DELTA_PACKAGE
-from pravega_spark.spark import session as module
 from pravega_spark.spark.session import (
     CATALOG,
     DELTA_CATALOG,
     DELTA_EXTENSION,
     EXTENSIONS,
     PACKAGES,
+    _add_delta_to_submit_arguments,
+    _defaults_file,
+    _missing_settings,
+    _submit_arguments,
+    session,
 )
 
 
@@ -24,13 +30,13 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bare_settings_get_delta() -> None:
-    wanted = module._missing_settings({})
+    wanted = _missing_settings({})
     assert wanted[PACKAGES] == DELTA_PACKAGE
     assert (wanted[EXTENSIONS], wanted[CATALOG]) == (DELTA_EXTENSION, DELTA_CATALOG)
 
 
-def test_what_the_user_set_stays_and_packages_are_added_to() -> None:
-    wanted = module._missing_settings(
+def test_settings_of_the_user_stay_and_packages_are_extended() -> None:
+    wanted = _missing_settings(
         {
             PACKAGES: "org.example:x:1, org.example:y:2",
             EXTENSIONS: "org.example.Extension",
@@ -44,39 +50,37 @@ def test_what_the_user_set_stays_and_packages_are_added_to() -> None:
     assert "spark.sql.execution.arrow.pyspark.enabled" not in wanted
 
 
-def test_another_delta_version_of_the_user_is_not_joined_by_ours() -> None:
+def test_another_delta_version_of_the_user_replaces_the_default_one() -> None:
     theirs = "io.delta:delta-spark_4.2_2.13:4.4.1"
-    assert module._missing_settings({PACKAGES: theirs})[PACKAGES] == theirs
-    assert PACKAGES not in module._missing_settings(
-        {"spark.jars": "/jars/delta-spark_4.2_2.13-4.4.0.jar"}
-    )
+    assert _missing_settings({PACKAGES: theirs})[PACKAGES] == theirs
+    assert PACKAGES not in _missing_settings({"spark.jars": "/jars/delta-spark_4.2_2.13-4.4.0.jar"})
 
 
-def test_defaults_file_counts_as_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_the_defaults_file_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tmp_path.joinpath("spark-defaults.conf").write_text(
         "# a comment\n\nspark.jars.packages  org.example:x:1\nspark.sql.extensions=a.B\nodd\n"
     )
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    assert module._defaults_file() == {PACKAGES: "org.example:x:1", EXTENSIONS: "a.B"}
+    assert _defaults_file() == {PACKAGES: "org.example:x:1", EXTENSIONS: "a.B"}
 
 
-def test_submit_arguments_count_as_set_and_get_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_submit_arguments_are_known_and_get_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(
         "PYSPARK_SUBMIT_ARGS",
         "--packages org.example:x:1 --conf spark.a='b c' --jars /j.jar pyspark-shell",
     )
-    found = module._submit_arguments()
+    found = _submit_arguments()
     assert found == {PACKAGES: "org.example:x:1", "spark.a": "b c", "spark.jars": "/j.jar"}
-    module._add_delta_to_submit_arguments()
-    import os
-
+    _add_delta_to_submit_arguments()
     words = shlex.split(os.environ["PYSPARK_SUBMIT_ARGS"])
     assert words[1] == f"org.example:x:1,{DELTA_PACKAGE}"
     assert words[-1] == "pyspark-shell"
 
 
 class _Builder:
-    """Stands in for SparkSession.builder."""
+    """A substitute for SparkSession.builder, which returns its settings."""
 
     def __init__(self, **options: str) -> None:
         self._options: dict[str, str] = options
@@ -89,17 +93,24 @@ class _Builder:
         return self._options
 
 
+def dict_of(settings: Any) -> dict[str, str]:
+    assert isinstance(settings, dict)
+    return settings
+
+
 def test_databricks_and_remote_servers_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"spark.a": "b"}
-    assert module.session(_Builder(**{"spark.remote": "sc://host"}), **given) == {
+    assert dict_of(session(_Builder(**{"spark.remote": "sc://host"}), **given)) == {
         "spark.remote": "sc://host",
         **given,
     }
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.0")
-    assert module.session(_Builder(), **given) == given
+    assert dict_of(session(_Builder(), **given)) == given
 
 
-def test_session_without_pyspark_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_session_without_pyspark_names_the_package_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'pravega-spark\[spark\]'"):
-        module.session()
+        session()

@@ -25,7 +25,7 @@ _cells = st.dictionaries(
 
 
 @given(st.dictionaries(st.sampled_from(["a/x", "a/y", "b/z"]), st.tuples(_cells, _cells)))
-def test_offset_survives_sparks_json_letter_for_letter(
+def test_offset_survives_sparks_json_byte_for_byte(
     cells: dict[str, tuple[dict[int, int], dict[int, int]]],
 ) -> None:
     offsets = {
@@ -38,18 +38,18 @@ def test_offset_survives_sparks_json_letter_for_letter(
     backwards = {
         name: StreamOffset(
             offset.stream_id,
-            StreamCut(name, 3, dict(reversed(offset.origin.positions.items()))),
-            StreamCut(name, 3, dict(reversed(offset.cut.positions.items()))),
+            StreamCut(name, 3, dict(reversed(list(offset.origin.positions.items())))),
+            StreamCut(name, 3, dict(reversed(list(offset.cut.positions.items())))),
         )
         for name, offset in reversed(offsets.items())
     }
     assert json.dumps(encode(backwards)) == text
 
 
-@pytest.mark.parametrize("reading", [None, OffsetOwner("/r"), OffsetOwner("s3://b/r", "a/g", 3, 7)])
-def test_offset_tells_whose_it_is(reading: OffsetOwner | None) -> None:
-    record = json.loads(json.dumps(encode({"a/b": _at(5)}, reading)))
-    assert owner_of(record) == reading
+@pytest.mark.parametrize("owner", [None, OffsetOwner("/r"), OffsetOwner("s3://b/r", "a/g", 3, 7)])
+def test_offset_names_its_owner(owner: OffsetOwner | None) -> None:
+    record = json.loads(json.dumps(encode({"a/b": _at(5)}, owner)))
+    assert owner_of(record) == owner
     assert decode(record) == {"a/b": _at(5)}
 
 

@@ -31,7 +31,7 @@ KAFKA = {"key": "binary", "value": "binary"}
 
 
 def stream_writer(root: Path, **options: str) -> Any:
-    """The writer as tasks have it: only that one is pickled."""
+    """Return the writer that the tasks have; Spark pickles only that one."""
     writer = source(root, **options).streamWriter(schema(**TEXT), False)
     assert isinstance(writer, PravegaStreamWriter)
     return pickle.loads(pickle.dumps(writer))
@@ -51,7 +51,7 @@ def test_batch_is_one_commit_in_the_order_of_the_partitions(tmp_path: Path) -> N
     assert version(tmp_path) == before + 1
 
 
-def test_only_messages_that_spark_passes_are_committed(tmp_path: Path) -> None:
+def test_only_the_attempts_that_spark_reports_are_committed(tmp_path: Path) -> None:
     writer = batch_writer(tmp_path)
     writer.write(iter([rows(0, 10)]))
     again = writer.write(iter([rows(0, 10)]))
@@ -75,7 +75,7 @@ def test_empty_write_makes_no_commit(tmp_path: Path) -> None:
     assert version(tmp_path) == before
 
 
-def test_application_version_is_written_once(
+def test_version_of_an_application_is_written_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = {"txnappid": "etl/with any text", "txnversion": "7"}
@@ -85,7 +85,7 @@ def test_application_version_is_written_once(
     with caplog.at_level(logging.WARNING):
         late = batch_writer(tmp_path, **options)
         message = late.write(iter([rows(0, 10)]))
-        assert message.chunks == [], "what is known to be there is not staged again"
+        assert message.chunks == [], "a write that the stream has is not staged again"
         late.commit([message])
     assert "skipped a duplicate write: stream s/a has version 7 of txnAppId etl/with any text" in (
         caplog.text
@@ -99,7 +99,7 @@ def test_application_version_is_written_once(
 
 
 def commit(root: Path, messages: list[TaskCommitMessage], batch_id: int, **options: str) -> None:
-    """Commit as Spark does: with a fresh writer, which made no plan."""
+    """Commit as Spark does: with a new writer, which makes no plan."""
     writer = source(root, **options).streamWriter(schema(**TEXT), False)
     writer.commit(messages, batch_id)  # type: ignore[arg-type]
     assert writer._plan is None  # type: ignore[attr-defined]
@@ -127,7 +127,7 @@ def test_abort_after_a_commit_that_took_effect_deletes_nothing(tmp_path: Path) -
     messages = staged(tmp_path, 0, 10)
     commit(tmp_path, messages, 0)
     writer = source(tmp_path).streamWriter(schema(**TEXT), False)
-    writer.abort([*messages, None], 0)  # type: ignore[list-item]
+    writer.abort([*messages, None], 0)
     commit(tmp_path, messages, 0)
     assert read(tmp_path) == list(range(10))
 
@@ -146,7 +146,7 @@ def test_query_id_falls_back_to_the_checkpoint(tmp_path: Path) -> None:
     assert view.writer("spark.from-checkpoint") is not None
 
 
-def test_scale_between_tasks_and_commit_is_not_seen_by_the_query(tmp_path: Path) -> None:
+def test_scale_between_tasks_and_commit_does_not_disturb_the_query(tmp_path: Path) -> None:
     messages = staged(tmp_path, 0, 40)
     stream = open_stream(str(tmp_path), "s/a")
     scale(stream, [0], [(0.0, 0.5), (0.5, 1.0)])
@@ -155,7 +155,7 @@ def test_scale_between_tasks_and_commit_is_not_seen_by_the_query(tmp_path: Path)
     assert len(stream.view().tail.positions) == 2
 
 
-def test_stream_is_created_if_it_is_missing_unless_told_not_to(tmp_path: Path) -> None:
+def test_missing_stream_is_created_unless_the_option_forbids_it(tmp_path: Path) -> None:
     with pytest.raises((NoSuchScope, NoSuchStream)):
         batch_writer(tmp_path, createifmissing="false")
     assert not (tmp_path / "s").exists()
@@ -195,7 +195,7 @@ def test_sealed_stream_is_refused_before_any_task(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_frame_that_does_not_fit_is_refused_with_the_way_on(
+def test_unsuitable_frame_is_refused_with_the_next_step(
     tmp_path: Path, columns: dict[str, str], options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(InvalidOption, match=message):
@@ -207,7 +207,7 @@ def test_kafka_columns_that_its_sink_ignores_are_ignored(tmp_path: Path) -> None
     batch_writer(tmp_path, columns, columnnames="kafka")
 
 
-def test_any_mode_but_append_is_refused(tmp_path: Path) -> None:
+def test_every_mode_except_append_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidOption, match=r"a stream is append-only.*\.mode\('append'\)"):
         source(tmp_path).writer(schema(**TEXT), True)
     with pytest.raises(InvalidOption, match="a stream is append-only"):
@@ -220,14 +220,14 @@ def test_null_payload_is_refused_by_name(tmp_path: Path) -> None:
         batch_writer(tmp_path).write(iter([found]))
 
 
-def test_key_that_is_no_text_is_refused_by_name(tmp_path: Path) -> None:
+def test_key_that_is_not_utf8_is_refused_by_name(tmp_path: Path) -> None:
     writer = batch_writer(tmp_path, {"routing_key": "binary", "event": "binary"})
     found = pa.record_batch([pa.array([b"\xff"]), pa.array([b"a"])], names=list(TEXT))
     with pytest.raises(InvalidInput, match=r"column routing_key \(binary\) cannot be written"):
         writer.write(iter([found]))
 
 
-def test_columns_come_from_the_options(tmp_path: Path) -> None:
+def test_options_name_the_columns(tmp_path: Path) -> None:
     columns = {"carrier": "string", "at": "timestamp", "event": "binary", "more": "long"}
     writer = batch_writer(tmp_path, columns, routingkey="carrier", eventtime="at")
     at = datetime(2013, 1, 1, 12, tzinfo=timezone.utc)

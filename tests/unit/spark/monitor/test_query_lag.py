@@ -1,4 +1,4 @@
-"""Lag from a query's progress, hand-made as Spark writes it, on real streams."""
+"""The lag of a query, from progress reports in Spark's form and real streams."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FOREIGN = {"topic": {"0": 17}}
 
 
 def progress(*ends: Any, batch: int = 7, run: int = 2, query: int = 1) -> StreamingQueryProgress:
-    """A progress as PySpark makes it from the JVM's JSON; offsets may be texts or JSON."""
+    """Return a progress report in PySpark's form; its offsets may be texts or JSON."""
     sources = [
         {
             "description": "PythonMicroBatchStream",
@@ -95,7 +95,7 @@ def test_lag_counts_events_bytes_age_and_files_over_segments_scales_and_sources(
     assert later.backlog_files == 4
 
 
-def test_what_was_truncated_is_not_behind(root: str) -> None:
+def test_truncated_events_are_not_behind(root: str) -> None:
     stream = created(root)
     fill(stream, 10)
     StreamManager(root).truncate_stream("s/a", StreamCut("s/a", 1, {0: 4}))
@@ -110,7 +110,7 @@ def test_query_without_progress_has_no_lag_and_one_without_our_sources_is_told(r
             lag_of(progress(end))
 
 
-def test_offset_of_before_it_named_its_root_needs_one(root: str) -> None:
+def test_offset_of_an_old_version_needs_the_root_argument(root: str) -> None:
     fill(created(root), 3)
     old = progress(offset(None, StreamCut("s/a", 1, {0: 1})))
     with pytest.raises(InvalidInput, match="argument root"):
@@ -118,7 +118,7 @@ def test_offset_of_before_it_named_its_root_needs_one(root: str) -> None:
     assert lag_of(old, root=root).backlog_records == 2
 
 
-def test_stream_that_is_gone_or_another_is_told(root: str) -> None:
+def test_deleted_stream_and_a_later_life_are_errors(root: str) -> None:
     manager, here = StreamManager(root), progress(offset(root, created(root).view().tail))
     manager.seal_stream("s/a")
     manager.delete_stream("s/a")
@@ -130,7 +130,7 @@ def test_stream_that_is_gone_or_another_is_told(root: str) -> None:
 
 
 def run(number: int) -> Any:
-    """An event that names a run, as idle and terminated ones do."""
+    """Return an event that names a run, as idle and terminated events do."""
     return SimpleNamespace(runId=f"00000000-0000-0000-0000-00000000000{number}")
 
 
@@ -158,18 +158,18 @@ def test_listener_keeps_the_latest_and_a_bounded_history(
     assert table.column("source").to_pylist() == [0] * 3
     fill(stream, 5)
     listener.onQueryIdle(run(2))
-    assert [lag.backlog_records for lag in listener.latest] == [12], "it waits, and falls behind"
+    assert [lag.backlog_records for lag in listener.latest] == [12], "an idle query falls behind"
     kept = listener.latest
     listener.onQueryTerminated(run(2))
     listener.onQueryIdle(run(2))
-    assert listener.latest == kept, "kept when the query ends, and not measured again"
+    assert listener.latest == kept, "the measurement is kept and not repeated after the end"
     assert len(listener.history) == 3
 
 
 def test_listener_never_fails_a_query(root: str, caplog: pytest.LogCaptureFixture) -> None:
     listener = StreamLagListener()
     listener.onQueryProgress(QueryProgressEvent(progress(FOREIGN, "null")))
-    assert caplog.messages == [], "other sources' queries are none of ours"
+    assert caplog.messages == [], "queries of other sources are ignored"
     listener.onQueryProgress(
         QueryProgressEvent(progress(offset(root, StreamCut("s/none", 1, {0: 0}))))
     )

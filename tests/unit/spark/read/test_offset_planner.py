@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
@@ -38,11 +39,12 @@ def fill(stream: StreamLog, count: int, size: int = 10) -> None:
     write(stream, [(f"k{i}", b"x" * size) for i in range(count)])
 
 
-def planner(
-    root: str, *names: str, clock: Clock | None = None, **settings: object
-) -> OffsetPlanner:
-    given = {"streams": names or ("s/a",), "starting": ReadBound("startingOffsets", "earliest")}
-    read_settings = ReadSettings(root, **{**given, **settings})  # type: ignore[arg-type]
+def planner(root: str, *names: str, clock: Clock | None = None, **settings: Any) -> OffsetPlanner:
+    given: dict[str, Any] = {
+        "streams": names or ("s/a",),
+        "starting": ReadBound("startingOffsets", "earliest"),
+    }
+    read_settings = ReadSettings(root, **{**given, **settings})
     return OffsetPlanner(read_settings, clock or Clock())
 
 
@@ -256,7 +258,7 @@ def test_pattern_finds_new_streams_and_reads_them_from_their_head(root: str) -> 
 @pytest.mark.parametrize("available_now", [False, True])
 @pytest.mark.parametrize("named", [{"streams": ("s/b",)}, {"streams": (), "pattern": "s/b.*"}])
 def test_stream_that_is_no_longer_named_fails_the_query_or_is_dropped(
-    root: str, caplog: pytest.LogCaptureFixture, available_now: bool, named: dict[str, object]
+    root: str, caplog: pytest.LogCaptureFixture, available_now: bool, named: dict[str, Any]
 ) -> None:
     fill(created(root, "s/a"), 3)
     before = planner(root, "s/a")
@@ -344,7 +346,7 @@ NAMED = [
 @pytest.mark.parametrize("available_now", [False, True])
 @pytest.mark.parametrize("named", NAMED)
 def test_deleted_stream_of_the_checkpoint_fails_the_query_or_is_dropped(
-    root: str, caplog: pytest.LogCaptureFixture, available_now: bool, named: dict[str, object]
+    root: str, caplog: pytest.LogCaptureFixture, available_now: bool, named: dict[str, Any]
 ) -> None:
     fill(created(root, "s/a"), 3)
     fill(created(root, "s/b"), 2)

@@ -1,4 +1,4 @@
-"""Frames into transactions as Spark's processes write them, without Spark."""
+"""Batch writes into transactions as Spark's processes do them, without Spark."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import WriterCommitMessage
 
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -60,7 +61,7 @@ def transaction(writer: TransactionalWriter) -> Transaction:
 
 
 def save(root: Path, transaction: Transaction, *parts: pa.RecordBatch, **options: str) -> None:
-    """Write a frame of these partitions, with the messages pickled as Spark does."""
+    """Write a frame of these partitions; pickle the commit messages as Spark does."""
     frame = batch_writer(root, transaction=transaction.id, **options)
     frame.commit(pickle.loads(pickle.dumps([frame.write(iter([part])) for part in parts])))
 
@@ -95,9 +96,7 @@ def test_frame_is_one_manifest_and_visible_with_the_transaction(
     assert stream.view().version == before + 1
 
 
-def test_attempts_that_spark_gave_up_are_not_in_the_manifest(
-    root: Path, transaction: Transaction
-) -> None:
+def test_failed_attempts_are_not_in_the_manifest(root: Path, transaction: Transaction) -> None:
     frame = batch_writer(root, transaction=transaction.id)
     frame.write(iter([rows(0, 10)]))
     again = frame.write(iter([rows(0, 10)]))
@@ -109,14 +108,14 @@ def test_attempts_that_spark_gave_up_are_not_in_the_manifest(
     assert sorted(read(root)) == list(range(10))
 
 
-def test_frame_without_rows_enters_nothing(
+def test_empty_frame_adds_no_manifest(
     root: Path, stream: StreamLog, transaction: Transaction
 ) -> None:
     save(root, transaction, rows(0, 0), rows(0, 0))
     assert manifests(stream, transaction).entries == []
 
 
-def test_numbered_write_enters_a_transaction_once(
+def test_numbered_write_is_added_to_a_transaction_once(
     root: Path, transaction: Transaction, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = {"transaction": transaction.id, "txnappid": "etl", "txnversion": "7"}
@@ -126,7 +125,7 @@ def test_numbered_write_enters_a_transaction_once(
             frame.commit([frame.write(iter([rows(0, 10)]))])
         late = batch_writer(root, **options)
         message = late.write(iter([rows(0, 10)]))
-        assert message.chunks == [], "what is known to be there is not staged again"
+        assert message.chunks == [], "a write that the transaction has is not staged again"
         late.commit([message])
     assert (
         caplog.text.count(
@@ -167,13 +166,13 @@ def test_scale_between_tasks_and_driver_does_not_disturb_the_write(
     root: Path, stream: StreamLog, transaction: Transaction
 ) -> None:
     frame = batch_writer(root, transaction=transaction.id)
-    messages = [frame.write(iter([rows(10, 20)]))]
+    messages: list[WriterCommitMessage | None] = [frame.write(iter([rows(10, 20)]))]
     before = stream.view().active.segment_ids
     scale(stream, before, [(0.0, 0.3), (0.3, 0.8), (0.8, 1.0)])
     frame.commit(messages)
     save(root, transaction, rows(20, 30))
     held = {chunk.segment_id for chunk in manifests(stream, transaction).chunks}
-    assert held <= set(before), "also a frame that is planned after the scale keeps the epoch"
+    assert held <= set(before), "a frame planned after the scale keeps the transaction's epoch"
     batch_writer(root).commit([batch_writer(root).write(iter([rows(0, 10)]))])
     transaction.commit()
     assert stream.view().record.active_epoch == 3, "the commit rolled"
@@ -182,7 +181,7 @@ def test_scale_between_tasks_and_driver_does_not_disturb_the_write(
     assert sorted(read(root)) == list(range(30))
 
 
-def test_rows_without_a_key_are_spread_as_in_any_frame(
+def test_rows_without_a_key_are_spread_over_the_segments(
     root: Path, stream: StreamLog, transaction: Transaction
 ) -> None:
     save(root, transaction, pa.record_batch({**dict.fromkeys(TEXT, pa.array(["0"] * 20))}))
@@ -194,13 +193,13 @@ def test_rows_without_a_key_are_spread_as_in_any_frame(
 
 
 class TestRefusals:
-    """Each before any task has run, and with the way on."""
+    """Each is raised before any task has run, and names the next step."""
 
     def refused(self, root: Path, transaction_id: str, **options: str) -> None:
         writer = source(root, transaction=transaction_id, **options).writer
         writer(schema(**TEXT), False)
 
-    def test_id_that_is_none(self, root: Path) -> None:
+    def test_malformed_id(self, root: Path) -> None:
         with pytest.raises(InvalidInput, match="32 hexadecimal digits"):
             self.refused(root, "yesterday's")
 
@@ -219,7 +218,9 @@ class TestRefusals:
             self.refused(root, transaction.id, path="s/c")
         assert not (root / "s/c").exists()
 
-    def test_committed_and_aborted_ones(self, root: Path, writer: TransactionalWriter) -> None:
+    def test_committed_and_aborted_transaction(
+        self, root: Path, writer: TransactionalWriter
+    ) -> None:
         one, two = writer.begin_transaction(), writer.begin_transaction()
         one.commit()
         two.abort()
@@ -228,7 +229,9 @@ class TestRefusals:
         with pytest.raises(TxnFailed, match=r"was aborted \(the application asked for it\)"):
             self.refused(root, two.id)
 
-    def test_prepared_and_decided_ones(self, root: Path, writer: TransactionalWriter) -> None:
+    def test_prepared_and_decided_transaction(
+        self, root: Path, writer: TransactionalWriter
+    ) -> None:
         one, two = writer.begin_transaction(), writer.begin_transaction()
         one.prepare()
         with pytest.raises(TxnFailed, match="is PREPARED: it accepts no more events"):
@@ -237,20 +240,20 @@ class TestRefusals:
         with pytest.raises(TxnFailed, match="is COMMITTING: it accepts no more events"):
             self.refused(root, two.id)
 
-    def test_stream_options_that_only_a_new_stream_needs(self) -> None:
+    def test_options_for_a_new_stream(self) -> None:
         given = {"root": "/r", "path": "s/a", "transaction": "1"}
         for more in ({"createIfMissing": "true"}, {"numSegments": "2"}):
             with pytest.raises(InvalidOption, match="remove createIfMissing and numSegments"):
                 write_settings({**given, **more})
         assert not write_settings({**given, "createIfMissing": "false"}).create_if_missing
 
-    def test_streaming_query_is_sent_to_foreach_batch(
+    def test_streaming_query_is_referred_to_foreach_batch(
         self, root: Path, transaction: Transaction
     ) -> None:
         with pytest.raises(InvalidOption, match="use foreachBatch"):
             source(root, transaction=transaction.id).streamWriter(schema(**TEXT), False)
 
-    def test_reading(self) -> None:
+    def test_read_with_the_option_transaction(self) -> None:
         with pytest.raises(InvalidOption, match="transaction is for writing only"):
             read_settings({"root": "/r", "path": "s/a", "transaction": "1"})
 
@@ -260,7 +263,7 @@ def staged(root: Path, transaction: Transaction) -> tuple[Any, list[Any]]:
     return frame, [frame.write(iter([rows(0, 10)]))]
 
 
-def test_transaction_that_ends_before_the_driver_enters_fails_the_write(
+def test_transaction_that_ends_before_the_driver_commits_fails_the_write(
     root: Path, writer: TransactionalWriter
 ) -> None:
     ends = {"committed": Transaction.commit, "aborted": Transaction.abort}
@@ -274,7 +277,7 @@ def test_transaction_that_ends_before_the_driver_enters_fails_the_write(
 
 
 @pytest.mark.parametrize("end", [Transaction.commit, Transaction.abort])
-def test_transaction_that_ends_and_is_cleared_while_the_driver_enters_fails_the_write(
+def test_transaction_that_ends_and_is_swept_while_the_driver_commits_fails_the_write(
     root: Path, stream: StreamLog, transaction: Transaction, end: Any
 ) -> None:
     frame, messages = staged(root, transaction)
