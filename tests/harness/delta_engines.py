@@ -1,4 +1,4 @@
-"""The readers that are compared: each gives the rows of one version of one table."""
+"""The readers that tests compare. Each returns the rows of one version of a table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import duckdb_extension_delta
+import duckdb_extension_delta  # type: ignore[import-untyped]
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
@@ -24,8 +24,8 @@ from tests.harness.story import STREAM, Row, Story
 COLUMNS = ["segment_id", "base_offset", "offset_delta", "routing_key", "timestamp", "event"]
 
 
-def ours(story: Story, snapshot: Snapshot) -> Counter[Row]:
-    """Read with the package's reader up to the tail of a version."""
+def package_rows(story: Story, snapshot: Snapshot) -> Counter[Row]:
+    """Return the rows that this package reads up to the tail of a version."""
     view = StreamView(snapshot)
     if view.record.state is StreamState.DELETED:
         return Counter()
@@ -43,7 +43,7 @@ def ours(story: Story, snapshot: Snapshot) -> Counter[Row]:
 
 
 def snapshots(story: Story, after: Snapshot | None = None) -> Iterator[Snapshot]:
-    """Yield the snapshot of each version, in order, from the first or the one after ``after``."""
+    """Yield the snapshots of all versions in order, or of those after ``after``."""
     snapshot = after
     start = -1 if after is None else after.version
     for commit in story.stream.log.reader.span(start, story.version):
@@ -52,31 +52,36 @@ def snapshots(story: Story, after: Snapshot | None = None) -> Iterator[Snapshot]
 
 
 def spark_frame(spark: SparkSession, table: str, **options: Any) -> DataFrame:
+    """Return a table as a DataFrame of Delta Spark."""
     return spark.read.format("delta").options(**options).load(table)
 
 
 def spark_rows(spark: SparkSession, table: str, version: int) -> Counter[Row]:
+    """Return the rows that Delta Spark reads."""
     return rows_of(spark_frame(spark, table, versionAsOf=version).select(COLUMNS).toArrow())
 
 
 def deltalake_rows(table: str, version: int) -> Counter[Row]:
+    """Return the rows that delta-rs reads."""
     return rows_of(DeltaTable(table, version=version).to_pyarrow_table(columns=COLUMNS))
 
 
 def duckdb_rows(table: str, version: int) -> Counter[Row]:
+    """Return the rows that DuckDB reads."""
     query = f"SELECT {', '.join(COLUMNS)} FROM delta_scan('{table}', version={version})"
     with connect_duckdb() as connection:
         return rows_of(connection.execute(query).to_arrow_table())
 
 
 def duckdb_domains(table: str, version: int) -> dict[str, str]:
+    """Return the domain metadata that DuckDB reads."""
     query = f"SELECT * FROM delta_domain_metadata('{table}', version={version})"
     with connect_duckdb() as connection:
         return dict(connection.execute(query).fetchall())
 
 
 def connect_duckdb() -> duckdb.DuckDBPyConnection:
-    """Return a database that knows Delta by the extension in the package, not by a download."""
+    """Return a DuckDB with the Delta extension of the installed package, without a download."""
     connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute(f"LOAD '{_extension()}'")
@@ -91,6 +96,7 @@ def _extension() -> Path:
 
 
 def rows_of(table: pa.Table) -> Counter[Row]:
+    """Return the events of a table with the columns ``COLUMNS``."""
     offsets = pc.add(table.column("base_offset"), table.column("offset_delta").cast(pa.int64()))
     times = table.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
     columns = [
@@ -104,4 +110,5 @@ def rows_of(table: pa.Table) -> Counter[Row]:
 
 
 def _values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    return column.to_pylist()
+    values: list[Any] = column.to_pylist()
+    return values

@@ -1,4 +1,4 @@
-"""The life of one stream with a bit of everything in it, told commit by commit."""
+"""A stream with every kind of commit, and a record of what each version must hold."""
 
 from __future__ import annotations
 
@@ -26,31 +26,34 @@ from pravega_spark.limits import MAX_EVENT_BYTES
 from tests.harness.engine import scale
 
 SCOPE, STREAM = "nyc", "nyc/flights"
-START_US = 1_357_016_400_000_000  # 2013-01-01 05:00 UTC: far from the files' own times
+START_US = 1_357_016_400_000_000  # 2013-01-01 05:00 UTC: far from the files' times
 
 Row = tuple[int, int, str | None, int, bytes]
 """(segment id, offset, routing key, timestamp in us, event)."""
 
 
 class Clock(Runtime):
-    """A wall clock that moves only when it is looked at, and can be set."""
+    """A wall clock that advances by each reading, and can be set."""
 
     def __init__(self, start_us: int = START_US) -> None:
         self.set(start_us)
 
     def set(self, now_us: int) -> None:
+        """Set the next time."""
         self._ticks = itertools.count(now_us, 333)
 
     def now_us(self) -> int:
+        """Return the next time in microseconds."""
         return next(self._ticks)
 
     def now_ms(self) -> int:
+        """Return the next time in milliseconds."""
         return self.now_us() // 1_000
 
 
 @dataclass
 class Story:
-    """What was done to the stream; ``rows`` has what a version must hold, where that is known."""
+    """A stream and its history; ``rows`` has the events of the versions that are known exactly."""
 
     root: Path
     manager: StreamManager
@@ -76,13 +79,13 @@ class Story:
     def version(self) -> int:
         return len(self.operations) - 1
 
-    def did(
+    def record(
         self,
         operation: str,
         writer: str | None = None,
         rows: Sequence[tuple[int, int, str | None, bytes]] = (),
     ) -> None:
-        """Note what the commits since the last note were, and what there is after them."""
+        """Record the operation of the new commits, and the rows that they add."""
         snapshot = self.stream.log.refresh()
         assert snapshot is not None
         known = self.rows.get(self.version, Counter())
@@ -97,11 +100,11 @@ class Story:
         self, writer: EventStreamWriter, name: str, events: Sequence[bytes], key: str
     ) -> None:
         pointers = writer.write_events(events, key).result()
-        placed = [
+        written = [
             (pointer.segment_id, pointer.offset, key, event)
             for pointer, event in zip(pointers, events, strict=True)
         ]
-        self.did("APPEND", name, placed)
+        self.record("APPEND", name, written)
 
     def write(
         self,
@@ -112,14 +115,14 @@ class Story:
         futures = [writer.write_event(event, key) for event, key in events]
         writer.flush()
         pointers = [future.result() for future in futures]
-        placed = [
+        written = [
             (pointer.segment_id, pointer.offset, key, event)
             for pointer, (event, key) in zip(pointers, events, strict=True)
         ]
-        self.did("APPEND", name, placed)
+        self.record("APPEND", name, written)
 
-    def keep_house(self, *, checkpoint: bool) -> None:
-        """Write a state file of the newest version, and a checkpoint if asked."""
+    def maintain_log(self, *, checkpoint: bool) -> None:
+        """Write a state file of the newest version, and with ``checkpoint`` a checkpoint."""
         checkpointing.maintain(self.stream.log.reader, self.version, checkpoint=checkpoint)
         if checkpoint:
             self.checkpoints.append(self.version)
@@ -136,30 +139,30 @@ KEYS: Sequence[str | None] = [
 ]
 
 
-def tell(root: Path, *, sealed: bool = True) -> Story:
-    """Create the stream, write, scale, write, seal."""
+def create_story(root: Path, *, sealed: bool = True) -> Story:
+    """Create a stream, write, scale, write, and seal it."""
     clock = Clock()
     manager = StreamManager(root, runtime=clock)
     story = Story(root, manager, clock)
     assert manager.create_scope(SCOPE)
     configuration = StreamConfiguration(ScalingPolicy.fixed(4), tags={"flights", "été"})
     assert manager.create_stream(STREAM, configuration)
-    story.did("CREATE STREAM")
-    assert manager.create_stream("nyc/other")  # so that the scope's table replaced its rows
+    story.record("CREATE STREAM")
+    assert manager.create_stream("nyc/other")  # replaces the rows of the scope's table
 
     with manager.create_writer(STREAM, writer_id="ingest") as ingest:
-        story.did("OPEN WRITER", "ingest")
+        story.record("OPEN WRITER", "ingest")
         story.write(ingest, "ingest", [(f"first {key}".encode(), key) for key in KEYS])
-        story.keep_house(checkpoint=False)
+        story.maintain_log(checkpoint=False)
         story.write(ingest, "ingest", [(b"", "carrier-1")])
         clock.set(START_US + 3_600_000_000)
         story.write(ingest, "ingest", [("ünïcödé 🚀 ".encode() * 9, None)])
-        story.keep_house(checkpoint=True)
+        story.maintain_log(checkpoint=True)
     with manager.create_writer(STREAM) as guest:
         large = random.Random(7).randbytes(MAX_EVENT_BYTES)
         story.write(guest, "guest", [(large, "carrier-2")])
         story.write(guest, "guest", [(bytes([0, 255, n]), None) for n in range(9)])
-    story.keep_house(checkpoint=True)
+    story.maintain_log(checkpoint=True)
 
     segments = manager.segments(STREAM)
     first, *_, third, fourth = segments
@@ -170,15 +173,15 @@ def tell(root: Path, *, sealed: bool = True) -> Story:
         [first.segment_id, third.segment_id, fourth.segment_id],
         [(low, middle), (middle, high), (third.key_range.low, fourth.key_range.high)],
     )
-    story.did("SCALE STREAM")
-    clock.set(START_US - 3_600_000_000)  # a clock that was set back: commit times go on rising
+    story.record("SCALE STREAM")
+    clock.set(START_US - 3_600_000_000)  # a clock that is set back: commit times still rise
     with manager.create_writer(STREAM, writer_id="ingest") as ingest:
-        story.did("OPEN WRITER", "ingest")
+        story.record("OPEN WRITER", "ingest")
         story.write(ingest, "ingest", [(f"second {key}".encode(), key) for key in KEYS])
         story.write_together(ingest, "ingest", [b"one", b"two", b"three"], "carrier-3")
     assert manager.update_stream(STREAM, StreamConfiguration(ScalingPolicy.fixed(4), tags={"eu"}))
-    story.did("UPDATE STREAM")
-    story.keep_house(checkpoint=False)
+    story.record("UPDATE STREAM")
+    story.maintain_log(checkpoint=False)
     with manager.create_writer(STREAM) as guest:
         story.write(guest, "guest", [(f"third {n}".encode(), f"key-{n}") for n in range(100)])
     view = story.stream.view()
@@ -186,30 +189,30 @@ def tell(root: Path, *, sealed: bool = True) -> Story:
     stage(story.stream.store, story.stream.path, view.version, 0, events, name="left-behind")
     if sealed:
         assert manager.seal_stream(STREAM)
-        story.did("SEAL STREAM")
+        story.record("SEAL STREAM")
     return story
 
 
-def tell_again(story: Story) -> int:
-    """Delete the stream, create it again and write; return the version of its deletion."""
+def start_next_life(story: Story) -> int:
+    """Delete the stream, create it again and write; return the version of the deletion."""
     manager = story.manager
     assert manager.delete_stream(STREAM)
     story.rows[story.version] = Counter()
-    story.did("DELETE STREAM")
+    story.record("DELETE STREAM")
     deleted = story.version
     assert manager.create_stream(STREAM, StreamConfiguration(ScalingPolicy.fixed(2)))
-    story.did("CREATE STREAM")
+    story.record("CREATE STREAM")
     with manager.create_writer(STREAM, writer_id="ingest") as ingest:
-        story.did("OPEN WRITER", "ingest")
+        story.record("OPEN WRITER", "ingest")
         story.write(ingest, "ingest", [(f"again {key}".encode(), key) for key in KEYS])
-    story.keep_house(checkpoint=True)
+    story.maintain_log(checkpoint=True)
     with manager.create_writer(STREAM) as guest:
         story.write(guest, "guest", [(b"last", None)])
     return deleted
 
 
-def move(story: Story, root: Path) -> Story:
-    """Copy the story's storage to another root, where it can go on by itself."""
+def copy_story(story: Story, root: Path) -> Story:
+    """Copy the story and its storage to another root, where a test may change it."""
     shutil.copytree(story.root, root)
     clock = Clock(story.clock.now_us())
     manager = StreamManager(root, runtime=clock)

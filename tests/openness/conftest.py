@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pravega_spark.spark.session import session
-from tests.harness.story import Story, tell
+from tests.harness.story import Story, create_story
 
 _LAUNCH = {
     "spark.master": "local[2]",
@@ -21,7 +21,7 @@ _SETTINGS = {
 
 @pytest.fixture(scope="session")
 def spark() -> SparkSession:
-    """A session with Delta of its own settings, in the JVM that runs already if one does."""
+    """A Delta session with its own settings, in the JVM that already runs, if any."""
     made = session(**_LAUNCH).newSession()
     made.sparkContext.setLogLevel("OFF")
     for key, value in _SETTINGS.items():
@@ -31,5 +31,5 @@ def spark() -> SparkSession:
 
 @pytest.fixture(scope="session")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
-    """The stream that all tests look at and none changes; ``move`` it to change it."""
-    return tell(tmp_path_factory.mktemp("openness") / "root")
+    """The stream that all tests read and no test changes; to change it use ``copy_story``."""
+    return create_story(tmp_path_factory.mktemp("openness") / "root")

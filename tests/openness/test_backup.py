@@ -1,4 +1,4 @@
-"""A copy by backup, and one that was restored: every reader sees the same events."""
+"""Every reader reads the same events of a backup and of a restored copy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def grown(root: Path, commits: int) -> StreamManager:
     return manager
 
 
-def ours(manager: StreamManager) -> Counter[Row]:
+def package_rows(manager: StreamManager) -> Counter[Row]:
     return Counter(
         (e.segment_id, e.offset, e.routing_key, e.timestamp_us, e.data) for e in manager.read("s/t")
     )
@@ -37,7 +37,7 @@ def ours(manager: StreamManager) -> Counter[Row]:
 
 def assert_all_agree(manager: StreamManager, root: Path, spark: SparkSession) -> Counter[Row]:
     table, version = f"{root}/s/t/events", manager.stream_info("s/t").version
-    rows = ours(manager)
+    rows = package_rows(manager)
     assert delta_engines.deltalake_rows(table, version) == rows
     assert delta_engines.duckdb_rows(table, version) == rows
     assert delta_engines.spark_rows(spark, table, version) == rows
@@ -56,7 +56,7 @@ def test_a_backup_and_a_restored_copy_read_the_same_for_every_reader(
     assert len(assert_all_agree(copy, tmp_path / "copy", spark)) == 60
 
     with manager.create_writer("s/t") as writer:
-        writer.write_events([b"dropped", b"too"])
+        writer.write_events([b"dropped", b"lost"])
     log = tmp_path / "root" / "s" / "t" / "events"
     newest = max((log / "data").rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
     manager.backup(tmp_path / "broken")

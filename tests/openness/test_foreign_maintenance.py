@@ -1,9 +1,9 @@
-"""What others may do to a table of ours without being refused, and that it harms nobody.
+"""Maintenance by other engines that is not refused does no harm.
 
-Not refused, since it commits nothing: Delta Spark's OPTIMIZE (each file has a partition of its own,
-so there is nothing to merge), DROP TABLE of a path, GENERATE, and checkpoints; delta-rs's
-checkpoints, log compaction and clean-up, GENERATE, repair, and a vacuum that finds nothing;
-DuckDB's CHECKPOINT.
+Not refused, since they commit nothing, are: Delta Spark's OPTIMIZE (each file has its own
+partition, so it finds nothing to merge), DROP TABLE of a path, GENERATE, and checkpoints;
+delta-rs's checkpoints, log compaction and cleanup, GENERATE, repair, and a vacuum that finds no
+file; DuckDB's CHECKPOINT.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.limits import CLEANUP_WAIT_SECONDS
 from tests.harness import delta_engines
 from tests.harness.engine import versions as stored
-from tests.harness.story import STREAM, Clock, Row, Story, digests, tell
+from tests.harness.story import STREAM, Clock, Row, Story, create_story, digests
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
 def open_story(tmp_path: Path) -> Story:
-    """A story of its own, of a stream that takes more events."""
-    return tell(tmp_path / "root", sealed=False)
+    """A story for this test alone, with a stream that is not sealed."""
+    return create_story(tmp_path / "root", sealed=False)
 
 
 def delta_rs_checkpoint(story: Story, spark: SparkSession) -> None:
@@ -63,7 +63,7 @@ def delta_spark_housekeeping(story: Story, spark: SparkSession) -> None:
         log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, table)
         nothing, snapshot = jvm.scala.Option.empty(), log.unsafeVolatileSnapshot()
         log.checkpointAndCleanUpDeltaLog(snapshot, nothing)
-        # The property keeps it from cleaning up at all; asked directly it finds nothing old.
+        # A table property disables the cleanup; called directly it finds no expired file.
         reason = getattr(log, "cleanUpExpiredLogs$default$4")()
         log.cleanUpExpiredLogs(snapshot, nothing, nothing, reason)
 
@@ -75,7 +75,7 @@ def duckdb_checkpoint(story: Story, spark: SparkSession) -> None:
 
 
 def reopened(story: Story) -> StreamManager:
-    """A manager that shares nothing with the ones before but the storage."""
+    """Return a manager that shares only the storage with earlier managers."""
     return StreamManager(story.root, runtime=Clock(story.clock.now_us()))
 
 
@@ -99,7 +99,7 @@ def test_stream_survives(
     open_story: Story, spark: SparkSession, maintain: Callable[[Story, SparkSession], None]
 ) -> None:
     story = open_story
-    # As if nobody had looked after it for fifty years: nothing in a log expires all the same.
+    # Files that are fifty years old: no part of a log expires by age alone.
     before = digests(story.root)
     for path in before:
         os.utime(story.root / path, (0, 0))
@@ -134,16 +134,16 @@ def foreign_domains(story: Story, version: int) -> dict[str, str]:
     return {record["domain"]: record["configuration"] for record in records if record}
 
 
-def test_foreign_checkpoint_in_the_place_of_ours_costs_no_data(open_story: Story) -> None:
+def test_foreign_checkpoint_instead_of_the_packages_loses_no_data(open_story: Story) -> None:
     story = open_story
-    story.keep_house(checkpoint=True)
+    story.maintain_log(checkpoint=True)
     rows = read(story.manager)
     log = Path(story.table, "_delta_log")
-    ours = log / f"{story.version:020d}.checkpoint.parquet"
-    ours.unlink()
-    (log / "_last_checkpoint").unlink()  # delta-rs takes no hint of what is not there
+    checkpoint = log / f"{story.version:020d}.checkpoint.parquet"
+    checkpoint.unlink()
+    (log / "_last_checkpoint").unlink()  # delta-rs fails on a hint to a missing file
     DeltaTable(story.table).create_checkpoint()
-    assert ours.exists()
+    assert checkpoint.exists()
     assert story.stream.log.reader.checkpoint(story.version) is None
     assert read(reopened(story)) == rows
     for state in Path(story.table, "_pravega", "state").iterdir():
@@ -151,19 +151,22 @@ def test_foreign_checkpoint_in_the_place_of_ours_costs_no_data(open_story: Story
     assert read(reopened(story)) == rows
 
 
-def test_cleaned_log_is_read_by_all_from_the_mark_on(
+def test_cleaned_log_is_readable_by_all_from_the_cleanup_mark(
     open_story: Story, spark: SparkSession
 ) -> None:
     story, log = open_story, open_story.stream.log
-    story.keep_house(checkpoint=True)
+    story.maintain_log(checkpoint=True)
     retained = list(delta_engines.snapshots(story))
-    first, mark = story.checkpoints[-2:][0], 8
-    assert 1 < first <= mark < story.version
-    raise_horizon(log, story.version, mark)
-    story.did("SWEEP")
-    now_ms = log.refresh().timestamp_ms + int(CLEANUP_WAIT_SECONDS * 1_000)
-    for version in stored(log):  # the story is told by a clock of its own, and its files by ours
+    first, cleanup_mark = story.checkpoints[-2:][0], 8
+    assert 1 < first <= cleanup_mark < story.version
+    raise_horizon(log, story.version, cleanup_mark)
+    story.record("SWEEP")
+    newest = log.refresh()
+    assert newest is not None
+    now_ms = newest.timestamp_ms + int(CLEANUP_WAIT_SECONDS * 1_000)
+    for version in stored(log):  # the files get the times of the story's clock
         commit = log.reader.commit(version, light=True)
+        assert commit is not None
         named = Path(story.table, "_delta_log", f"{version:020d}.json")
         os.utime(named, (0, commit.timestamp_ms / 1_000))
     assert not cleanup_mark_has_aged(log, VersionAges.read(log, now_ms=now_ms))
@@ -172,8 +175,8 @@ def test_cleaned_log_is_read_by_all_from_the_mark_on(
     assert delete_old_commits(log, VersionAges.read(log, now_ms=now_ms)) == first - 1
     assert not Path(story.table, "_delta_log", f"{first - 1:020d}.json").exists()
 
-    for snapshot in retained[mark:]:
-        rows = delta_engines.ours(story, snapshot)
+    for snapshot in retained[cleanup_mark:]:
+        rows = delta_engines.package_rows(story, snapshot)
         assert rows.total() == story.rows[snapshot.version].total()
         assert delta_engines.deltalake_rows(story.table, snapshot.version) == rows
         assert delta_engines.duckdb_rows(story.table, snapshot.version) == rows

@@ -1,4 +1,4 @@
-"""With the documented filter other readers give our events, of a chunk cut through too."""
+"""With the documented filter other readers return the package's events after a truncation."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from pyspark.sql import SparkSession
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamCut, StreamManager
 from tests.harness import delta_engines
-from tests.harness.story import Row
 
 pytestmark = pytest.mark.spark
+
+Row = tuple[int, int, str | None, bytes]
+"""(segment id, offset, routing key, event)."""
 
 
 @pytest.fixture
 def manager(tmp_path: Path) -> StreamManager:
-    """Two segments of one chunk each, both cut through, and a third that goes on from one."""
+    """A stream with two truncated segments of one chunk each, the first of them split later."""
     manager = StreamManager(tmp_path / "root")
     manager.create_scope("s")
     manager.create_stream("s/a", StreamConfiguration(ScalingPolicy.fixed(2)))
@@ -39,26 +41,26 @@ def write(manager: StreamManager) -> None:
         assert all(future.done() for future in futures)
 
 
-def ours(manager: StreamManager) -> Counter[Row]:
+def package_rows(manager: StreamManager) -> Counter[Row]:
     return Counter(
-        (e.pointer.segment_id, e.pointer.offset, e.routing_key, e.data) for e in manager.read("s/a")
+        (e.segment_id, e.offset, e.routing_key, bytes(e.data)) for e in manager.read("s/a")
     )
 
 
 def rows_of(table: pa.Table) -> Counter[Row]:
-    """The rows of a table without their times."""
+    """Return the rows of a table without their times."""
     return Counter(
         (s, o, key, event) for s, o, key, _, event in delta_engines.rows_of(table).elements()
     )
 
 
-def test_filtered_by_the_head_every_reader_gives_our_events(
+def test_head_filter_gives_every_reader_the_events_of_the_package(
     manager: StreamManager, spark: SparkSession
 ) -> None:
     table = str(Path(manager.root.removeprefix("file://"), "s/a/events"))
-    expected, where = ours(manager), manager.head_filter("s/a")
+    expected, where = package_rows(manager), manager.head_filter("s/a")
     everything = delta_engines.spark_frame(spark, table).select(delta_engines.COLUMNS)
-    assert rows_of(everything.toArrow()) > expected, "the rest of the chunks is there"
+    assert rows_of(everything.toArrow()) > expected, "truncated events are still in the files"
     assert rows_of(everything.where(where).toArrow()) == expected, "Spark"
 
     columns = ", ".join(delta_engines.COLUMNS)
@@ -70,7 +72,7 @@ def test_filtered_by_the_head_every_reader_gives_our_events(
     assert rows_of(pa.table(found)) == expected, "delta-rs"
 
 
-def test_a_stream_that_was_not_cut_needs_no_filter(tmp_path: Path) -> None:
+def test_untruncated_stream_needs_no_filter(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path / "root")
     manager.create_scope("s")
     manager.create_stream("s/a")

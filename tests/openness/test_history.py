@@ -1,4 +1,4 @@
-"""The commits' own words are the stream's story for whoever asks Delta for a table's history."""
+"""Delta's table history has the operations of the stream, with writers, sessions and metrics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def delta_rs(story: Story, spark: SparkSession) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("history", [delta_spark, delta_rs])
-def test_history_is_the_story_in_order(story: Story, spark: SparkSession, history: Any) -> None:
+def test_history_has_every_operation_in_order(
+    story: Story, spark: SparkSession, history: Any
+) -> None:
     entries = history(story, spark)[::-1]
     assert [entry["version"] for entry in entries] == list(range(story.version + 1))
     assert [entry["operation"] for entry in entries] == [name for name, _ in story.operations]
@@ -66,12 +68,12 @@ def test_history_is_the_story_in_order(story: Story, spark: SparkSession, histor
 
 
 def segments(text: str) -> Counter[int]:
-    """Read ``0#0=3,5#1=8``."""
+    """Parse ``0#0=3,5#1=8``."""
     cells = (cell.split("=") for cell in text.split(","))
     return Counter({parse_segment(segment): int(number) for segment, number in cells})
 
 
-def test_protocol_is_what_every_reader_knows_and_no_other_writer(
+def test_protocol_admits_every_reader_and_no_other_writer(
     story: Story, spark: SparkSession
 ) -> None:
     protocol = DeltaTable(story.table).protocol()

@@ -1,4 +1,4 @@
-"""By pyarrow Polars reads a stream right; by its own scan two columns are null."""
+"""Polars reads a stream correctly with pyarrow; with its own scan two columns are null."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 
 @pytest.fixture
 def written(tmp_path: Path) -> tuple[str, Counter[tuple[int, int, bytes]]]:
-    """A stream's table, and its events."""
+    """A stream's table and its events."""
     manager = StreamManager(tmp_path / "root")
     manager.create_scope("s")
     manager.create_stream("s/a", StreamConfiguration(ScalingPolicy.fixed(2)))
@@ -33,7 +33,7 @@ def rows(frame: pl.DataFrame) -> Counter[tuple[int, int, bytes]]:
     return Counter(frame.select("segment_id", at, "event").iter_rows())
 
 
-def test_by_pyarrow_polars_gives_our_events(
+def test_polars_with_pyarrow_returns_all_events(
     written: tuple[str, Counter[tuple[int, int, bytes]]],
 ) -> None:
     table, expected = written
@@ -42,10 +42,10 @@ def test_by_pyarrow_polars_gives_our_events(
     assert rows(pl.from_arrow(DeltaTable(table).to_pyarrow_table())) == expected  # type: ignore[arg-type]
 
 
-def test_polars_own_scan_gives_the_events_and_not_their_places(
+def test_polars_own_scan_returns_the_events_without_their_positions(
     written: tuple[str, Counter[tuple[int, int, bytes]]],
 ) -> None:
-    """If this fails, Polars takes partition values from the log: tell it in docs/spark.md."""
+    """If this fails, Polars reads partition values from the log: update docs/spark.md."""
     table, expected = written
     found = pl.read_delta(table)
     assert Counter(found["event"]) == Counter(event for _, _, event in expected)

@@ -1,4 +1,4 @@
-"""What a query asks for decides which files are read, and no event is lost by that."""
+"""A query's filters select the files that it reads, without losing an event."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def paths(frame: DataFrame) -> set[str]:
     return {url.rsplit("/", 1)[-1] for url in frame.inputFiles()}
 
 
-def test_filter_on_the_segment_reads_its_files_only(story: Story, spark: SparkSession) -> None:
+def test_filter_on_the_segment_reads_only_its_files(story: Story, spark: SparkSession) -> None:
     frame = delta_engines.spark_frame(spark, story.table)
     adds = pa.table(DeltaTable(story.table).get_add_actions(flatten=True)).to_pylist()
     total = 0
@@ -41,19 +41,20 @@ def test_filter_on_the_segment_reads_its_files_only(story: Story, spark: SparkSe
 
 
 BORDERS_US = [0, 1, 999, 1_000, 1_001, 1_500, 2_000, 3_000]
-"""Times of events, one a file, around milliseconds, which is as fine as Delta's statistics are."""
+"""Times of events, one per file, around whole milliseconds: the precision of Delta's statistics."""
 
 
 @pytest.fixture(scope="module")
 def borders(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A stream of one segment with one event in each file, and its path."""
+    """The path of a stream with one segment and one event in each file."""
 
-    class Set(Clock):
+    class SettableClock(Clock):
+        time_us = START_US
+
         def now_us(self) -> int:
             return self.time_us
 
-    clock = Set()
-    clock.time_us = START_US
+    clock = SettableClock()
     root = tmp_path_factory.mktemp("borders")
     manager = StreamManager(root, runtime=clock)
     manager.create_scope("nyc")
@@ -70,27 +71,27 @@ def test_filter_on_the_timestamp_loses_no_event_at_any_border(
     borders: str, spark: SparkSession, operator: str
 ) -> None:
     compare = {"=": eq, "<": lt, "<=": le, ">": gt, ">=": ge}
-    asked = sorted({border + step for border in BORDERS_US for step in (-1, 0)})
+    limits = sorted({border + step for border in BORDERS_US for step in (-1, 0)})
     expected = Counter(
         (limit, str(border).encode())
-        for limit in asked
+        for limit in limits
         for border in BORDERS_US
         if compare[operator](border, limit)
     )
-    # One scan for each limit, each with a filter, and so a choice of files, of its own.
+    # Each limit has its own scan, with its own filter and so its own files.
     frame = delta_engines.spark_frame(spark, borders)
     scans = [
         frame.where(f"timestamp {operator} timestamp_micros({START_US + limit})").select(
             F.lit(limit).alias("limit"), "event"
         )
-        for limit in asked
+        for limit in limits
     ]
     by_spark = reduce(DataFrame.unionAll, scans).toArrow().to_pylist()
     assert Counter((row["limit"], row["event"]) for row in by_spark) == expected
     with delta_engines.connect_duckdb() as connection:
         by_duckdb = Counter(
             (limit, event)
-            for limit in asked
+            for limit in limits
             for (event,) in connection.execute(
                 f"SELECT event FROM delta_scan('{borders}') WHERE timestamp {operator} "
                 f"make_timestamptz({START_US + limit})"
@@ -101,7 +102,7 @@ def test_filter_on_the_timestamp_loses_no_event_at_any_border(
     table = DeltaTable(borders)
     by_delta_rs = Counter(
         (limit, event)
-        for limit in asked
+        for limit in limits
         for event in table.to_pyarrow_table(
             filters=[("timestamp", symbol, pa.scalar(START_US + limit, pa.timestamp("us", "UTC")))]
         )
@@ -111,11 +112,13 @@ def test_filter_on_the_timestamp_loses_no_event_at_any_border(
     assert by_delta_rs == expected
 
 
-def test_filter_on_the_timestamp_leaves_files_out(borders: str, spark: SparkSession) -> None:
+def test_filter_on_the_timestamp_skips_files(borders: str, spark: SparkSession) -> None:
     frame = delta_engines.spark_frame(spark, borders)
     late = frame.where(f"timestamp >= timestamp_micros({START_US + 2_001})")
     assert len(paths(frame)) == len(BORDERS_US)
-    assert len(paths(late)) == 4  # Delta Spark allows for statistics cut to the millisecond
+    assert (
+        len(paths(late)) == 4
+    )  # Delta Spark knows that statistics are truncated to the millisecond
 
 
 def test_segment_of_a_key_is_plain_sql(story: Story, spark: SparkSession) -> None:

@@ -1,4 +1,4 @@
-"""Whoever can write Delta is refused, by its own check of the table's features."""
+"""Every other Delta writer refuses to write, by its own check of the table's features."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 from delta.tables import DeltaTable as SparkTable
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
+from deltalake.schema import PrimitiveType
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
@@ -24,9 +25,9 @@ from tests.harness.story import Story, digests
 
 pytestmark = pytest.mark.spark
 
-STRAY = re.compile(r"/events/([a-z_]+=[^/]+/)*(part-|\.part-|duckdb_)[^/]+$")
+ORPHAN = re.compile(r"/events/([a-z_]+=[^/]+/)*(part-|\.part-|duckdb_)[^/]+$")
 UNSUPPORTED = "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE"
-UNSUPPORTED_OURS = rf"(?s){UNSUPPORTED}.*pravega-stream"
+UNSUPPORTED_STREAM = rf"(?s){UNSUPPORTED}.*pravega-stream"
 STATEMENTS = {
     "insert": "INSERT INTO {table} SELECT * FROM {table} LIMIT 1",
     "delete": "DELETE FROM {table} WHERE routing_key = 'carrier-1'",
@@ -60,48 +61,48 @@ REFUSED_OTHERWISE = {
 
 @pytest.fixture
 def untouched(story: Story) -> Iterator[Story]:
-    """The story, whose log and files no byte of may change.
+    """The story; afterwards, check that no byte of its log and files has changed.
 
-    Delta Spark and DuckDB write their data first and ask then, so they may leave files that no
-    log names.
+    Delta Spark and DuckDB write data files before they check the features, so they may leave
+    orphan files.
     """
     before = digests(story.root)
     yield story
     after = digests(story.root)
     assert [path for path in before if after.get(path) != before[path]] == []
-    assert [path for path in after if path not in before and not STRAY.search(path)] == []
+    assert [path for path in after if path not in before and not ORPHAN.search(path)] == []
 
 
 @pytest.mark.parametrize("statement", STATEMENTS.values(), ids=STATEMENTS.keys())
 def test_delta_spark_refuses_to_run(untouched: Story, spark: SparkSession, statement: str) -> None:
-    with pytest.raises(Py4JJavaError, match=UNSUPPORTED_OURS):
+    with pytest.raises(Py4JJavaError, match=UNSUPPORTED_STREAM):
         spark.sql(statement.format(table=f"delta.`{untouched.table}`"))
 
 
 @pytest.mark.parametrize(
     ("statement", "error"), REFUSED_OTHERWISE.values(), ids=REFUSED_OTHERWISE.keys()
 )
-def test_delta_spark_does_not_let(
+def test_delta_spark_cannot(
     untouched: Story, spark: SparkSession, statement: str, error: str
 ) -> None:
     with pytest.raises((Py4JJavaError, PySparkException), match=error):
         spark.sql(statement.format(table=f"delta.`{untouched.table}`"))
 
 
-def test_a_sweep_deletes_what_a_refused_writer_left(story: Story, spark: SparkSession) -> None:
-    def left() -> list[str]:
+def test_sweep_deletes_orphan_files_of_refused_writers(story: Story, spark: SparkSession) -> None:
+    def orphans() -> list[str]:
         folder = Path(story.table)
         found = (str(path.relative_to(folder)) for path in folder.rglob("*part-*"))
         return [path for path in found if not re.search(r"^data/|(^|/)\.", path)]
 
     for statement in ("replace by rows", "replace by rows in folders"):
-        with pytest.raises(Py4JJavaError, match=UNSUPPORTED_OURS):
+        with pytest.raises(Py4JJavaError, match=UNSUPPORTED_STREAM):
             spark.sql(STATEMENTS[statement].format(table=f"delta.`{story.table}`"))
-    assert {path.partition("=")[0].partition("-")[0] for path in left()} >= {"part", "a"}
+    assert {path.partition("=")[0].partition("-")[0] for path in orphans()} >= {"part", "a"}
     before = digests(story.root)
     delete_unreferenced_files(story.stream.log, grace_ms=0)
-    assert left() == []
-    assert [path for path in before.keys() - digests(story.root) if not STRAY.search(path)] == []
+    assert orphans() == []
+    assert [path for path in before.keys() - digests(story.root) if not ORPHAN.search(path)] == []
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
@@ -135,18 +136,21 @@ ROWS = pa.table(
         "offset_delta": pa.array([0], pa.int32()),
         "routing_key": ["carrier-1"],
         "timestamp": pa.array([0], pa.timestamp("us", "UTC")),
-        "event": [b"not ours"],
+        "event": [b"foreign"],
     }
 )
 
 
 def _merge(table: DeltaTable) -> Any:
-    aliases = {"source_alias": "s", "target_alias": "t"}
-    merger = table.merge(ROWS, "t.routing_key = s.routing_key", **aliases)
+    condition = "t.routing_key = s.routing_key"
+    merger = table.merge(ROWS, condition, source_alias="s", target_alias="t")
     return merger.when_matched_delete().execute()
 
 
-NO_WAIT = {"retention_hours": 0, "enforce_retention_duration": False, "dry_run": False}
+def _vacuum(table: str, *, full: bool) -> None:
+    DeltaTable(table).vacuum(0, dry_run=False, enforce_retention_duration=False, full=full)
+
+
 DELTA_RS_WRITES: dict[str, Callable[[DeltaTable], Any]] = {
     "append": lambda table: write_deltalake(table, ROWS, mode="append"),
     "overwrite": lambda table: write_deltalake(table, ROWS, mode="overwrite"),
@@ -158,7 +162,9 @@ DELTA_RS_WRITES: dict[str, Callable[[DeltaTable], Any]] = {
     "z-order": lambda table: table.optimize.z_order(["routing_key"]),
     "restore": lambda table: table.restore(3),
     "properties": lambda table: table.alter.set_table_properties({"delta.appendOnly": "true"}),
-    "add column": lambda table: table.alter.add_columns([deltalake.Field("z", "string")]),
+    "add column": lambda table: table.alter.add_columns(
+        [deltalake.Field("z", PrimitiveType("string"))]
+    ),
     "constraint": lambda table: table.alter.add_constraint({"c": "offset_delta >= 0"}),
     "feature": lambda table: table.alter.add_feature(deltalake.TableFeatures.AppendOnly),
     "name": lambda table: table.alter.set_table_name("mine"),
@@ -173,12 +179,12 @@ def test_delta_rs_refuses_to(untouched: Story, write: Callable[[DeltaTable], Any
 
 @pytest.mark.parametrize("full", [False, True], ids=["lite", "full"])
 def test_delta_rs_refuses_to_vacuum_before_it_deletes(untouched: Story, full: bool) -> None:
-    # The scope's table has removed files in plenty, the stream's a staged one nobody committed.
+    # The scope's table has many removed files, and the stream's table has a staged file.
     with pytest.raises(CommitFailedError, match="pravega-stream"):
-        DeltaTable(untouched.scope_table).vacuum(full=full, **NO_WAIT)
+        _vacuum(untouched.scope_table, full=full)
     if full:
         with pytest.raises(CommitFailedError, match="pravega-stream"):
-            DeltaTable(untouched.table).vacuum(full=True, **NO_WAIT)
+            _vacuum(untouched.table, full=True)
 
 
 DUCKDB_WRITES = {
@@ -204,7 +210,7 @@ def test_duckdb_refuses_to(untouched: Story, statement: str, error: str) -> None
             connection.execute(statement)
 
 
-def test_duckdb_refuses_to_insert_when_it_commits(untouched: Story) -> None:
+def test_duckdb_refuses_the_commit_of_an_insert(untouched: Story) -> None:
     with delta_engines.connect_duckdb() as connection:
         connection.execute(f"ATTACH '{untouched.table}' AS t (TYPE delta)")
         with pytest.raises(duckdb.Error, match="Feature 'pravega-stream' is not supported"):

@@ -1,4 +1,4 @@
-"""Every reader sees the same events, at every version."""
+"""Every reader reads the same events at every version."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.harness import delta_engines
-from tests.harness.story import SCOPE, START_US, STREAM, Row, Story, move, tell_again
+from tests.harness.story import SCOPE, START_US, STREAM, Row, Story, copy_story, start_next_life
 
 pytestmark = pytest.mark.spark
 
 
 def assert_all_agree(story: Story, spark: SparkSession, after: int = -1) -> None:
-    """Compare all readers at each version above ``after``, and ours with what was written."""
+    """Compare all readers at each version above ``after``, and the package with the writes."""
     compared = 0
     for snapshot in delta_engines.snapshots(story):
         version = snapshot.version
         if version <= after:
             continue
-        rows = delta_engines.ours(story, snapshot)
+        rows = delta_engines.package_rows(story, snapshot)
         if version in story.rows:
             written = Counter((s, o, key, event) for s, o, key, _, event in rows.elements())
-            assert written == story.rows[version], f"our reader at version {version}"
+            assert written == story.rows[version], f"the package at version {version}"
         assert delta_engines.deltalake_rows(story.table, version) == rows, f"delta-rs at {version}"
         assert delta_engines.duckdb_rows(story.table, version) == rows, f"DuckDB at {version}"
         assert delta_engines.spark_rows(spark, story.table, version) == rows, f"Spark at {version}"
@@ -50,9 +50,9 @@ def test_every_version_has_the_same_events_for_every_reader(
 def test_next_life_has_the_same_events_for_every_reader(
     story: Story, spark: SparkSession, tmp_path: Path
 ) -> None:
-    # The deletion is a clean-up mark: versions before it are not retained.
-    moved = move(story, tmp_path / "root")
-    deleted = tell_again(moved)
+    # The deletion moves the cleanup mark, so earlier versions are not retained.
+    moved = copy_story(story, tmp_path / "root")
+    deleted = start_next_life(moved)
     assert_all_agree(moved, spark, after=deleted - 1)
 
 
@@ -72,14 +72,12 @@ def utc(time_ms: int) -> datetime.datetime:
     return start + datetime.timedelta(milliseconds=time_ms)
 
 
-def test_time_travel_by_timestamp_goes_by_the_commits_own_times(
-    story: Story, spark: SparkSession
-) -> None:
+def test_time_travel_by_timestamp_uses_the_commit_times(story: Story, spark: SparkSession) -> None:
     times = [commit_time_ms(commit) for commit in commits(story)]
-    # By the story's clock, not the files'; and rising although that clock was set back once.
+    # Times are the story's, not the files', and rise although its clock was set back once.
     assert START_US // 1_000 <= times[0] < times[-1] < START_US // 1_000 + 2 * 3_600_000
     assert times == sorted(set(times))
-    # delta-rs 1.6 does not know these times and goes by the files': make them the same.
+    # delta-rs 1.6 ignores commit times and uses the files' times: make them equal.
     for commit, time_ms in zip(commits(story), times, strict=True):
         os.utime(commit, ns=(time_ms * 1_000_000, time_ms * 1_000_000))
 
@@ -94,14 +92,14 @@ def test_time_travel_by_timestamp_goes_by_the_commits_own_times(
 
 
 class Query:
-    """A streaming query of Delta's own source over our table, run to the end again and again."""
+    """A streaming query with Delta's source over the events table; each run continues."""
 
     def __init__(self, spark: SparkSession, table: str, checkpoint: Path) -> None:
         self._spark, self._table, self._checkpoint = spark, table, checkpoint
         self.batches: list[Counter[Row]] = []
 
     def run(self, **options: Any) -> Counter[Row]:
-        """Return what this run has got."""
+        """Return the rows of this run."""
         self.batches.clear()
         frame = self._spark.readStream.format("delta").options(**options).load(self._table)
         writer = frame.writeStream.foreachBatch(self._take).trigger(availableNow=True)
@@ -116,10 +114,10 @@ class Query:
         self.batches.append(delta_engines.rows_of(frame.select(delta_engines.COLUMNS).toArrow()))
 
 
-def test_native_stream_gets_every_event_once_over_restart_scale_and_new_life(
+def test_delta_source_reads_every_event_once_over_restart_scale_and_new_life(
     story: Story, spark: SparkSession, tmp_path: Path
 ) -> None:
-    moved = move(story, tmp_path / "root")
+    moved = copy_story(story, tmp_path / "root")
     hidden = tmp_path / "later"
     hidden.mkdir()
     later = [f"{version:020d}.json" for version in range(7, story.version + 1)]
@@ -135,8 +133,8 @@ def test_native_stream_gets_every_event_once_over_restart_scale_and_new_life(
     second = query.run()
     assert first + second == delta_engines.deltalake_rows(story.table, story.version)
 
-    # The next life begins with the removal of all files, which Delta's source reports.
-    tell_again(moved)
+    # The next life starts with the removal of all files, which Delta's source reports.
+    start_next_life(moved)
     with pytest.raises(StreamingQueryException, match="DELTA_SOURCE_IGNORE_DELETE"):
         query.run()
     assert query.run(ignoreDeletes=True) == delta_engines.deltalake_rows(moved.table, moved.version)

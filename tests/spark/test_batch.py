@@ -76,12 +76,12 @@ def test_python_client_and_spark_read_the_same(spark: SparkSession, root: str, l
     manager = StreamManager(root)
     with manager.create_writer("s/a") as writer:
         writer.write_event(b"50", routing_key="k").result()
-    ours = [(e.offset, e.routing_key, e.data, e.timestamp) for e in manager.read("s/a")]
-    theirs = [
-        (r.offset, r.routing_key, bytes(r.event), r.timestamp.astimezone(ours[0][3].tzinfo))
+    by_client = [(e.offset, e.routing_key, e.data, e.timestamp) for e in manager.read("s/a")]
+    by_spark = [
+        (r.offset, r.routing_key, bytes(r.event), r.timestamp.astimezone(by_client[0][3].tzinfo))
         for r in load().collect()
     ]
-    assert theirs == ours
+    assert by_spark == by_client
 
 
 def test_options_select_range_columns_and_names(make: Make, load: Load) -> None:

@@ -51,8 +51,8 @@ def test_settings_of_the_user_stay_and_packages_are_extended() -> None:
 
 
 def test_another_delta_version_of_the_user_replaces_the_default_one() -> None:
-    theirs = "io.delta:delta-spark_4.2_2.13:4.4.1"
-    assert _missing_settings({PACKAGES: theirs})[PACKAGES] == theirs
+    packages = "io.delta:delta-spark_4.2_2.13:4.4.1"
+    assert _missing_settings({PACKAGES: packages})[PACKAGES] == packages
     assert PACKAGES not in _missing_settings({"spark.jars": "/jars/delta-spark_4.2_2.13-4.4.0.jar"})
 
 

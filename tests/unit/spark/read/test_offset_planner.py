@@ -19,7 +19,6 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.model import END, StreamCut, make_segment_id
 from pravega_spark.spark.option_values import Timestamp
 from pravega_spark.spark.read.offset_planner import OffsetPlanner
-from pravega_spark.spark.read.read_limits import events_within
 from pravega_spark.spark.read.stream_discovery import matching_streams
 from pravega_spark.spark.settings import ReadBound, ReadSettings
 from pravega_spark.spark.source_offsets import StreamOffsets
@@ -100,15 +99,6 @@ def test_bytes_limit_is_soft_and_reads_at_least_one_event(root: str) -> None:
     assert cut(run.next_offsets(run.initial_offsets(), limited=True)) == {0: 20}
     run = planner(root, max_bytes=1)
     assert cut(run.next_offsets(run.initial_offsets(), limited=True)) == {0: 1}
-
-
-def test_bytes_become_offsets_over_many_chunks(root: str) -> None:
-    stream = created(root)
-    for size in (10, 20, 30):
-        fill(stream, 10, size)
-    view = stream.view()
-    found = [events_within(stream, view, 0, start, 250) for start in (0, 5, 12, 25)]
-    assert found == [17, 20, 23, 30]
 
 
 def test_waits_for_the_minimum_but_no_longer_than_the_delay(root: str) -> None:

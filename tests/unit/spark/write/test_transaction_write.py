@@ -148,9 +148,9 @@ def test_frames_and_plain_writers_share_a_transaction(
     transaction.flush()
     save(root, transaction, rows(1, 10))
     with StreamManager(root).create_transactional_writer("s/a") as other:
-        theirs = other.get_transaction(transaction.id)
-        theirs.write_events([b"10", b"15"], "k0")
-        theirs.flush()
+        joined = other.get_transaction(transaction.id)
+        joined.write_events([b"10", b"15"], "k0")
+        joined.flush()
     save(root, transaction, rows(11, 15), rows(16, 20))
     transaction.write_event(b"20", "k0")
     with StreamManager(root).create_writer("s/a") as plain:
