@@ -48,7 +48,7 @@ class _ReadState:
     def follow(self, view: StreamView) -> None:
         """Continue in a newer view of the stream, up to its tail."""
         self.view = view
-        self.start, self.target = locate(view, self.start.cut), locate(view, view.tail)
+        self.start, self.target = locate(view, self.start.cut), view.located_tail
 
 
 class EventReader:
@@ -132,7 +132,7 @@ class EventReader:
         """
         self._guard.check()
         view = self._stream.view()
-        state = _ReadState(view, locate(view, start), locate(view, view.tail))
+        state = _ReadState(view, locate(view, start), view.located_tail)
         return self._follow(state, timeout)
 
     def _follow(self, state: _ReadState, timeout: float | None) -> Iterator[Event]:

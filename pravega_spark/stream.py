@@ -105,7 +105,7 @@ class Stream:
         """Return the configuration, layout, head and tail of the newest version."""
         log, view = self._log(), self._view()
         record = view.record
-        head, tail = view.located_head, locate(view, view.tail)
+        head, tail = view.located_head, view.located_tail
         size = head.bytes_to(tail, lambda segment, at: log.bytes_at(segment, at, view))
         return StreamInfo(
             self._name,

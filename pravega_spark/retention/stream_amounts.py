@@ -48,7 +48,7 @@ class StreamAmounts:
 
     def amount(self, start: LocatedCut, end: LocatedCut | None = None) -> DataAmount:
         """Return the amount of data between two cuts; without ``end``, up to the tail."""
-        end = end or locate(self._view, self._view.tail)
+        end = end or self._view.located_tail
         events = start.events_to(end)
         if not events:
             return DataAmount()

@@ -231,9 +231,9 @@ def locate(layout: Layout, cut: StreamCut | str) -> LocatedCut:
     stream. The lineage remembers the cuts that were located last.
     """
     cut = StreamCut.of(cut)
-    if not cut.is_bound:
-        cut = layout.head if cut == StreamCut.EARLIEST else tail(layout)
-    return _located(layout.lineage, cut)
+    if cut == StreamCut.LATEST:
+        return _consistent(layout.lineage, tail(layout))
+    return _located(layout.lineage, cut if cut.is_bound else layout.head)
 
 
 def _located(lineage: Lineage, cut: StreamCut) -> LocatedCut:
@@ -243,9 +243,12 @@ def _located(lineage: Lineage, cut: StreamCut) -> LocatedCut:
 
 def reached(frontier: Frontier) -> LocatedCut:
     """Return the cut of a frontier that was moved by consistent offsets only; it needs no proof."""
-    cut = frontier.cut()
-    known: LocatedCut | None = frontier.lineage.located.get(cut)
-    return _remember(LocatedCut(frontier.lineage, cut)) if known is None else known
+    return _consistent(frontier.lineage, frontier.cut())
+
+
+def _consistent(lineage: Lineage, cut: StreamCut) -> LocatedCut:
+    known: LocatedCut | None = lineage.located.get(cut)
+    return _remember(LocatedCut(lineage, cut)) if known is None else known
 
 
 def _remember(located: LocatedCut) -> LocatedCut:

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from functools import cached_property
 
 from pravega_spark.engine.layout.epochs import Lineage
-from pravega_spark.engine.layout.located_cut import LocatedCut, locate, tail
+from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.stream.records import (
@@ -256,7 +256,12 @@ class StreamView:
     @cached_property
     def tail(self) -> StreamCut:
         """The cut after the last event: the active segments at their next offsets."""
-        return tail(self)
+        return self.located_tail.cut
+
+    @cached_property
+    def located_tail(self) -> LocatedCut:
+        """The tail as a located cut."""
+        return locate(self, StreamCut.LATEST)
 
     def check_life(self, life: int) -> None:
         """Raise StaleIdentity or NoSuchStream unless the stream is in this life."""

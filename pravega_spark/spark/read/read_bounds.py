@@ -107,7 +107,7 @@ class EndingCut:
         until the stream has events at or after it.
         """
         if self.bound is None or self.bound.is_latest:
-            return locate(view, view.tail)
+            return view.located_tail
         if isinstance(self.bound.value, Timestamp):
             if self._search is None:
                 self._search = TimeSearch(self.stream, self.bound.value.resolve_us())

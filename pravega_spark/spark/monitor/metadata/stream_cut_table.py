@@ -74,7 +74,7 @@ def _row(
     with contextlib.suppress(InvalidStreamCut):
         if view is not None:
             start, _ = locate(view, cut).clipped_to_head()
-            events = start.events_to(locate(view, view.tail))
+            events = start.events_to(view.located_tail)
     return {
         **name_columns(cut.stream),
         "kind": kind,

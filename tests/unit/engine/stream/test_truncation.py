@@ -2,10 +2,14 @@ from __future__ import annotations
 
 import pytest
 
+from pravega_spark.engine.layout import located_cut
+from pravega_spark.engine.layout.cut_cells import prove
+from pravega_spark.engine.layout.epochs import Lineage
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.history import history_log
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.stream_sweep import sweep_stream
+from pravega_spark.engine.stream.subscribers import publish, subscribe
 from pravega_spark.engine.stream.time_search import TimeSearch
 from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.engine.writing.append import append
@@ -67,6 +71,21 @@ def test_one_commit_moves_the_head_and_removes_the_chunks_below_it() -> None:
     assert (done.events, done.chunks, live(stream)) == (7, 2, 2)
     assert [event for _, event in events_of(stream, 0)] == [b"%d" % n for n in range(7, 12)]
     assert view.segment(0).next_offset == 12  # offsets and sizes do not change
+
+
+def test_one_truncation_proves_each_cut_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = filled()
+    subscribe(stream, "s/readers", 1, protect=True)
+    publish(stream, "s/readers", 1, cut_of(stream, s0=10))
+    proved: list[StreamCut] = []
+
+    def counted(lineage: Lineage, cut: StreamCut) -> object:
+        proved.append(cut)
+        return prove(lineage, cut)
+
+    monkeypatch.setattr(located_cut, "prove", counted)
+    truncate(again(stream), cut_of(stream, s0=7))
+    assert sorted(map(str, proved)) == ["s/t@1:0#0=0", "s/t@1:0#0=10", "s/t@1:0#0=7"]
 
 
 def test_the_same_cut_again_commits_nothing_also_from_another_process() -> None:
