@@ -18,8 +18,8 @@ from pravega_spark.engine.chunks.chunk import StagedChunk, stage
 from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.transactions.manifests import chunk_folder
 from pravega_spark.transactions.transaction import Transaction
+from pravega_spark.transactions.transaction_paths import chunk_folder
 
 FLUSH_ROWS = 335_544
 """Events of 100 bytes that a transaction flushes at once, 32 MiB."""

@@ -15,8 +15,8 @@ from bench.harness.registry import benchmark
 from bench.harness.small_transaction import EVENTS, SEGMENTS, write_events
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.transactions.manifests import folder
 from pravega_spark.transactions.transaction import Transaction
+from pravega_spark.transactions.transaction_paths import transaction_folder
 
 
 class TransactionFloor:
@@ -30,7 +30,7 @@ class TransactionFloor:
         assert commit is not None
         self._commits = [store.get(stream.log.reader.key(found.version - n)) for n in (1, 0)]
         self._chunks = [store.get(f"{stream.path}/{add.path}") for add in commit.adds]
-        self._manifest = store.get(f"{folder(stream, transaction.id)}/{0:08d}.json")
+        self._manifest = store.get(f"{transaction_folder(stream, transaction.id)}/{0:08d}.json")
         self._path = path
         self._numbers = count()
         for name in ("log", "data", "manifests"):

@@ -1,1 +1,1 @@
-"""Transactions: events that appear all at once in every segment, or never."""
+"""Transactions: events of several segments that become visible in one commit, or never."""

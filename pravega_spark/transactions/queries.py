@@ -1,4 +1,4 @@
-"""What transactions a stream has, for people."""
+"""Lists of a stream's transactions, for users."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pravega_spark.transactions.manifests import Manifests, read_new, rows_of
 
 
 def open_transactions(stream: StreamLog, view: StreamView) -> list[TransactionInfo]:
-    """Return the transactions without an outcome, the oldest first; reads their manifests."""
+    """Return the transactions without an outcome, oldest first; reads their manifests."""
     several = [Manifests(stream, name) for name in view.transactions]
     read_new(several)
-    opened = stream.view().transactions  # whose manifests were cleared away has ended
+    opened = stream.view().transactions  # read last: one whose manifests are deleted has ended
     found = [
         TransactionInfo(
             manifests.transaction_id,
@@ -31,7 +31,7 @@ def open_transactions(stream: StreamLog, view: StreamView) -> list[TransactionIn
 
 
 def completed_transactions(view: StreamView) -> list[TransactionInfo]:
-    """Return the transactions with an outcome that is kept, the newest first."""
+    """Return the transactions whose outcome the log still holds, newest first."""
     found = []
     for domain in view.snapshot.names(OUTCOME_PREFIX):
         name = domain.removeprefix(OUTCOME_PREFIX)

@@ -1,9 +1,9 @@
-"""Where a transaction's events go when it commits: by metadata alone, whatever its size.
+"""Rolling commit: append a transaction's chunks after scales, by metadata alone.
 
-Its chunks were routed by the epoch in which it began. If each of the segments that it wrote to
-lies within one that is active now, they go there as they are. Otherwise the commit *rolls*, as
-Pravega's does: it repeats the old epoch, puts the late events there, and repeats the epoch that
-was active. So they come after all that was there and before anything new, for every key.
+The epoch in which a transaction began routed its chunks. If one active segment covers each of
+their segments, the chunks move to it unchanged. Otherwise the commit *rolls*, as in Pravega: it
+duplicates the old epoch, appends the late events to it, and duplicates the epoch that was active.
+So for every key they come after all earlier events and before all later ones.
 """
 
 from __future__ import annotations
@@ -19,60 +19,60 @@ from pravega_spark.model import Epoch
 
 
 class RollingCommit:
-    """Puts transactions into a draft, one after the other."""
+    """Appends transactions to a commit, one after the other."""
 
-    def __init__(self, draft: CommitBuilder, now_ms: int) -> None:
-        """Begin in the draft's active epoch."""
-        self._draft = draft
+    def __init__(self, builder: CommitBuilder, now_ms: int) -> None:
+        """Begin in the active epoch of the commit."""
+        self._builder = builder
         self._now_ms = now_ms
         self._interrupted: Epoch | None = None
-        """The epoch that was active before the commit rolled."""
-        self._holders: dict[int, int | None] = {}
+        """The epoch that was active when the commit began to roll."""
+        self._covers: dict[int, int | None] = {}
 
     @property
     def rolled(self) -> bool:
-        """Whether an older epoch had to be repeated."""
+        """Whether the commit duplicated an older epoch."""
         return self._interrupted is not None
 
-    def put(self, epoch: int, chunks: Iterable[StagedChunk]) -> list[StagedChunk]:
-        """Place the chunks of a transaction of that epoch; return them with their segments."""
+    def append(self, epoch: int, chunks: Iterable[StagedChunk]) -> list[StagedChunk]:
+        """Append the chunks of a transaction of an epoch; return them with their new segments."""
         chunks = list(chunks)
         moved = self._moved(chunks)
         if moved is None:
             if self._interrupted is None:
-                self._interrupted = self._draft.active
-            self._repeat(self._draft.epoch(epoch))
+                self._interrupted = self._builder.active
+            self._duplicate(self._builder.epoch(epoch))
             moved = self._moved(chunks)
             assert moved is not None, f"epoch {epoch} does not hold its own segments"
-        self._draft.append_chunks(moved)
+        self._builder.append_chunks(moved)
         return moved
 
     def finish(self) -> None:
-        """Go back to the layout that was active, after the last transaction."""
+        """After the last transaction, return to the layout that was active."""
         interrupted = self._interrupted
-        if interrupted is not None and self._draft.active.reference != interrupted.reference:
-            self._repeat(interrupted)
+        if interrupted is not None and self._builder.active.reference != interrupted.reference:
+            self._duplicate(interrupted)
 
     def _moved(self, chunks: Iterable[StagedChunk]) -> list[StagedChunk] | None:
-        """Return the chunks in the active segments that hold all their keys, or None."""
+        """Return the chunks in the active segments that cover theirs, or None."""
         moved = []
         for chunk in chunks:
-            segment_id = self._holder(chunk.segment_id)
+            segment_id = self._cover(chunk.segment_id)
             if segment_id is None:
                 return None
             same = segment_id == chunk.segment_id
             moved.append(chunk if same else replace(chunk, segment_id=segment_id))
         return moved
 
-    def _holder(self, segment_id: int) -> int | None:
-        """Return the active segment that holds all keys of a segment, None if there is none."""
-        if segment_id not in self._holders:
-            found = targets(self._draft, segment_id)
-            self._holders[segment_id] = found[0].segment_id if len(found) == 1 else None
-        return self._holders[segment_id]
+    def _cover(self, segment_id: int) -> int | None:
+        """Return the one active segment that covers a segment's keys, or None."""
+        if segment_id not in self._covers:
+            found = targets(self._builder, segment_id)
+            self._covers[segment_id] = found[0].segment_id if len(found) == 1 else None
+        return self._covers[segment_id]
 
-    def _repeat(self, source: Epoch) -> None:
-        before = self._draft.active
+    def _duplicate(self, source: Epoch) -> None:
+        before = self._builder.active
         created_ms = max(self._now_ms, before.created_ms + 1)
-        self._draft.switch(epochs.duplicate(source, before.number + 1, created_ms))
-        self._holders.clear()
+        self._builder.switch(epochs.duplicate(source, before.number + 1, created_ms))
+        self._covers.clear()

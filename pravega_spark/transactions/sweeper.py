@@ -1,4 +1,4 @@
-"""What is left of transactions: the abandoned are aborted, the decided carried out, traces go."""
+"""The sweeper: abort expired transactions, commit decided ones, delete what ended ones left."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from pravega_spark.errors import IllegalState, TxnFailed
 from pravega_spark.limits import PREPARED_LIMIT
 from pravega_spark.names import is_transaction
 from pravega_spark.transactions import committer, transaction_decisions, transaction_leases
-from pravega_spark.transactions.manifests import (
-    Kind,
-    Manifest,
-    Manifests,
+from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind
+from pravega_spark.transactions.manifests import Manifests
+from pravega_spark.transactions.transaction_paths import (
     chunk_folder,
     commit_intent_key,
     commit_intents,
-    folder,
+    transaction_folder,
 )
 from pravega_spark.units import parse_duration_ms
 
@@ -29,65 +28,64 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TransactionSweepResult:
-    """What tending a stream did: transaction ids, and how many are open still."""
+    """What a sweep did: ids of transactions, and the number that remain open."""
 
     committed: list[str] = field(default_factory=list)
     aborted: dict[str, str] = field(default_factory=dict)
-    """With the reason of each."""
+    """Ids with the reason of each abort."""
     open: int = 0
     cleared: int = 0
-    """Folders of ended transactions that were removed."""
+    """Number of ended transactions whose remains were deleted."""
 
 
 def sweep_transactions(
     stream: StreamLog, *, prepared_limit_ms: int | None = None, life: int | None = None
 ) -> TransactionSweepResult:
-    """Abort whom nobody keeps alive, carry out what is decided, remove what ended ones left.
+    """Abort expired transactions, commit decided ones, and delete what ended ones left behind.
 
-    Safe to repeat, to kill and to run twice at once: closing marks decide, and the log. ``life`` is
-    the one that the call was made for, by default the present one.
+    Safe to repeat, to kill and to run concurrently: closing manifests and the log decide. ``life``
+    is the life of the stream that the call is for, by default the present one.
     """
     if prepared_limit_ms is None:
         prepared_limit_ms = parse_duration_ms("the limit", PREPARED_LIMIT)
     before = stream.view(life=life)
-    for name, why in transaction_leases.expired_transactions(
+    for name, expiry in transaction_leases.expired_transactions(
         stream, before, prepared_limit_ms
     ).items():
-        abort(stream, before.transactions[name], why.reason, if_open=not why.prepared)
+        abort(stream, before.transactions[name], expiry.reason, if_open=not expiry.is_prepared)
     after = committer.find_and_commit_decided(stream, before, before.transactions.keys())
-    found = TransactionSweepResult(open=len(after.transactions), cleared=delete_remains(stream))
+    result = TransactionSweepResult(open=len(after.transactions), cleared=delete_remains(stream))
     for name in sorted(before.transactions):
         outcome = after.outcome(name)
         if outcome is not None and outcome.committed:
-            found.committed.append(name)
+            result.committed.append(name)
         elif outcome is not None:
-            found.aborted[name] = str(outcome.reason)
-    return found
+            result.aborted[name] = str(outcome.reason)
+    return result
 
 
 def abort(
     stream: StreamLog, opened: OpenTransaction, reason: str, *, if_open: bool = False
 ) -> bool:
-    """Decide that an open transaction is aborted; False if it is decided already.
+    """Decide to abort an open transaction; return False if it was already decided.
 
-    ``if_open`` spares a prepared one, also one that was prepared just now.
+    ``if_open`` spares a prepared transaction, even one prepared during the call.
     """
     manifests = Manifests(stream, opened.transaction_id)
     manifests.read()
-    mark = Manifest(Kind.ABORTING, reason=reason)
+    closing = Manifest(ManifestKind.ABORTING, reason=reason)
     with suppress(TxnFailed):
-        if transaction_decisions.put_closing_manifest(manifests, mark, if_open=if_open):
+        if transaction_decisions.put_closing_manifest(manifests, closing, if_open=if_open):
             name = opened.transaction_id
-            logger.info("transaction %s of stream %s is aborted: %s", name, stream.name, reason)
+            logger.info("aborted transaction %s of stream %s: %s", name, stream.name, reason)
             return True
     return False
 
 
 def end_all_transactions(stream: StreamLog, life: int) -> None:
-    """Bring every open transaction to its end, for a life of a stream that is being sealed.
+    """End every transaction of a stream that is being sealed: commit decided ones, abort the rest.
 
-    The decided are carried out, the open aborted. Raises IllegalState if one is prepared: that
-    promise is not this stream's to break.
+    Raises IllegalState if one is prepared: only its coordinator may decide that.
     """
     view = stream.view(life=life)
     for _, opened in sorted(view.transactions.items()):
@@ -98,18 +96,18 @@ def end_all_transactions(stream: StreamLog, life: int) -> None:
     delete_remains(stream)
     if prepared:
         raise IllegalState(
-            f"stream {stream.name} is being sealed, and {len(prepared)} transactions are prepared: "
+            f"stream {stream.name} is being sealed, but {len(prepared)} transactions are prepared: "
             f"{', '.join(prepared[:8])}. Commit or abort them, then seal again."
         )
 
 
 def delete_remains(stream: StreamLog) -> int:
-    """Remove what ended transactions left; return how many there were.
+    """Delete what ended transactions left behind; return the number of those transactions.
 
-    Chunks that a committed one did not name are left to the sweep of the stream's files.
+    Chunks that a committed transaction did not name remain for the sweep of the stream's files.
     """
     names = {*stream.store.folders(f"{stream.name}/transactions"), *commit_intents(stream)}
-    stream.log.proved_newest()  # after the listings: whatever they hold was begun before
+    stream.log.proved_newest()  # after the listings: the log has the begin of all they hold
     view = stream.view(refresh=False)
     ended = [n for n in sorted(names) if is_transaction(n) and n not in view.transactions]
     for name in ended:
@@ -120,9 +118,12 @@ def delete_remains(stream: StreamLog) -> int:
 def delete_remains_of(
     stream: StreamLog, transaction_id: str, outcome: TransactionOutcome | None
 ) -> None:
-    """Remove what an ended transaction left; its outcome is in the log, or was long ago."""
+    """Delete what an ended transaction left behind.
+
+    ``outcome`` is None if the log has already dropped it.
+    """
     failpoint("txn.deleting-remains")
-    keys = [entry.key for entry in stream.store.list(folder(stream, transaction_id))]
+    keys = [entry.key for entry in stream.store.list(transaction_folder(stream, transaction_id))]
     if outcome is not None and not outcome.committed:
         chunks = stream.store.list(f"{stream.path}/data/{chunk_folder(transaction_id)}")
         keys += [entry.key for entry in chunks]

@@ -1,4 +1,4 @@
-"""Transaction: the handle of one transaction, in the process that began it or in another."""
+"""Transaction: the handle of one transaction, in any process that has its id."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from pravega_spark.errors import InvalidInput, PingFailed, PravegaSparkError, Tx
 from pravega_spark.model import TransactionStatus
 from pravega_spark.names import check_transaction
 from pravega_spark.transactions import committer, transaction_decisions, transaction_lifecycle
-from pravega_spark.transactions.manifests import Kind, Manifest, Manifests, not_in, rows_of
+from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind
+from pravega_spark.transactions.manifests import Manifests, rows_of
 from pravega_spark.transactions.transaction_buffer import TransactionBuffer
+from pravega_spark.transactions.transaction_decisions import AddedWrite
 from pravega_spark.transactions.transaction_leases import Lease
 
 _Found = tuple[StreamView, OpenTransaction | TransactionOutcome]
@@ -31,14 +33,13 @@ _Found = tuple[StreamView, OpenTransaction | TransactionOutcome]
 class Transaction:
     """Events that become visible together, in every segment, or never; thread-safe.
 
-    ``with`` commits at the end, and aborts if the block raises; what the block itself committed,
-    prepared or aborted is left so. Any number of processes may write into one transaction by its
-    ``id``; each flushes what it wrote before the commit. Events are routed by the epoch in which
-    the transaction began, whatever scales come in between, and those without a key stay together
-    in one segment (both as in Pravega).
+    A ``with`` block commits at its end and aborts if it raises, unless the block itself has
+    committed, prepared or aborted. Any number of processes may write into one transaction by its
+    ``id``; each of them flushes before the commit. As in Pravega, the epoch in which the
+    transaction began routes its events, whatever scales follow, and events without a key share one
+    segment.
 
-    After an error that is not TxnFailed nothing is lost and nothing is in doubt for long: make
-    the call again.
+    After any error except TxnFailed no event is lost: repeat the call.
     """
 
     def __init__(
@@ -51,11 +52,11 @@ class Transaction:
         on_id: Callable[[Transaction], object] = lambda transaction: None,
         life: int | None = None,
     ) -> None:
-        """Take up a transaction by its id; raise NoSuchTransaction if the stream knows none.
+        """Open a transaction by its id; raise NoSuchTransaction if the stream has none.
 
-        ``on_end`` is called once, when the handle learns that the transaction was decided;
-        ``on_id`` whenever its id is given out. ``life`` is the one of the stream that it must be
-        of, by default the present one.
+        ``on_end`` is called once, when the handle learns of the end; ``on_id`` whenever the user
+        reads the id. ``life`` is the life of the stream that the transaction must belong to, by
+        default the present one.
         """
         check_transaction(transaction_id)
         view = stream.view(refresh=stream.log.snapshot is None, life=life)
@@ -74,57 +75,54 @@ class Transaction:
         self._encoder = EventEncoder(stream.name, serializer)
         self._on_end = on_end
         self._on_id = on_id
-        self._told = self._opened is None
+        self._end_reported = self._opened is None
         self._done = False
-        """Whether a call of this handle committed, prepared or aborted it."""
+        """Whether a call of this handle committed, prepared or aborted the transaction."""
         self._lock = threading.RLock()
         self._guard = ProcessGuard(f"transaction {transaction_id}")
 
     @property
     def id(self) -> str:
-        """The id, by which another process takes the transaction up; 32 hexadecimal digits."""
+        """The id, with which another process opens the transaction; 32 hexadecimal digits."""
         self._on_id(self)
         return self._id
 
     @property
     def epoch(self) -> int:
-        """The epoch that routes its events: the active one when it began."""
+        """The epoch that routes the events: the active one when the transaction began."""
         return transaction_lifecycle.epoch_of(self._id)
 
     @property
     def is_open(self) -> bool:
-        """Whether it had no outcome when last seen; no storage is asked."""
+        """Whether it had no outcome when last read; makes no storage call."""
         return self._opened is not None and self._final is None
 
     @property
     def lease_ms(self) -> int:
-        """How long it lives without a ping, in milliseconds; 0 if it had ended when taken up."""
+        """How long it lives without a ping, in milliseconds; 0 if it had ended when opened."""
         return 0 if self._opened is None else self._opened.lease_ms
 
     @property
     def status(self) -> TransactionStatus:
-        """Where the transaction is now: asked of the storage, until it is final."""
+        """The present status, read from the storage until it is final."""
         self._guard.check()
         if self._final is not None:
             return self._final
         with self._lock:
-            # The log after the manifests: they are not cleared away before it has the outcome.
+            # Read the log last: manifests are deleted only after it holds the outcome.
             self._manifests.read()
-            _, found = self._look()
+            _, found = self._find()
             return transaction_lifecycle.status_of(found, self._manifests)
 
     def write_event(self, event: Any, routing_key: str | None = None) -> None:
         """Write one event; it is durable after ``flush`` or ``commit``, and visible after commit.
 
-        Raises TxnFailed if this handle knows that the transaction takes no more.
+        Raises TxnFailed if this handle knows that the transaction accepts no more events.
         """
         self._write([self._encoder.event(event)], routing_key)
 
     def write_events(self, events: Iterable[Any], routing_key: str | None = None) -> None:
-        """Write events with one routing key, in order; none of them if it raises.
-
-        Without an event nothing is written.
-        """
+        """Write events with one routing key, in order; none of them if it raises."""
         self._write(self._encoder.events(events), routing_key)
 
     def _write(self, data: list[bytes], routing_key: str | None) -> None:
@@ -137,7 +135,10 @@ class Transaction:
             self._buffer.add(data, routing_key, self._stream.runtime.now_us())
 
     def flush(self) -> None:
-        """Make what was written durable in the transaction; TxnFailed if it takes no more."""
+        """Make the written events durable in the transaction.
+
+        Raises TxnFailed if the transaction accepts no more events.
+        """
         self._guard.check()
         with self._lock:
             self._require_writable()
@@ -149,63 +150,40 @@ class Transaction:
     def _add_chunks(
         self, chunks: Sequence[StagedChunk], *, writer: str | None = None, number: int = 0
     ) -> bool:
-        """Enter staged chunks of this transaction's folder, all or none; they are one write.
+        """Add staged chunks of this transaction's folder as one write, all or none.
 
-        False if they are in it already, by a call that got no answer. With a ``writer`` also if
-        the number is not above that writer's last: it is a repetition, and its chunks are not
-        needed. Raises TxnFailed if the transaction takes no more, and only if they are not in it;
-        InvalidInput for chunks that are not of this transaction.
+        Returns False if the transaction already holds them, from a call without an answer, or if
+        ``number`` is not above the last one of ``writer``: the write is a repetition. Raises
+        TxnFailed if the transaction accepts no more and does not hold them, InvalidInput for
+        chunks that do not belong to this transaction.
         """
-        asked = chunks = tuple(chunks)
+        chunks = tuple(chunks)
         self._buffer.check(chunks)
-
-        def decide(entries: Sequence[Manifest]) -> Manifest | None:
-            nonlocal asked
-            mine = [e for e in entries if writer is not None and e.writer == writer]
-            repeated = any(number <= entry.number for entry in mine)
-            if repeated:
-                asked = tuple(chunk for entry in mine for chunk in entry.chunks)
-            left = not_in(entries, chunks)
-            there = repeated or (len(chunks) > 0 and not left)
-            if there and self._manifests.last is not Kind.ABORTING:
-                return None
-            self._check_takes_more()
-            return Manifest(Kind.WRITE, tuple(left), writer, number)
-
         self._guard.check()
         with self._lock:
             failpoint("txn.staged")
-            entered = self._final is None and self._manifests.append(decide) is not None
-            view, found = self._look()
+            write = AddedWrite(False, chunks)
+            if self._final is None:
+                write = transaction_decisions.add_write(self._manifests, chunks, writer, number)
+            view, found = self._find()
             if isinstance(found, TransactionOutcome):
-                transaction_lifecycle.check_outcome(view, found, Kind.COMMITTING)
-                self._check_in(found, asked)
-            return entered
+                transaction_lifecycle.check_outcome(view, found, ManifestKind.COMMITTING)
+                self._check_committed(found, write.chunks)
+            return write.is_new
 
-    def _check_takes_more(self) -> None:
-        """Raise TxnFailed if the manifests that are known end the writing."""
-        last = self._manifests.last
-        if last is not Kind.WRITE:
-            raise TxnFailed(
-                f"{self._manifests.name} is {last.name}: no event can be written into it any "
-                "more. Begin another.",
-                transaction_id=self.id,
-                status=TransactionStatus[last.name],
-            )
-
-    def _check_in(
+    def _check_committed(
         self, outcome: TransactionOutcome, chunks: Sequence[StagedChunk], unstaged: int = 0
     ) -> None:
-        """Raise TxnFailed if events were left out of the commit."""
+        """Raise TxnFailed if the commit does not hold these events."""
         left = transaction_decisions.chunks_left_out(self._stream, self._manifests, outcome, chunks)
         if left or unstaged:
             raise transaction_decisions.left_out_error(self._manifests, rows_of(left) + unstaged)
 
     def ping(self) -> None:
-        """Begin the lease anew. Raises PingFailed when that cannot be.
+        """Restart the lease; raise PingFailed if it cannot be extended.
 
-        A writer does so by itself, in the background, for the transactions it began; the call is
-        for handles taken up by id. Beyond the maximum execution time the lease is not extended.
+        A writer does this in the background for its transactions. Beyond the maximum execution
+        time no lease is extended.
         """
         self._guard.check()
         with self._lock:
@@ -213,53 +191,46 @@ class Transaction:
             if lease is None or status is not TransactionStatus.OPEN:
                 raise PingFailed(
                     f"{self._manifests.name} is {status.value}: it has no lease.",
-                    transaction_id=self.id,
+                    transaction_id=self._id,
                     status=status,
                 )
-            if not lease.has_time():
+            if not lease.can_extend():
                 raise PingFailed(
                     f"{self._manifests.name} reaches its maximum execution time before another "
                     f"lease of {self.lease_ms // 1000} s ends: commit it, or begin another with "
                     "a longer max_execution.",
-                    transaction_id=self.id,
+                    transaction_id=self._id,
                     status=status,
                 )
             lease.extend()
 
     def _keep_alive(self) -> bool:
-        """Begin the lease anew without asking whether there is one; False if that is of no use.
+        """Restart the lease in the background; return False if it need not be extended again.
 
-        For the background: takes no lock, so a long write cannot let the lease run out.
+        Takes no lock, so that a long write cannot let the lease run out.
         """
         lease, known = self._lease, self._stream.log.snapshot
-        if lease is None or self._told or self._guard.pid != os.getpid():
+        if lease is None or self._end_reported or self._guard.pid != os.getpid():
             return False
         ended = known is not None and self._id not in known.open
-        if ended or self._manifests.is_prepared or not lease.has_time():
+        if ended or self._manifests.is_prepared or not lease.can_extend():
             return False
         lease.extend()
         return True
 
     def prepare(self) -> None:
-        """First phase of two: flush, take no more events, and wait for the decision.
+        """First phase of a two-phase commit: flush, and accept no more events.
 
         A prepared transaction has no lease and outlives its writer: any process may commit or
-        abort it by its id. Again: nothing. Raises TxnFailed if it has ended.
+        abort it by its id. A second call does nothing. Raises TxnFailed if it has ended.
         """
-
-        def decide(entries: Sequence[Manifest]) -> Manifest | None:
-            if self._manifests.last is Kind.PREPARED:
-                return None
-            self._check_takes_more()
-            return Manifest(Kind.PREPARED)
-
         self._guard.check()
         with self._lock:
             self._require_open()
-            if self._manifests.last is not Kind.PREPARED or not self._buffer.is_empty:
+            if self._manifests.last is not ManifestKind.PREPARED or not self._buffer.is_empty:
                 self.flush()
-            self._manifests.append(decide)
-            view, found = self._look()
+            transaction_decisions.prepare(self._manifests)
+            view, found = self._find()
             if isinstance(found, TransactionOutcome):
                 raise transaction_lifecycle.ended_error(view, found)
             self._done = True
@@ -271,16 +242,16 @@ class Transaction:
         *,
         wait: bool = True,
     ) -> None:
-        """Make all events visible, at once, in every segment; they are when this returns.
+        """Make all events visible in one commit of every segment; they are when this returns.
 
-        ``note`` (such as a source position) is what ``last_note`` gives to the next writer of
-        this writer's id, kept in the same commit; of several commits of one transaction the
-        first one's counts. ``timestamp`` is kept in the same commit, for watermarks.
-        ``wait=False`` returns once it is decided, as Pravega's commit does; the events become
-        visible with the next commit of a transaction, or when the stream is tended. Commits
-        become visible in the order in which they were decided. Again after a commit: nothing.
-        Raises TxnFailed if it was aborted, or committed by another process without the last
-        events of this one; CommitUnknown when nobody can tell yet.
+        ``note`` (such as a source position) is stored in that commit; the next writer of this
+        writer's id reads it as ``last_note``. If several processes commit the transaction, the
+        first note counts. ``timestamp`` is stored in the same commit, for watermarks.
+        ``wait=False`` returns once the commit is decided, as Pravega's commit does; the next
+        commit of a transaction, or a sweep, makes the events visible. Commits become visible in
+        the order of their decisions. A second commit does nothing. Raises TxnFailed if the
+        transaction was aborted, or if another process committed it without this one's last
+        events; CommitUnknown if the outcome is unknown.
         """
         if note is not None:
             self._check_note(note)
@@ -288,74 +259,74 @@ class Transaction:
         self._guard.check()
         with self._lock:
             if self._final is TransactionStatus.COMMITTED and self._buffer.is_empty:
-                self._finish()
+                self._mark_done()
                 return
-            view, found = self._look()
+            view, found = self._find()
             if isinstance(found, OpenTransaction):
                 view, found = self._decide_commit(view, note, timestamp_us, wait=wait)
             if isinstance(found, TransactionOutcome):
-                transaction_lifecycle.check_outcome(view, found, Kind.COMMITTING)
-                self._check_in(found, self._buffer.staged, self._buffer.unstaged)
-            self._finish()
+                transaction_lifecycle.check_outcome(view, found, ManifestKind.COMMITTING)
+                self._check_committed(found, self._buffer.staged, self._buffer.unstaged)
+            self._mark_done()
 
     def _decide_commit(
         self, view: StreamView, note: str | None, timestamp_us: int | None, *, wait: bool
     ) -> _Found:
-        """Put the mark, with what was not flushed; return what the log holds then."""
+        """Put the closing manifest with the unflushed events; return the log's new record."""
         self._buffer.stage()
-        mark = Manifest(
-            Kind.COMMITTING,
+        closing = Manifest(
+            ManifestKind.COMMITTING,
             tuple(self._buffer.staged),
             order=committer.next_commit_order(self._stream, view, self._id),
             note=note,
             timestamp_us=timestamp_us,
         )
-        transaction_decisions.put_closing_manifest(self._manifests, mark)
+        transaction_decisions.put_closing_manifest(self._manifests, closing)
         if not wait:
-            return self._look()
-        return self._carry_out()
+            return self._find()
+        return self._commit_decided()
 
-    def _carry_out(self) -> _Found:
+    def _commit_decided(self) -> _Found:
         committer.commit_decided(self._stream, self._manifests, life=self._life)
-        view, found = self._look(refresh=False)
+        view, found = self._find(refresh=False)
         assert isinstance(found, TransactionOutcome), (
-            f"{self._manifests.name} was decided and is still open"
+            f"{self._manifests.name} is decided, but the log holds it as open after the commit"
         )
         return view, found
 
     def abort(self) -> None:
-        """Drop all events, for good. Again: nothing. Raises TxnFailed if it was committed."""
+        """Discard all events. A second call does nothing. Raises TxnFailed if it was committed."""
         self._guard.check()
         with self._lock:
             if self._final is not TransactionStatus.ABORTED:
-                view, found = self._look()
+                view, found = self._find()
                 if isinstance(found, OpenTransaction):
-                    mark = Manifest(Kind.ABORTING, reason="the application asked for it")
-                    transaction_decisions.put_closing_manifest(self._manifests, mark)
-                    view, found = self._carry_out()
+                    closing = Manifest(ManifestKind.ABORTING, reason="the application asked for it")
+                    transaction_decisions.put_closing_manifest(self._manifests, closing)
+                    view, found = self._commit_decided()
                 assert isinstance(found, TransactionOutcome)
-                transaction_lifecycle.check_outcome(view, found, Kind.ABORTING)
-            self._finish()
+                transaction_lifecycle.check_outcome(view, found, ManifestKind.ABORTING)
+            self._mark_done()
 
-    def _look(self, *, refresh: bool = True) -> _Found:
-        """Return what the log holds of the transaction, now or as far as is known."""
+    def _find(self, *, refresh: bool = True) -> _Found:
+        """Return the transaction's record in the newest view, or in the last known one."""
         view = self._stream.view(refresh)
         view.check_life(self._life)
         found = transaction_lifecycle.find(view, self._id)
         if isinstance(found, TransactionOutcome):
             self._final = transaction_lifecycle.status_of(found)
-            self._tell()
+            self._report_end()
         return view, found
 
-    def _finish(self) -> None:
-        """Note that what this handle was asked for is done."""
+    def _mark_done(self) -> None:
+        """Record that this handle's call has ended the transaction."""
         self._buffer.drop()
         self._done = True
-        self._tell()
+        self._report_end()
 
-    def _tell(self) -> None:
-        if not self._told:
-            self._told = True
+    def _report_end(self) -> None:
+        if not self._end_reported:
+            self._end_reported = True
             self._on_end(self)
 
     def _require_open(self) -> None:
@@ -363,21 +334,21 @@ class Transaction:
         if self._final is not None:
             raise TxnFailed(
                 f"{self._manifests.name} is {self._final.value}. Begin another.",
-                transaction_id=self.id,
+                transaction_id=self._id,
                 status=self._final,
             )
 
     def _require_writable(self) -> None:
         self._require_open()
-        self._check_takes_more()
+        transaction_decisions.check_accepts_writes(self._manifests)
 
     def _check_note(self, note: str) -> None:
         self._encoder.check_note(note)
         if self._opened is not None and self._opened.writer_id is None:
             raise InvalidInput(
                 f"commit(note=...) on stream {self._stream.name} needs a writer with an id of your "
-                "own: create_transactional_writer(stream, writer_id=...), since the note is kept "
-                "by that id."
+                "own, because the note is stored under that id: "
+                "create_transactional_writer(stream, writer_id=...)."
             )
 
     def __enter__(self) -> Transaction:
@@ -390,7 +361,7 @@ class Transaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Commit, or abort if the block raised, unless the block has decided or prepared."""
+        """Commit, or abort if the block raised, unless the block has ended or prepared it."""
         if self._done:
             return
         if kind is None:
@@ -400,19 +371,19 @@ class Transaction:
                 self.abort()
 
     def __repr__(self) -> str:
-        """Name the transaction; no storage is asked."""
+        """Show the id and the last known status; makes no storage call."""
         state = self._final.value if self._final else "not known to have ended"
         return f"<Transaction {self._id} of {self._stream.name}: {state}>"
 
     def __reduce__(self) -> Any:
-        """Refuse pickling: another process takes the transaction up by its id."""
-        raise TypeError("a Transaction cannot be pickled; pass its id, and take it up by that.")
+        """Refuse pickling: another process opens the transaction by its id."""
+        raise TypeError("a Transaction cannot be pickled; pass its id, and open it by that.")
 
 
 def _microseconds(time: object) -> int:
     if not isinstance(time, datetime) or time.utcoffset() is None:
         raise InvalidInput(
-            f"a commit's timestamp is a datetime with a time zone, such as UTC; got {time!r}."
+            f"a commit's timestamp must be a datetime with a time zone, such as UTC; got {time!r}."
         )
     since = time - datetime(1970, 1, 1, tzinfo=timezone.utc)
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

@@ -1,9 +1,10 @@
-"""The decisions of a transaction: what may follow its manifests, and what a commit left out."""
+"""Decisions of a transaction: which manifest may follow the known ones, and what a commit lacks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.failpoints import failpoint
@@ -11,53 +12,121 @@ from pravega_spark.engine.stream.records import TransactionOutcome
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import CommitUnknown, TxnFailed
 from pravega_spark.model import TransactionStatus
-from pravega_spark.transactions.manifests import Kind, Manifest, Manifests, not_in, rows_of
+from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind
+from pravega_spark.transactions.manifests import Manifests, not_in, rows_of
 
 
-def put_closing_manifest(manifests: Manifests, mark: Manifest, *, if_open: bool = False) -> bool:
-    """Put the closing mark: the decision, from then on final. False if it was so decided before.
+class AddedWrite(NamedTuple):
+    """A write that the manifests hold."""
 
-    The mark's chunks are a last write that goes with it; those that were entered before, with an
-    answer that was lost, are left out. ``if_open`` leaves a prepared transaction alone (False).
-    Raises TxnFailed if it was decided the other way, or so without those chunks.
+    is_new: bool
+    """False for a repetition of an earlier write."""
+    chunks: tuple[StagedChunk, ...]
+    """The chunks that the transaction holds for it: those of the earlier write if repeated."""
 
-    The log may hold an outcome all the same: whose folder was cleared has no marks in it. Who
-    puts one looks there afterwards.
+
+def add_write(
+    manifests: Manifests, chunks: tuple[StagedChunk, ...], writer: str | None, number: int
+) -> AddedWrite:
+    """Add a write to the transaction unless it holds the write already.
+
+    It does if it holds all chunks, or a number of ``writer`` that is not below ``number``.
+    Raises TxnFailed if the transaction accepts no writes.
     """
 
-    def decide(entries: Sequence[Manifest]) -> Manifest | None:
-        last, left = manifests.last, not_in(entries, mark.chunks)
-        if last is mark.kind:
+    def propose(entries: Sequence[Manifest]) -> Manifest | None:
+        left = not_in(entries, chunks)
+        is_held = _is_repeated(entries, writer, number) or (len(chunks) > 0 and not left)
+        if is_held and manifests.last is not ManifestKind.ABORTING:
+            return None
+        check_accepts_writes(manifests)
+        return Manifest(ManifestKind.WRITE, tuple(left), writer, number)
+
+    if manifests.append(propose) is not None:
+        return AddedWrite(True, chunks)
+    if not _is_repeated(manifests.entries, writer, number):
+        return AddedWrite(False, chunks)
+    earlier = [entry for entry in manifests.entries if entry.writer == writer]
+    return AddedWrite(False, tuple(chunk for entry in earlier for chunk in entry.chunks))
+
+
+def _is_repeated(entries: Sequence[Manifest], writer: str | None, number: int) -> bool:
+    return writer is not None and any(
+        entry.writer == writer and number <= entry.number for entry in entries
+    )
+
+
+def check_accepts_writes(manifests: Manifests) -> None:
+    """Raise TxnFailed if the known manifests exclude further writes."""
+    last = manifests.last
+    if last is not ManifestKind.WRITE:
+        raise TxnFailed(
+            f"{manifests.name} is {last.name} and accepts no more events. Begin another.",
+            transaction_id=manifests.transaction_id,
+            status=TransactionStatus[last.name],
+        )
+
+
+def prepare(manifests: Manifests) -> None:
+    """Put the manifest that prepares the transaction, unless it is there.
+
+    Raises TxnFailed if the transaction is decided.
+    """
+
+    def propose(entries: Sequence[Manifest]) -> Manifest | None:
+        if manifests.last is ManifestKind.PREPARED:
+            return None
+        check_accepts_writes(manifests)
+        return Manifest(ManifestKind.PREPARED)
+
+    manifests.append(propose)
+
+
+def put_closing_manifest(manifests: Manifests, closing: Manifest, *, if_open: bool = False) -> bool:
+    """Put the closing manifest: the final decision.
+
+    Returns False if the same decision was already recorded, or if ``if_open`` is set and the
+    transaction is prepared. The manifest's chunks are a last write; chunks that an earlier call
+    without an answer entered are left out of it. Raises TxnFailed for the other decision, or for
+    the same one without these chunks.
+
+    Read the log afterwards: if the transaction's folder was already deleted, the log holds an
+    outcome and this manifest decides nothing.
+    """
+
+    def propose(entries: Sequence[Manifest]) -> Manifest | None:
+        last, left = manifests.last, not_in(entries, closing.chunks)
+        if last is closing.kind:
             if left:
                 raise left_out_error(manifests, rows_of(left))
             return None
         if last.is_closing:
             raise TxnFailed(
-                f"{manifests.name} is {last.name} already; that is final. Begin another.",
+                f"{manifests.name} is already {last.name}; that is final. Begin another.",
                 transaction_id=manifests.transaction_id,
                 status=TransactionStatus[last.name],
             )
-        if last is Kind.PREPARED and if_open:
+        if last is ManifestKind.PREPARED and if_open:
             return None
-        if last is Kind.PREPARED and left:
+        if last is ManifestKind.PREPARED and left:
             raise TxnFailed(
-                f"{manifests.name} was prepared; no event can be written into it any more.",
+                f"{manifests.name} was prepared and accepts no more events.",
                 transaction_id=manifests.transaction_id,
                 status=TransactionStatus.PREPARED,
             )
-        return replace(mark, chunks=tuple(left))
+        return replace(closing, chunks=tuple(left))
 
     failpoint("txn.deciding")
-    marked = manifests.append(decide) is not None
+    is_new = manifests.append(propose) is not None
     failpoint("txn.decided")
-    return marked
+    return is_new
 
 
 def left_out_error(manifests: Manifests, events: int) -> TxnFailed:
-    """Return the error of a process that another one was quicker than with the commit."""
+    """Return the error of a process whose last events missed another process's commit."""
     return TxnFailed(
-        f"{manifests.name} was committed by another process, and that is final: {events} events of "
-        "this one were not flushed before and are not in it. Write them in another transaction.",
+        f"{manifests.name} was committed by another process without {events} events of this one, "
+        "which were not flushed before; that is final. Write them in another transaction.",
         transaction_id=manifests.transaction_id,
         status=TransactionStatus.COMMITTED,
     )
@@ -69,11 +138,11 @@ def chunks_left_out(
     outcome: TransactionOutcome,
     chunks: Sequence[StagedChunk],
 ) -> Sequence[StagedChunk]:
-    """Return those of the chunks that the commit of a transaction left out.
+    """Return those of the chunks that the commit of a transaction does not hold.
 
-    The manifests tell if their mark is the one that was carried out. Else they may have been
-    cleared away, and a late one put in their place: then the commit itself is read. Raises
-    CommitUnknown if it was cleaned away.
+    The manifests answer that if their closing manifest is the one that the log committed. If not,
+    they were deleted and a late closing manifest took their name; then the commit itself is read.
+    Raises CommitUnknown if that commit was deleted.
     """
     if not chunks:
         return ()
@@ -82,8 +151,8 @@ def chunks_left_out(
     commit = stream.log.reader.commit(outcome.version, light=False)
     if commit is None:
         raise CommitUnknown(
-            f"{manifests.name} was committed at version {outcome.version}, which is not kept any "
-            f"more: nobody can tell whether {rows_of(chunks)} events of this process are in it.",
+            f"{manifests.name} was committed at version {outcome.version}, which the log no longer "
+            f"holds, so it is unknown whether {rows_of(chunks)} events of this process are in it.",
             version=outcome.version,
         )
     named = {add.path for add in commit.adds}

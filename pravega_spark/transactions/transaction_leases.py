@@ -1,9 +1,9 @@
-"""Who is still there: a transaction's lease is a small object that its writer overwrites.
+"""Transaction leases: a small object that the writer overwrites while it is alive.
 
-Its age is told by the storage's own clock, which also dates an object put just now to ask; so the
-clocks of the machines need not agree, and a job that runs once need not wait to see what moves.
-Whether a transaction may be aborted never depends on a clock: the closing mark decides. A clock
-only says when to try, and never too early.
+The storage's own clock dates the lease and an object that is put to read that clock. So machine
+clocks need not agree, and a job that runs once need not wait to see whether a lease changes.
+Correctness never depends on a clock, since the closing manifest decides. The clock only gives the
+time of an abort, and never too early.
 """
 
 from __future__ import annotations
@@ -17,29 +17,31 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidConfiguration
 from pravega_spark.limits import MAX_LEASE_MS, MIN_LEASE_MS
-from pravega_spark.transactions.manifests import Kind, Manifests, folder
+from pravega_spark.transactions.manifest_codec import ManifestKind
+from pravega_spark.transactions.manifests import Manifests
+from pravega_spark.transactions.transaction_paths import transaction_folder
 from pravega_spark.units import parse_duration_ms
 
 
 def parse_lease_ms(lease: str | float) -> int:
-    """Read a lease in milliseconds; raise InvalidConfiguration unless it is 10 s to 600 s."""
+    """Return a lease in milliseconds; raise InvalidConfiguration unless it is 10 s to 600 s."""
     lease_ms = parse_duration_ms("the lease", lease)
     if not MIN_LEASE_MS <= lease_ms <= MAX_LEASE_MS:
         raise InvalidConfiguration(
-            f"a transaction's lease is {MIN_LEASE_MS // 1000} s to {MAX_LEASE_MS // 1000} s, got "
-            f"{lease!r}."
+            f"a transaction's lease must be {MIN_LEASE_MS // 1000} s to "
+            f"{MAX_LEASE_MS // 1000} s, got {lease!r}."
         )
     return lease_ms
 
 
 def ping_interval_seconds(lease_ms: int) -> float:
-    """Return how often a lease is extended, as Pravega has it: lease / max(1, sqrt(lease))."""
+    """Return the seconds between two pings, as in Pravega: lease / max(1, sqrt(lease))."""
     lease = lease_ms / 1_000
     return lease / max(1.0, sqrt(lease))
 
 
 def age_ms(stream: StreamLog, opened: OpenTransaction) -> int:
-    """Return how long a transaction has been open at least, by the storage's clock."""
+    """Return a lower bound of a transaction's age, by the storage's clock."""
     if opened.version == 0:  # begun by an older version of this package
         return max(0, stream.now_ms() - opened.created_ms)
     ages = VersionAges.read(stream.log, keep=False)
@@ -47,10 +49,10 @@ def age_ms(stream: StreamLog, opened: OpenTransaction) -> int:
 
 
 class Lease:
-    """A transaction's lease, in a process that extends it."""
+    """The lease of one transaction, in a process that extends it."""
 
     def __init__(self, stream: StreamLog, opened: OpenTransaction) -> None:
-        """Take it up; nothing is asked yet."""
+        """Refer to a lease; makes no storage call."""
         self._stream = stream
         self._opened = opened
         self._store = stream.store
@@ -59,11 +61,11 @@ class Lease:
         self._seconds = opened.lease_ms / 1_000
         self._until: float | None = None
 
-    def has_time(self) -> bool:
-        """Tell whether another lease ends before the maximum execution time.
+    def can_extend(self) -> bool:
+        """Return True if another lease ends before the maximum execution time.
 
-        What is left of that is asked once, of the storage's clock, and measured from then on: so
-        neither the beginner's wall clock counts, nor one that jumps later.
+        The remaining time is read from the storage's clock once, and measured by the monotonic
+        clock from then on, so that no machine's wall clock counts.
         """
         if self._until is None:
             opened = self._opened
@@ -72,14 +74,14 @@ class Lease:
         return self._runtime.monotonic() + self._seconds <= self._until
 
     def extend(self) -> None:
-        """Begin the lease anew: overwrite the object."""
+        """Restart the lease: overwrite its object."""
         self._store.put(self._key, b"{}\n", durable=False)
 
 
 def extended_ms(stream: StreamLog, view: StreamView) -> dict[str, int]:
-    """Return when each open transaction's lease was extended last, by id; writes nothing.
+    """Return the time of each open transaction's last ping, by id; writes nothing.
 
-    In ms since 1970 by the storage's clock. One that was never extended is left out.
+    In ms since 1970 by the storage's clock, without transactions that were never pinged.
     """
     listed = {entry.key: entry.modified_ms for entry in stream.store.list(_base(stream))}
     keys = {name: _key(stream, name) for name in view.transactions}
@@ -87,20 +89,20 @@ def extended_ms(stream: StreamLog, view: StreamView) -> dict[str, int]:
 
 
 class Expiry(NamedTuple):
-    """Why a transaction that nobody keeps alive is to be aborted; whether it is prepared."""
+    """Why a transaction has expired."""
 
     reason: str
-    prepared: bool
+    is_prepared: bool
 
 
 def expired_transactions(
     stream: StreamLog, view: StreamView, prepared_limit_ms: int, *, write: bool = True
 ) -> dict[str, Expiry]:
-    """Return the open transactions that nobody keeps alive, by id.
+    """Return the open transactions whose lease has run out, by id.
 
-    Whose lease ran out; beyond the maximum execution time it is not extended. A prepared one only
-    after ``prepared_limit_ms`` since its preparation. One that was never pinged gets its lease
-    now, from whoever looks first; without ``write`` no lease begins.
+    A lease is not extended beyond the maximum execution time. A prepared transaction has no lease
+    and expires ``prepared_limit_ms`` after its preparation. A transaction that was never pinged
+    gets its lease by this call; without ``write`` it gets none.
     """
     if not view.transactions:
         return {}
@@ -112,31 +114,31 @@ def expired_transactions(
             if write:
                 stream.store.put(_key(stream, name), b"{}\n", durable=False)
         elif idle_ms > opened.lease_ms:
-            why = _why(stream, opened, ages_ms, prepared_limit_ms)
-            if why is not None:
-                found[name] = why
+            expiry = _expiry(stream, opened, ages_ms, prepared_limit_ms)
+            if expiry is not None:
+                found[name] = expiry
     return found
 
 
 def expiry_reasons(
     stream: StreamLog, view: StreamView, prepared_limit_ms: int, *, write: bool = True
 ) -> dict[str, str]:
-    """Return the reason of each transaction that is :func:`expired_transactions`."""
+    """Return the reason of each of the :func:`expired_transactions`, by id."""
     found = expired_transactions(stream, view, prepared_limit_ms, write=write)
-    return {name: why.reason for name, why in found.items()}
+    return {name: expiry.reason for name, expiry in found.items()}
 
 
-def _why(
+def _expiry(
     stream: StreamLog, opened: OpenTransaction, ages_ms: dict[str, int], prepared_limit_ms: int
 ) -> Expiry | None:
-    """Judge a transaction whose lease ran out; None if it is decided, or waits for that."""
+    """Return why a transaction without a lease has expired; None if decided or still prepared."""
     manifests = Manifests(stream, opened.transaction_id)
     entries = manifests.read()
     if manifests.is_closed:
         return None
-    if manifests.last is Kind.PREPARED:
+    if manifests.last is ManifestKind.PREPARED:
         since_ms = ages_ms.get(manifests.key(len(entries) - 1), 0)
-        reason = f"prepared {since_ms // 1000} s ago, and nobody has decided it"
+        reason = f"it was prepared {since_ms // 1000} s ago and not decided since"
         return Expiry(reason, True) if since_ms > prepared_limit_ms else None
     if age_ms(stream, opened) > opened.limit_ms - opened.created_ms:
         return Expiry("its maximum execution time ran out", False)
@@ -148,10 +150,10 @@ def _base(stream: StreamLog) -> str:
 
 
 def _key(stream: StreamLog, transaction_id: str) -> str:
-    return f"{folder(stream, transaction_id)}/lease.json"
+    return f"{transaction_folder(stream, transaction_id)}/lease.json"
 
 
 def _ages_ms(stream: StreamLog) -> dict[str, int]:
-    """Return the time since each object of the stream's transactions was written, at least."""
+    """Return a lower bound of the age of each object in the stream's transaction folder."""
     now_ms = stream.store.time_ms()
     return {e.key: now_ms - e.modified_ms for e in stream.store.list(_base(stream))}

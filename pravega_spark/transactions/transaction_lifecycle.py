@@ -1,8 +1,8 @@
-"""Begin, look, decide: a transaction's life without a server.
+"""Begin a transaction, and report its status.
 
-Beginning is a commit of the stream's log; deciding is a closing mark in the transaction's own
-folder; ``carrying`` brings what is decided to its end. What is told of a transaction is what the
-log holds, looked up after the manifests.
+A commit of the stream's log begins a transaction, a closing manifest in its own folder decides
+it, and ``committer`` commits the decision to the log. Status is what the log holds, read after
+the manifests.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from pravega_spark.errors import (
 )
 from pravega_spark.model import TransactionStatus
 from pravega_spark.names import check_transaction
-from pravega_spark.transactions.manifests import Kind, Manifests
+from pravega_spark.transactions.manifest_codec import ManifestKind
+from pravega_spark.transactions.manifests import Manifests
 
 
 def epoch_of(transaction_id: str) -> int:
-    """Return the epoch that an id names: the one by which its events are routed."""
+    """Return the epoch in a transaction's id, which routes its events."""
     return int(transaction_id[:8], 16)
 
 
@@ -42,10 +43,10 @@ def begin(
     execution_ms: int,
     writer: WriterRecord | None = None,
 ) -> OpenTransaction:
-    """Commit the beginning of a transaction, bound to the epoch that is active then.
+    """Commit the begin of a transaction, bound to the active epoch.
 
     The first 8 digits of its id are that epoch, as in Pravega. Raises StreamSealed, NoSuchStream,
-    StaleIdentity, and WriterFenced if a newer session of the writer was opened.
+    StaleIdentity, and WriterFenced if a newer session of the writer is open.
     """
     token = stream.runtime.token()
 
@@ -88,13 +89,13 @@ def _check_session(view: StreamView, writer: WriterRecord) -> None:
 
 
 def find(view: StreamView, transaction_id: str) -> OpenTransaction | TransactionOutcome:
-    """Return what the log holds of a transaction; raise NoSuchTransaction for an unknown id."""
+    """Return a transaction's record in the log; raise NoSuchTransaction for an unknown id."""
     check_transaction(transaction_id)
     found = view.transaction(transaction_id) or view.outcome(transaction_id)
     if found is None:
         raise NoSuchTransaction(
-            f"stream {view.stream} (life {view.life}) knows no transaction {transaction_id}: it "
-            "was begun on another stream, or ended so long ago that its outcome is not kept.",
+            f"stream {view.stream} (life {view.life}) has no transaction {transaction_id}: it "
+            "began on another stream, or ended so long ago that the log has dropped its outcome.",
             stream=view.stream,
             transaction_id=transaction_id,
         )
@@ -104,15 +105,15 @@ def find(view: StreamView, transaction_id: str) -> OpenTransaction | Transaction
 def status_of(
     found: OpenTransaction | TransactionOutcome, manifests: Manifests | None = None
 ) -> TransactionStatus:
-    """Return where a transaction is, by the log and by manifests that were read before it."""
+    """Return the status of a transaction, by the log and by manifests read before the log."""
     if isinstance(found, TransactionOutcome):
         return TransactionStatus.COMMITTED if found.committed else TransactionStatus.ABORTED
-    last = Kind.WRITE if manifests is None else manifests.last
-    return TransactionStatus.OPEN if last is Kind.WRITE else TransactionStatus[last.name]
+    last = ManifestKind.WRITE if manifests is None else manifests.last
+    return TransactionStatus.OPEN if last is ManifestKind.WRITE else TransactionStatus[last.name]
 
 
 def ended_error(view: StreamView, outcome: TransactionOutcome) -> TxnFailed:
-    """Return the error of a call that comes after the end of a transaction."""
+    """Return the error of a call on a transaction that has ended."""
     what = "committed" if outcome.committed else f"aborted ({outcome.reason})"
     return TxnFailed(
         f"transaction {outcome.transaction_id} of stream {view.stream} was {what} at version "
@@ -122,8 +123,8 @@ def ended_error(view: StreamView, outcome: TransactionOutcome) -> TxnFailed:
     )
 
 
-def check_outcome(view: StreamView, outcome: TransactionOutcome, wanted: Kind) -> None:
-    """Raise TxnFailed unless the transaction ended as wanted: COMMITTING or ABORTING."""
+def check_outcome(view: StreamView, outcome: TransactionOutcome, wanted: ManifestKind) -> None:
+    """Raise TxnFailed unless the transaction ended as ``wanted``: COMMITTING or ABORTING."""
     assert wanted.is_closing, f"a transaction never ends as {wanted.name}"
-    if outcome.committed is not (wanted is Kind.COMMITTING):
+    if outcome.committed is not (wanted is ManifestKind.COMMITTING):
         raise ended_error(view, outcome)

@@ -227,7 +227,7 @@ class Ledgers:
         """Begin transactions that sealing finds: decided ones (True) and open ones."""
         found = {}
         writer = TransactionalWriter(self.open(safe=True))
-        writer._pinger = threading.Thread()
+        writer._leases._thread = threading.Thread()
         for n in range(4):
             txn = writer.begin_transaction()
             txn.write_event(f"extra {n}", KEYS[n])
@@ -320,7 +320,7 @@ class Copier:
 
     def _open(self) -> None:
         writer = TransactionalWriter(self.stream, self.name)
-        writer._pinger = threading.Thread()  # never started: leases are not extended here
+        writer._leases._thread = threading.Thread()  # never started: leases are not extended here
         for name, opened in sorted(self.stream.view().transactions.items()):
             if opened.writer_id == self.name:
                 self._decide(writer.get_transaction(name), int(writer.last_note or 0) + 1)

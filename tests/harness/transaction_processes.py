@@ -1,4 +1,4 @@
-"""Transactions to kill: ``python -m tests.harness.transaction_processes <what> ...``."""
+"""Transactions in processes that tests kill: ``python -m tests.harness.transaction_processes``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LINES = 12
 
 
 def go_on(root: str, lines: str) -> None:
-    """Copy the lines after the last one noted: each a transaction with an event for every key."""
+    """Resume after the last note: a transaction with an event for every key for each line."""
     with manager_of(root).create_transactional_writer(STREAM, "w") as writer:
         for line in range(int(writer.last_note or 0) + 1, int(lines) + 1):
             txn = writer.begin_transaction()
@@ -29,7 +29,7 @@ def _write(txn: Transaction, text: str) -> None:
 
 
 def seal(root: str) -> None:
-    """Seal the stream; one transaction is decided, one open."""
+    """Seal the stream with one decided and one open transaction."""
     manager = manager_of(root)
     writer = manager.create_transactional_writer(STREAM)
     done, lost = writer.begin_transaction(), writer.begin_transaction()
@@ -41,12 +41,12 @@ def seal(root: str) -> None:
 
 
 def tend(root: str) -> None:
-    """Tend the stream's transactions."""
+    """Sweep the stream's transactions."""
     manager_of(root).sweep_transactions(STREAM)
 
 
 def race(root: str, name: str, rounds: str) -> None:
-    """Commit as many transactions as fast as others let us, when a line says go."""
+    """Wait for a line of input, then commit transactions as fast as possible."""
     manager = manager_of(root)
     print("ready", flush=True)
     sys.stdin.readline()
@@ -57,7 +57,7 @@ def race(root: str, name: str, rounds: str) -> None:
 
 
 def stall(root: str) -> None:
-    """Flush into a transaction, wait for a line, then commit; tell what became of it."""
+    """Flush into a transaction, wait for a line of input, commit, and print the outcome."""
     writer = manager_of(root).create_transactional_writer(STREAM, "w")
     txn = writer.begin_transaction()
     _write(txn, "stalled")

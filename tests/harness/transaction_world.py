@@ -1,4 +1,4 @@
-"""A stream with transactions, several processes on it, and what can be seen of it."""
+"""A stream with transactions and several processes, and helpers that inspect it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ from pravega_spark.transactions import (
     transaction_decisions,
     transaction_lifecycle,
 )
-from pravega_spark.transactions.manifests import Kind, Manifest, Manifests, folder
+from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind
+from pravega_spark.transactions.manifests import Manifests
 from pravega_spark.transactions.transaction import Transaction
+from pravega_spark.transactions.transaction_paths import transaction_folder
 from tests.harness.engine import FakeRuntime, Spy, again, all_events, make_stream, memory
 
 LEASE_MS = 60_000
 
 
 class World:
-    """A stream on a store that remembers its calls and fails by rules."""
+    """A stream on a store that records its calls and fails by rules."""
 
     def __init__(self, segments: int = 2) -> None:
         self.runtime = FakeRuntime()
@@ -36,7 +38,7 @@ class World:
         self.stream = make_stream(self.store, self.runtime, segments)
 
     def process(self) -> StreamLog:
-        """The stream as another process has it, on storage that does not fail."""
+        """Return the stream of another process, on storage without faults."""
         return again(self.stream, self.store.inner)
 
     def events(self) -> list[bytes]:
@@ -48,23 +50,23 @@ class World:
         return [commit for commit in span if commit.operation == operation]
 
     def folder(self, txn: Transaction) -> list[str]:
-        """The names of what lies in a transaction's folder."""
-        base = folder(self.stream, txn.id)
+        """Return the names of the objects in a transaction's folder."""
+        base = transaction_folder(self.stream, txn.id)
         return [entry.key.removeprefix(f"{base}/") for entry in self.store.inner.list(base)]
 
     def chunks(self, txn: Transaction) -> int:
-        """How many chunks lie in a transaction's folder of data."""
+        """Return the number of chunks in a transaction's data folder."""
         return len(self.store.inner.list(f"{self.stream.path}/data/t-{txn.id}"))
 
     def calls(self, action: Callable[[], object]) -> list[tuple[str, str]]:
-        """The calls of the storage that an action makes, each with the kind of its object."""
+        """Return the storage calls of an action, each with the kind of its object."""
         self.store.calls.clear()
         action()
         return [(operation, kind_of(key)) for operation, key in self.store.calls]
 
 
 def kind_of(key: str) -> str:
-    """What a key of the storage is."""
+    """Return the kind of object that a key names."""
     parts = {"/_delta_log": "log", "/data/": "chunk", "/transactions/": "manifest"}
     return next((kind for part, kind in parts.items() if part in key), key)
 
@@ -98,16 +100,18 @@ def session(stream: StreamLog, writer_id: str = "w") -> WriterRecord:
 
 
 def decide_abort(stream: StreamLog, transaction_id: str) -> None:
-    """Put the mark, and carry nothing out."""
+    """Put the closing manifest of an abort, without the commit."""
     manifests = Manifests(stream, transaction_id)
     manifests.read()
     transaction_decisions.put_closing_manifest(
-        manifests, Manifest(Kind.ABORTING, reason="decided elsewhere")
+        manifests, Manifest(ManifestKind.ABORTING, reason="decided elsewhere")
     )
 
 
-def drive_to(state: TransactionStatus, stream: StreamLog, txn_id: str, *, cleared: bool) -> None:
-    """Bring a transaction to a state, by another process."""
+def drive_to(
+    state: TransactionStatus, stream: StreamLog, txn_id: str, *, delete_remains: bool
+) -> None:
+    """Bring a transaction to a status, as another process."""
     other = again(stream)
     handle = Transaction(other, txn_id)
     if state is TransactionStatus.PREPARED:
@@ -120,24 +124,24 @@ def drive_to(state: TransactionStatus, stream: StreamLog, txn_id: str, *, cleare
         decide_abort(other, txn_id)
     elif state is TransactionStatus.ABORTED:
         handle.abort()
-    if cleared:
+    if delete_remains:
         sweeper.delete_remains(other)
 
 
 def story(commit: Commit) -> list[dict[str, Any]]:
-    """What the commit of transactions tells of each."""
-    told: list[dict[str, Any]] = json.loads(commit.info["operationParameters"]["transactions"])
-    return told
+    """Return what a commit records of each transaction."""
+    recorded: list[dict[str, Any]] = json.loads(commit.info["operationParameters"]["transactions"])
+    return recorded
 
 
-def carried_out(stream: StreamLog) -> None:
+def commit_all_decided(stream: StreamLog) -> None:
     committer.commit_decided(stream)
 
 
-def told_by_child(
+def results_of_child(
     child: Callable[[Any], None], count: int, lock: AbstractContextManager[Any]
 ) -> Any:
-    """What a forked child puts into its queue, while a thread of the parent holds a lock."""
+    """Return what a forked child puts into its queue while a thread of the parent holds a lock."""
     context = multiprocessing.get_context("fork")
     results = context.Queue()
     held, release = threading.Event(), threading.Event()
@@ -153,9 +157,9 @@ def told_by_child(
         assert held.wait(60)
         process = context.Process(target=child, args=(results,), daemon=True)
         process.start()
-        told = [results.get(timeout=20) for _ in range(count)]
+        found = [results.get(timeout=20) for _ in range(count)]
         process.join()
-        return told
+        return found
     finally:
         release.set()
         holder.join()

@@ -1,4 +1,4 @@
-"""Writers in processes to kill: ``python -m tests.harness.writer_processes <what> <root> ...``."""
+"""Writers in processes that tests kill: ``python -m tests.harness.writer_processes``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def manager_of(root: str) -> StreamManager:
 
 
 def go_on(root: str, writer_id: str, count: str) -> None:
-    """Write the numbers after the last durable one, up to ``count``, a few in each commit."""
+    """Resume after the last durable number, up to ``count``, with a few events in each commit."""
     with manager_of(root).create_writer(STREAM, writer_id) as writer:
         for n in range(writer.last_event_number, int(count)):
             writer.write_event(str(n), f"k{n % 3}")
@@ -28,7 +28,7 @@ def go_on(root: str, writer_id: str, count: str) -> None:
 
 
 def zombie(root: str, writer_id: str) -> None:
-    """Write one event, wait for a line, try another; tell what became of it."""
+    """Write one event, wait for a line of input, write another, and print the outcome."""
     writer = manager_of(root).create_writer(STREAM, writer_id)
     writer.write_event("zombie before").result(60)
     print("ready", flush=True)
@@ -42,7 +42,7 @@ def zombie(root: str, writer_id: str) -> None:
 
 
 def race(root: str, name: str, count: str) -> None:
-    """Commit ``count`` times as fast as others let us, when a line says go."""
+    """Wait for a line of input, then commit ``count`` times as fast as possible."""
     writer = manager_of(root).create_writer(STREAM)
     print("ready", flush=True)
     sys.stdin.readline()
@@ -52,7 +52,7 @@ def race(root: str, name: str, count: str) -> None:
 
 
 def create(root: str, segments: str) -> None:
-    """Create the scope and the stream when a line says go; tell whether it was us."""
+    """Wait for a line of input, create the scope and the stream, and print if this process did."""
     manager = manager_of(root)
     print("ready", flush=True)
     sys.stdin.readline()
@@ -69,7 +69,7 @@ def delete(root: str) -> None:
 
 
 def sweep(root: str) -> None:
-    """Sweep the stream with no grace at all."""
+    """Sweep the stream without a grace period."""
     manager_of(root).sweep_stream(STREAM, grace=0, retain=0)
 
 

@@ -302,7 +302,7 @@ class TransactionMachine(RuleBasedStateMachine):
         """Open the writer ``w``: it fences the others and ends their transactions."""
         with contextlib.suppress(*NO_ANSWER):
             writer = TransactionalWriter(self.processes[who].stream, "w")
-            writer._pinger = threading.Thread()  # never started: here leases are never extended
+            writer._leases._thread = threading.Thread()  # never started: extends no lease
             self.processes[who].writer = writer
 
     def _events(self, keys: Sequence[str | None]) -> list[Written]:
@@ -386,18 +386,18 @@ test_transactions = pytest.mark.long(TransactionMachine.TestCase)
 
 
 def all_at_once(stream: StreamLog, view: StreamView, transaction_id: str) -> int:
-    """Give every decision the same order."""
+    """Give every decision the same commit order."""
     return 1
 
 
-def into_the_first(placing: RollingCommit, chunks: Iterable[StagedChunk]) -> list[StagedChunk]:
-    """Move the events of a split segment to the first of its successors."""
-    found = {c.segment_id: targets(placing._draft, c.segment_id)[0].segment_id for c in chunks}
+def into_the_first(rolling: RollingCommit, chunks: Iterable[StagedChunk]) -> list[StagedChunk]:
+    """Append the chunks of a split segment to the first of its successors."""
+    found = {c.segment_id: targets(rolling._builder, c.segment_id)[0].segment_id for c in chunks}
     return [replace(chunk, segment_id=found[chunk.segment_id]) for chunk in chunks]
 
 
-def stay_there(placing: RollingCommit) -> None:
-    """Continue in the duplicated epoch."""
+def stay_there(rolling: RollingCommit) -> None:
+    """Stay in the duplicated epoch."""
 
 
 @pytest.mark.parametrize(

@@ -242,7 +242,7 @@ def test_id_that_is_not_an_open_transaction_of_the_stream_is_an_error(
     transaction = writer.begin_transaction()
     make("s/b")
     frame = numbers(spark, 0, 3)
-    with pytest.raises(PySparkException, match=r"NoSuchTransaction.*begun on another stream"):
+    with pytest.raises(PySparkException, match=r"NoSuchTransaction.*it began on another stream"):
         save(frame, root, transaction, "s/b")
     with pytest.raises(PySparkException, match="remove createIfMissing and numSegments"):
         save(frame, root, transaction, createIfMissing="true")

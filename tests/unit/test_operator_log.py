@@ -142,7 +142,7 @@ def test_writers_and_transactions_of_others_are_told_and_ordinary_ones_not(
             os.utime(file, (time.time() - 10_000,) * 2)
         stream.sweep_transactions("s/a", prepared_limit=0)
         told.expect(
-            f"transaction {left.id} of stream s/a is aborted: prepared .* nobody has decided it",
+            f"aborted transaction {left.id} of stream s/a: it was prepared .* not decided since",
             f"ABORT TRANSACTION of .*: .*{left.id}",
         )
 

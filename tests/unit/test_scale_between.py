@@ -234,7 +234,7 @@ def transaction(world: World) -> None:
 
 
 def transaction_decided(world: World) -> None:
-    """A transaction that is decided and carried out by whoever tends the stream."""
+    """A decided transaction that a sweep commits."""
     with world.manager.create_transactional_writer(NAME) as writer:
         opened = writer.begin_transaction()
         put(world, opened)

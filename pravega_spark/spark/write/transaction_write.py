@@ -19,8 +19,10 @@ from pravega_spark.model import TransactionStatus
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.staging_plan import StagingPlan
 from pravega_spark.transactions import transaction_lifecycle
-from pravega_spark.transactions.manifests import Kind, Manifest, Manifests, chunk_folder
+from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind
+from pravega_spark.transactions.manifests import Manifests
 from pravega_spark.transactions.transaction import Transaction
+from pravega_spark.transactions.transaction_paths import chunk_folder
 
 
 def plan(settings: WriteSettings, transaction_id: str) -> tuple[StagingPlan, bool]:
@@ -70,7 +72,7 @@ def _writable_entries(stream: StreamLog, transaction_id: str) -> Sequence[Manife
     """Return the manifests of a transaction; raise TxnFailed if it accepts no more events."""
     manifests = Manifests(stream, transaction_id)
     entries = manifests.read()
-    if entries and entries[-1].kind is not Kind.WRITE:
+    if entries and entries[-1].kind is not ManifestKind.WRITE:
         raise TxnFailed(
             f"transaction {transaction_id} of stream {stream.name} is {entries[-1].kind.name}: it "
             "accepts no more events. Begin another transaction.",

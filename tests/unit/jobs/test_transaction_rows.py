@@ -13,7 +13,8 @@ from pravega_spark.errors import NoSuchStream
 from pravega_spark.jobs.transaction_rows import ROW_SCHEMA, Row, sweep
 from pravega_spark.manager import StreamManager
 from pravega_spark.transactions import transaction_decisions
-from pravega_spark.transactions.manifests import Kind, Manifest, Manifests
+from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind
+from pravega_spark.transactions.manifests import Manifests
 
 EVERY = ("open", "expired", "prepared", "committing", "aborting")
 
@@ -34,7 +35,7 @@ def ids(tmp_path: Path) -> dict[str, str]:
     made["committing"].commit(wait=False)
     stream = open_stream(str(tmp_path), "s/a")
     transaction_decisions.put_closing_manifest(
-        Manifests(stream, made["aborting"].id), Manifest(Kind.ABORTING)
+        Manifests(stream, made["aborting"].id), Manifest(ManifestKind.ABORTING)
     )
     lease = tmp_path / f"s/a/transactions/{made['expired'].id}/lease.json"
     os.utime(lease, (time.time() - 100,) * 2)
@@ -94,7 +95,7 @@ def test_prepared_transactions_are_aborted_after_their_limit(
     os.utime(tmp_path / f"s/a/transactions/{ids['prepared']}/lease.json", (0, 0))
     planned, _ = swept(tmp_path, dry_run=True, limit="1 ms")
     assert planned[ids["prepared"]]["decision"] == "abort"
-    assert "nobody has decided it" in planned[ids["prepared"]]["reason"]
+    assert "not decided since" in planned[ids["prepared"]]["reason"]
 
 
 def test_a_stream_without_transactions_and_a_stream_that_does_not_exist(tmp_path: Path) -> None:

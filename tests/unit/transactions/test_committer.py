@@ -1,4 +1,4 @@
-"""Carrying out: what one commit holds, what it costs, and in which order."""
+"""The committer: what one commit holds, its cost, and the commit order."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pravega_spark.engine.log.snapshot import OPEN_PREFIX
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.errors import CorruptLog, StoreError
 from pravega_spark.model import TransactionStatus
-from pravega_spark.transactions import committer, sweeper
-from pravega_spark.transactions.manifests import commit_intent_key, commit_intents
+from pravega_spark.transactions import committer, known_decisions, sweeper
 from pravega_spark.transactions.transaction import Transaction
+from pravega_spark.transactions.transaction_paths import commit_intent_key, commit_intents
 from tests.harness.engine import Spy, again, all_events, events_of, make_stream, scale
 from tests.harness.engine import commit as commit_body
 from tests.harness.failpoints import at_failpoint
@@ -33,7 +33,7 @@ def world() -> World:
 # ------------------------------------------------------------------------------------ the cost
 
 
-def test_lone_commit_is_a_look_a_mark_and_a_commit_however_much_was_written(world: World) -> None:
+def test_single_commit_is_a_read_a_manifest_and_a_commit_whatever_its_size(world: World) -> None:
     txn = begun(world.stream)
     for n in range(30):
         txn.write_event(b"%d" % n, f"k{n}")
@@ -41,11 +41,11 @@ def test_lone_commit_is_a_look_a_mark_and_a_commit_however_much_was_written(worl
     assert world.calls(txn.commit) == [
         ("get", "log"),  # nothing is new
         ("put_if_absent", "manifest"),  # decided
-        ("put_if_absent", "log"),  # carried out
+        ("put_if_absent", "log"),  # committed
     ]
 
 
-def test_last_write_goes_with_the_mark(world: World) -> None:
+def test_closing_manifest_holds_the_last_write(world: World) -> None:
     txn = begun(world.stream)
     txn.write_event(b"x", "a")
     assert world.calls(txn.commit) == [
@@ -56,7 +56,7 @@ def test_last_write_goes_with_the_mark(world: World) -> None:
     ]
 
 
-def test_others_that_are_open_cost_one_read_each(world: World) -> None:
+def test_each_other_open_transaction_costs_one_read(world: World) -> None:
     others = [written(world.process(), [("a", b"x")]) for _ in range(5)]
     txn = written(world.stream, [("a", b"y")])
     world.stream.view()
@@ -71,7 +71,7 @@ def test_others_that_are_open_cost_one_read_each(world: World) -> None:
 
 
 def commit_calls(several: int) -> list[list[tuple[str, str]]]:
-    """The calls of commits among others that are open: two of one process, one of a new one."""
+    """Return the calls of commits among open transactions: two of one process, one of another."""
     world = World()
     for _ in range(several):
         begun(world.process())
@@ -80,20 +80,20 @@ def commit_calls(several: int) -> list[list[tuple[str, str]]]:
     return [world.calls(txn.commit) for txn in (*txns, new)]
 
 
-def test_commit_costs_the_same_however_many_others_are_open() -> None:
+def test_cost_of_a_commit_does_not_depend_on_the_number_of_open_transactions() -> None:
     few, many = commit_calls(20), commit_calls(200)
     assert few == many
     for calls in many:
-        assert calls.count(("get_many", "manifest")) <= committer._ALWAYS_READ
-        assert len(calls) <= committer._ALWAYS_READ + 8
+        assert calls.count(("get_many", "manifest")) <= known_decisions.ALWAYS_READ
+        assert len(calls) <= known_decisions.ALWAYS_READ + 8
 
 
 def crowd(world: World) -> list[Transaction]:
-    """So many open transactions that the next ones have to announce themselves."""
-    return [begun(world.process()) for _ in range(committer._ALWAYS_READ)]
+    """Begin so many transactions that later ones must put a commit intent."""
+    return [begun(world.process()) for _ in range(known_decisions.ALWAYS_READ)]
 
 
-def test_one_of_many_is_announced_before_its_mark_and_cleared_away_afterwards(world: World) -> None:
+def test_one_of_many_puts_a_commit_intent_that_is_deleted_afterwards(world: World) -> None:
     crowd(world)
     txn = begun(world.stream)
     with (
@@ -107,7 +107,7 @@ def test_one_of_many_is_announced_before_its_mark_and_cleared_away_afterwards(wo
     assert commit_intents(world.process()) == set()
 
 
-def test_oldest_of_many_needs_no_announcement(world: World) -> None:
+def test_oldest_of_many_needs_no_commit_intent(world: World) -> None:
     oldest = crowd(world)[-1]
     begun(world.process())
     oldest.commit(wait=False)
@@ -118,36 +118,34 @@ def test_oldest_of_many_needs_no_announcement(world: World) -> None:
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["new process", "process that knows it open"])
-def test_among_many_no_commit_overtakes_one_that_was_decided_before(
-    world: World, late: bool
-) -> None:
+def test_among_many_no_commit_overtakes_an_earlier_decision(world: World, late: bool) -> None:
     crowd(world)
     txns = {name: written(world.process(), [("a", name.encode())]) for name in ("1", "2", "3")}
     if late:
-        begun(world.stream).commit()  # which looks at those that are open
+        begun(world.stream).commit()  # which reads the open ones
     txns["2"].commit(wait=False)
     txns["1"].commit(wait=False)
     Transaction(world.stream, txns["3"].id).commit()
     assert world.events() == [b"2", b"1", b"3"]
 
 
-def test_one_of_many_whose_process_died_after_the_mark_is_carried_out_by_the_next(
+def test_decision_of_a_crashed_process_is_committed_by_the_next_commit(
     world: World,
 ) -> None:
     crowd(world)
     dead = written(world.process(), [("a", b"1")])
 
-    def die() -> None:
+    def crash() -> None:
         raise KeyboardInterrupt
 
-    with at_failpoint("txn.decided", die), pytest.raises(KeyboardInterrupt):
+    with at_failpoint("txn.decided", crash), pytest.raises(KeyboardInterrupt):
         dead.commit()
     written(world.stream, [("a", b"2")]).commit()
     assert world.events() == [b"1", b"2"]
 
 
-def test_one_that_an_older_version_began_is_looked_at_by_all(world: World) -> None:
-    """It does not say when it began, and its process announces nothing."""
+def test_every_commit_reads_transactions_of_older_versions_of_the_package(world: World) -> None:
+    """They have no version, and their processes put no commit intent."""
     crowd(world)
     old = written(world.process(), [("a", b"1")])
     opened = world.process().view().transactions[old.id]
@@ -161,18 +159,18 @@ def test_one_that_an_older_version_began_is_looked_at_by_all(world: World) -> No
     assert world.events() == [b"1", b"2"]
 
 
-def test_no_chunk_is_read_or_written_by_a_commit_that_rolls(world: World) -> None:
+def test_rolling_commit_reads_and_writes_no_chunk(world: World) -> None:
     txn = written(world.stream, [(f"k{n}", b"%d" % n) for n in range(20)])
     scale(world.stream, [0, 1], [(0, 0.25), (0.25, 0.75), (0.75, 1)])
     assert "chunk" not in {kind for _, kind in world.calls(txn.commit)}
     assert len(world.events()) == 20
 
 
-def test_begin_flush_and_abort_cost_what_they_must(world: World) -> None:
+def test_begin_flush_and_abort_make_only_the_necessary_calls(world: World) -> None:
     world.stream.view()
     txn: list[Transaction] = []
     assert world.calls(lambda: txn.append(begun(world.stream))) == [
-        ("get", "log"),  # of the test's own: which life
+        ("get", "log"),  # by the test itself: the life
         ("put_if_absent", "log"),
     ]
     txn[0].write_event(b"x", "a")
@@ -191,7 +189,7 @@ def test_begin_flush_and_abort_cost_what_they_must(world: World) -> None:
 # ----------------------------------------------------------------------- one commit for many
 
 
-def test_one_commit_carries_out_all_that_wait_and_ends_the_aborted_too(world: World) -> None:
+def test_one_commit_ends_all_decided_transactions_committed_and_aborted(world: World) -> None:
     waiting = [written(world.process(), [("a", b"%d" % n)]) for n in range(5)]
     dropped = written(world.process(), [("a", b"dropped")])
     for txn in waiting:
@@ -207,7 +205,7 @@ def test_one_commit_carries_out_all_that_wait_and_ends_the_aborted_too(world: Wo
     assert world.commits("ABORT TRANSACTION") == []
 
 
-def test_threads_that_decide_while_the_log_is_busy_share_the_next_commit() -> None:
+def test_threads_that_decide_during_a_commit_share_the_next_one() -> None:
     store = Spy()
     stream = make_stream(store, SYSTEM, 2)
     several = [written(stream, [("a", b"%d" % n)]) for n in range(8)]
@@ -224,7 +222,7 @@ def test_threads_that_decide_while_the_log_is_busy_share_the_next_commit() -> No
     with stream.log._lock:  # busy
         looked.wait(60)
         deadline = time.monotonic() + 60
-        while len(committer._known_decisions(stream)._closed) < len(several):
+        while len(known_decisions.known_decisions(stream)._closed) < len(several):
             assert time.monotonic() < deadline
     for thread in threads:
         thread.join()
@@ -235,18 +233,18 @@ def test_threads_that_decide_while_the_log_is_busy_share_the_next_commit() -> No
     assert len(all_events(again(stream))) == len(several)
 
 
-def test_lost_race_reads_no_manifest_and_leaves_what_was_decided_meanwhile(world: World) -> None:
-    """Who reads while the log goes on loses the next race, too."""
+def test_lost_race_reads_no_manifest_and_leaves_newer_decisions_to_others(world: World) -> None:
+    """A committer that reads manifests after each lost race would lose the next one as well."""
     txn = written(world.stream, [("a", b"x")])
     other = written(world.process(), [("a", b"y")])
 
-    def meanwhile(operation: str, key: str) -> None:
+    def decide_another(operation: str, key: str) -> None:
         if operation == "put_if_absent" and "/_delta_log/" in key:
             world.store.hook = None
             other.commit(wait=False)
             begun(world.process())  # takes the version
 
-    world.store.hook = meanwhile
+    world.store.hook = decide_another
     calls = world.calls(txn.commit)
     assert ("get_many", "manifest") not in calls[calls.index(("put_if_absent", "log")) :]
     assert world.events() == [b"x"]
@@ -254,7 +252,7 @@ def test_lost_race_reads_no_manifest_and_leaves_what_was_decided_meanwhile(world
     assert world.events() == [b"x", b"y"]
 
 
-def test_lost_answer_of_the_commit_is_not_a_second_one(world: World) -> None:
+def test_commit_with_a_lost_answer_is_not_repeated(world: World) -> None:
     for fault in (Fault.LOSE_ANSWER, Fault.RESEND, Fault.LOSE_REQUEST, Fault.DELAY):
         txn = written(world.stream, [("a", fault.value.encode())])
         world.store.rules.add(Rule(fault, "put_if_absent", "*", nth=1))
@@ -273,7 +271,7 @@ def test_lost_answer_of_the_commit_is_not_a_second_one(world: World) -> None:
 def test_commits_become_visible_in_the_order_of_the_decisions_in_every_segment(
     world: World, order: tuple[int, ...]
 ) -> None:
-    """Whatever the clocks say, and however old the snapshots of the deciders are."""
+    """Whatever the clocks of the processes are, and however old their snapshots."""
     processes = [world.process() for _ in range(3)]
     for process in processes:
         process.view()
@@ -294,8 +292,8 @@ def test_commits_become_visible_in_the_order_of_the_decisions_in_every_segment(
     assert [told["id"] for told in story(commit)] == [several[n].id for n in order]
 
 
-def test_commit_does_not_overtake_one_that_was_decided_by_another_process(world: World) -> None:
-    """The other's mark is found although its process knows nothing of this one."""
+def test_commit_does_not_overtake_an_earlier_decision_of_another_process(world: World) -> None:
+    """The process finds the other's closing manifest by reading, without any message."""
     first = written(world.process(), [("a", b"1")])
     first.commit(wait=False)
     second = written(world.stream, [("a", b"2")])
@@ -304,14 +302,14 @@ def test_commit_does_not_overtake_one_that_was_decided_by_another_process(world:
 
 
 class OneByOne(Spy):
-    """A store that reads one object after the other, as parallel requests may."""
+    """A store that serves a batch of reads one by one, as parallel requests may be served."""
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         return [super(OneByOne, self).get_many([key])[0] for key in keys]
 
 
-def test_mark_put_behind_the_back_of_a_reader_is_read_once_more(world: World) -> None:
-    """Who passed one before it was decided, and meets another decided, must not take that alone."""
+def test_decision_made_during_a_read_is_found_by_the_next_read(world: World) -> None:
+    """A reader that meets a decision must read again the transactions that it read before it."""
     several = {txn.id: txn for txn in (written(world.process(), [("a", b"x")]) for _ in range(2))}
     store = OneByOne(world.store.inner)
     passed: list[str] = []
@@ -331,8 +329,8 @@ def test_mark_put_behind_the_back_of_a_reader_is_read_once_more(world: World) ->
     assert [told["id"] for told in story(commit)] == passed
 
 
-def test_what_was_read_by_halves_is_not_carried_out_by_halves(world: World) -> None:
-    """A decider meets the second mark but not the first, fails, and aborts its own instead."""
+def test_read_that_failed_halfway_commits_no_decision(world: World) -> None:
+    """A process reads the second decision but not the first, fails, and aborts its own."""
     several = {txn.id: txn for txn in (written(world.process(), [("a", b"x")]) for _ in range(2))}
     own = written(world.stream, [("a", b"own")])
     store = OneByOne(world.store.inner)
@@ -359,7 +357,7 @@ def test_what_was_read_by_halves_is_not_carried_out_by_halves(world: World) -> N
     assert [told["id"] for told in story(commit)] == passed[:2]
 
 
-def test_knowledge_of_an_older_view_takes_nothing_from_a_newer_one(world: World) -> None:
+def test_thread_with_an_older_view_forgets_no_newer_decision(world: World) -> None:
     old = world.stream.view()
     first = written(world.process(), [("a", b"1")])
     first.commit(wait=False)
@@ -373,10 +371,10 @@ def test_knowledge_of_an_older_view_takes_nothing_from_a_newer_one(world: World)
     assert world.events() == [b"1", b"2"]
 
 
-# ------------------------------------------------------------------------------- what it tells
+# ------------------------------------------------------------------------------- what it records
 
 
-def test_history_tells_of_each_transaction_and_of_all(world: World) -> None:
+def test_history_records_each_transaction_and_the_totals(world: World) -> None:
     one = written(world.stream, [("a", b"xx"), ("b", b"y")])
     one.commit(wait=False)
     written(world.stream, [("a", b"z")]).commit()
@@ -399,7 +397,7 @@ def test_history_tells_of_each_transaction_and_of_all(world: World) -> None:
     assert not view.transactions
 
 
-def test_note_is_kept_in_the_commit_and_of_two_the_later_one_stays(world: World) -> None:
+def test_commit_stores_the_note_and_a_later_note_replaces_it(world: World) -> None:
     writer = session(world.stream)
     one, two = (begun(world.stream, writer=writer) for _ in range(2))
     two.commit("two", wait=False)
@@ -420,7 +418,7 @@ def test_empty_note_is_a_note(world: World) -> None:
     assert known.note == ""
 
 
-def test_damaged_manifest_stops_the_commits_and_names_what_to_restore(world: World) -> None:
+def test_damaged_manifest_stops_commits_and_is_named_for_the_restore(world: World) -> None:
     broken = written(world.process(), [("a", b"x")])
     name = f"s/t/transactions/{broken.id}/00000000.json"
     world.store.inner.put(name, world.store.inner.get(name).replace(b"write", b"wrote"))

@@ -8,16 +8,9 @@ from hypothesis import strategies as st
 
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.errors import CommitUnknown, CorruptLog, StoreError
-from pravega_spark.transactions.manifests import (
-    Kind,
-    Manifest,
-    Manifests,
-    chunk_folder,
-    decode,
-    folder,
-    not_in,
-    read_new,
-)
+from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind, decode_manifest
+from pravega_spark.transactions.manifests import Manifests, not_in, read_new
+from pravega_spark.transactions.transaction_paths import chunk_folder, transaction_folder
 from tests.harness.engine import again
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
@@ -38,7 +31,7 @@ CHUNKS = st.builds(
 )
 MANIFESTS = st.builds(
     Manifest,
-    st.sampled_from(Kind),
+    st.sampled_from(ManifestKind),
     st.lists(CHUNKS, max_size=3).map(tuple),
     st.none() | TEXT,
     st.integers(-5, 2**53),
@@ -60,34 +53,36 @@ def chunk(path: str, rows: int = 1) -> StagedChunk:
     return StagedChunk(path, 0, rows, 10, rows, 0, 0, 0)
 
 
-def put(manifests: Manifests, *paths: str, kind: Kind = Kind.WRITE) -> Manifest | None:
+def put(
+    manifests: Manifests, *paths: str, kind: ManifestKind = ManifestKind.WRITE
+) -> Manifest | None:
     return manifests.append(lambda entries: Manifest(kind, tuple(map(chunk, paths))))
 
 
 @given(MANIFESTS)
-def test_manifest_reads_back_as_it_was_written(manifest: Manifest) -> None:
-    assert decode(manifest.encode(), "here") == manifest
+def test_manifest_survives_encoding_and_decoding(manifest: Manifest) -> None:
+    assert decode_manifest(manifest.encode(), "here") == manifest
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b"{}\nabc\n", b"torn"])
-def test_manifest_that_is_not_whole_is_damage_and_named(damage: bytes) -> None:
-    whole = Manifest(Kind.WRITE, (chunk("a"),), token="t").encode()
+def test_damaged_manifest_is_refused_by_name(damage: bytes) -> None:
+    whole = Manifest(ManifestKind.WRITE, (chunk("a"),), token="t").encode()
     for data in (damage, whole[:-20], whole.replace(b'"a"', b'"b"')):
-        with pytest.raises(CorruptLog, match="manifest 3 of x is torn or was changed; restore"):
-            decode(data, "manifest 3 of x")
+        with pytest.raises(CorruptLog, match="manifest 3 of x is torn or was modified; restore"):
+            decode_manifest(data, "manifest 3 of x")
 
 
-def test_keys_are_numbered_in_a_folder_of_the_transaction(world: World) -> None:
+def test_keys_are_numbered_in_the_folder_of_the_transaction(world: World) -> None:
     manifests = Manifests(world.stream, ID)
     put(manifests, "a")
     put(manifests, "b")
     names = [entry.key for entry in world.store.list("s/t/transactions")]
     assert names == [f"s/t/transactions/{ID}/0000000{n}.json" for n in range(2)]
-    assert folder(world.stream, ID) == f"s/t/transactions/{ID}"
+    assert transaction_folder(world.stream, ID) == f"s/t/transactions/{ID}"
     assert chunk_folder(ID) == f"t-{ID}"
 
 
-def test_processes_append_one_after_the_other_and_know_of_each_other(world: World) -> None:
+def test_processes_append_in_turn_and_read_each_others_manifests(world: World) -> None:
     one, two = Manifests(world.stream, ID), Manifests(world.process(), ID)
     put(one, "a")
     put(two, "b")
@@ -99,16 +94,16 @@ def test_processes_append_one_after_the_other_and_know_of_each_other(world: Worl
     assert len({entry.token for entry in one.entries}) == 3
 
 
-def test_loser_of_a_race_decides_anew_on_what_the_winner_said(world: World) -> None:
+def test_loser_of_a_race_proposes_again_on_the_winners_manifest(world: World) -> None:
     late = Manifests(world.process(), ID)
-    put(Manifests(world.stream, ID), "a", kind=Kind.COMMITTING)
+    put(Manifests(world.stream, ID), "a", kind=ManifestKind.COMMITTING)
     seen: list[int] = []
 
-    def decide(entries: Sequence[Manifest]) -> Manifest | None:
+    def propose(entries: Sequence[Manifest]) -> Manifest | None:
         seen.append(len(entries))
-        return None if entries else Manifest(Kind.ABORTING)
+        return None if entries else Manifest(ManifestKind.ABORTING)
 
-    assert late.append(decide) is None
+    assert late.append(propose) is None
     assert seen == [0, 1]
     assert late.is_closed
 
@@ -116,7 +111,7 @@ def test_loser_of_a_race_decides_anew_on_what_the_winner_said(world: World) -> N
 @pytest.mark.parametrize(
     "fault", [Fault.LOSE_ANSWER, Fault.LOSE_REQUEST, Fault.RESEND, Fault.DELAY]
 )
-def test_lost_answer_is_not_a_second_manifest(world: World, fault: Fault) -> None:
+def test_put_with_a_lost_answer_is_one_manifest(world: World, fault: Fault) -> None:
     world.store.rules.add(Rule(fault, "put_if_absent", nth=1))
     manifests = Manifests(world.stream, ID)
     assert put(manifests, "a") is not None
@@ -126,7 +121,7 @@ def test_lost_answer_is_not_a_second_manifest(world: World, fault: Fault) -> Non
     assert [c.path for entry in other.read() for c in entry.chunks] == ["a", "b"]
 
 
-def test_manifest_of_unknown_fate_says_what_to_do(world: World) -> None:
+def test_unknown_outcome_of_a_manifest_asks_to_call_again(world: World) -> None:
     world.store.rules.add(
         Rule(Fault.DELAY, "put_if_absent"), Rule(StoreError("down"), "get", "*/transactions/*")
     )
@@ -138,19 +133,19 @@ def test_manifest_of_unknown_fate_says_what_to_do(world: World) -> None:
     assert manifests.entries == []
 
 
-def test_refusal_puts_nothing(world: World) -> None:
+def test_refused_proposal_puts_nothing(world: World) -> None:
     world.store.rules.add(Rule(Fault.REFUSE, "put_if_absent"))
     with pytest.raises(StoreError):
         put(Manifests(world.stream, ID), "a")
     assert world.store.inner.list("s/t/transactions") == []
 
 
-def test_nothing_is_read_behind_the_closing_mark_nor_behind_a_gap(world: World) -> None:
+def test_nothing_is_read_after_a_closing_manifest_or_a_gap(world: World) -> None:
     manifests = Manifests(world.stream, ID)
     for n in range(5):
         put(manifests, f"c{n}")
-    put(manifests, kind=Kind.COMMITTING)
-    stray = Manifest(Kind.WRITE, (chunk("stray"),), token="x").encode()
+    put(manifests, kind=ManifestKind.COMMITTING)
+    stray = Manifest(ManifestKind.WRITE, (chunk("stray"),), token="x").encode()
     world.store.put(manifests.key(6), stray)
     assert [len(Manifests(world.process(), ID).read())] == [6]
     world.store.inner.delete([manifests.key(2)])
@@ -159,7 +154,7 @@ def test_nothing_is_read_behind_the_closing_mark_nor_behind_a_gap(world: World) 
     assert not other.is_closed
 
 
-def test_many_manifests_of_many_transactions_are_read_side_by_side_in_few_rounds(
+def test_many_manifests_of_many_transactions_are_read_in_few_rounds(
     world: World,
 ) -> None:
     counts = {f"0000000{n}token": size for n, size in enumerate((0, 1, 40, 200))}
@@ -186,7 +181,7 @@ def test_many_manifests_of_many_transactions_are_read_side_by_side_in_few_rounds
     assert rounds == 1
 
 
-def test_what_is_seen_is_made_durable_and_what_was_known_is_not_asked_again(world: World) -> None:
+def test_new_entries_are_made_durable_and_known_ones_are_not_read_again(world: World) -> None:
     put(Manifests(world.process(), ID), "a")
     manifests = Manifests(world.stream, ID)
     manifests.read()
@@ -197,22 +192,22 @@ def test_what_is_seen_is_made_durable_and_what_was_known_is_not_asked_again(worl
     assert world.store.count("make_durable", ID) == 2
 
 
-def test_status_of_the_entries() -> None:
+def test_status_follows_from_the_last_entries() -> None:
     manifests = Manifests(World().stream, ID)
     told = []
-    for kind in (Kind.WRITE, Kind.PREPARED, Kind.COMMITTING):
+    for kind in (ManifestKind.WRITE, ManifestKind.PREPARED, ManifestKind.COMMITTING):
         told.append((manifests.last, manifests.is_prepared, manifests.is_closed))
         put(manifests, kind=kind)
     told.append((manifests.last, manifests.is_prepared, manifests.is_closed))
     assert told == [
-        (Kind.WRITE, False, False),
-        (Kind.WRITE, False, False),
-        (Kind.PREPARED, True, False),
-        (Kind.COMMITTING, True, True),
+        (ManifestKind.WRITE, False, False),
+        (ManifestKind.WRITE, False, False),
+        (ManifestKind.PREPARED, True, False),
+        (ManifestKind.COMMITTING, True, True),
     ]
 
 
-def test_copy_goes_on_by_itself(world: World) -> None:
+def test_copy_is_independent(world: World) -> None:
     manifests = Manifests(world.stream, ID)
     put(manifests, "a")
     other = manifests.copy()
@@ -220,6 +215,6 @@ def test_copy_goes_on_by_itself(world: World) -> None:
     assert (len(manifests.entries), len(other.entries)) == (1, 2)
 
 
-def test_chunks_that_no_entry_names() -> None:
-    entries = [Manifest(Kind.WRITE, (chunk("a"), chunk("b")))]
+def test_not_in_returns_the_chunks_that_no_entry_names() -> None:
+    entries = [Manifest(ManifestKind.WRITE, (chunk("a"), chunk("b")))]
     assert not_in(entries, [chunk("b"), chunk("c")]) == [chunk("c")]

@@ -13,7 +13,7 @@ def world() -> World:
     return World()
 
 
-def test_open_ones_are_listed_with_status_and_size_the_oldest_first(world: World) -> None:
+def test_open_transactions_are_listed_with_status_and_size_oldest_first(world: World) -> None:
     writer = session(world.stream)
     states = [s for s in TransactionStatus if s not in (TransactionStatus.COMMITTED,)][:4]
     several = []
@@ -22,7 +22,7 @@ def test_open_ones_are_listed_with_status_and_size_the_oldest_first(world: World
         txn.write_event(b"xx", "a")
         txn.write_event(b"y", "b")
         txn.flush()
-        drive_to(state, world.stream, txn.id, cleared=False)
+        drive_to(state, world.stream, txn.id, delete_remains=False)
         several.append(txn)
         world.runtime.sleep(1)
     stream = world.process()
@@ -35,15 +35,15 @@ def test_open_ones_are_listed_with_status_and_size_the_oldest_first(world: World
     assert [info.writer_id for info in found] == ["w", None, None, None]
 
 
-def test_one_that_ends_and_is_cleared_meanwhile_is_not_listed_as_open(world: World) -> None:
+def test_transaction_that_ends_during_the_listing_is_not_listed_as_open(world: World) -> None:
     txn, other = (written(world.stream, [("a", b"x")]) for _ in range(2))
     stream = world.process()
     view = stream.view()
-    drive_to(TransactionStatus.COMMITTED, world.stream, txn.id, cleared=True)
+    drive_to(TransactionStatus.COMMITTED, world.stream, txn.id, delete_remains=True)
     assert [info.transaction_id for info in queries.open_transactions(stream, view)] == [other.id]
 
 
-def test_completed_ones_are_listed_the_newest_first(world: World) -> None:
+def test_completed_transactions_are_listed_newest_first(world: World) -> None:
     assert isinstance(world.stream.runtime, FakeRuntime)
     committed = written(world.stream, [("a", b"xx")])
     committed.commit()

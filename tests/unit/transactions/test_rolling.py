@@ -1,4 +1,4 @@
-"""Where a late transaction's events go: after all that was there, before anything new."""
+"""Rolling commits: a late transaction's events follow all earlier ones and precede later ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def halve(stream: StreamLog, segment_id: int) -> None:
 
 
 def by_key(stream: StreamLog) -> dict[str | None, list[bytes]]:
-    """Every key's events in the order in which a reader gets them."""
+    """Return the events of each key in the order of a reader."""
     found: dict[str | None, list[bytes]] = {}
     for event in EventReader(stream).events():
         found.setdefault(event.routing_key, []).append(event.data)
@@ -44,16 +44,16 @@ def by_key(stream: StreamLog) -> dict[str | None, list[bytes]]:
 
 
 def layout(stream: StreamLog) -> list[tuple[int, int, list[int]]]:
-    """Number, reference and segment numbers of every epoch."""
+    """Return the number, reference and segment numbers of every epoch."""
     view = stream.view()
     epochs = [view.epoch(n) for n in range(view.oldest_epoch, view.active.number + 1)]
     return [(e.number, e.reference, [s.number for s in e.segments]) for e in epochs]
 
 
-# ---------------------------------------------------------------------- straight to their places
+# ------------------------------------------------------------------------------ without a roll
 
 
-def test_events_for_segments_that_are_there_still_go_there(world: World) -> None:
+def test_events_of_active_segments_are_appended_to_them(world: World) -> None:
     txn = written(world.stream, [(key, b"x") for key in LOW])
     halve(world.stream, 1)
     txn.commit()
@@ -61,7 +61,7 @@ def test_events_for_segments_that_are_there_still_go_there(world: World) -> None
     assert world.process().view().active.number == 1
 
 
-def test_events_for_merged_segments_go_to_the_merged_one_without_an_epoch(world: World) -> None:
+def test_events_of_merged_segments_move_to_the_merged_one_without_a_new_epoch(world: World) -> None:
     txn = written(world.stream, [(key, b"x") for key in KEYS])
     scale(world.stream, [0, 1], [(0, 1)])
     write(world.process(), [(key, b"before") for key in KEYS])
@@ -71,7 +71,7 @@ def test_events_for_merged_segments_go_to_the_merged_one_without_an_epoch(world:
     assert by_key(world.process()) == {key: [b"before", b"x", b"after"] for key in KEYS}
 
 
-def test_events_for_a_segment_split_and_merged_again_go_there_without_an_epoch(
+def test_events_of_a_segment_split_and_merged_again_need_no_new_epoch(
     world: World,
 ) -> None:
     txn = written(world.stream, [(key, b"x") for key in KEYS])
@@ -90,10 +90,10 @@ def test_transaction_without_events_never_rolls(world: World) -> None:
     assert world.process().view().active.number == 1
 
 
-# ------------------------------------------------------------------------------------- rolling
+# ---------------------------------------------------------------------------------- with a roll
 
 
-def test_split_segment_lets_the_commit_roll(world: World) -> None:
+def test_commit_rolls_over_a_split_segment(world: World) -> None:
     write(world.process(), [(key, b"old") for key in KEYS])
     txn = written(world.stream, [(key, b"late") for key in KEYS])
     halve(world.stream, 0)
@@ -102,15 +102,15 @@ def test_split_segment_lets_the_commit_roll(world: World) -> None:
     waiting.view()
     chunks = staged(waiting, [(key, b"after") for key in KEYS])
     txn.commit()
-    append(waiting, 1, 0, chunks)  # was staged for the segments before
+    append(waiting, 1, 0, chunks)  # staged for the earlier segments
 
     stream = world.process()
     assert by_key(stream) == {key: [b"old", b"before", b"late", b"after"] for key in KEYS}
     assert layout(stream) == [
         (0, 0, [0, 1]),
         (1, 1, [2, 3, 1]),
-        (2, 0, [0, 1]),  # the old layout again, for the late events
-        (3, 1, [2, 3, 1]),  # and the active one
+        (2, 0, [0, 1]),  # the old layout, duplicated for the late events
+        (3, 1, [2, 3, 1]),  # the active layout, duplicated
     ]
     (commit,) = world.commits("COMMIT TRANSACTION")
     assert commit.info["operationParameters"]["rolled"] == "true"
@@ -121,7 +121,7 @@ def test_split_segment_lets_the_commit_roll(world: World) -> None:
     assert view.record.next_segment_number == 4
 
 
-def test_transactions_of_the_interrupted_layout_go_straight_to_its_repetition(
+def test_transactions_of_the_interrupted_layout_are_appended_to_its_duplicate(
     world: World,
 ) -> None:
     early = written(world.stream, [(key, b"1") for key in KEYS])
@@ -134,7 +134,7 @@ def test_transactions_of_the_interrupted_layout_go_straight_to_its_repetition(
     assert by_key(world.process()) == {key: [b"1", b"2"] for key in KEYS}
 
 
-def test_one_commit_of_several_epochs_keeps_their_order_and_repeats_no_more_than_it_must(
+def test_one_commit_of_several_epochs_keeps_their_order_with_the_fewest_duplicates(
     world: World,
 ) -> None:
     first = written(world.process(), [(key, b"1") for key in KEYS])
@@ -155,14 +155,14 @@ def test_one_commit_of_several_epochs_keeps_their_order_and_repeats_no_more_than
         assert found == sorted(found, key=[b"1", b"3", b"2"].index)
 
 
-def test_layout_is_not_repeated_twice_if_the_last_transaction_had_it(world: World) -> None:
+def test_layout_is_duplicated_once_if_the_last_transaction_needs_it(world: World) -> None:
     scale(world.stream, [1], [(0.5, 0.75), (0.75, 1)])
     old = written(world.process(), [(key, b"1") for key in KEYS])
     low, right, far = world.stream.view().active.segment_ids
     scale(world.stream, [low, right, far], [(0, 0.25), (0.25, 0.5), (0.5, 1)])
     new = written(world.process(), [(key, b"2") for key in HIGH])
     old.commit(wait=False)
-    new.commit()  # its segment is split in the old layout, so that has to be left first
+    new.commit()  # its segment is split in the old layout, so the commit must leave that first
     references = [reference for _, reference, _ in layout(world.process())]
     assert references == [0, 1, 2, 1, 2]
     found = by_key(world.process())
@@ -172,7 +172,7 @@ def test_layout_is_not_repeated_twice_if_the_last_transaction_had_it(world: Worl
     assert all(found[key] == [b"1", b"2", b"3"] for key in HIGH)
 
 
-def test_commit_rolls_again_for_the_next_late_one(world: World) -> None:
+def test_next_late_transaction_rolls_again(world: World) -> None:
     several = [written(world.process(), [(key, b"%d" % n) for key in LOW]) for n in range(3)]
     halve(world.stream, 0)
     for txn in several:
@@ -196,7 +196,7 @@ def test_commit_rolls_over_a_truncation(world: World) -> None:
     }
 
 
-def test_event_without_a_key_goes_where_its_chunk_goes(world: World) -> None:
+def test_event_without_a_key_moves_with_its_chunk(world: World) -> None:
     txn = written(world.stream, [(None, b"x"), (None, b"y")])
     halve(world.stream, 0)
     halve(world.stream, 1)
@@ -204,7 +204,7 @@ def test_event_without_a_key_goes_where_its_chunk_goes(world: World) -> None:
     assert by_key(world.process()) == {None: [b"x", b"y"]}
 
 
-# ------------------------------------------------------------------------------ any of all that
+# --------------------------------------------------------------------------------- any history
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(["scale", "begin", "commit", "decide", "write"]), st.integers(0, 7)),

@@ -35,10 +35,10 @@ def state(world: World) -> StreamState:
     return world.process().view().record.state
 
 
-# --------------------------------------------------------------------------------------- tending
+# --------------------------------------------------------------------------------------- sweeps
 
 
-def test_tending_does_all_that_is_due_and_tells(world: World) -> None:
+def test_sweep_does_all_that_is_due_and_reports_it(world: World) -> None:
     kept, done, dropped, lost = (written(world.process(), [("a", b"%d" % n)]) for n in range(4))
     done.commit(wait=False)
     decide_abort(world.process(), dropped.id)
@@ -57,13 +57,13 @@ def test_tending_does_all_that_is_due_and_tells(world: World) -> None:
     assert [world.chunks(txn) for txn in (kept, done, dropped, lost)] == [1, 1, 0, 0]
 
 
-def test_tending_of_a_stream_without_transactions_commits_nothing(world: World) -> None:
+def test_sweep_of_a_stream_without_transactions_commits_nothing(world: World) -> None:
     version = world.process().view().version
     assert sweeper.sweep_transactions(world.stream) == TransactionSweepResult()
     assert world.process().view().version == version
 
 
-def test_tending_twice_at_once_is_harmless(world: World) -> None:
+def test_concurrent_sweeps_are_harmless(world: World) -> None:
     done, lost = written(world.process(), [("a", b"x")]), written(world.process(), [("a", b"y")])
     done.commit(wait=False)
     lost.ping()
@@ -82,11 +82,11 @@ def test_tending_twice_at_once_is_harmless(world: World) -> None:
     assert tended.open == 0
 
 
-def test_crash_anywhere_in_tending_leaves_what_the_next_finishes(world: World) -> None:
+def test_crash_anywhere_in_a_sweep_is_finished_by_the_next(world: World) -> None:
     class Died(BaseException):
         pass
 
-    def die() -> None:
+    def crash() -> None:
         raise Died
 
     done, lost = written(world.process(), [("a", b"x")]), written(world.process(), [("a", b"y")])
@@ -100,30 +100,30 @@ def test_crash_anywhere_in_tending_leaves_what_the_next_finishes(world: World) -
         "txn.committed",
         "txn.deleting-remains",
     ):
-        with at_failpoint(point, die), pytest.raises(Died):
+        with at_failpoint(point, crash), pytest.raises(Died):
             sweeper.sweep_transactions(world.process())
     sweeper.sweep_transactions(world.process())
     assert world.events() == [b"x"]
     assert world.store.inner.folders("s/t/transactions") == []
 
 
-# -------------------------------------------------------------------------------------- clearing
+# --------------------------------------------------------------------------------------- remains
 
 
 @pytest.mark.parametrize("ended", CLEARED, ids=lambda state: state.value)
-def test_clearing_leaves_open_ones_and_removes_ended_ones(
+def test_remains_of_ended_transactions_are_deleted_and_open_ones_stay(
     world: World, ended: TransactionStatus
 ) -> None:
     kept, gone = (written(world.stream, [("a", b"x")]) for _ in range(2))
-    drive_to(ended, world.stream, gone.id, cleared=False)
+    drive_to(ended, world.stream, gone.id, delete_remains=False)
     assert sweeper.delete_remains(world.stream) == 1
     assert (len(world.folder(kept)), world.folder(gone)) == (1, [])
     assert world.chunks(gone) == (ended is TransactionStatus.COMMITTED)
     kept.commit()
 
 
-def test_clearing_spares_what_began_while_it_listed(world: World) -> None:
-    """What it knew of the log before is too old to tell what has ended."""
+def test_transaction_that_begins_during_the_listing_is_spared(world: World) -> None:
+    """An older snapshot of the log would show such a transaction as ended."""
     begun(world.stream).commit()
     late: list[Transaction] = []
 
@@ -140,14 +140,14 @@ def test_clearing_spares_what_began_while_it_listed(world: World) -> None:
     assert world.events() == [b"x"]
 
 
-def test_clearing_spares_what_is_no_folder_of_a_transaction(world: World) -> None:
+def test_folder_that_is_no_transaction_is_spared(world: World) -> None:
     world.store.inner.put("s/t/transactions/of the user/notes.txt", b"x")
     begun(world.stream).abort()
     sweeper.sweep_transactions(world.stream)
     assert world.store.inner.exists("s/t/transactions/of the user/notes.txt")
 
 
-def test_clearing_that_failed_is_done_by_the_next(world: World) -> None:
+def test_failed_deletion_is_finished_by_the_next_sweep(world: World) -> None:
     txn = written(world.stream, [("a", b"x")])
     txn.abort()
     world.store.rules.add(Rule(Fault.LOSE_REQUEST, "delete"))
@@ -161,7 +161,7 @@ def test_clearing_that_failed_is_done_by_the_next(world: World) -> None:
 # --------------------------------------------------------------------------------------- sealing
 
 
-def test_seal_aborts_the_open_and_carries_out_the_decided(world: World) -> None:
+def test_seal_aborts_open_transactions_and_commits_decided_ones(world: World) -> None:
     done, lost = (written(world.process(), [("a", event)]) for event in (b"x", b"y"))
     done.commit(wait=False)
     assert lifecycle.seal(world.stream, sweeper.end_all_transactions)
@@ -182,7 +182,7 @@ def test_stream_without_open_transactions_is_sealed_by_one_commit(world: World) 
     assert world.process().view().version == version + 1
 
 
-def test_while_a_stream_is_being_sealed_nothing_new_comes_in_and_what_was_decided_does(
+def test_stream_being_sealed_accepts_decided_transactions_and_nothing_new(
     world: World,
 ) -> None:
     txn = written(world.process(), [("a", b"x")])
@@ -203,11 +203,11 @@ def test_while_a_stream_is_being_sealed_nothing_new_comes_in_and_what_was_decide
     assert world.events() == [b"x"]
 
 
-def test_sealing_waits_for_what_is_prepared(world: World) -> None:
+def test_seal_is_refused_while_a_transaction_is_prepared(world: World) -> None:
     one, two, three = (written(world.process(), [("a", b"%d" % n)]) for n in range(3))
     for txn in (one, two):
         txn.prepare()
-    match = r"s/t is being sealed, and 2 transactions are prepared: \w+, \w+\. Commit or abort"
+    match = r"s/t is being sealed, but 2 transactions are prepared: \w+, \w+\. Commit or abort"
     with pytest.raises(IllegalState, match=match):
         lifecycle.seal(world.stream, sweeper.end_all_transactions)
     assert (state(world), three.status) == (StreamState.SEALING, TransactionStatus.ABORTED)
@@ -220,18 +220,18 @@ def test_sealing_waits_for_what_is_prepared(world: World) -> None:
     assert (state(world), world.events()) == (StreamState.SEALED, [b"0"])
 
 
-def test_seal_that_died_on_the_way_is_finished_by_the_next(world: World) -> None:
+def test_crashed_seal_is_finished_by_the_next(world: World) -> None:
     done, lost = (written(world.process(), [("a", event)]) for event in (b"x", b"y"))
     done.commit(wait=False)
 
     class Died(BaseException):
         pass
 
-    def die() -> None:
+    def crash() -> None:
         raise Died
 
     for point in ("seal.sealing", "txn.decided", "txn.committed"):
-        with at_failpoint(point, die), pytest.raises(Died):
+        with at_failpoint(point, crash), pytest.raises(Died):
             lifecycle.seal(world.process(), sweeper.end_all_transactions)
         assert state(world) is StreamState.SEALING
     assert lifecycle.seal(world.process(), sweeper.end_all_transactions)
@@ -240,7 +240,7 @@ def test_seal_that_died_on_the_way_is_finished_by_the_next(world: World) -> None
     assert sweeper.sweep_transactions(world.process()).cleared == 2
 
 
-def test_two_that_seal_at_once_both_see_it_sealed(world: World) -> None:
+def test_concurrent_seals_both_see_the_stream_sealed(world: World) -> None:
     written(world.process(), [("a", b"x")])
     other = world.process()
     with at_failpoint("seal.sealing", lambda: lifecycle.seal(other, sweeper.end_all_transactions)):
@@ -248,13 +248,13 @@ def test_two_that_seal_at_once_both_see_it_sealed(world: World) -> None:
     assert state(world) is StreamState.SEALED
 
 
-def test_engine_alone_does_not_seal_a_stream_with_open_transactions(world: World) -> None:
+def test_lifecycle_alone_does_not_seal_a_stream_with_open_transactions(world: World) -> None:
     begun(world.stream)
     with pytest.raises(IllegalState, match=r"s/t has open transactions.*StreamManager\.seal_str"):
         lifecycle.seal(world.stream)
 
 
-def test_stream_sealed_with_transactions_is_deleted_and_made_again(world: World) -> None:
+def test_stream_sealed_with_transactions_can_be_deleted_and_created_again(world: World) -> None:
     txn = written(world.stream, [("a", b"x")])
     txn.commit()
     lifecycle.seal(world.stream, sweeper.end_all_transactions)

@@ -33,8 +33,8 @@ from pravega_spark.limits import MAX_EVENT_BYTES
 from pravega_spark.model import TransactionStatus
 from pravega_spark.policies import StreamConfiguration
 from pravega_spark.transactions import sweeper
-from pravega_spark.transactions.manifests import chunk_folder
 from pravega_spark.transactions.transaction import Transaction
+from pravega_spark.transactions.transaction_paths import chunk_folder
 from tests.harness.engine import Spy, again, events_of, make_stream, scale
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
@@ -45,8 +45,8 @@ from tests.harness.transaction_world import (
     begun,
     decide_abort,
     drive_to,
+    results_of_child,
     story,
-    told_by_child,
     written,
 )
 
@@ -55,7 +55,7 @@ COMMITTING, COMMITTED = TransactionStatus.COMMITTING, TransactionStatus.COMMITTE
 ABORTING, ABORTED = TransactionStatus.ABORTING, TransactionStatus.ABORTED
 
 MARK = "*/transactions/*"
-"""The keys of manifests."""
+"""Keys of manifests."""
 
 
 @pytest.fixture
@@ -63,10 +63,10 @@ def world() -> World:
     return World()
 
 
-# ----------------------------------------------------------------------------- the life of one
+# ------------------------------------------------------------------------------------ lifecycle
 
 
-def test_events_are_visible_after_the_commit_all_at_once_and_not_before(world: World) -> None:
+def test_commit_makes_all_events_visible_in_one_version(world: World) -> None:
     txn = begun(world.stream)
     for n in range(20):
         txn.write_event(b"%02d" % n, f"k{n}")
@@ -82,7 +82,7 @@ def test_events_are_visible_after_the_commit_all_at_once_and_not_before(world: W
     assert not txn.is_open
 
 
-def test_aborted_events_are_never_visible_and_their_files_go(world: World) -> None:
+def test_aborted_events_are_never_visible_and_their_files_are_deleted(world: World) -> None:
     txn = written(world.stream, [("a", b"x"), ("b", b"y")])
     txn.write_event(b"z", "c")
     assert world.chunks(txn) > 0
@@ -101,7 +101,7 @@ def test_transaction_without_events_commits_and_aborts(world: World) -> None:
     assert len(world.commits("ABORT TRANSACTION")) == 1
 
 
-def test_events_of_one_transaction_are_together_in_each_segment_in_the_order_written(
+def test_events_of_one_transaction_are_contiguous_in_each_segment_and_in_order(
     world: World,
 ) -> None:
     one, two = begun(world.stream), begun(world.process())
@@ -122,7 +122,7 @@ def test_events_of_one_transaction_are_together_in_each_segment_in_the_order_wri
                 assert mine == sorted(mine)
 
 
-def test_events_without_a_key_are_together_in_one_segment_by_the_id(world: World) -> None:
+def test_events_without_a_key_share_one_segment_by_the_id(world: World) -> None:
     homes = set()
     for _ in range(16):
         txn = begun(world.stream)
@@ -138,7 +138,7 @@ def test_events_without_a_key_are_together_in_one_segment_by_the_id(world: World
     assert all(key is None for s in (0, 1) for key, _ in events_of(world.process(), s))
 
 
-def test_large_events_and_large_batches_are_flushed_on_the_way(
+def test_large_events_and_large_batches_are_flushed_before_the_commit(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -154,7 +154,7 @@ def test_large_events_and_large_batches_are_flushed_on_the_way(
     ]
 
 
-def test_many_small_events_are_flushed_on_the_way(
+def test_many_small_events_are_flushed_before_the_commit(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pravega_spark.transactions.transaction_buffer.WRITER_BATCH_EVENTS", 10)
@@ -166,32 +166,32 @@ def test_many_small_events_are_flushed_on_the_way(
     assert world.events() == [b"%02d" % n for n in range(25)]
 
 
-# ----------------------------------------------------------------------- commit and abort again
+# --------------------------------------------------------------------------- calls after the end
 
 ANSWERS: dict[TransactionStatus, tuple[TransactionStatus | str, TransactionStatus | str]] = {
     OPEN: (COMMITTED, ABORTED),
     PREPARED: (COMMITTED, ABORTED),
-    COMMITTING: (COMMITTED, "is COMMITTING already; that is final"),
+    COMMITTING: (COMMITTED, "is already COMMITTING; that is final"),
     COMMITTED: (COMMITTED, r"was committed at version \d+; that is final. Begin another"),
-    ABORTING: ("is ABORTING already; that is final", ABORTED),
+    ABORTING: ("is already ABORTING; that is final", ABORTED),
     ABORTED: (r"was aborted \(the application asked for it\) at version \d+", ABORTED),
 }
 
 
 @pytest.mark.parametrize("fresh", [False, True], ids=["same handle", "by id"])
-@pytest.mark.parametrize("cleared", [False, True], ids=["", "cleared"])
+@pytest.mark.parametrize("deleted", [False, True], ids=["", "deleted"])
 @pytest.mark.parametrize("call", ["commit", "abort"])
 @pytest.mark.parametrize("state", ANSWERS, ids=lambda state: state.value)
 def test_every_call_in_every_state(
-    world: World, state: TransactionStatus, call: str, cleared: bool, fresh: bool
+    world: World, state: TransactionStatus, call: str, deleted: bool, fresh: bool
 ) -> None:
     txn = written(world.stream, [("a", b"x"), ("b", b"y")])
-    drive_to(state, world.stream, txn.id, cleared=cleared)
+    drive_to(state, world.stream, txn.id, delete_remains=deleted)
     if fresh:
         txn = Transaction(world.process(), txn.id)
     expected = ANSWERS[state][call == "abort"]
 
-    for _ in range(2):  # again gives the same
+    for _ in range(2):  # a second call has the same result
         if isinstance(expected, str):
             with pytest.raises(TxnFailed, match=f"{txn.id} of stream s/t {expected}"):
                 getattr(txn, call)()
@@ -213,12 +213,12 @@ LATE = [
 
 
 @pytest.mark.parametrize(("state", "call"), LATE)
-@pytest.mark.parametrize("cleared", [False, True], ids=["", "cleared"])
-def test_events_after_the_end_are_refused_by_whoever_makes_them_durable(
-    world: World, state: TransactionStatus, call: str, cleared: bool
+@pytest.mark.parametrize("deleted", [False, True], ids=["", "deleted"])
+def test_events_after_the_end_are_refused_by_the_call_that_makes_them_durable(
+    world: World, state: TransactionStatus, call: str, deleted: bool
 ) -> None:
     txn = written(world.stream, [("a", b"x")])
-    drive_to(state, world.stream, txn.id, cleared=cleared)
+    drive_to(state, world.stream, txn.id, delete_remains=deleted)
     if call != "prepare":
         txn.write_event(b"late", "a")
     for _ in range(2):
@@ -228,13 +228,13 @@ def test_events_after_the_end_are_refused_by_whoever_makes_them_durable(
     assert b"late" not in world.events()
 
 
-@pytest.mark.parametrize("cleared", [False, True], ids=["", "cleared"])
+@pytest.mark.parametrize("deleted", [False, True], ids=["", "deleted"])
 @pytest.mark.parametrize("state", TransactionStatus, ids=lambda state: state.value)
-def test_status_says_where_it_is_in_every_process(
-    world: World, state: TransactionStatus, cleared: bool
+def test_status_is_the_same_in_every_process(
+    world: World, state: TransactionStatus, deleted: bool
 ) -> None:
     txn = written(world.stream, [("a", b"x")])
-    drive_to(state, world.stream, txn.id, cleared=cleared)
+    drive_to(state, world.stream, txn.id, delete_remains=deleted)
     assert Transaction(world.process(), txn.id).status is state
     assert txn.status is state
     assert txn.is_open is (state not in (COMMITTED, ABORTED))
@@ -242,8 +242,10 @@ def test_status_says_where_it_is_in_every_process(
 
 
 @pytest.mark.parametrize("between", range(4))
-def test_status_of_what_ends_meanwhile_never_goes_back(world: World, between: int) -> None:
-    """It ends, and its traces go, before any one call of the storage."""
+def test_status_never_goes_back_if_the_end_comes_during_the_call(
+    world: World, between: int
+) -> None:
+    """It ends, and its remains are deleted, before any one call of the storage."""
     txn = written(world.stream, [("a", b"x")])
     seen = Transaction(again(world.stream), txn.id)
     Transaction(world.process(), txn.id).commit(wait=False)
@@ -253,7 +255,7 @@ def test_status_of_what_ends_meanwhile_never_goes_back(world: World, between: in
         nonlocal calls
         calls += 1
         if calls == between + 1:
-            drive_to(COMMITTED, world.process(), txn.id, cleared=True)
+            drive_to(COMMITTED, world.process(), txn.id, delete_remains=True)
 
     world.store.hook = end
     assert seen.status in (COMMITTING, COMMITTED)
@@ -263,21 +265,21 @@ def test_status_of_what_ends_meanwhile_never_goes_back(world: World, between: in
 @pytest.mark.parametrize("wait", [True, False])
 @pytest.mark.parametrize("aborted", [True, False])
 @pytest.mark.parametrize("late", [True, False])
-def test_mark_that_comes_after_the_end_decides_nothing_and_tells_so(
+def test_closing_manifest_after_the_end_decides_nothing_and_raises(
     world: World, late: bool, aborted: bool, wait: bool
 ) -> None:
-    """The process stalls before its mark; meanwhile another ends it and clears the folder."""
+    """The process stalls before its manifest; another one ends it and deletes the folder."""
     txn = written(world.stream, [("a", b"x")])
     if late:
         txn.write_event(b"y", "a")
     state = ABORTED if aborted else COMMITTED
 
     def end() -> None:
-        drive_to(state, world.process(), txn.id, cleared=True)
+        drive_to(state, world.process(), txn.id, delete_remains=True)
 
     with at_failpoint("txn.deciding", end):
         if aborted or late:
-            with pytest.raises(TxnFailed, match="was aborted" if aborted else "final: 1 events"):
+            with pytest.raises(TxnFailed, match="was aborted" if aborted else "without 1 events"):
                 txn.commit(wait=wait)
         else:
             txn.commit(wait=wait)
@@ -287,15 +289,15 @@ def test_mark_that_comes_after_the_end_decides_nothing_and_tells_so(
     assert world.folder(txn) == []
 
 
-def test_abort_that_comes_after_a_commit_tells_so(world: World) -> None:
+def test_abort_after_a_commit_raises(world: World) -> None:
     txn = written(world.stream, [("a", b"x")])
-    end = lambda: drive_to(COMMITTED, world.process(), txn.id, cleared=True)  # noqa: E731
+    end = lambda: drive_to(COMMITTED, world.process(), txn.id, delete_remains=True)  # noqa: E731
     with at_failpoint("txn.deciding", end), pytest.raises(TxnFailed, match="was committed"):
         txn.abort()
     assert world.events() == [b"x"]
 
 
-# ---------------------------------------------------------------------------- by id, elsewhere
+# -------------------------------------------------------------------------- in other processes
 
 
 def test_processes_write_into_one_transaction_by_its_id_and_any_may_commit(world: World) -> None:
@@ -311,20 +313,20 @@ def test_processes_write_into_one_transaction_by_its_id_and_any_may_commit(world
     txn.commit()
 
 
-def test_unknown_id_and_ids_of_others_say_so(world: World) -> None:
+def test_unknown_id_and_ids_of_other_streams_are_refused(world: World) -> None:
     stranger = begun(make_stream(name="s/other"))
     for name in (stranger.id, "0" * 32):
-        with pytest.raises(NoSuchTransaction, match=rf"s/t \(life 1\) knows no transaction {name}"):
+        with pytest.raises(NoSuchTransaction, match=rf"s/t \(life 1\) has no transaction {name}"):
             Transaction(world.stream, name)
 
 
 @pytest.mark.parametrize("name", ["", "x", "0" * 31 + "/", "../" * 10, None, 7, ["a"], b"0" * 32])
-def test_what_is_no_id_is_refused_before_storage_is_asked(world: World, name: Any) -> None:
+def test_malformed_id_is_refused_before_any_storage_call(world: World, name: Any) -> None:
     with pytest.raises(InvalidInput, match=r"32 hexadecimal digits, as Transaction\.id gives"):
         assert not world.calls(lambda: Transaction(world.stream, name))
 
 
-def test_id_and_handle_of_an_earlier_life_act_on_nothing(world: World) -> None:
+def test_id_and_handle_of_an_earlier_life_change_nothing(world: World) -> None:
     txn = written(world.stream, [("a", b"x")])
     calls = (txn.commit, txn.abort, txn.flush, txn.prepare)
     txn.write_event(b"y", "a")
@@ -338,14 +340,14 @@ def test_id_and_handle_of_an_earlier_life_act_on_nothing(world: World) -> None:
     for call in calls:
         with pytest.raises(StaleIdentity, match=r"is in life 2.*life 1. Open it again"):
             call()
-    with pytest.raises(NoSuchTransaction, match=r"life 2\) knows no transaction"):
+    with pytest.raises(NoSuchTransaction, match=r"life 2\) has no transaction"):
         Transaction(world.process(), txn.id)
     sweeper.sweep_transactions(stream)
     assert world.folder(txn) == []
     assert world.events() == []
 
 
-def test_id_names_the_epoch_that_routes_it(world: World) -> None:
+def test_id_names_the_epoch_that_routes_its_events(world: World) -> None:
     early = begun(world.stream)
     scale(world.stream, [0], [(0, 0.25), (0.25, 0.5)])
     late = begun(world.stream)
@@ -359,11 +361,11 @@ def test_id_names_the_epoch_that_routes_it(world: World) -> None:
 # ------------------------------------------------------------------------------ wait=False
 
 
-def test_commit_that_does_not_wait_is_decided_and_carried_out_by_the_next(world: World) -> None:
+def test_commit_without_wait_is_decided_and_the_next_commit_makes_it_visible(world: World) -> None:
     first, second = (written(world.stream, [("a", event)]) for event in (b"1", b"2"))
     first.commit(wait=False)
     assert (first.status, world.events()) == (COMMITTING, [])
-    with pytest.raises(TxnFailed, match="is COMMITTING: no event can be written"):
+    with pytest.raises(TxnFailed, match="is COMMITTING and accepts no more events"):
         first.write_event(b"late")
     Transaction(world.process(), second.id).commit()
     assert world.events() == [b"1", b"2"]
@@ -371,7 +373,7 @@ def test_commit_that_does_not_wait_is_decided_and_carried_out_by_the_next(world:
     assert len(world.commits("COMMIT TRANSACTION")) == 1
 
 
-def test_commit_that_does_not_wait_is_carried_out_by_tending_and_by_sealing(world: World) -> None:
+def test_sweep_and_seal_make_a_commit_without_wait_visible(world: World) -> None:
     first = written(world.stream, [("a", b"1")])
     first.commit(wait=False)
     assert sweeper.sweep_transactions(world.process()).committed == [first.id]
@@ -381,20 +383,20 @@ def test_commit_that_does_not_wait_is_carried_out_by_tending_and_by_sealing(worl
     assert world.events() == [b"1", b"2"]
 
 
-def test_commit_after_one_that_did_not_wait_waits(world: World) -> None:
+def test_second_commit_waits_after_one_without_wait(world: World) -> None:
     txn = written(world.stream, [("a", b"x")])
     txn.commit(wait=False)
     txn.commit()
     assert world.events() == [b"x"]
 
 
-# --------------------------------------------------------------------------- nothing gets lost
+# ---------------------------------------------------------------------------- no event is lost
 
 
 @pytest.mark.parametrize("last", ["flush", "commit", "decide", "prepare"])
 @pytest.mark.parametrize("keys", ["*/data/t-*", MARK])
 @pytest.mark.parametrize("fault", [Fault.REFUSE, StoreFull("full")], ids=str)
-def test_events_outlive_a_call_that_failed(world: World, last: str, keys: str, fault: Any) -> None:
+def test_events_survive_a_failed_call(world: World, last: str, keys: str, fault: Any) -> None:
     txn = begun(world.stream)
     txn.write_event(b"x", "a")
     call: dict[str, Callable[[], None]] = {
@@ -416,7 +418,7 @@ def test_events_outlive_a_call_that_failed(world: World, last: str, keys: str, f
 
 @pytest.mark.parametrize("lands", [True, False])
 @pytest.mark.parametrize("last", ["flush", "commit", "decide"])
-def test_events_of_a_manifest_whose_fate_was_unknown_are_there_once(
+def test_events_of_a_manifest_with_an_unknown_outcome_enter_once(
     world: World, last: str, lands: bool
 ) -> None:
     txn = written(world.stream, [("a", b"w")])
@@ -444,7 +446,7 @@ def test_events_of_a_manifest_whose_fate_was_unknown_are_there_once(
 
 @pytest.mark.parametrize("wait", [True, False])
 @pytest.mark.parametrize("lands", [True, False])
-def test_events_of_a_flush_whose_fate_was_unknown_are_in_the_commit_once(
+def test_events_of_a_flush_with_an_unknown_outcome_are_committed_once(
     world: World, lands: bool, wait: bool
 ) -> None:
     txn = begun(world.stream)
@@ -464,9 +466,7 @@ def test_events_of_a_flush_whose_fate_was_unknown_are_in_the_commit_once(
 
 
 @pytest.mark.parametrize("lands", [True, False])
-def test_commit_of_unknown_fate_that_another_carried_out_and_cleared_is_known(
-    world: World, lands: bool
-) -> None:
+def test_unknown_commit_that_another_process_finished_is_found(world: World, lands: bool) -> None:
     txn = begun(world.stream)
     txn.write_event(b"x", "a")
     world.store.rules.add(
@@ -476,17 +476,17 @@ def test_commit_of_unknown_fate_that_another_carried_out_and_cleared_is_known(
     with pytest.raises(CommitUnknown):
         txn.commit()
     world.store.rules.clear()
-    drive_to(COMMITTED, world.process(), txn.id, cleared=True)
+    drive_to(COMMITTED, world.process(), txn.id, delete_remains=True)
     if lands:
         txn.commit()
         assert world.events() == [b"x"]
     else:
-        with pytest.raises(TxnFailed, match="1 events of this one were not flushed"):
+        with pytest.raises(TxnFailed, match="without 1 events of this one, which were not"):
             txn.commit()
         assert world.events() == []
 
 
-def test_events_written_after_a_commit_of_unknown_fate_are_not_taken_for_committed(
+def test_events_written_after_an_unknown_commit_do_not_count_as_committed(
     world: World,
 ) -> None:
     txn = begun(world.stream)
@@ -498,15 +498,17 @@ def test_events_written_after_a_commit_of_unknown_fate_are_not_taken_for_committ
         txn.commit()
     world.store.rules.clear()
     txn.write_event(b"y", "a")
-    drive_to(COMMITTED, world.process(), txn.id, cleared=True)
-    with pytest.raises(TxnFailed, match="1 events of this one were not flushed before"):
+    drive_to(COMMITTED, world.process(), txn.id, delete_remains=True)
+    with pytest.raises(
+        TxnFailed, match="without 1 events of this one, which were not flushed before"
+    ):
         txn.commit()
     assert world.events() == [b"x"]
 
 
 @pytest.mark.parametrize("wait", [True, False])
 @pytest.mark.parametrize("known", ["nothing", "the mark", "the end"])
-def test_commit_by_another_leaves_out_what_was_not_flushed_and_that_is_told(
+def test_unflushed_events_miss_the_commit_of_another_process_and_raise(
     world: World, known: str, wait: bool
 ) -> None:
     txn = written(world.stream, [("a", b"x")])
@@ -518,13 +520,13 @@ def test_commit_by_another_leaves_out_what_was_not_flushed_and_that_is_told(
     if known == "the end":
         sweeper.sweep_transactions(world.process())
     for _ in range(2):
-        with pytest.raises(TxnFailed, match=r"final: 2 events of this one .* Write them in anoth"):
+        with pytest.raises(TxnFailed, match=r"without 2 events of this one.* Write them in an"):
             txn.commit(wait=wait)
     sweeper.sweep_transactions(world.process())
     assert world.events() == [b"x"]
 
 
-def test_with_block_tells_of_an_end_that_was_not_its_own(world: World) -> None:
+def test_with_block_raises_if_another_process_aborted(world: World) -> None:
     txn = begun(world.stream)
 
     def block() -> None:
@@ -539,18 +541,18 @@ def test_with_block_tells_of_an_end_that_was_not_its_own(world: World) -> None:
     assert world.events() == []
 
 
-# ------------------------------------------------------------------- add: writes of other tasks
+# ------------------------------------------------------------------------ writes of other tasks
 
 
 def staged_for(txn: Transaction, stream: StreamLog, *events: bytes) -> list[StagedChunk]:
-    """Chunks in a transaction's folder, as a task of a job stages them."""
+    """Stage chunks in a transaction's folder, as a task of a job does."""
     router = Router(stream.view().epoch(txn.epoch).segments)
     table = encode_events(["a"] * len(events), [1] * len(events), events)
     routed = RoutedEvents(router.segment_ids, router.segment_indexes(table.column("routing_key")))
     return stage_routed(stream, txn.epoch, table, routed, folder=chunk_folder(txn.id))
 
 
-def test_staged_chunks_are_entered_once_however_often_they_are_added(world: World) -> None:
+def test_staged_chunks_enter_once_however_often_they_are_added(world: World) -> None:
     txn = begun(world.stream)
     chunks = staged_for(txn, world.stream, b"x", b"y")
     assert txn._add_chunks(chunks)
@@ -561,7 +563,7 @@ def test_staged_chunks_are_entered_once_however_often_they_are_added(world: Worl
     assert world.events() == [b"x", b"y"]
 
 
-def test_numbered_write_happens_once_and_numbers_of_writers_are_apart(world: World) -> None:
+def test_numbered_write_enters_once_and_each_writer_counts_alone(world: World) -> None:
     txn = begun(world.stream)
     other = Transaction(world.process(), txn.id)
     assert txn._add_chunks(staged_for(txn, world.stream, b"1"), writer="q", number=1)
@@ -580,39 +582,40 @@ def test_numbered_write_happens_once_and_numbers_of_writers_are_apart(world: Wor
     [{"path": "data/v0/x"}, {"rows": 0}, {"segment_id": 2}],
     ids=lambda wrong: next(iter(wrong)),
 )
-def test_chunk_that_no_commit_could_place_is_refused(world: World, wrong: dict[str, Any]) -> None:
-    """It would stop the commits of all transactions of the stream."""
+def test_chunk_that_no_commit_could_append_is_refused(world: World, wrong: dict[str, Any]) -> None:
+    """It would block the commits of all transactions of the stream."""
     txn = begun(world.stream)
     chunks = [replace(chunk, **wrong) for chunk in staged_for(txn, world.stream, b"x")]
-    with pytest.raises(InvalidInput, match=f"is no chunk of transaction {txn.id}: such are staged"):
+    with pytest.raises(InvalidInput, match=f"is no chunk of transaction {txn.id}: its chunks are"):
         txn._add_chunks(chunks)
     assert world.folder(txn) == []
 
 
-def test_write_that_is_in_a_transaction_that_is_being_aborted_is_not_told_to_be_in(
+def test_repeated_write_into_a_transaction_being_aborted_raises(
     world: World,
 ) -> None:
     txn = begun(world.stream)
     chunks = staged_for(txn, world.stream, b"x")
     txn._add_chunks(chunks, writer="q", number=1)
     decide_abort(world.process(), txn.id)
-    for options in ({}, {"writer": "q", "number": 1}):
-        with pytest.raises(TxnFailed, match="is ABORTING: no event can be written"):
-            Transaction(world.process(), txn.id)._add_chunks(chunks, **options)
+    for writer, number in ((None, 0), ("q", 1)):
+        other = Transaction(world.process(), txn.id)
+        with pytest.raises(TxnFailed, match="is ABORTING and accepts no more events"):
+            other._add_chunks(chunks, writer=writer, number=number)
 
 
 @pytest.mark.parametrize("end", ["commit", "abort"])
-@pytest.mark.parametrize("cleared", [False, True], ids=["", "cleared"])
-def test_write_that_a_commit_left_out_is_never_told_to_be_in(
-    world: World, end: str, cleared: bool
+@pytest.mark.parametrize("deleted", [False, True], ids=["", "deleted"])
+def test_write_that_missed_the_commit_is_never_reported_as_entered(
+    world: World, end: str, deleted: bool
 ) -> None:
-    """The process stalls with staged chunks; another ends the transaction meanwhile."""
+    """The process stalls with staged chunks while another one ends the transaction."""
     txn = written(world.stream, [("a", b"x")])
     chunks = staged_for(txn, world.stream, b"late")
     state = COMMITTED if end == "commit" else ABORTED
 
     def finish() -> None:
-        drive_to(state, world.process(), txn.id, cleared=cleared)
+        drive_to(state, world.process(), txn.id, delete_remains=deleted)
 
     with at_failpoint("txn.staged", finish), pytest.raises(TxnFailed, match=txn.id):
         txn._add_chunks(chunks)
@@ -621,16 +624,16 @@ def test_write_that_a_commit_left_out_is_never_told_to_be_in(
     assert world.events() == ([b"x"] if end == "commit" else [])
 
 
-@pytest.mark.parametrize("cleared", [False, True], ids=["", "cleared"])
-def test_write_that_a_commit_took_is_never_told_to_be_left_out(world: World, cleared: bool) -> None:
-    """The manifest is there; before its writer looks at the log, another commits."""
+@pytest.mark.parametrize("deleted", [False, True], ids=["", "deleted"])
+def test_write_in_the_commit_is_never_reported_as_missing(world: World, deleted: bool) -> None:
+    """The manifest is put; before its writer reads the log, another process commits."""
     txn = begun(world.stream)
     txn.write_event(b"x", "a")
 
     def finish(operation: str, key: str) -> None:
         if operation == "get" and "/_delta_log/" in key:
             world.store.hook = None
-            drive_to(COMMITTED, world.process(), txn.id, cleared=cleared)
+            drive_to(COMMITTED, world.process(), txn.id, delete_remains=deleted)
 
     world.store.hook = finish
     txn.flush()
@@ -639,34 +642,34 @@ def test_write_that_a_commit_took_is_never_told_to_be_left_out(world: World, cle
     assert world.events() == [b"x"]
 
 
-def test_write_into_an_aborted_one_is_told_to_be_left_out(world: World) -> None:
+def test_write_into_an_aborted_transaction_raises(world: World) -> None:
     txn = begun(world.stream)
     txn.write_event(b"x", "a")
 
     def finish(operation: str, key: str) -> None:
         if operation == "get" and "/_delta_log/" in key:
             world.store.hook = None
-            drive_to(ABORTED, world.process(), txn.id, cleared=True)
+            drive_to(ABORTED, world.process(), txn.id, delete_remains=True)
 
     world.store.hook = finish
     with pytest.raises(TxnFailed, match="was aborted"):
         txn.flush()
 
 
-def test_commit_that_was_cleaned_away_is_not_guessed_at(world: World) -> None:
+def test_deleted_commit_makes_the_outcome_of_late_writes_unknown(world: World) -> None:
     txn = begun(world.stream)
     chunks = staged_for(txn, world.stream, b"x")
-    drive_to(COMMITTED, world.stream, txn.id, cleared=True)
+    drive_to(COMMITTED, world.stream, txn.id, delete_remains=True)
     assert txn.status is COMMITTED
     world.store.inner.delete([world.stream.log.reader.key(world.process().view().version)])
-    with pytest.raises(CommitUnknown, match="is not kept any more: nobody can tell whether 1 ev"):
+    with pytest.raises(CommitUnknown, match="no longer holds, so it is unknown whether 1 events"):
         txn._add_chunks(chunks)
 
 
 # ------------------------------------------------------------------------------------ prepared
 
 
-def test_prepared_transaction_takes_no_more_and_waits_for_anybodys_decision(world: World) -> None:
+def test_prepared_transaction_accepts_no_events_and_any_process_decides_it(world: World) -> None:
     txn = begun(world.stream)
     other = Transaction(world.process(), txn.id)
     other.write_event(b"late", "a")
@@ -674,11 +677,11 @@ def test_prepared_transaction_takes_no_more_and_waits_for_anybodys_decision(worl
     txn.prepare()
     txn.prepare()
     assert (txn.status, world.events()) == (PREPARED, [])
-    with pytest.raises(TxnFailed, match="is PREPARED: no event can be written into it"):
+    with pytest.raises(TxnFailed, match="is PREPARED and accepts no more events"):
         txn.write_event(b"late", "a")
-    with pytest.raises(TxnFailed, match="is PREPARED: no event can be written into it"):
+    with pytest.raises(TxnFailed, match="is PREPARED and accepts no more events"):
         other.flush()
-    with pytest.raises(TxnFailed, match="was prepared; no event can be written into it"):
+    with pytest.raises(TxnFailed, match="was prepared and accepts no more events"):
         other.commit()
     Transaction(world.process(), txn.id).commit()
     assert world.events() == [b"x"]
@@ -686,7 +689,7 @@ def test_prepared_transaction_takes_no_more_and_waits_for_anybodys_decision(worl
         txn.prepare()
 
 
-def test_prepared_transaction_is_neither_committed_nor_aborted_by_the_end_of_a_block(
+def test_end_of_a_block_leaves_a_prepared_transaction_undecided(
     world: World,
 ) -> None:
     with begun(world.stream) as txn:
@@ -699,17 +702,17 @@ def test_prepared_transaction_is_neither_committed_nor_aborted_by_the_end_of_a_b
     assert other.status is PREPARED
 
 
-# ----------------------------------------------------------------------------------- with, ping
+# ----------------------------------------------------------------------- with blocks and pings
 
 
 def broken(txn: Transaction, first: Callable[[], object]) -> None:
-    """A block that does something and then raises."""
+    """Run a block that acts and then raises."""
     with txn:
         first()
         raise RuntimeError("boom")
 
 
-def test_block_commits_at_its_end_and_aborts_when_it_raises(world: World) -> None:
+def test_with_block_commits_at_its_end_and_aborts_if_it_raises(world: World) -> None:
     with begun(world.stream) as done:
         done.write_event(b"x", "a")
     dropped = begun(world.stream)
@@ -726,30 +729,30 @@ def test_block_commits_at_its_end_and_aborts_when_it_raises(world: World) -> Non
     assert world.events() == [b"x"]
 
 
-def test_block_that_raises_shows_its_own_error_even_if_the_abort_fails(world: World) -> None:
+def test_error_of_a_block_propagates_even_if_the_abort_fails(world: World) -> None:
     txn = begun(world.stream)
     with pytest.raises(RuntimeError, match="boom"):
         broken(txn, lambda: world.store.rules.add(Rule(StoreError("down"))))
 
 
 @pytest.mark.parametrize("state", [s for s in TransactionStatus if s is not OPEN])
-def test_ping_of_what_is_not_open_fails_and_says_what_it_is(
+def test_ping_of_a_transaction_that_is_not_open_fails_with_its_status(
     world: World, state: TransactionStatus
 ) -> None:
     txn = begun(world.stream)
     txn.ping()
     assert world.folder(txn) == ["lease.json"]
-    drive_to(state, world.stream, txn.id, cleared=False)
+    drive_to(state, world.stream, txn.id, delete_remains=False)
     with pytest.raises(PingFailed, match=f"is {state.value}: it has no lease"):
         txn.ping()
 
 
-def test_ping_beyond_the_maximum_execution_time_fails_whatever_the_wall_clock_says(
+def test_ping_beyond_the_maximum_execution_time_fails_whatever_the_wall_clock(
     world: World,
 ) -> None:
     txn = begun(world.stream, execution_ms=3 * LEASE_MS)
     assert txn._keep_alive()
-    world.runtime.wall_ms += 10 * LEASE_MS  # jumps, while two minutes pass
+    world.runtime.wall_ms += 10 * LEASE_MS  # the clock jumps while two minutes pass
     world.runtime.elapsed += 2 * LEASE_MS / 1_000
     txn.ping()
     assert txn._keep_alive()
@@ -761,7 +764,7 @@ def test_ping_beyond_the_maximum_execution_time_fails_whatever_the_wall_clock_sa
     txn.commit()
 
 
-def test_keep_alive_asks_once_and_stops_when_the_end_is_known(world: World) -> None:
+def test_keep_alive_reads_the_age_once_and_stops_once_the_end_is_known(world: World) -> None:
     txn = begun(world.stream)
     assert ("time_ms", "") in world.calls(txn._keep_alive)
     assert world.calls(txn._keep_alive) == [("put", "manifest")]
@@ -775,9 +778,9 @@ def test_keep_alive_asks_once_and_stops_when_the_end_is_known(world: World) -> N
 
 def test_bad_input_names_the_stream_and_changes_nothing(world: World) -> None:
     txn = begun(world.stream)
-    with pytest.raises(InvalidInput, match="an event for stream s/t is bytes or str, not int"):
+    with pytest.raises(InvalidInput, match="an event for stream s/t must be bytes or str, not int"):
         txn.write_event(7)
-    with pytest.raises(InvalidInput, match="routing key is a str or None, not int"):
+    with pytest.raises(InvalidInput, match="routing key must be a str or None, not int"):
         txn.write_event(b"x", 7)  # type: ignore[arg-type]
     with pytest.raises(EventTooLarge, match="s/t is larger than"):
         txn.write_events([b"x", bytes(MAX_EVENT_BYTES + 1)])
@@ -792,7 +795,7 @@ def test_bad_input_names_the_stream_and_changes_nothing(world: World) -> None:
     assert world.events() == []
 
 
-def test_serializer_makes_the_bytes(world: World) -> None:
+def test_serializer_encodes_the_events(world: World) -> None:
     txn = begun(world.stream, serializer=lambda value: str(value).encode())
     txn.write_events([1, 2], "a")
     txn.commit()
@@ -804,7 +807,7 @@ def test_handle_cannot_be_pickled(world: World) -> None:
         pickle.dumps(begun(world.stream))
 
 
-def test_timestamp_is_kept_in_the_commit(world: World) -> None:
+def test_commit_stores_the_timestamp(world: World) -> None:
     begun(world.stream).commit(timestamp=datetime(1970, 1, 1, 0, 0, 1, 5, tzinfo=timezone.utc))
     begun(world.stream).commit(timestamp=datetime(1970, 1, 1, tzinfo=timezone.utc))
     begun(world.stream).commit()
@@ -812,10 +815,10 @@ def test_timestamp_is_kept_in_the_commit(world: World) -> None:
     assert told == [1_000_005, 0, None]
 
 
-# -------------------------------------------------------------------------- sealing, and others
+# --------------------------------------------------------------------------------------- sealing
 
 
-def test_begin_is_refused_while_the_stream_is_being_sealed_and_commits_are_not(
+def test_stream_being_sealed_refuses_begins_and_accepts_commits(
     world: World,
 ) -> None:
     open_one, prepared = (written(world.stream, [("a", event)]) for event in (b"1", b"2"))
@@ -836,7 +839,7 @@ def test_begin_is_refused_while_the_stream_is_being_sealed_and_commits_are_not(
 # ----------------------------------------------------------------------------- threads and forks
 
 
-def test_threads_write_into_one_handle(world: World) -> None:
+def test_threads_share_one_handle(world: World) -> None:
     store = Spy()
     stream = make_stream(store, SYSTEM, 2)
     txn = begun(stream)
@@ -862,9 +865,9 @@ def test_threads_write_into_one_handle(world: World) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_forked_child_is_refused_at_once_even_if_the_lock_was_held(world: World) -> None:
+def test_forked_child_is_refused_promptly_even_if_the_lock_was_held(world: World) -> None:
     txn = begun(world.stream)
-    calls = [
+    calls: list[Callable[[], object]] = [
         lambda: txn.write_event(b"x"),
         txn.flush,
         txn.commit,
@@ -884,5 +887,5 @@ def test_forked_child_is_refused_at_once_even_if_the_lock_was_held(world: World)
                 results.put(type(error).__name__)
         results.put(txn._keep_alive())
 
-    told = told_by_child(child, len(calls) + 1, txn._lock)
-    assert told == [ForkedProcess.__name__] * len(calls) + [False]
+    found = results_of_child(child, len(calls) + 1, txn._lock)
+    assert found == [ForkedProcess.__name__] * len(calls) + [False]

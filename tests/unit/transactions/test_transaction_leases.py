@@ -30,7 +30,7 @@ def expired(world: World, limit_ms: int = WEEK_MS) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("lease", "ms"), [("10 s", 10_000), (10, 10_000), ("10 minutes", 600_000), (600, 600_000)]
 )
-def test_lease_within_the_bounds_is_read(lease: Any, ms: int) -> None:
+def test_lease_within_the_bounds_is_parsed(lease: Any, ms: int) -> None:
     assert transaction_leases.parse_lease_ms(lease) == ms
 
 
@@ -38,17 +38,17 @@ def test_lease_within_the_bounds_is_read(lease: Any, ms: int) -> None:
     "lease",
     ["9.999 s", 9, "601 s", "11 minutes", 0, -1, "soon", None, True, "", "10", float("nan")],
 )
-def test_lease_beyond_the_bounds_is_refused_with_the_value(lease: Any) -> None:
+def test_lease_out_of_bounds_is_refused_with_its_value(lease: Any) -> None:
     with pytest.raises(InvalidConfiguration, match=r"lease"):
         transaction_leases.parse_lease_ms(lease)
 
 
 @pytest.mark.parametrize(("lease_ms", "seconds"), [(10_000, 3.162), (100_000, 10), (600_000, 24.5)])
-def test_pings_come_as_in_pravega(lease_ms: int, seconds: float) -> None:
+def test_ping_interval_is_pravegas(lease_ms: int, seconds: float) -> None:
     assert transaction_leases.ping_interval_seconds(lease_ms) == pytest.approx(seconds, rel=0.01)
 
 
-def test_transaction_whose_lease_ran_out_is_expired_and_not_before(world: World) -> None:
+def test_transaction_expires_after_its_lease_and_not_before(world: World) -> None:
     txn = begun(world.stream)
     txn.ping()
     world.runtime.sleep(LEASE)
@@ -59,8 +59,10 @@ def test_transaction_whose_lease_ran_out_is_expired_and_not_before(world: World)
     assert expired(world) == {}
 
 
-def test_one_that_was_never_pinged_gets_its_lease_from_whoever_looks_first(world: World) -> None:
-    """So a beginner whose clock is an hour behind is not taken for dead."""
+def test_transaction_without_a_ping_gets_its_lease_from_the_first_sweep(
+    world: World,
+) -> None:
+    """So a writer whose clock is an hour behind does not lose its transaction."""
     world.runtime.wall_ms -= 3_600_000
     txn = begun(world.stream)
     world.runtime.wall_ms += 3_600_000
@@ -69,7 +71,7 @@ def test_one_that_was_never_pinged_gets_its_lease_from_whoever_looks_first(world
     assert list(expired(world)) == [txn.id]
 
 
-def test_only_the_storages_clock_counts(world: World) -> None:
+def test_only_the_clock_of_the_storage_counts(world: World) -> None:
     txn = begun(world.stream, execution_ms=2 * LEASE_MS)
     txn.ping()
     stream = world.process()
@@ -82,7 +84,7 @@ def test_only_the_storages_clock_counts(world: World) -> None:
     assert transaction_leases.expiry_reasons(stream, stream.view(), WEEK_MS) == {}
 
 
-def test_clock_of_the_storage_that_goes_back_or_stays_out_of_the_listing_ends_nothing(
+def test_storage_clock_that_goes_back_expires_nothing(
     world: World,
 ) -> None:
     begun(world.stream).ping()
@@ -95,7 +97,7 @@ def test_clock_of_the_storage_that_goes_back_or_stays_out_of_the_listing_ends_no
     assert transaction_leases.expiry_reasons(stream, stream.view(), WEEK_MS) == {}
 
 
-def test_beyond_the_maximum_execution_time_it_ends_with_its_lease(world: World) -> None:
+def test_transaction_beyond_its_maximum_execution_time_expires_with_its_lease(world: World) -> None:
     txn = begun(world.stream, execution_ms=2 * LEASE_MS)
     txn.ping()
     world.runtime.sleep(LEASE)
@@ -108,15 +110,15 @@ def test_beyond_the_maximum_execution_time_it_ends_with_its_lease(world: World) 
 
 
 @pytest.mark.parametrize("state", TransactionStatus, ids=lambda state: state.value)
-def test_only_the_open_expire(world: World, state: TransactionStatus) -> None:
+def test_only_open_transactions_expire(world: World, state: TransactionStatus) -> None:
     txn = begun(world.stream)
     txn.ping()
-    drive_to(state, world.stream, txn.id, cleared=False)
+    drive_to(state, world.stream, txn.id, delete_remains=False)
     world.runtime.sleep(LEASE + 1)
     assert list(expired(world)) == ([txn.id] if state is TransactionStatus.OPEN else [])
 
 
-def test_prepared_one_expires_only_long_after_its_preparation(world: World) -> None:
+def test_prepared_transaction_expires_only_at_the_prepared_limit(world: World) -> None:
     txn = written(world.stream, [("a", b"x")])
     txn.ping()
     world.runtime.sleep(1_000)
@@ -124,12 +126,12 @@ def test_prepared_one_expires_only_long_after_its_preparation(world: World) -> N
     world.runtime.sleep(500)
     assert expired(world, 500_000) == {}
     world.runtime.sleep(1)
-    assert expired(world, 500_000) == {txn.id: "prepared 501 s ago, and nobody has decided it"}
+    assert expired(world, 500_000) == {txn.id: "it was prepared 501 s ago and not decided since"}
     tended = sweeper.sweep_transactions(world.process(), prepared_limit_ms=500_000)
     assert list(tended.aborted) == [txn.id]
 
 
-def test_one_that_is_prepared_while_it_is_judged_is_spared(world: World) -> None:
+def test_transaction_prepared_during_the_sweep_is_spared(world: World) -> None:
     txn = written(world.stream, [("a", b"x")])
     txn.ping()
     world.runtime.sleep(LEASE + 1)
@@ -138,7 +140,7 @@ def test_one_that_is_prepared_while_it_is_judged_is_spared(world: World) -> None
     assert txn.status is TransactionStatus.PREPARED
 
 
-def test_expired_one_that_commits_first_is_committed_and_the_other_way_round(world: World) -> None:
+def test_expired_transaction_is_committed_or_aborted_by_the_first_decision(world: World) -> None:
     first, second = written(world.stream, [("a", b"x")]), written(world.stream, [("a", b"y")])
     for txn in (first, second):
         txn.ping()
@@ -151,7 +153,7 @@ def test_expired_one_that_commits_first_is_committed_and_the_other_way_round(wor
     assert world.events() == [b"x"]
 
 
-def test_leases_of_others_are_left_alone(world: World) -> None:
+def test_leases_of_other_transactions_are_unchanged(world: World) -> None:
     kept, lost = begun(world.stream), begun(world.stream)
     for txn in (kept, lost):
         txn.ping()

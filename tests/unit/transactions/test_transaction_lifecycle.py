@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import TypedDict
+
 import pytest
 
 from pravega_spark.engine.runtime import Runtime
@@ -24,7 +26,15 @@ from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
 from tests.harness.transaction_world import World, begun, session
 
-TIMES = {"lease_ms": 10_000, "execution_ms": 20_000}
+
+class Times(TypedDict):
+    """How long a transaction lives."""
+
+    lease_ms: int
+    execution_ms: int
+
+
+TIMES: Times = {"lease_ms": 10_000, "execution_ms": 20_000}
 
 
 @pytest.fixture
@@ -32,7 +42,7 @@ def world() -> World:
     return World()
 
 
-def test_beginning_is_a_commit_that_others_see(world: World) -> None:
+def test_begin_is_a_commit_that_other_processes_see(world: World) -> None:
     writer = session(world.stream)
     opened = transaction_lifecycle.begin(world.stream, 1, **TIMES, writer=writer)
     now_ms = world.runtime.now_ms()
@@ -52,21 +62,21 @@ def test_id_of_the_systems_runtime_is_32_hexadecimal_digits() -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.LOSE_REQUEST, Fault.DELAY])
-def test_lost_answer_does_not_begin_two(world: World, fault: Fault) -> None:
+def test_begin_with_a_lost_answer_begins_one_transaction(world: World, fault: Fault) -> None:
     world.store.rules.add(Rule(fault, "put_if_absent", "*/_delta_log/*", nth=1))
     begun(world.stream)
     world.store.deliver()
     assert len(world.process().view().transactions) == 1
 
 
-def test_epoch_is_the_one_of_the_commit_also_after_a_lost_race(world: World) -> None:
+def test_epoch_is_that_of_the_commit_even_after_a_lost_race(world: World) -> None:
     world.stream.view()
     scale(world.process(), [0], [(0, 0.5)])
     opened = transaction_lifecycle.begin(world.stream, 1, **TIMES)
     assert (opened.epoch, opened.transaction_id[:8]) == (1, "00000001")
 
 
-def test_begin_is_refused_on_what_is_sealed_gone_or_another_life(world: World) -> None:
+def test_begin_is_refused_on_a_sealed_or_deleted_stream_or_another_life(world: World) -> None:
     stream = world.process()
     lifecycle.seal(stream)
     with pytest.raises(StreamSealed, match="s/t was sealed"):
@@ -89,18 +99,18 @@ def test_begin_of_a_fenced_session_is_refused(world: World) -> None:
         transaction_lifecycle.begin(world.stream, 1, **TIMES, writer=old)
 
 
-def test_outcome_that_is_kept_no_more_is_an_unknown_transaction(world: World) -> None:
+def test_transaction_whose_outcome_was_dropped_is_unknown(world: World) -> None:
     txn = begun(world.stream)
     txn.commit()
     stream = world.process()
     view = stream.view()
     assert transaction_lifecycle.find(view, txn.id) == view.outcome(txn.id)
-    with pytest.raises(NoSuchTransaction, match="ended so long ago that its outcome is not kept"):
+    with pytest.raises(NoSuchTransaction, match="ended so long ago that the log has dropped its"):
         transaction_lifecycle.find(view, txn.id[:-1] + "x")
 
 
-def test_two_that_decide_at_once_agree(world: World) -> None:
-    """Commit against abort, from two processes: one wins, and both say so."""
+def test_concurrent_decisions_agree(world: World) -> None:
+    """Two processes commit and abort: one wins, and both report the same outcome."""
     for first, second in (("commit", "abort"), ("abort", "commit")):
         txn = begun(world.stream)
         txn.write_event(b"x", "a")

@@ -1,4 +1,4 @@
-"""What a sweep removes of transactions: files that nobody can commit, outcomes that are old."""
+"""Sweeps of a stream: files of transactions that cannot be committed, and old outcomes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.engine.stream.history import history_log
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import NoSuchTransaction
-from pravega_spark.transactions.manifests import chunk_folder
+from pravega_spark.transactions.transaction_paths import chunk_folder
 from tests.harness.engine import NOW_MS, FakeRuntime, manager_of
 
 DAY_MS = 86_400_000
@@ -32,7 +32,7 @@ def world() -> tuple[StreamManager, StreamLog, FakeRuntime]:
     return *made_by(runtime), runtime
 
 
-def test_files_that_a_committed_transaction_does_not_name_go_and_the_others_stay(
+def test_files_that_a_committed_transaction_does_not_name_are_deleted(
     world: tuple[StreamManager, StreamLog, FakeRuntime],
 ) -> None:
     manager, stream, _ = world
@@ -52,7 +52,7 @@ def test_files_that_a_committed_transaction_does_not_name_go_and_the_others_stay
     assert sorted(event.data for event in manager.read("s/t")) == [b"kept", b"waiting"]
 
 
-def test_an_outcome_is_kept_as_long_as_asked_and_then_is_a_row_of_the_history(
+def test_outcome_stays_as_long_as_asked_and_then_becomes_a_row_of_the_history(
     world: tuple[StreamManager, StreamLog, FakeRuntime],
 ) -> None:
     manager, stream, runtime = world
@@ -69,7 +69,7 @@ def test_an_outcome_is_kept_as_long_as_asked_and_then_is_a_row_of_the_history(
     result = manager.sweep_stream("s/t", grace="1 h", retain="30 days")
     assert result.records == 2
     assert len(manager.list_completed_transactions("s/t")) == 1
-    with pytest.raises(NoSuchTransaction, match="is not kept"):
+    with pytest.raises(NoSuchTransaction, match="has dropped its outcome"):
         manager.transaction("s/t", txn.id)
     with history_log(stream).files() as files:
         kinds = {add.partition["record"] for add in files.all()}
@@ -80,7 +80,7 @@ def test_an_outcome_is_kept_as_long_as_asked_and_then_is_a_row_of_the_history(
     writer.close()
 
 
-def test_an_outcome_is_kept_as_long_as_asked_also_beyond_the_retained_versions(
+def test_outcome_stays_as_long_as_asked_even_beyond_the_retained_versions(
     world: tuple[StreamManager, StreamLog, FakeRuntime],
 ) -> None:
     manager, stream, runtime = world

@@ -29,14 +29,14 @@ from pravega_spark.errors import (
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.model import TransactionStatus
 from pravega_spark.policies import StreamConfiguration
-from pravega_spark.transactions import sweeper, transaction_leases, transactional_writer
+from pravega_spark.transactions import lease_keeper, transaction_leases
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transactional_writer import TransactionalWriter
 from tests.harness.engine import Spy, again, all_events, make_stream
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
-from tests.harness.transaction_world import LEASE_MS, World, begun, told_by_child, written
+from tests.harness.transaction_world import LEASE_MS, World, begun, results_of_child, written
 
 OPEN, PREPARED = TransactionStatus.OPEN, TransactionStatus.PREPARED
 COMMITTING, COMMITTED = TransactionStatus.COMMITTING, TransactionStatus.COMMITTED
@@ -88,7 +88,7 @@ def test_writer_begins_transactions_and_closes(world: World) -> None:
 
 
 @pytest.mark.parametrize("lease", ["9 s", 601, "soon", None, -1])
-def test_lease_out_of_bounds_begins_nothing(world: World, lease: Any) -> None:
+def test_lease_out_of_bounds_begins_no_transaction(world: World, lease: Any) -> None:
     with (
         TransactionalWriter(world.stream) as writer,
         pytest.raises(InvalidConfiguration, match="lease"),
@@ -97,7 +97,7 @@ def test_lease_out_of_bounds_begins_nothing(world: World, lease: Any) -> None:
     assert world.process().view().transactions == {}
 
 
-def test_maximum_execution_time_is_a_thousand_leases_a_day_or_as_asked(world: World) -> None:
+def test_maximum_execution_time_is_a_thousand_leases_a_day_or_as_given(world: World) -> None:
     limits = {}
     with TransactionalWriter(world.stream) as writer:
         for lease, limit in (("10 s", None), ("600 s", None), ("10 s", "10 s"), ("10 s", "9 days")):
@@ -116,7 +116,7 @@ def test_maximum_execution_time_is_a_thousand_leases_a_day_or_as_asked(world: Wo
     }
 
 
-def test_writer_is_refused_where_nothing_can_be_written(world: World) -> None:
+def test_writer_is_refused_on_a_stream_that_accepts_no_events(world: World) -> None:
     with pytest.raises(InvalidName):
         TransactionalWriter(world.stream, "no_underscores")
     with TransactionalWriter(world.stream, "w") as writer:
@@ -138,7 +138,7 @@ def test_writer_is_refused_where_nothing_can_be_written(world: World) -> None:
             writer.begin_transaction()
 
 
-def test_transaction_is_taken_up_by_its_id_whatever_became_of_it(world: World) -> None:
+def test_transaction_is_opened_by_its_id_in_any_state(world: World) -> None:
     txn = written(world.process(), [("a", b"x")])
     with TransactionalWriter(world.stream) as writer:
         assert writer.get_transaction(txn.id).status is OPEN
@@ -150,10 +150,10 @@ def test_transaction_is_taken_up_by_its_id_whatever_became_of_it(world: World) -
             writer.get_transaction("x")
 
 
-# ----------------------------------------------------------------------- sessions and the note
+# --------------------------------------------------------------------------- sessions and notes
 
 
-def test_note_of_the_last_commit_is_what_the_next_writer_reads(world: World, writers: Any) -> None:
+def test_next_writer_reads_the_note_of_the_last_commit(world: World, writers: Any) -> None:
     first = writers(world.stream, "w")
     assert (first.writer_id, first.last_note) == ("w", None)
     txn = first.begin_transaction()
@@ -168,7 +168,7 @@ def test_note_of_the_last_commit_is_what_the_next_writer_reads(world: World, wri
     assert EventStreamWriter(world.process(), "w").last_note == "line 1"
 
 
-def test_note_of_a_commit_that_nobody_carried_out_is_there_for_the_next_writer(
+def test_next_writer_reads_the_note_of_a_commit_that_was_only_decided(
     world: World, writers: Any
 ) -> None:
     txn = writers(world.stream, "w").begin_transaction()
@@ -178,7 +178,7 @@ def test_note_of_a_commit_that_nobody_carried_out_is_there_for_the_next_writer(
     assert world.events() == [b"x"]
 
 
-def test_newer_writer_aborts_what_the_older_left_open_but_not_what_it_prepared(
+def test_newer_writer_aborts_open_transactions_of_the_older_but_not_prepared_ones(
     world: World, writers: Any
 ) -> None:
     old = writers(world.stream, "w")
@@ -201,13 +201,13 @@ def test_newer_writer_aborts_what_the_older_left_open_but_not_what_it_prepared(
     ]
     with pytest.raises(WriterFenced, match="session 1 was fenced by session 2; this writer must"):
         old.begin_transaction()
-    with pytest.raises(TxnFailed, match=r"was aborted \(writer w was opened anew\)"):
+    with pytest.raises(TxnFailed, match=r"was aborted \(a newer session of writer w was opened\)"):
         lost.commit("late")
     new.get_transaction(kept.id).commit("kept")
     assert new.last_note == "kept"
 
 
-def test_commit_that_is_decided_while_the_newer_writer_opens_counts_with_its_note(
+def test_commit_decided_while_the_newer_writer_opens_counts_with_its_note(
     world: World, writers: Any
 ) -> None:
     txn = writers(world.stream, "w").begin_transaction()
@@ -218,29 +218,29 @@ def test_commit_that_is_decided_while_the_newer_writer_opens_counts_with_its_not
     assert world.events() == [b"x"]
 
 
-def test_newer_writer_that_died_before_it_settled_the_older_is_followed_by_one_that_does(
+def test_crashed_newer_writer_leaves_the_aborts_to_the_next_writer(
     world: World, writers: Any
 ) -> None:
     txn = writers(world.stream, "w").begin_transaction()
     txn.write_event(b"x", "a")
     txn.flush()
 
-    def die() -> None:
+    def crash() -> None:
         raise KeyboardInterrupt
 
-    with at_failpoint("txn.deciding", die), pytest.raises(KeyboardInterrupt):
+    with at_failpoint("txn.deciding", crash), pytest.raises(KeyboardInterrupt):
         writers(world.process(), "w")
     writers(world.process(), "w")
     assert txn.status is ABORTED
 
 
-def test_note_needs_an_id_of_the_users_own_and_is_a_text(world: World, writers: Any) -> None:
+def test_note_must_be_text_and_needs_a_writer_id(world: World, writers: Any) -> None:
     txn = writers(world.stream).begin_transaction()
     with pytest.raises(InvalidInput, match=r"stream s/t needs a writer with an id of your own"):
         txn.commit("note")
     named = writers(world.stream, "w").begin_transaction()
-    with pytest.raises(InvalidInput, match="a note is a text"):
-        named.commit(7)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="a note must be a str"):
+        named.commit(7)
     assert (txn.status, named.status) == (OPEN, OPEN)
 
 
@@ -251,7 +251,7 @@ class Pinged:
     """A writer on the system's clocks whose transactions are pinged every few milliseconds."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(transactional_writer, "FIRST_PING_SECONDS", 0.01)
+        monkeypatch.setattr(lease_keeper, "FIRST_PING_SECONDS", 0.01)
         monkeypatch.setattr(transaction_leases, "ping_interval_seconds", lambda lease_ms: 0.01)
         self.store = Spy()
         self.stream = make_stream(self.store, SYSTEM, 2)
@@ -274,12 +274,12 @@ def test_writer_keeps_its_transactions_alive_until_they_end(pinged: Pinged) -> N
     one.commit()
     done = pinged.pings(one)
     until(lambda: pinged.pings(two) > 10)
-    assert pinged.pings(one) <= done + 1  # one may have been under way
-    assert len(pinged.writer._due) == 1
+    assert pinged.pings(one) <= done + 1  # one may have been in flight
+    assert len(pinged.writer._leases._due) == 1
 
 
 @pytest.mark.parametrize("end", ["commit", "decide", "abort", "elsewhere", "prepare"])
-def test_pings_stop_when_the_end_is_known(pinged: Pinged, end: str) -> None:
+def test_pings_stop_once_the_end_is_known(pinged: Pinged, end: str) -> None:
     txn, other = (pinged.writer.begin_transaction() for _ in range(2))
     until(lambda: pinged.pings(txn) > 1)
     calls: dict[str, Callable[[], object]] = {
@@ -290,21 +290,21 @@ def test_pings_stop_when_the_end_is_known(pinged: Pinged, end: str) -> None:
         "prepare": txn.prepare,
     }
     calls[end]()
-    until(lambda: pinged.writer._due.get(txn.id, float("inf")) == float("inf"))
+    until(lambda: pinged.writer._leases._due.get(txn.id, float("inf")) == float("inf"))
     done = pinged.pings(txn)
     more = pinged.pings(other)
     until(lambda: pinged.pings(other) > more + 3)
     assert pinged.pings(txn) <= done + 1
 
 
-def test_transaction_taken_up_by_id_is_kept_alive_too(pinged: Pinged) -> None:
+def test_transaction_opened_by_id_is_kept_alive(pinged: Pinged) -> None:
     txn = begun(again(pinged.stream))
     pinged.writer.get_transaction(txn.id)
     until(lambda: pinged.pings(txn) > 1)
 
 
 @pytest.mark.parametrize("error", [StoreError("down"), RuntimeError("a bug")], ids=repr)
-def test_ping_that_fails_is_tried_again_and_stops_no_other(
+def test_failed_ping_is_retried_and_does_not_stop_others(
     pinged: Pinged, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     one, two = (pinged.writer.begin_transaction() for _ in range(2))
@@ -317,7 +317,7 @@ def test_ping_that_fails_is_tried_again_and_stops_no_other(
     assert f"the lease of <Transaction {one.id} of s/t" in caplog.text
 
 
-def test_transaction_that_ends_while_it_is_pinged_does_not_end_the_pings_of_others(
+def test_transaction_that_ends_during_its_ping_does_not_stop_other_pings(
     pinged: Pinged,
 ) -> None:
     one, two = (pinged.writer.begin_transaction() for _ in range(2))
@@ -334,10 +334,10 @@ def test_transaction_that_ends_while_it_is_pinged_does_not_end_the_pings_of_othe
     until(lambda: pinged.pings(two) > before + 3)
 
 
-def test_closed_writer_pings_no_more_and_its_thread_ends(pinged: Pinged) -> None:
+def test_closed_writer_stops_its_pings_and_its_thread(pinged: Pinged) -> None:
     txn = pinged.writer.begin_transaction()
     until(lambda: pinged.pings(txn) > 0)
-    thread = pinged.writer._pinger
+    thread = pinged.writer._leases._thread
     assert thread is not None
     pinged.writer.close()
     assert not thread.is_alive()
@@ -345,17 +345,17 @@ def test_closed_writer_pings_no_more_and_its_thread_ends(pinged: Pinged) -> None
     txn.commit()
 
 
-def test_short_transaction_makes_no_lease(world: World) -> None:
+def test_short_transaction_writes_no_lease(world: World) -> None:
     with TransactionalWriter(world.stream) as writer:
         writer.begin_transaction().commit()
         writer.begin_transaction().abort()
     assert world.store.count("put", "lease.json") == 0
 
 
-# ------------------------------------------------------------------------- clearing and tending
+# --------------------------------------------------------------------------- remains and sweeps
 
 
-def test_traces_are_cleared_away_when_many_have_ended_and_at_the_close(world: World) -> None:
+def test_remains_are_deleted_after_many_transactions_and_at_close(world: World) -> None:
     writer = TransactionalWriter(world.stream)
     for n in range(64 + 6):
         with writer.begin_transaction() as txn:
@@ -366,21 +366,21 @@ def test_traces_are_cleared_away_when_many_have_ended_and_at_the_close(world: Wo
     assert len(world.events()) == 70
 
 
-def test_traces_of_what_was_decided_but_not_carried_out_stay_until_it_is(world: World) -> None:
+def test_remains_of_a_decided_transaction_stay_until_it_is_committed(world: World) -> None:
     writer = TransactionalWriter(world.stream)
     decided = writer.begin_transaction()
     decided.write_event(b"x", "a")
     decided.commit(wait=False)
-    writer._clear()
+    writer._delete_remains()
     assert world.folder(decided)
-    begun(world.process()).commit()  # carries it out, and clears nothing away
+    begun(world.process()).commit()  # commits it, and deletes no remains
     writer.begin_transaction().abort()
     assert (world.events(), len(world.folder(decided))) == ([b"x"], 1)
     writer.close()
     assert world.folder(decided) == []
 
 
-def test_clearing_that_fails_fails_no_commit(world: World) -> None:
+def test_failed_deletion_of_remains_fails_no_commit(world: World) -> None:
     writer = TransactionalWriter(world.stream)
     world.store.rules.add(Rule(Fault.REFUSE, "delete"))
     for n in range(65):
@@ -390,7 +390,7 @@ def test_clearing_that_fails_fails_no_commit(world: World) -> None:
     assert len(world.events()) == 65
 
 
-def test_writer_finishes_what_others_left_now_and_then(world: World, writers: Any) -> None:
+def test_writer_sweeps_transactions_of_others_from_time_to_time(world: World, writers: Any) -> None:
     writer = writers(world.stream)
     lost, done = (written(world.process(), [("a", b"%d" % n)]) for n in range(2))
     done.commit(wait=False)
@@ -402,7 +402,7 @@ def test_writer_finishes_what_others_left_now_and_then(world: World, writers: An
     assert (done.status, lost.status) == (COMMITTED, ABORTED)
 
 
-def test_writer_alone_looks_but_does_not_tend(world: World, writers: Any) -> None:
+def test_writer_without_others_does_not_sweep(world: World, writers: Any) -> None:
     writer = writers(world.stream)
     txn = writer.begin_transaction()
     world.runtime.sleep(31)
@@ -411,7 +411,7 @@ def test_writer_alone_looks_but_does_not_tend(world: World, writers: Any) -> Non
     assert world.store.count("list", "/transactions") == 0
 
 
-def test_tending_that_fails_fails_no_begin(world: World, writers: Any) -> None:
+def test_failed_sweep_fails_no_begin(world: World, writers: Any) -> None:
     writer = writers(world.stream)
     written(world.process(), [("a", b"x")])
     world.runtime.sleep(31)
@@ -422,7 +422,7 @@ def test_tending_that_fails_fails_no_begin(world: World, writers: Any) -> None:
 # ----------------------------------------------------------------------------- threads and forks
 
 
-def test_threads_begin_and_commit_on_one_writer() -> None:
+def test_threads_share_one_writer() -> None:
     stream = make_stream(Spy(), SYSTEM, 2)
     with TransactionalWriter(stream, "w") as writer:
 
@@ -450,7 +450,11 @@ def test_forked_child_cannot_use_the_writer_and_may_close_it(world: World) -> No
     txn = writer.begin_transaction()
 
     def child(results: Any) -> None:
-        for call in (writer.begin_transaction, lambda: writer.get_transaction(txn.id)):
+        calls: list[Callable[[], object]] = [
+            writer.begin_transaction,
+            lambda: writer.get_transaction(txn.id),
+        ]
+        for call in calls:
             try:
                 call()
             except Exception as error:
@@ -458,8 +462,8 @@ def test_forked_child_cannot_use_the_writer_and_may_close_it(world: World) -> No
         writer.close()
         results.put("closed")
 
-    told = told_by_child(child, 3, writer._changed)
-    assert told == [ForkedProcess.__name__, ForkedProcess.__name__, "closed"]
+    found = results_of_child(child, 3, writer._leases._changed)
+    assert found == [ForkedProcess.__name__, ForkedProcess.__name__, "closed"]
     txn.commit()
     writer.close()
 
@@ -469,7 +473,7 @@ def test_writer_cannot_be_pickled(world: World, writers: Any) -> None:
         pickle.dumps(writers(world.stream))
 
 
-def test_serializer_serves_every_transaction(world: World) -> None:
+def test_serializer_of_the_writer_encodes_every_transaction(world: World) -> None:
     with TransactionalWriter(world.stream, serializer=lambda n: b"%d" % n) as writer:
         with writer.begin_transaction() as txn:
             txn.write_event(5, "a")
@@ -478,21 +482,21 @@ def test_serializer_serves_every_transaction(world: World) -> None:
     assert world.events() == [b"5"]
 
 
-def test_handle_that_never_reached_its_user_keeps_no_lease(pinged: Pinged) -> None:
+def test_handle_that_never_reached_the_user_keeps_no_lease(pinged: Pinged) -> None:
     """As after an interrupt between the registration of the handle and the user's assignment."""
     lost = pinged.writer.begin_transaction()._id
     other = pinged.writer.begin_transaction()
-    until(lambda: lost not in pinged.writer._due)
+    until(lambda: lost not in pinged.writer._leases._due)
     done = pinged.store.count("put", f"{lost}/lease.json")
     more = pinged.pings(other)
     until(lambda: pinged.pings(other) > more + 3)
     assert pinged.store.count("put", f"{lost}/lease.json") == done
 
 
-def test_transaction_whose_id_was_given_out_is_kept_alive_without_its_handle(
+def test_transaction_whose_id_was_read_is_kept_alive_without_its_handle(
     pinged: Pinged,
 ) -> None:
     name = pinged.writer.begin_transaction().id
     until(lambda: pinged.store.count("put", f"{name}/lease.json") > 3)
     Transaction(pinged.stream, name).commit()
-    until(lambda: pinged.writer._due.get(name, float("inf")) == float("inf"))
+    until(lambda: pinged.writer._leases._due.get(name, float("inf")) == float("inf"))

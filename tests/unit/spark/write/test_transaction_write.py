@@ -206,9 +206,9 @@ class TestRefusals:
     def test_unknown_id_and_id_of_another_stream(
         self, root: Path, transaction: Transaction
     ) -> None:
-        with pytest.raises(NoSuchTransaction, match=r"s/a \(life 1\) knows no transaction"):
+        with pytest.raises(NoSuchTransaction, match=r"s/a \(life 1\) has no transaction"):
             self.refused(root, "00000000" + "ab" * 12)
-        with pytest.raises(NoSuchTransaction, match=r"s/b .*begun on another stream"):
+        with pytest.raises(NoSuchTransaction, match=r"s/b .*it began on another stream"):
             self.refused(root, transaction.id, path="s/b")
 
     def test_stream_that_does_not_exist_is_not_created(

@@ -1,0 +1,103 @@
+"""One manifest of a transaction: its fields, and its bytes."""
+
+from __future__ import annotations
+
+import enum
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import xxhash
+
+from pravega_spark.engine.chunks.chunk import StagedChunk
+from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json
+from pravega_spark.errors import CorruptLog
+
+
+class ManifestKind(enum.Enum):
+    """What a manifest records."""
+
+    WRITE = "write"
+    PREPARED = "prepared"
+    COMMITTING = "committing"
+    ABORTING = "aborting"
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether it decides the transaction: no manifest follows it."""
+        return self in (ManifestKind.COMMITTING, ManifestKind.ABORTING)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One manifest of a transaction.
+
+    ``writer`` and ``number`` identify a numbered write (a batch of a query), which enters once. A
+    closing manifest may hold a last write; its ``order`` is the commit order among the decisions
+    of the stream (``committer.next_commit_order``), ``reason`` the cause of an abort. ``note`` and
+    ``timestamp_us`` are the user's. ``token`` is unique to this manifest.
+    """
+
+    kind: ManifestKind
+    chunks: tuple[StagedChunk, ...] = ()
+    writer: str | None = None
+    number: int = 0
+    order: int = 0
+    note: str | None = None
+    timestamp_us: int | None = None
+    reason: str | None = None
+    token: str = ""
+
+    def encode(self) -> bytes:
+        """Return the bytes: a line of JSON, and its digest on the next line."""
+        record = {
+            "kind": self.kind.value,
+            "token": self.token,
+            "order": self.order or None,
+            "writer": self.writer,
+            "number": self.number or None,
+            "note": self.note,
+            "timestamp": self.timestamp_us,
+            "reason": self.reason,
+            "chunks": [_cells(chunk) for chunk in self.chunks] or None,
+        }
+        given = {name: value for name, value in record.items() if value is not None}
+        line = to_json(given).encode()
+        return b"%b\n%b\n" % (line, xxhash.xxh3_128_hexdigest(line).encode())
+
+
+def _cells(chunk: StagedChunk) -> list[Any]:
+    return [
+        chunk.path,
+        chunk.segment_id,
+        chunk.rows,
+        chunk.size,
+        chunk.event_bytes,
+        chunk.min_timestamp_us,
+        chunk.max_timestamp_us,
+        chunk.null_keys,
+    ]
+
+
+def decode_manifest(data: bytes, where: str) -> Manifest:
+    """Return the manifest that ``Manifest.encode`` wrote; raise CorruptLog for other bytes."""
+    line, _, digest = data.partition(b"\n")
+    if xxhash.xxh3_128_hexdigest(line).encode() != digest.strip():
+        raise CorruptLog(f"{where} is torn or was modified; restore it from a copy.", path=where)
+    try:
+        record = json.loads(line)
+        return Manifest(
+            ManifestKind(record["kind"]),
+            tuple(StagedChunk(*cells) for cells in record.get("chunks", ())),
+            record.get("writer"),
+            record.get("number", 0),
+            record.get("order", 0),
+            record.get("note"),
+            record.get("timestamp"),
+            record.get("reason"),
+            record["token"],
+        )
+    except DECODE_ERRORS as error:
+        raise CorruptLog(
+            f"{where} is damaged ({error!r}); restore it from a copy.", path=where
+        ) from error
