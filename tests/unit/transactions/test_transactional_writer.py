@@ -29,7 +29,7 @@ from pravega_spark.errors import (
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.model import TransactionStatus
 from pravega_spark.policies import StreamConfiguration
-from pravega_spark.transactions import lease_keeper, transaction_leases
+from pravega_spark.transactions import lease_keeper, sweeper, transaction_leases
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transactional_writer import TransactionalWriter
 from tests.harness.engine import Spy, again, all_events, make_stream

@@ -217,7 +217,7 @@ def test_chunks_of_an_earlier_life_never_enter_a_later_one() -> None:
     lifecycle.create(other, 2, StreamConfiguration())
     for identity in (None, SessionBatch("w", session, 0, 1), NumberedBatch("q", 1)):
         for opened in (stream, again(stream)):
-            with pytest.raises(StaleIdentity, match=r"life 2.*life 1.*[Oo]pen it anew"):
+            with pytest.raises(StaleIdentity, match=r"life 2.*life 1.*[Oo]pen it again"):
                 append(opened, 1, 0, late, identity)
     assert payloads(stream) == []
 
