@@ -73,7 +73,7 @@ __version__ = "0.1.0"
 
 
 def session(builder: Any = None, **conf: Any) -> Any:
-    """Return a SparkSession that knows Delta and the data source ``pravega``.
+    """Return a SparkSession with Delta and the data source ``pravega``.
 
     See :func:`pravega_spark.spark.session.session`; Spark is imported when this is called.
     """
@@ -213,14 +213,14 @@ _HOMES = {
     "json_serializer": "event_writer",
     "query_lag": "spark.monitor.query_lag",
 }
-"""Where each name is: imported when it is asked for, as a worker of Spark needs few of them."""
+"""The module of each name; a name is imported on first use, since a Spark worker needs few."""
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-if not TYPE_CHECKING:  # with it in sight, no type checker would miss a name that does not exist
+if not TYPE_CHECKING:  # else type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
         if name == "errors":

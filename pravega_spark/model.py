@@ -15,12 +15,12 @@ from pravega_spark.names import split_stream
 from pravega_spark.policies import StreamConfiguration
 
 END: Final = -1
-"""Mark of a cut: the segment is sealed and was read to its end."""
+"""In a cut instead of an offset: the segment is sealed and was read to its end."""
 NOT_REACHED: Final = -2
-"""Mark of a cut: the segment lies after the cut, since a predecessor is not read to its end."""
+"""In a cut instead of an offset: the segment lies after the cut, behind an unfinished one."""
 
-_MARK_TEXT: Final = {END: "end", NOT_REACHED: "future"}
-_MARK_OF: Final = {text: mark for mark, text in _MARK_TEXT.items()}
+_SPECIAL_TEXT: Final = {END: "end", NOT_REACHED: "future"}
+_SPECIAL_OF: Final = {text: value for value, text in _SPECIAL_TEXT.items()}
 _SEGMENT: Final = re.compile(r"(0|[1-9][0-9]{0,9})#(0|[1-9][0-9]{0,9})")
 _UTC_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -43,12 +43,12 @@ def segment_epoch(segment_id: int) -> int:
 
 
 def segment_text(segment_id: int) -> str:
-    """Return the id as people write it: ``number#epoch``."""
+    """Return the id as text: ``number#epoch``."""
     return f"{segment_number(segment_id)}#{segment_epoch(segment_id)}"
 
 
 def parse_segment(text: str) -> int:
-    """Read what :func:`segment_text` gives; raise InvalidInput for any other text."""
+    """Parse the text of :func:`segment_text`; raise InvalidInput for any other text."""
     match = _SEGMENT.fullmatch(text)
     if match is None:
         raise InvalidInput(f"a segment is written number#epoch, such as 3#1; got {text!r}.")
@@ -57,44 +57,44 @@ def parse_segment(text: str) -> int:
 
 @dataclass(frozen=True, slots=True, order=True)
 class KeyRange:
-    """A half-open part ``[low, high)`` of the key space [0, 1)."""
+    """A half-open range ``[low, high)`` of the key space [0, 1)."""
 
     low: float
     high: float
 
     def __post_init__(self) -> None:
-        """Refuse what is not a part of [0, 1)."""
+        """Raise InvalidInput for a range outside of [0, 1)."""
         if not 0.0 <= self.low < self.high <= 1.0:
             raise InvalidInput(f"key range [{self.low}, {self.high}) is not a part of [0, 1).")
 
     def overlaps(self, other: KeyRange) -> bool:
-        """Tell whether the two share any position."""
+        """Return True if the two ranges overlap."""
         return self.low < other.high and other.low < self.high
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment of an epoch: its id and the keys it takes."""
+    """A segment of an epoch: its id and its key range."""
 
     segment_id: int
     key_range: KeyRange
 
     def __hash__(self) -> int:
-        """Hash by id, which a stream has once: segments are looked up often."""
+        """Hash by id, which is unique in a stream: segments are looked up often."""
         return hash(self.segment_id)
 
     @property
     def number(self) -> int:
-        """The number, unique in the stream but for duplicates by rolling transactions."""
+        """The number, unique in the stream except for copies by rolling transactions."""
         return segment_number(self.segment_id)
 
     @property
     def epoch(self) -> int:
-        """The epoch that created it."""
+        """The epoch that created the segment."""
         return segment_epoch(self.segment_id)
 
     def __str__(self) -> str:
-        """Name it as people do."""
+        """Return ``number#epoch``."""
         return segment_text(self.segment_id)
 
 
@@ -110,7 +110,7 @@ class Epoch:
     merges: int = 0
 
     def __post_init__(self) -> None:
-        """Assert the tiling, before it is written and after it is read."""
+        """Assert that the segments tile the key space."""
         at = 0.0
         for segment in self.segments:
             assert segment.key_range.low == at, f"epoch {self.number} has a gap at {at}"
@@ -118,11 +118,11 @@ class Epoch:
         assert at == 1.0, f"epoch {self.number} ends at {at}, not at 1.0"
 
     def segment(self, segment_id: int) -> Segment | None:
-        """Return the segment of that id if this epoch has it."""
+        """Return the segment with that id, or None."""
         return next((s for s in self.segments if s.segment_id == segment_id), None)
 
     def overlapping(self, key_range: KeyRange) -> tuple[Segment, ...]:
-        """Return the segments that share keys with the range, in range order."""
+        """Return the segments that overlap the range, in range order."""
         return tuple(s for s in self.segments if s.key_range.overlaps(key_range))
 
     @property
@@ -153,13 +153,13 @@ class SegmentInfo:
 
 @dataclass(frozen=True, slots=True)
 class StreamCut:
-    """A consistent place in a stream: for each segment the offset of the next event to read.
+    """A consistent position in a stream: for each segment the offset of the next event to read.
 
-    ``positions`` maps segment ids to offsets in events, or to a mark: ``END`` (sealed and read
-    to its end) or ``NOT_REACHED`` (a predecessor is not finished). ``life`` numbers the
-    creations of the stream's name: a cut of an earlier life is refused.
-    ``StreamCut.EARLIEST`` and ``StreamCut.LATEST`` are resolved when they are used.
-    The text form is canonical: equal cuts have equal texts, and ``parse`` takes it back.
+    ``positions`` maps segment ids to offsets in events, or to ``END`` (sealed and read to its
+    end) or ``NOT_REACHED`` (a predecessor is not finished). ``life`` counts the creations of the
+    stream's name: a cut of an earlier life is refused. ``StreamCut.EARLIEST`` and
+    ``StreamCut.LATEST`` are resolved when they are used. The text form is canonical: equal cuts
+    have equal texts, and ``parse`` reads them.
     """
 
     stream: str
@@ -179,8 +179,8 @@ class StreamCut:
         for cell in self.positions.items():
             if not (isinstance(cell[0], int) and isinstance(cell[1], int)):
                 raise InvalidStreamCut(
-                    f"cut of {self.stream}: {cell} is no segment id with an offset; both are "
-                    "whole numbers."
+                    f"cut of {self.stream}: {cell} must be a segment id and an offset, both whole "
+                    "numbers."
                 )
         ordered = dict(sorted(self.positions.items()))
         for segment_id, offset in ordered.items():
@@ -193,7 +193,7 @@ class StreamCut:
 
     @property
     def is_bound(self) -> bool:
-        """Whether the cut names real positions, not earliest or latest."""
+        """Whether the cut names positions, and is not EARLIEST or LATEST."""
         return bool(self.stream)
 
     def __hash__(self) -> int:
@@ -201,35 +201,35 @@ class StreamCut:
         return hash((self.stream, self.life, tuple(self.positions.items())))
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        """Iterate over (segment id, offset or mark) in the order of ids."""
+        """Iterate over (segment id, offset, END or NOT_REACHED) in the order of ids."""
         return iter(self.positions.items())
 
     def __str__(self) -> str:
         """Return the canonical text, such as ``nyc/flights@1:0#0=120,1#0=end,2#1=future``."""
         if not self.is_bound:
             return "latest" if self.life < 0 else "earliest"
-        cells = (f"{segment_text(s)}={_MARK_TEXT.get(o, o)}" for s, o in self)
+        cells = (f"{segment_text(s)}={_SPECIAL_TEXT.get(o, o)}" for s, o in self)
         return f"{self.stream}@{self.life}:{','.join(cells)}"
 
     @classmethod
     def of(cls, cut: StreamCut | str) -> StreamCut:
-        """Return a cut as it is, or read its text; raise InvalidStreamCut for anything else."""
+        """Return a cut unchanged, or parse its text; raise InvalidStreamCut for anything else."""
         if isinstance(cut, str):
             return cls.parse(cut)
         if not isinstance(cut, cls):
-            raise InvalidStreamCut(f"a stream cut is a StreamCut or its text, got {cut!r}.")
+            raise InvalidStreamCut(f"a stream cut must be a StreamCut or its text, got {cut!r}.")
         return cut
 
     @classmethod
     def parse(cls, text: str) -> StreamCut:
-        """Read the text that ``str`` gives; raise InvalidStreamCut if it is not one."""
+        """Parse the text of a cut; raise InvalidStreamCut for any other text."""
         if text in ("earliest", "latest"):
             return cls.EARLIEST if text == "earliest" else cls.LATEST
         match = re.fullmatch(r"([^@]+)@([0-9]{1,19}):(.*)", text)
         if match is None:
             raise InvalidStreamCut(
-                f"{text!r} is no stream cut: it reads scope/stream@life:number#epoch=offset,..., "
-                "or 'earliest' or 'latest'."
+                f"{text!r} is no stream cut: write scope/stream@life:number#epoch=offset,..., "
+                "'earliest' or 'latest'."
             )
         split_stream(match[1])
         positions: dict[int, int] = {}
@@ -244,11 +244,11 @@ class StreamCut:
 
     def to_json(self) -> dict[str, int | str]:
         """Return ``{"0#0": 120, "1#0": "end"}``, in the order of ids."""
-        return {segment_text(s): _MARK_TEXT.get(o, o) for s, o in self}
+        return {segment_text(s): _SPECIAL_TEXT.get(o, o) for s, o in self}
 
     @classmethod
     def from_json(cls, stream: str, life: int, record: Mapping[str, int | str]) -> StreamCut:
-        """Read what :meth:`to_json` wrote."""
+        """Decode the result of :meth:`to_json`."""
         return cls(stream, life, dict(_cell(stream, s, o) for s, o in record.items()))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -257,12 +257,12 @@ class StreamCut:
 
 
 def _cell(stream: str, segment: str, value: int | str) -> tuple[int, int]:
-    """Read a segment and its offset or mark, as a cut is written."""
+    """Decode a segment and its offset, ``end`` or ``future``."""
     try:
         segment_id = parse_segment(segment)
     except InvalidInput as error:
         raise InvalidStreamCut(f"the cut of {stream}: {error}") from None
-    offset = _MARK_OF.get(value) if isinstance(value, str) else value
+    offset = _SPECIAL_OF.get(value) if isinstance(value, str) else value
     if offset is None:
         raise InvalidStreamCut(
             f"'{segment}={value}' in the cut of {stream} has no offset: write a number, 'end' or "
@@ -277,7 +277,7 @@ StreamCut.LATEST = StreamCut("", -1)
 
 @dataclass(frozen=True, slots=True)
 class EventPointer:
-    """Where one event is, for ever: stream, life, segment and offset."""
+    """The permanent address of one event: stream, life, segment and offset."""
 
     stream: str
     life: int
@@ -286,7 +286,7 @@ class EventPointer:
 
     @property
     def segment(self) -> str:
-        """The segment as people write it."""
+        """The segment as ``number#epoch``."""
         return segment_text(self.segment_id)
 
     def __str__(self) -> str:
@@ -295,26 +295,28 @@ class EventPointer:
 
     @classmethod
     def of(cls, pointer: EventPointer | str) -> EventPointer:
-        """Return a pointer as it is, or read its text; raise InvalidInput for anything else."""
+        """Return a pointer unchanged, or parse its text; raise InvalidInput for anything else."""
         if isinstance(pointer, str):
             return cls.parse(pointer)
         if not isinstance(pointer, cls):
-            raise InvalidInput(f"an event pointer or its text is needed, got {pointer!r}.")
+            raise InvalidInput(
+                f"an event pointer must be an EventPointer or its text, got {pointer!r}."
+            )
         return pointer
 
     @classmethod
     def parse(cls, text: str) -> EventPointer:
-        """Read the text that ``str`` gives."""
+        """Parse the text of a pointer; raise InvalidInput for any other text."""
         match = re.fullmatch(r"([^@]+)@([0-9]{1,19}):([0-9]+#[0-9]+)=([0-9]{1,19})", text)
         if match is None:
-            raise InvalidInput(f"{text!r} is no event pointer: scope/stream@life:0#0=120.")
+            raise InvalidInput(f"{text!r} is no event pointer: write scope/stream@life:0#0=120.")
         split_stream(match[1])
         return cls(match[1], int(match[2]), parse_segment(match[3]), int(match[4]))
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentRange:
-    """Events ``[start, end)`` of one segment: a unit of work for any process that can read."""
+    """Events ``[start, end)`` of one segment: a unit of work for any process."""
 
     stream: str
     life: int
@@ -327,12 +329,12 @@ class SegmentRange:
         return self.end - self.start
 
     def __str__(self) -> str:
-        """Name the range as errors do."""
+        """Return the text that errors use."""
         return f"{self.stream} segment {segment_text(self.segment_id)} [{self.start}, {self.end})"
 
 
 class Event:
-    """One event as read: data, routing key, time of writing and pointer."""
+    """An event that was read: data, routing key, time of writing and pointer."""
 
     __slots__ = ("_life", "_stream", "data", "offset", "routing_key", "segment_id", "timestamp_us")
 
@@ -346,7 +348,7 @@ class Event:
         routing_key: str | None,
         timestamp_us: int,
     ) -> None:
-        """Hold what a chunk's row and its place give; ``data`` is bytes, or deserialized."""
+        """Take the values of a chunk's row; ``data`` is bytes, or deserialized."""
         self._stream = stream
         self._life = life
         self.segment_id = segment_id
@@ -357,21 +359,21 @@ class Event:
 
     @property
     def timestamp(self) -> datetime:
-        """The writer's clock when the event was written, UTC."""
+        """The time of writing by the writer's clock, in UTC."""
         return _UTC_EPOCH + timedelta(microseconds=self.timestamp_us)
 
     @property
     def pointer(self) -> EventPointer:
-        """Where the event is, for ``fetch_event``."""
+        """The address of the event, for ``fetch_event``."""
         return EventPointer(self._stream, self._life, self.segment_id, self.offset)
 
     def __repr__(self) -> str:
-        """Show place, key and data."""
+        """Show pointer, key and data."""
         return f"Event({self.pointer}, key={self.routing_key!r}, data={self.data!r})"
 
 
 class TransactionStatus(enum.Enum):
-    """Where a transaction is in its life; the last two are final."""
+    """The states of a transaction; the last two are final."""
 
     OPEN = "OPEN"
     PREPARED = "PREPARED"
@@ -383,9 +385,9 @@ class TransactionStatus(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class TransactionInfo:
-    """A transaction as the stream's log has it: times in ms since 1970, ``ended_ms`` 0 if open.
+    """A transaction in the stream's log: times in ms since 1970, ``ended_ms`` 0 if open.
 
-    ``reason`` says why it was aborted; ``events`` and ``size_bytes`` are what it committed.
+    ``reason`` is why it was aborted; ``events`` and ``size_bytes`` count its committed events.
     """
 
     transaction_id: str
@@ -401,10 +403,10 @@ class TransactionInfo:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberInfo:
-    """A group that a stream's retention waits for: times in ms since 1970.
+    """A group for which a stream's retention keeps events: times in ms since 1970.
 
-    It needs nothing before ``cut``, and with None holds nothing; ``published_ms`` is None while
-    the cut is the one that protects it until it publishes.
+    The group needs nothing before ``cut``, and holds nothing if that is None. ``published_ms`` is
+    None until the group publishes its first cut; before that, ``cut`` is its starting point.
     """
 
     group: str

@@ -1,6 +1,6 @@
 """The naming rules of scopes, streams, groups, readers, writers, transactions and checkpoints.
 
-Names are checked where they enter. What the rules allow works for every object, on every store.
+Public calls check names once. Every allowed name works on every store.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ _TRANSACTION = re.compile(r"[0-9a-f]{8}[0-9a-z]{8,56}")
 
 
 def is_name(name: str, limit: int = MAX_NAME_LENGTH) -> bool:
-    """Tell whether the naming rule allows ``name``."""
+    """Return True if the naming rule allows ``name``."""
     return len(name) <= limit and name not in _DOTS and _ALLOWED.fullmatch(name) is not None
 
 
 def is_number(text: str) -> bool:
-    """Tell whether a text is a whole number from 0 on; digits of other scripts are none."""
+    """Return True if a text consists of ASCII digits."""
     return text.isascii() and text.isdigit()
 
 
 def check_list(what: str, given: Iterable[_Item]) -> list[_Item]:
-    """Return what was given as a list; raise InvalidInput for a text, a mapping or no iterable."""
+    """Return the items as a list; raise InvalidInput for a text, a mapping or no iterable."""
     if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
         raise InvalidInput(
-            f"{what}: a list is needed, got {reprlib.repr(given)}; put a single one into a list."
+            f"{what}: a list is needed, got {reprlib.repr(given)}; put a single item into a list."
         )
     return list(given)
 
 
 def check_name(kind: str, name: object, limit: int = MAX_NAME_LENGTH) -> str:
-    """Return ``name`` if it may name a ``kind``; raise InvalidName with the rule if not.
+    """Return ``name`` if it is valid for a ``kind``; raise InvalidName with the rule if not.
 
-    The rule is Pravega's: letters, digits, ``.`` and ``-``; never ``_``, which marks what is
-    internal. ``.`` and ``..`` are refused too, since names become folders.
+    The rule is Pravega's: letters, digits, ``.`` and ``-``. ``_`` is reserved for internal names;
+    ``.`` and ``..`` are refused, since names become folders.
     """
     if not isinstance(name, str):
         raise InvalidName(f"{kind} name must be a str, not {type(name).__name__}: {name!r}.")
@@ -61,19 +61,19 @@ def check_name(kind: str, name: object, limit: int = MAX_NAME_LENGTH) -> str:
 
 
 def check_scope(name: object) -> str:
-    """Return ``name`` if it may name a scope."""
+    """Return ``name`` if it is a valid name of a scope."""
     return check_name("scope", name, MAX_SCOPE_LENGTH)
 
 
 def check_checkpoint(name: object) -> str:
-    """Return ``name`` if it may name a checkpoint of a reader group; raise InvalidName if not.
+    """Return ``name`` if it is a valid name of a group's checkpoint; raise InvalidName if not.
 
-    It names no object of the storage, so any text with a UTF-8 form will do.
+    No stored object has this name, so any text with a UTF-8 form is valid.
     """
     if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH:
         raise InvalidName(
-            f"a checkpoint's name is a text of 1 to {MAX_NAME_LENGTH} characters, got "
-            f"{reprlib.repr(name)}; without a name the group gives one."
+            f"a checkpoint's name must be a text of 1 to {MAX_NAME_LENGTH} characters, got "
+            f"{reprlib.repr(name)}; without a name, the group chooses one."
         )
     if not has_utf8(name):
         raise InvalidName(
@@ -83,7 +83,7 @@ def check_checkpoint(name: object) -> str:
 
 
 def has_utf8(text: str) -> bool:
-    """Tell whether a text has a UTF-8 form: one with a lone surrogate has none."""
+    """Return True if a text can be encoded: one with a lone surrogate cannot."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
@@ -106,15 +106,15 @@ def _split(kind: str, full: object) -> tuple[str, str]:
 
 
 def is_transaction(name: object) -> bool:
-    """Tell whether it is the id of a transaction, of whatever stream."""
+    """Return True for the id of a transaction, of any stream."""
     return isinstance(name, str) and _TRANSACTION.fullmatch(name) is not None
 
 
 def check_transaction(name: object) -> str:
-    """Return the id of a transaction; raise InvalidName for what is none, of whatever stream."""
+    """Return the id of a transaction of any stream; raise InvalidName for anything else."""
     if not isinstance(name, str) or not is_transaction(name):
         raise InvalidName(
-            "a transaction's id is 32 hexadecimal digits, as Transaction.id gives them; got "
+            "a transaction's id has 32 hexadecimal digits, such as Transaction.id returns; got "
             f"{name!r}."
         )
     return name

@@ -1,4 +1,4 @@
-"""What a stream is created with: its scaling and retention policies and its tags."""
+"""The configuration of a stream: its scaling and retention policies and its tags."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _positive(what: str, value: object) -> int:
 
 
 class ScalingType(enum.Enum):
-    """What the number of segments follows."""
+    """What determines the number of segments."""
 
     FIXED = "fixed"
     EVENT_RATE = "event_rate"
@@ -30,7 +30,7 @@ class ScalingType(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ScalingPolicy:
-    """How many segments a stream has: fixed, or following the rate of its events or bytes."""
+    """The number of segments of a stream: fixed, or by the rate of its events or bytes."""
 
     type: ScalingType
     minimum: int
@@ -38,7 +38,7 @@ class ScalingPolicy:
     factor: int = 0
 
     def __post_init__(self) -> None:
-        """Check the numbers: all above 0, as in Pravega."""
+        """Check that all numbers are above 0, as in Pravega."""
         _positive("the number of segments", self.minimum)
         if self.minimum > MAX_SEGMENTS:
             raise InvalidConfiguration(
@@ -50,17 +50,17 @@ class ScalingPolicy:
 
     @classmethod
     def fixed(cls, segments: int) -> ScalingPolicy:
-        """Keep ``segments`` segments, always."""
+        """Always keep ``segments`` segments."""
         return cls(ScalingType.FIXED, segments)
 
     @classmethod
     def by_event_rate(cls, target: int, factor: int = 2, minimum: int = 1) -> ScalingPolicy:
-        """Aim at ``target`` events a second in each segment; split into at most ``factor``."""
+        """Scale towards ``target`` events/s per segment; split into at most ``factor`` segments."""
         return cls(ScalingType.EVENT_RATE, minimum, target, factor)
 
     @classmethod
     def by_data_rate(cls, target: int, factor: int = 2, minimum: int = 1) -> ScalingPolicy:
-        """Aim at ``target`` KiB a second in each segment; split into at most ``factor``."""
+        """Scale towards ``target`` KiB/s per segment; split into at most ``factor`` segments."""
         return cls(ScalingType.DATA_RATE, minimum, target, factor)
 
     def to_json(self) -> dict[str, Any]:
@@ -83,14 +83,14 @@ class ScalingPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ScalingPace:
-    """Times of automatic scaling in ms, all of Pravega's; :meth:`scaled` makes them all shorter.
+    """The times of automatic scaling in ms, by default Pravega's; :meth:`scaled` changes them all.
 
-    ``windows_ms`` are those of the four moving averages, and the least ages of a segment for
-    these to count. ``tick_ms`` is how often the averages move. A segment is judged at writes at
-    most every ``report_ms``, never before it is ``cooldown_ms`` old, and after a scale event not
-    again for ``mute_ms``. An event counts, and a segment stays cold, for ``cold_ms``; one that was
-    not written for ``idle_ms`` is cold until it is sealed. ``history_ms`` is how far the log is
-    read back where nothing is remembered.
+    ``windows_ms`` are the windows of the four moving averages, and the least age of a segment for
+    each to count. ``tick_ms`` is the interval at which the averages are updated. A segment is
+    judged at writes at most every ``report_ms``, never before it is ``cooldown_ms`` old, and not
+    for ``mute_ms`` after a scale event. An event counts, and a segment stays cold, for
+    ``cold_ms``; a segment that was not written for ``idle_ms`` is cold until it is sealed.
+    ``history_ms`` is how far back the log is read if no rates are stored.
     """
 
     tick_ms: float = 5_000.0
@@ -105,7 +105,7 @@ class ScalingPace:
     def scaled(self, factor: float) -> ScalingPace:
         """Return the pace with every time multiplied by ``factor``, which is above 0."""
         if not 0.0 < factor < math.inf:
-            raise InvalidConfiguration(f"a pace is scaled by a number above 0, got {factor!r}.")
+            raise InvalidConfiguration(f"the factor of a pace must be above 0, got {factor!r}.")
         times: dict[str, Any] = {
             name: tuple(t * factor for t in value) if isinstance(value, tuple) else value * factor
             for name, value in asdict(self).items()
@@ -114,18 +114,18 @@ class ScalingPace:
 
     @classmethod
     def of_cooldown(cls, cooldown: str | float) -> ScalingPace:
-        """Return the pace with this cool-down, all other times in proportion to it."""
+        """Return the pace with this cool-down, and all other times in proportion."""
         standard = cls()
         cooldown_ms = parse_duration_ms("the cool-down", cooldown)
         if cooldown_ms < MIN_COOLDOWN_MS:
             raise InvalidConfiguration(
-                f"the cool-down is at least {MIN_COOLDOWN_MS / 1_000:g} s, got {cooldown!r}."
+                f"the cool-down must be at least {MIN_COOLDOWN_MS / 1_000:g} s, got {cooldown!r}."
             )
         return standard.scaled(cooldown_ms / standard.cooldown_ms)
 
 
 class RetentionType(enum.Enum):
-    """What decides how much of a stream is kept."""
+    """What determines how much of a stream is kept."""
 
     TIME = "time"
     SIZE = "size"
@@ -142,7 +142,7 @@ class LimitUnit(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """What a stream keeps: at least ``minimum``, at most ``maximum`` (None: no limit)."""
+    """How much a stream keeps: at least ``minimum``, at most ``maximum`` (None: no limit)."""
 
     type: RetentionType
     unit: LimitUnit
@@ -160,12 +160,12 @@ class RetentionPolicy:
 
     @classmethod
     def by_time(cls, minimum: str | float, maximum: str | float | None = None) -> RetentionPolicy:
-        """Keep what is younger than ``minimum``; ``maximum`` beats slow subscribers."""
+        """Keep events younger than ``minimum``; beyond ``maximum``, ignore slow subscribers."""
         return cls(RetentionType.TIME, LimitUnit.TIME_MS, *_times(minimum, maximum))
 
     @classmethod
     def by_size(cls, minimum: str | int, maximum: str | int | None = None) -> RetentionPolicy:
-        """Keep at least the newest ``minimum`` bytes; ``maximum`` beats slow subscribers."""
+        """Keep the newest ``minimum`` bytes; beyond ``maximum``, ignore slow subscribers."""
         return cls(RetentionType.SIZE, LimitUnit.SIZE_BYTES, *_sizes(minimum, maximum))
 
     @classmethod
@@ -174,7 +174,7 @@ class RetentionPolicy:
         minimum: str | float | None = None,
         maximum: str | float | None = None,
     ) -> RetentionPolicy:
-        """Keep what subscribers have not consumed, within limits of one unit (time or size)."""
+        """Keep events that subscribers have not consumed, within limits of one unit."""
         given = {"minimum": minimum, "maximum": maximum}
         units = {name: _unit_of(name, value) for name, value in given.items() if value is not None}
         if len(set(units.values())) > 1:
@@ -226,7 +226,7 @@ def _unit_of(name: str, value: str | float) -> LimitUnit:
 
 @dataclass(frozen=True, slots=True, init=False)
 class StreamConfiguration:
-    """What a stream is created with; tags do not take part in equality, as in Pravega."""
+    """The configuration of a stream; equality ignores the tags, as in Pravega."""
 
     scaling: ScalingPolicy
     retention: RetentionPolicy | None
@@ -238,13 +238,13 @@ class StreamConfiguration:
         retention: RetentionPolicy | None = None,
         tags: Iterable[str] = (),
     ) -> None:
-        """Take one fixed segment unless told; at most 128 tags of at most 256 characters."""
+        """Default to one fixed segment; at most 128 tags of at most 256 characters."""
         scaling = ScalingPolicy.fixed(1) if scaling is None else scaling
         if not isinstance(scaling, ScalingPolicy):
-            raise InvalidConfiguration(f"scaling is a ScalingPolicy, got {scaling!r}.")
+            raise InvalidConfiguration(f"scaling must be a ScalingPolicy, got {scaling!r}.")
         if not isinstance(retention, RetentionPolicy | None):
             raise InvalidConfiguration(
-                f"retention is a RetentionPolicy or None, got {retention!r}."
+                f"retention must be a RetentionPolicy or None, got {retention!r}."
             )
         object.__setattr__(self, "scaling", scaling)
         object.__setattr__(self, "retention", retention)
@@ -272,12 +272,12 @@ class StreamConfiguration:
 def check_tags(tags: Iterable[str]) -> frozenset[str]:
     """Return the tags as a set if they are within the limits."""
     if isinstance(tags, (str, Mapping)) or not isinstance(tags, Iterable):
-        raise InvalidConfiguration(f"tags are a set of texts, got {tags!r}.")
+        raise InvalidConfiguration(f"tags must be a set of texts, got {tags!r}.")
     given = list(tags)
     for tag in given:
         if not isinstance(tag, str) or not 0 < len(tag) <= MAX_TAG_LENGTH:
             raise InvalidConfiguration(
-                f"a tag is a text of 1 to {MAX_TAG_LENGTH} characters, got {tag!r}."
+                f"a tag must be a text of 1 to {MAX_TAG_LENGTH} characters, got {tag!r}."
             )
         if not has_utf8(tag):
             raise InvalidConfiguration(
@@ -290,7 +290,7 @@ def check_tags(tags: Iterable[str]) -> frozenset[str]:
 
 
 def check_configuration(configuration: object) -> StreamConfiguration:
-    """Return what is a StreamConfiguration; raise InvalidConfiguration for anything else."""
+    """Return a StreamConfiguration; raise InvalidConfiguration for anything else."""
     if not isinstance(configuration, StreamConfiguration):
         raise InvalidConfiguration(f"a StreamConfiguration is needed, got {configuration!r}.")
     return configuration

@@ -1,4 +1,4 @@
-"""Durations and sizes: texts such as '7 days' and '10 GB' as numbers."""
+"""Durations and sizes: parse texts such as '7 days' and '10 GB'."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from pravega_spark.errors import InvalidConfiguration
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
-
-_DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE | re.ASCII)
-
-
+_NUMBER_AND_UNIT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE | re.ASCII)
 _DURATION_UNITS_MS = {
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1_000),
@@ -21,8 +18,6 @@ _DURATION_UNITS_MS = {
     **dict.fromkeys(("d", "day", "days"), 86_400_000),
     **dict.fromkeys(("w", "week", "weeks"), 604_800_000),
 }
-
-
 _SIZE_UNITS = {
     "": 1, "b": 1, "byte": 1, "bytes": 1,
     "k": KIB, "kb": KIB, "kib": KIB, "m": MIB, "mb": MIB, "mib": MIB,
@@ -31,27 +26,29 @@ _SIZE_UNITS = {
 
 
 def parse_duration_ms(what: str, value: str | float) -> int:
-    """Read ``"90 s"``, ``"1 hour"``, ``"7d"`` or a number of seconds as milliseconds."""
+    """Parse ``"90 s"``, ``"1 hour"``, ``"7d"`` or a number of seconds into milliseconds."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         number, unit = float(value), "s"
     else:
-        match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+        match = _NUMBER_AND_UNIT.fullmatch(value) if isinstance(value, str) else None
         if match is None or match[2].lower() not in _DURATION_UNITS_MS:
             raise InvalidConfiguration(
                 f"{what} {value!r} is no duration: write '90 s', '5 minutes', '1 hour' or '7 days'."
             )
         number, unit = float(match[1]), match[2].lower()
     if not 0 <= number < math.inf:
-        raise InvalidConfiguration(f"{what} must be a time from 0 on, got {value!r}.")
+        raise InvalidConfiguration(
+            f"{what} must be a finite duration of at least 0, got {value!r}."
+        )
     return round(number * _DURATION_UNITS_MS[unit])
 
 
 def parse_size_bytes(what: str, value: str | int) -> int:
-    """Read ``"256m"``, ``"1 GB"`` (binary multiples) or a number of bytes."""
+    """Parse ``"256m"``, ``"1 GB"`` (binary multiples) or a number of bytes."""
     if isinstance(value, int) and not isinstance(value, bool):
         number, unit = float(value), ""
     else:
-        match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+        match = _NUMBER_AND_UNIT.fullmatch(value) if isinstance(value, str) else None
         if match is None or match[2].lower() not in _SIZE_UNITS:
             raise InvalidConfiguration(
                 f"{what} {value!r} is no size: write '256m', '10 GB' or a number of bytes."
@@ -63,8 +60,8 @@ def parse_size_bytes(what: str, value: str | int) -> int:
 
 
 def unit_of(value: str) -> str | None:
-    """Return whether a text is a ``time`` or a ``size``; None if it names no clear unit."""
-    match = _DURATION.fullmatch(value)
+    """Return ``time`` or ``size`` for the unit of a text; None if the unit is ambiguous."""
+    match = _NUMBER_AND_UNIT.fullmatch(value)
     unit = match[2].lower() if match else ""
     if unit in ("", "m"):  # minutes or mebibytes
         return None

@@ -1,4 +1,4 @@
-"""The command line ``pravega-spark``: for people and scripts, without Spark and without a JVM."""
+"""The command line ``pravega-spark``, for people and scripts. Needs neither Spark nor a JVM."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line; return the exit status: 0 done, 1 failed, 2 used wrongly."""
+    """Run a command line; return the exit status: 0 for success, 1 for failure, 2 for misuse."""
     try:
         from pravega_spark.cli.commands import run
     except ModuleNotFoundError as error:

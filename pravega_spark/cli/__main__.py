@@ -1,4 +1,4 @@
-"""``python -m pravega_spark.cli``, where the script ``pravega-spark`` is not on the path."""
+"""``python -m pravega_spark.cli``, for use if the script ``pravega-spark`` is not on the path."""
 
 from __future__ import annotations
 

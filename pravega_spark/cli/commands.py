@@ -1,4 +1,4 @@
-"""All commands, and what becomes of their errors."""
+"""All commands, and their errors as exit status and message."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name=PROG)
 def commands() -> None:
-    """Look at streams and reader groups under a root, and act on them. Starts no Spark."""
+    """Inspect and manage the streams and reader groups of a root. Needs no Spark."""
 
 
 commands.add_command(reader_group)
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run a command line and return its exit status; an error is one line, or one JSON object."""
+    """Run a command line and return its exit status; print an error as a line or as JSON."""
     try:
         done = commands.main(list(argv), prog_name=PROG, standalone_mode=False)
         return done if isinstance(done, int) else 0
@@ -36,10 +36,10 @@ def run(argv: Sequence[str]) -> int:
         click.echo(error.format_message(), err=True)
         return MISUSED
     except click.ClickException as error:
-        return _failed(argv, "Usage", f"{error.format_message()}{_way_on(error)}", MISUSED)
+        return _failed(argv, "Usage", f"{error.format_message()}{_advice(error)}", MISUSED)
     except InvalidInput as error:
         return _failed(argv, type(error).__name__, str(error), MISUSED)
-    except BrokenPipeError:  # who reads has seen enough, as `head` does
+    except BrokenPipeError:  # the reader of the pipe has ended, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (PravegaSparkError, OSError) as error:
@@ -48,7 +48,7 @@ def run(argv: Sequence[str]) -> int:
         return INTERRUPTED
 
 
-def _way_on(error: click.ClickException) -> str:
+def _advice(error: click.ClickException) -> str:
     if isinstance(error, click.UsageError) and error.ctx is not None:
         return f" See {error.ctx.command_path} --help."
     return ""

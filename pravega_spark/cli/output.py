@@ -1,4 +1,4 @@
-"""What all commands share: the options ``--root`` and ``--output``, and how rows are shown."""
+"""The options ``--root`` and ``--output`` of all commands, and the output of rows."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ UNKNOWN = "-"
 
 
 def root_option(command: _Command) -> _Command:
-    """Add ``--root``; without it, and without the variable, the parameter is None."""
+    """Add ``--root``; the parameter is None without the option and its variable."""
     return click.option(
         "--root",
         envvar="PRAVEGA_SPARK_ROOT",
         show_envvar=True,
         metavar="FOLDER|URL",
-        help="Where the streams are, such as s3://bucket/streams.",
+        help="The root of the streams, such as s3://bucket/streams.",
     )(command)
 
 
@@ -37,26 +37,26 @@ def output_option(command: _Command) -> _Command:
         type=click.Choice(["table", "json"]),
         default="table",
         show_default=True,
-        help="For people, or for programs: numbers raw, errors as JSON, too.",
+        help="A table for people, or JSON for programs, with plain numbers and errors as JSON.",
     )(command)
 
 
 def wants_json(argv: Sequence[str]) -> bool:
-    """Tell whether a command line, which may be wrong, asks for JSON."""
+    """Return True if a command line, valid or not, requests JSON."""
     return "--output=json" in argv or ("--output", "json") in pairwise(argv)
 
 
 def open_root(root: str | None) -> StreamManager:
     """Return the manager of a root that exists.
 
-    Raises UsageError for none, InvalidInput for one that holds nothing of ours.
+    Raises UsageError without a root, InvalidInput for a root without our marker.
     """
     if root is None:
         raise click.UsageError("Missing option '--root' (or the variable PRAVEGA_SPARK_ROOT).")
     if not open_store(root).exists(MARKER_KEY):
         raise InvalidInput(
-            f"root {root} has no marker, so it holds no scope: create one first, bring the root "
-            "back if it was moved or unmounted, or name another one."
+            f"root {root} has no marker, so it holds no scope: create a scope first, restore or "
+            "mount the root if it was moved or unmounted, or use another root."
         )
     return StreamManager(root)
 
@@ -67,7 +67,7 @@ def show_json(value: Any) -> None:
 
 
 def show_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows in columns; None is shown as ``-``."""
+    """Print rows in columns, None as ``-``."""
     cells = [[_text(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
     for row in (headings, *cells):
@@ -76,7 +76,7 @@ def show_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 
 def show_block(cells: Iterable[tuple[str, object]]) -> None:
-    """Print names and values, one below the other."""
+    """Print names and values, one pair per line."""
     named = list(cells)
     width = max(len(name) for name, _ in named)
     for name, value in named:

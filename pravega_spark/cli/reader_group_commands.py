@@ -33,7 +33,7 @@ from pravega_spark.retention.explanation import size_text, time_text
 
 @click.group("reader-group")
 def reader_group() -> None:
-    """Reader groups: who has read what of which streams."""
+    """Reader groups: their streams, readers, positions and lag."""
 
 
 reader_group.add_command(sync)
@@ -60,7 +60,7 @@ def list_groups(scope: str | None, quiet: bool, root: str | None, output: str) -
         show_json([_summary(group) for group in found])
         return
     headings = ("GROUP", "STATE", "GENERATION", "RETENTION", "MEMBERS", "STREAMS")
-    show_table(headings, [list(_told(group).values()) for group in found])
+    show_table(headings, [list(_cells(group).values()) for group in found])
 
 
 def _show_names(names: Sequence[str], output: str) -> None:
@@ -72,7 +72,7 @@ def _show_names(names: Sequence[str], output: str) -> None:
 
 
 def _summary(found: GroupVersion) -> dict[str, Any]:
-    """Return a group as JSON, by the names of the frame ReaderGroups."""
+    """Return a group as JSON, with the names of the metadata frame ReaderGroups."""
     state = found.state
     return {
         "group": state.group,
@@ -85,8 +85,8 @@ def _summary(found: GroupVersion) -> dict[str, Any]:
     }
 
 
-def _told(found: GroupVersion) -> dict[str, object]:
-    """Return a group for people, but for its checkpoint."""
+def _cells(found: GroupVersion) -> dict[str, object]:
+    """Return a group as table cells, without its checkpoint."""
     summary = _summary(found)
     del summary["last_checkpoint"]
     return {**summary, "readers": len(summary["readers"]), "streams": ",".join(summary["streams"])}
@@ -102,19 +102,19 @@ _SEGMENT_HEADINGS = (
 
 @reader_group.command()
 @click.argument("groups", nargs=-1, required=True, metavar="GROUP...")
-@click.option("-s", "--summary", is_flag=True, help="Leave out the segments.")
+@click.option("-s", "--summary", is_flag=True, help="Omit the segments.")
 @root_option
 @output_option
 def describe(groups: Sequence[str], summary: bool, root: str | None, output: str) -> None:
-    """Tell the state of each GROUP (scope/group), and its lag by segment."""
+    """Show the state of each GROUP (scope/group) and its lag by segment."""
     manager = open_root(root)
     store = open_store(manager.root)
     found = [_described(store, group) for group in groups]
     if output == "json":
         show_json([_as_json(group, segments, summary) for group, segments in found])
         return
-    for place, (group, segments) in enumerate(found):
-        if place:
+    for number, (group, segments) in enumerate(found):
+        if number:
             click.echo()
         _show(group, segments, summary)
 
@@ -129,7 +129,7 @@ def _described(store: Store, name: str) -> tuple[GroupVersion, list[SegmentPosit
 
 
 def _total(segments: Iterable[SegmentPosition]) -> tuple[int, int, float]:
-    """Return events, bytes and seconds behind, of what can be told."""
+    """Return events, bytes and seconds behind, over the segments whose lag is known."""
     known = [s for s in segments if s.events is not None]
     return (
         sum(s.events or 0 for s in known),
@@ -154,7 +154,7 @@ def _show(found: GroupVersion, segments: Sequence[SegmentPosition], summary: boo
     last = found.state.last_checkpoint
     show_block(
         [
-            *zip(headings, _told(found).values(), strict=True),
+            *zip(headings, _cells(found).values(), strict=True),
             ("CHECKPOINT", None if last is None else last.name),
             ("TOTAL-LAG", f"{events:,} events, {size_text(size_bytes)}, {time_text(seconds)}"),
         ]

@@ -1,7 +1,7 @@
-"""``pravega-spark reader-group sync``: tell a group what Spark's checkpoint says is done.
+"""``pravega-spark reader-group sync``: acknowledge the last batch of a Spark checkpoint.
 
-Spark tells a source of a batch's end when it builds the next one, so nobody tells the last batch
-of a query that was killed, or that ran without the listener of ``session()``.
+Spark reports the end of a batch to its source when it builds the next one. So the last batch of a
+query that was killed, or that ran without the listener of ``session()``, is never reported.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pravega_spark.spark.source_offsets import decode, owner_of
 
 @dataclass(frozen=True, slots=True)
 class _SyncStep:
-    """What a batch says of a group: that all before these cuts is done."""
+    """The cuts up to which a batch was processed for a group."""
 
     root: str | None
     group: str
@@ -49,16 +49,16 @@ class _SyncStep:
     metavar="FOLDER|URL",
     help="The checkpointLocation of the query.",
 )
-@click.option("--group", help="The group, where the query's offsets name none.")
-@click.option("--dry-run", is_flag=True, help="Tell what would be done, and change nothing.")
+@click.option("--group", help="The group, if the query's offsets name none.")
+@click.option("--dry-run", is_flag=True, help="Show the outcome without changing anything.")
 @root_option
 @output_option
 def sync(checkpoint: str, group: str | None, dry_run: bool, root: str | None, output: str) -> None:
-    """Tell a query's group that its last finished batch is done.
+    """Acknowledge the last finished batch of a query in its reader group.
 
-    For queries with the option readerGroup that ended long ago, or were killed: while one runs it
-    does this itself, but for its last batch. Root and group are those that the query was given,
-    unless told. Safe to repeat.
+    For queries with the option readerGroup that have ended or were killed: a running query
+    acknowledges all its batches except the last one. Root and group default to those of the
+    query's options. Safe to repeat.
     """
     batch = last_committed_batch(checkpoint)
     steps = [] if batch is None else _steps(batch, checkpoint, group)
@@ -67,7 +67,7 @@ def sync(checkpoint: str, group: str | None, dry_run: bool, root: str | None, ou
     if output == "json":
         show_json({"batch": number, "dry_run": dry_run, "groups": rows})
     elif batch is None:
-        click.echo(f"no batch of {checkpoint} is finished: nothing to say.")
+        click.echo(f"{checkpoint} has no finished batch: there is nothing to acknowledge.")
     else:
         headings = ("GROUP", "GENERATION", "BATCH", "STREAM", "CUT", "OUTCOME")
         cells = [
@@ -84,38 +84,38 @@ def _steps(batch: CommittedBatch, checkpoint: str, group: str | None) -> list[_S
         owner = owner_of(record)
         cuts = {name: offset.cut for name, offset in decode(record).items()}
         if owner is not None and owner.group is not None:
-            told = owner.generation, owner.query
-            steps.append(_SyncStep(owner.root, owner.group, *told, cuts))
+            run = owner.generation, owner.query
+            steps.append(_SyncStep(owner.root, owner.group, *run, cuts))
         elif group is not None:
             root = None if owner is None else owner.root
             steps.append(_SyncStep(root, group, None, None, cuts))
     if not steps:
         raise InvalidInput(
-            f"batch {batch.number} of {checkpoint} names no reader group: the query was not given "
-            "the option readerGroup. Name its group by --group, if it stands for one."
+            f"batch {batch.number} of {checkpoint} names no reader group: the query ran without "
+            "the option readerGroup. Name its group with --group, if it reads for one."
             if batch.offsets
-            else f"batch {batch.number} of {checkpoint} has no source of pravega_spark."
+            else f"batch {batch.number} of {checkpoint} has no pravega source."
         )
     _check(steps, group)
     return steps
 
 
 def _check(steps: Sequence[_SyncStep], group: str | None) -> None:
-    """Refuse what is of another group than told, and sources that are at two places of a stream."""
+    """Refuse another group than the given one, and a stream that several sources read."""
     if group is not None and any(step.group != group for step in steps):
         named = ", ".join(sorted({step.group for step in steps}))
         raise InvalidInput(f"the query's offsets name {named}, not {group}: leave out --group.")
-    places = [(step.group, stream) for step in steps for stream in step.cuts]
-    for name, stream in places:
-        if places.count((name, stream)) > 1:
+    read = [(step.group, stream) for step in steps for stream in step.cuts]
+    for name, stream in read:
+        if read.count((name, stream)) > 1:
             raise InvalidInput(
-                f"the query reads {stream} by several sources, which may be at different places; "
-                f"group {name} can stand for one of them only."
+                f"the query reads {stream} with several sources, which may be at different "
+                f"positions; group {name} has one position per stream. Use one source per stream."
             )
 
 
 def _synced(step: _SyncStep, root: str | None, dry_run: bool) -> dict[str, Any]:
-    """Do one step, or look what it would do; return the row that tells it."""
+    """Do one step, or with ``dry_run`` find out its outcome; return its row."""
     manager = open_root(root)
     store = open_store(manager.root)
     state = get_group(store, step.group).state
@@ -123,7 +123,7 @@ def _synced(step: _SyncStep, root: str | None, dry_run: bool) -> dict[str, Any]:
     if generation != state.generation:
         outcome = f"ignored: the group is in generation {state.generation}"
     elif step.query is not None and step.query != state.query_number:
-        outcome = "ignored: another run of a query has joined the group since then"
+        outcome = "ignored: another run of a query has joined the group since"
     elif dry_run:
         would = with_finished_batch(state, step.cuts, partial(open_stream, store)) != state
         outcome = "would be acknowledged" if would else "known"

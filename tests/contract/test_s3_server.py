@@ -157,7 +157,7 @@ def test_reads_are_sent_again_and_then_fail_with_the_object_named(
     proxy.spoil("GET", Reply(503, "SlowDown"))
     assert store.open("key").read() == b"value"
     proxy.spoil("GET", Reply(403, "AccessDenied"))
-    with pytest.raises(StoreReadOnly, match="key: read was answered 403"):
+    with pytest.raises(StoreReadOnly, match="key: read failed with 403"):
         store.get("key")
     proxy.spoil("GET", Reply(403, "AccessDenied"))
     with pytest.raises(StoreReadOnly):

@@ -122,11 +122,11 @@ def test_rates_and_factors_of_zero_are_refused(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"scaling": 3}, "scaling is a ScalingPolicy, got 3"),
-        ({"retention": "7 days"}, "retention is a RetentionPolicy or None"),
-        ({"tags": 7}, "tags are a set of texts"),
-        ({"tags": {"a": 1}}, "tags are a set of texts"),
-        ({"tags": [["a"]]}, "a tag is a text of 1 to 256 characters"),
+        ({"scaling": 3}, "scaling must be a ScalingPolicy, got 3"),
+        ({"retention": "7 days"}, "retention must be a RetentionPolicy or None"),
+        ({"tags": 7}, "tags must be a set of texts"),
+        ({"tags": {"a": 1}}, "tags must be a set of texts"),
+        ({"tags": [["a"]]}, "a tag must be a text of 1 to 256 characters"),
         ({"tags": {"\ud800"}}, r"'\\ud800' has no UTF-8 form"),
     ],
 )

@@ -252,7 +252,7 @@ WRITES: dict[str, list[Verb]] = {
 READS: dict[str, Callable[[World], Any]] = {
     "scope_exists": lambda w: w.manager.scope_exists("s"),
     "list_scopes": lambda w: w.manager.list_scopes(),
-    "stream": lambda w: w.manager.stream(S),
+    "stream": lambda w: w.manager.stream(S).info(),
     "stream_exists": lambda w: w.manager.stream_exists(S),
     "list_streams": lambda w: w.manager.list_streams("s"),
     "stream_info": lambda w: w.manager.stream_info(S),

@@ -1,4 +1,4 @@
-"""The one seam to storage: open a root by its URL and create, read, list and delete objects."""
+"""Storage: open a root by its URL; create, read, list and delete objects."""
 
 from pravega_spark.engine.store.base import Entry, Put, Store
 from pravega_spark.engine.store.opening import open_store

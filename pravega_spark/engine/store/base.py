@@ -1,6 +1,6 @@
-"""The one seam to storage: what an engine needs of a file system or an object store.
+"""The interface to storage: what the engine needs of a file system or an object store.
 
-Keys are relative to the store's root, ``/``-separated, never empty, without ``.`` or ``..``.
+Keys are relative to the store's root and separated by ``/``. No part is empty, ``.`` or ``..``.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import pyarrow as pa
 
 
 class Put(enum.Enum):
-    """What became of a ``put_if_absent``."""
+    """The outcome of a ``put_if_absent``."""
 
     CREATED = "created"
-    """The object did not exist and now holds the bytes, durably."""
+    """The object did not exist, and now holds the bytes durably."""
     EXISTS = "exists"
-    """An object of that key exists; it may be our own from a lost answer: read it to know."""
+    """The key exists. The object may be our own, after a lost answer: read it to find out."""
     UNKNOWN = "unknown"
-    """Neither yes nor no: the bytes may be there, may never be, or may still arrive."""
+    """The bytes may be stored, may never be stored, or may still arrive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Dated:
-    """The date that an answer of the storage carried, and what this host's clocks said then.
+    """The date of a response of the storage, and this host's clocks when it arrived.
 
     ``storage_ms`` and ``wall_ms`` are in ms since 1970, ``elapsed`` in seconds of the boot clock.
     The storage's date may be rounded down to a second.
@@ -50,51 +50,51 @@ class Dated:
 class Store(Protocol):
     """Storage under one root. Thread-safe, and cheap to create from ``url`` in any process.
 
-    Errors: ``FileNotFoundError`` for a missing key on ``get``/``open``; ``StoreFull``,
-    ``StoreReadOnly`` and ``StoreError`` of :mod:`pravega_spark.errors` for what the storage
-    refuses. A lost race of ``put_if_absent`` is an answer, never an error.
+    Errors: ``FileNotFoundError`` for a missing key on ``get`` and ``open``; ``StoreFull``,
+    ``StoreReadOnly`` and ``StoreError`` of :mod:`pravega_spark.errors` for refused operations. A
+    lost race of ``put_if_absent`` is a return value, never an error.
     """
 
     @property
     def url(self) -> str:
-        """The root as a URL from which ``open_store`` makes an equal store elsewhere."""
+        """The root as a URL, from which ``open_store`` makes an equal store in another process."""
         ...
 
     @property
     def storage(self) -> str:
-        """What kind of storage this is, and which one: the same after a reboot or a remount.
+        """The kind and identity of the storage, stable over reboots and remounts.
 
-        A root that is moved within it keeps what the probe has proved. No part of it is secret.
+        A root that is moved within the same storage needs no new probe. The text has no secrets.
         """
         ...
 
     @property
     def is_local(self) -> bool:
-        """Whether a call costs microseconds (disk, memory) and polling may be frequent."""
+        """Whether a call costs microseconds (disk, memory), so that frequent polling is cheap."""
         ...
 
     @property
     def has_clock(self) -> bool:
-        """Whether the storage dates objects by a clock that is not this host's."""
+        """Whether the storage dates objects by a clock other than this host's."""
         ...
 
     @property
     def dated(self) -> Dated | None:
-        """The date of the newest answer, at no call; None where answers carry no date."""
+        """The date of the newest response, without a call; None if responses carry no date."""
         ...
 
     def time_ms(self) -> int:
-        """Return what time it is by the clock that dates objects, in ms since 1970; never late.
+        """Return the time by the clock that dates objects, in ms since 1970; never ahead of it.
 
-        Leaves no object behind. Where only a write tells, an object is created and deleted; where
-        that is refused, this host's clock answers.
+        Leaves no object behind. If only a write reveals the time, creates and deletes an object;
+        if that is refused, returns this host's time.
         """
         ...
 
     def modified_ms(self, key: str) -> int | None:
-        """Return when the object was written last, by the same clock; None if absent.
+        """Return when the object was last written, by the same clock; None if absent.
 
-        Where the storage rounds to seconds, the answer is up to a second late, never early.
+        If the storage rounds to seconds, the result is up to a second late, never early.
         """
         ...
 
@@ -103,54 +103,54 @@ class Store(Protocol):
         ...
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        """Return the objects in order, None for each absent; in parallel where it pays."""
+        """Return the objects in order, None for each absent one; in parallel if that is faster."""
         ...
 
     def exists(self, key: str) -> bool:
-        """Tell whether the object exists now (never from a cache)."""
+        """Return True if the object exists now; never answers from a cache."""
         ...
 
     def stamp(self, key: str) -> object:
-        """Return what changes when the object is replaced, None if there is no such object.
+        """Return a value that changes when the object is replaced; None if it does not exist.
 
-        Only where that costs next to nothing: an object store always returns the same.
+        Object stores, where that would cost a request, always return the same value.
         """
         ...
 
     def hold_to(self, check: Callable[[], None]) -> None:
-        """Call ``check`` before each write, deletion and listing: it raises RootChanged.
+        """Call ``check`` before each write, deletion and listing; it may raise RootChanged.
 
-        Only where a look at the root's marker costs next to nothing: an object store never calls
-        it.
+        Object stores, where checking the root marker would cost a request, never call it.
         """
         ...
 
     def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
         """Create the object with exactly these bytes, durably, unless one exists.
 
-        An error means that nothing was done. Who finds its own bytes after UNKNOWN or EXISTS
-        calls :meth:`make_durable` on their folder before it acknowledges them. ``after`` names the
-        object that this one follows in its folder: where a look costs next to nothing, RootChanged
-        is raised if it is gone.
+        An error means that nothing was done. A caller that finds its own bytes after UNKNOWN or
+        EXISTS calls :meth:`make_durable` on their folder before it acknowledges them. ``after``
+        names the object that this one follows in its folder: stores that can check it for free
+        raise RootChanged if it does not exist.
         """
         ...
 
     def put(self, key: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
-        """Create or overwrite the object, visible whole or not at all.
+        """Create or overwrite the object atomically.
 
-        ``durable=False`` may skip the fsyncs: for hints that carry a digest.
+        ``durable=False`` may skip the fsyncs; for hints that carry a digest.
         """
         ...
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete the objects, locally in the order of the keys; absent ones are no error."""
+        """Delete the objects, on a local disk in the order of the keys; absent ones are ignored."""
         ...
 
     def discard_unfinished(self, prefix: str, older_ms: int, *, deep: bool = True) -> list[Entry]:
-        """Delete what killed processes left below ``prefix`` and no listing shows; return it.
+        """Delete unfinished files of killed processes below ``prefix``; return them.
 
-        Only what is older than ``older_ms`` by the storage's own clock: a file that is being
-        written looks the same. Not ``deep`` leaves out the folders below that one.
+        Listings never show these files. Keeps files younger than ``older_ms`` by the storage's
+        clock, since a file that is being written looks the same. Without ``deep``, skips folders
+        below that one.
         """
         ...
 
@@ -159,9 +159,9 @@ class Store(Protocol):
         ...
 
     def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:
-        """Return the objects directly or deeper below the folder ``prefix``, sorted by key.
+        """Return all objects below the folder ``prefix``, at any depth, sorted by key.
 
-        ``after`` leaves out keys that sort at or before it. A missing folder is empty.
+        ``after`` skips keys that sort at or before it. A missing folder is empty.
         """
         ...
 
@@ -170,9 +170,9 @@ class Store(Protocol):
         ...
 
     def make_durable(self, prefix: str) -> None:
-        """Make what is visible in the folder durable before it is shown to others.
+        """Make the visible objects of a folder durable before they are acknowledged.
 
-        Local disks fsync the folder; object stores have nothing to do. Raise StoreError if the
-        disk cannot promise it.
+        Local disks fsync the folder; object stores do nothing. Raise StoreError if the disk cannot
+        guarantee durability.
         """
         ...

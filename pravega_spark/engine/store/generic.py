@@ -1,4 +1,4 @@
-"""Any other file system of fsspec as a store, trusted only after the probe."""
+"""Any other fsspec file system as a store; the probe must accept it before use."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from pravega_spark.engine.store.store_cache import shared
 from pravega_spark.errors import InvalidInput, StoreError, StoreReadOnly, StoreRefused
 
 _UNABLE = (NotImplementedError, TypeError, ValueError)
-"""What a driver raises that does not know ``mode="create"``."""
+"""Errors of a driver that does not support ``mode="create"``."""
 
 _ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError, FileExistsError)
-"""What a driver raises for reading what is no file; the last for a key below a file."""
+"""Errors of a driver that reads something other than a file; the last is for a key below a file."""
 
 
 class GenericStore:
-    """A store on Google Cloud Storage, Azure and what else fsspec offers: ``mode="create"``.
+    """A store on Google Cloud Storage, Azure or another fsspec driver with ``mode="create"``.
 
-    Nothing is known of such a driver's failures, so what is not plainly "exists" or "denied" is
-    UNKNOWN, and nothing is known of its exclusive create: probe the root before use.
+    A driver's failures are not specified, so anything other than "exists" or "denied" is UNKNOWN.
+    Nor is its exclusive create: probe the root before use.
     """
 
     is_local = False
@@ -36,12 +36,12 @@ class GenericStore:
     dated = None
 
     def __init__(self, url: str, options: dict[str, Any], *, fs: Any = None):
-        """Take a URL and the options of its fsspec driver; ``fs`` is the driver, if at hand."""
+        """Take a URL and the options of its fsspec driver, or the driver itself as ``fs``."""
         self._given = fs
         self._url = url.rstrip("/")
         self._options = options
         self._drivers: dict[int, tuple[Any, str]] = {}
-        self._connection()  # a missing driver is known now
+        self._connection()  # raises now if the driver is missing
 
     @property
     def url(self) -> str:
@@ -50,7 +50,7 @@ class GenericStore:
 
     @property
     def storage(self) -> str:
-        """The driver, what it says of its file system, and the bucket."""
+        """The driver, its identity of the file system, and the bucket."""
         fs, root = self._connection()
         try:
             which = fs.fsid
@@ -60,7 +60,7 @@ class GenericStore:
         return " ".join(filter(None, ("fsspec", type(fs).__name__, which, bucket)))
 
     def __repr__(self) -> str:
-        """Show the root, and no option: some are secret."""
+        """Show the root; options may be secret."""
         return f"GenericStore({self.url!r})"
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -70,8 +70,8 @@ class GenericStore:
     def _connection(self) -> tuple[Any, str]:
         """Return the driver of this process and the root's path in it, ending in a slash.
 
-        Raises StoreRefused without a driver, InvalidInput for options it does not take, and
-        StoreError where it cannot be made or reached.
+        Raises StoreRefused if the driver is missing, InvalidInput for options it does not accept,
+        and StoreError if the server cannot be reached.
         """
         process = os.getpid()
         found = self._drivers.get(process)
@@ -80,7 +80,7 @@ class GenericStore:
         return found
 
     def _connect(self) -> tuple[Any, str]:
-        """Make the driver; some of them ask their server for it."""
+        """Create the driver; some drivers connect to their server for that."""
         options = {"use_listings_cache": False, **self._options}
         try:
             fs, root = fsspec.url_to_fs(self._url, skip_instance_cache=True, **options)
@@ -93,7 +93,7 @@ class GenericStore:
             raise InvalidInput(
                 f"{self._url} cannot be opened: {error}. Check the URL and the storage options."
             ) from error
-        except Exception as error:  # drivers raise what their SDK or the network raises
+        except Exception as error:  # drivers raise the errors of their SDK or of the network
             raise StoreError(
                 f"{self._url} cannot be reached: {type(error).__name__}: {error}. Check the URL, "
                 "the network and the credentials, or name another root.",
@@ -115,7 +115,7 @@ class GenericStore:
         return data
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        """Return the objects in order, None for each absent; in parallel if the driver can."""
+        """Return the objects in order, None for each absent one; in parallel if the driver can."""
         if not keys:
             return []
         paths = [self._at(key)[1] for key in keys]
@@ -132,7 +132,7 @@ class GenericStore:
         return found
 
     def exists(self, key: str) -> bool:
-        """Tell whether the object exists now."""
+        """Return True if the object exists now."""
         fs, path = self._at(key)
         try:
             fs.invalidate_cache()
@@ -141,7 +141,7 @@ class GenericStore:
             raise self._read_error(error, key) from error
 
     def time_ms(self) -> int:
-        """Return the date that an object gets which is created now, and delete it again."""
+        """Return the date of an object that is created for this and deleted again."""
         key = f"_probe/clock-{os.urandom(8).hex()}"
         try:
             self.put(key, b"")
@@ -152,7 +152,7 @@ class GenericStore:
         return found or time.time_ns() // 1_000_000
 
     def modified_ms(self, key: str) -> int | None:
-        """Return when the object was written last; None if absent. Some drivers tell nothing: 0."""
+        """Return when the object was last written; None if absent, 0 if the driver has no date."""
         fs, path = self._at(key)
         try:
             fs.invalidate_cache()
@@ -163,14 +163,14 @@ class GenericStore:
             raise self._read_error(error, key) from error
 
     def stamp(self, key: str) -> object:
-        """Return the same for every object: a look would be a request."""
+        """Return the key: any real check would be a request."""
         return key
 
     def hold_to(self, check: Callable[[], None]) -> None:
-        """Do nothing: a look at the marker would be a request."""
+        """Do nothing: checking the root marker would be a request."""
 
     def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
-        """Create the object unless it exists; UNKNOWN if no clear answer came."""
+        """Create the object unless it exists; UNKNOWN without a clear response."""
         fs, path = self._at(key)
         try:
             fs.pipe_file(path, data, mode="create")
@@ -216,7 +216,7 @@ class GenericStore:
                 ) from error
 
     def discard_unfinished(self, prefix: str, older_ms: int, *, deep: bool = True) -> list[Entry]:
-        """Do nothing: what is left of uploads is not known."""
+        """Do nothing: unfinished uploads are not visible."""
         return []
 
     def folders(self, prefix: str) -> list[str]:
@@ -242,7 +242,7 @@ class GenericStore:
             raise self._read_error(error, key) from error
 
     def make_durable(self, prefix: str) -> None:
-        """Do nothing: an object that can be read is taken as durable."""
+        """Do nothing: an object that can be read is assumed to be durable."""
 
     def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:
         """Return the objects below the folder ``prefix``."""
@@ -258,7 +258,7 @@ class GenericStore:
         found = []
         for path, item in items.items():
             key = path[len(root) :]
-            # Some drivers find a file when asked for what is below it.
+            # Some drivers return a file itself for a listing below it.
             if path != folder and is_visible(key) and (after is None or key > after):
                 found.append(Entry(key, int(item["size"] or 0), _modified_ms(item)))
         return sorted(found, key=lambda entry: entry.key)
@@ -284,7 +284,7 @@ def _name(item: Mapping[str, Any]) -> str:
 
 
 def _modified_ms(item: Mapping[str, Any]) -> int:
-    """Return the time of the last change, 0 if unknown: each driver has its own way to tell it."""
+    """Return the time of the last change, 0 if unknown: each driver names it differently."""
     names = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
     value = next((item[name] for name in names if item.get(name)), 0)
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""A folder of a POSIX file system as a store: whole files, exclusive names, durable answers."""
+"""A folder of a POSIX file system as a store: atomic files, exclusive names, durable writes."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from pravega_spark.engine.store.store_cache import shared
 from pravega_spark.errors import RootChanged, StoreError, StoreRefused
 
 _PUBLISH_ATTEMPTS = 10
-"""How often a put makes its folder again when deletions prune it at the same moment."""
+"""How often a put creates its folder again while deletions prune it."""
 _ANCHORED_FOLDERS = 4_096
-"""How many folders are remembered as durably reachable before the memory starts anew."""
+"""Folders known to be durably reachable before the set is cleared."""
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
@@ -36,9 +36,10 @@ class LocalStore:
     """A store on a local disk or any mounted file system with hard links.
 
     A file gets its final name by ``link(2)``, which fails if the name is taken and shows the
-    content whole. What is acknowledged was fsynced, its folder and the folder's ancestors too.
-    After an fsync of a folder failed, the kernel may call its lost entries clean, so this store
-    refuses that folder from then on: open the root in a new process, or repair the disk.
+    complete content. An acknowledged write was fsynced, together with its folder and the folder's
+    ancestors. After a failed fsync of a folder, the kernel may report its lost entries as clean,
+    so this store refuses the folder from then on: repair the disk and open the root in a new
+    process.
     """
 
     is_local = True
@@ -69,7 +70,7 @@ class LocalStore:
 
     @property
     def storage(self) -> str:
-        """The kind of the file system, and its own number: a root may move within it."""
+        """The kind and id of the file system: a root may move within it."""
         return file_system(self._root)
 
     def __repr__(self) -> str:
@@ -81,7 +82,7 @@ class LocalStore:
         return shared, (LocalStore, self._root)
 
     def time_ms(self) -> int:
-        """Return the time that a file gets now: this host's, or a file server's own."""
+        """Return the time that a new file gets: this host's, or a file server's own."""
         try:
             staged = StagedFile(self._root, b"", durable=False, nameless=self._nameless)
         except OSError:
@@ -113,7 +114,7 @@ class LocalStore:
             raise StoreError(f"{path} cannot be read: {error.strerror}.", url=path) from error
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        """Return the files in order, None for each absent."""
+        """Return the files in order, None for each absent one."""
         found: list[bytes | None] = []
         for key in keys:
             try:
@@ -123,11 +124,11 @@ class LocalStore:
         return found
 
     def exists(self, key: str) -> bool:
-        """Tell whether the file exists now."""
+        """Return True if the file exists now."""
         return os.path.isfile(self._base + check_key(key))
 
     def stamp(self, key: str) -> object:
-        """Return the file's device, number and time of change."""
+        """Return the file's device, inode and time of change."""
         try:
             status = os.stat(self._base + key)
         except OSError:
@@ -135,23 +136,23 @@ class LocalStore:
         return status.st_dev, status.st_ino, status.st_mtime_ns
 
     def hold_to(self, check: Callable[[], None]) -> None:
-        """Write, delete and list nothing from now on that ``check`` does not allow."""
+        """From now on, call ``check`` before each write, deletion and listing."""
         self._check = check
 
     def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
-        """Create the file unless it exists; UNKNOWN if the disk failed to say."""
+        """Create the file unless it exists; UNKNOWN if the disk fails."""
         path = self._base + check_key(key)
         self._check()
-        if os.path.isfile(path):  # spares the loser of a race the fsync
+        if os.path.isfile(path):  # saves the loser of a race an fsync
             return Put.EXISTS
         if after is not None and not os.path.isfile(self._base + after):
-            raise self._changed(f"{after}, which {key} is to follow")
+            raise self._changed(after)
         try:
             created = self._publish(path, data, replace=False, durable=True, after=after)
         except UnclearOutcome:
             return Put.UNKNOWN
         if not created and os.path.isdir(path):
-            raise StoreError(f"{path} is a folder: no object of that key can be created.", url=path)
+            raise StoreError(f"{path} is a folder; use another key.", url=path)
         return Put.CREATED if created else Put.EXISTS
 
     def put(self, key: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
@@ -167,7 +168,7 @@ class LocalStore:
             ) from error
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete the files, and the folders that this leaves empty, as object stores do."""
+        """Delete the files, and folders that become empty, since object stores have no folders."""
         self._check()
         folders = set()
         for key in keys:
@@ -183,7 +184,7 @@ class LocalStore:
             self._prune(folder)
 
     def discard_unfinished(self, prefix: str, older_ms: int, *, deep: bool = True) -> list[Entry]:
-        """Delete the hidden files of killed processes, and checksums whose files are gone."""
+        """Delete hidden files of killed processes, and checksums of files that do not exist."""
         self._check()
         found: list[Entry] = []
         before_ms: int | None = None
@@ -194,7 +195,7 @@ class LocalStore:
                 path = f"{folder.rstrip('/')}/{name}"
                 if before_ms is None:
                     before_ms = self.time_ms() - older_ms
-                with contextlib.suppress(FileNotFoundError):  # its process has finished it
+                with contextlib.suppress(FileNotFoundError):  # its process is alive and finished it
                     status = os.stat(path)
                     modified_ms = status.st_mtime_ns // 1_000_000
                     if modified_ms < before_ms:
@@ -218,7 +219,7 @@ class LocalStore:
             ) from error
 
     def open(self, key: str) -> pa.NativeFile:
-        """Open the file for random reads; not mapped, so that a damaged disk is no SIGBUS."""
+        """Open the file for random reads; not mapped, so that a damaged disk causes no SIGBUS."""
         path = self._base + check_key(key)
         try:
             return pa.OSFile(path, "r")
@@ -228,12 +229,12 @@ class LocalStore:
             raise StoreError(f"{path} cannot be read: {error}.", url=path) from error
 
     def make_durable(self, prefix: str) -> None:
-        """Write the folder's entries, and its own entry in each ancestor, onto the disk."""
+        """Fsync the folder and its ancestors, so that its entries can be reached after a crash."""
         folder = (self._base + check_prefix(prefix)).rstrip("/")
         try:
             self._sync(folder)
         except _ABSENT:
-            return  # nothing is visible in it
+            return  # nothing is visible in a folder that does not exist
         except UnclearOutcome as error:
             raise StoreError(
                 f"{folder} cannot be made durable: {error}. Check the disk, then open the root in "
@@ -252,15 +253,15 @@ class LocalStore:
         durable: bool,
         after: str | None = None,
     ) -> bool:
-        """Name a new file ``path``; tell whether it was named, which only a taken name prevents.
+        """Write a new file and name it ``path``; return False if the name is taken.
 
-        Its folder is made if it is missing, unless the file is to follow another one in it.
+        Creates a missing folder, unless the file must follow another one in that folder.
         """
         folder = path[: path.rindex("/")]
         if durable and folder in self._failed:
             raise StoreError(
-                f"{path}: an earlier fsync of its folder failed, so nothing can be promised. Check "
-                "the disk, then open the root in a new process.",
+                f"{path}: an earlier fsync of its folder failed, so nothing here is durable. "
+                "Check the disk, then open the root in a new process.",
                 url=path,
             )
         for attempt in range(_PUBLISH_ATTEMPTS):
@@ -269,8 +270,8 @@ class LocalStore:
                 return self._publish_once(folder, path, data, replace, durable, nameless)
             except FileNotFoundError:
                 if after is not None:
-                    raise self._changed(f"{after}, which {path} is to follow") from None
-                self._make_folder(folder)  # on the first put, or when a deletion pruned it
+                    raise self._changed(after) from None
+                self._make_folder(folder)  # on the first put, or after a deletion pruned it
             except OSError as error:
                 if not nameless or supports_nameless(error):
                     raise refusal(error, path) from error
@@ -299,22 +300,22 @@ class LocalStore:
         if durable:
             try:
                 self._sync(folder)
-            except OSError as error:  # the name is given, so this is no refusal any more
+            except OSError as error:  # the file has its name, so this is no refusal
                 raise UnclearOutcome(f"fsync of {folder}: {error}") from error
         return True
 
     def _prune(self, folder: str) -> None:
-        with contextlib.suppress(OSError):  # not empty, or pruned by another
+        with contextlib.suppress(OSError):  # not empty, or another process pruned it
             while folder != self._root:
                 os.rmdir(folder)
                 folder = os.path.dirname(folder)
 
-    def _changed(self, what: str) -> RootChanged:
+    def _changed(self, before: str) -> RootChanged:
         return RootChanged(
-            f"{self.url}: {what}, is gone: the root was removed, moved, unmounted or restored "
-            "while it was open, or this process stood still until the log was cleaned past what it "
-            "knew. Nothing was written; bring the root back if it is gone, then open the object "
-            "anew, which tells what the log holds."
+            f"{self.url}: {before}, the version before this write, does not exist: the root was "
+            "removed, moved, unmounted or restored while it was open, or this process paused until "
+            "the log was cleaned past the version that it knew. Nothing was written. Restore or "
+            "mount a missing root, then open the object through a new StreamManager."
         )
 
     def _make_folder(self, folder: str) -> None:
@@ -323,7 +324,7 @@ class LocalStore:
         while not os.path.isdir(missing) and missing != "/":
             self._anchored.discard(missing)
             missing = os.path.dirname(missing)
-        if len(missing) < len(self._top):  # the root itself was deleted since it was opened
+        if len(missing) < len(self._top):  # the root itself was deleted after it was opened
             self._top = missing
         try:
             os.makedirs(folder, exist_ok=True)
@@ -331,7 +332,7 @@ class LocalStore:
             raise refusal(error, folder) from error
 
     def _sync(self, folder: str) -> None:
-        """Fsync the folder and, the first time, each ancestor that holds the way to it."""
+        """Fsync the folder and, the first time, each of its ancestors."""
         if folder in self._failed:
             raise UnclearOutcome(f"an earlier fsync of {folder} failed")
         try:
@@ -348,7 +349,7 @@ class LocalStore:
             raise
 
     def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:
-        """Return the files below the folder ``prefix``; others than asked for cost no call."""
+        """Return the files below the folder ``prefix``; skipped files cost no system call."""
         self._check()
         found: list[Entry] = []
         waiting = [check_prefix(prefix)]
@@ -367,14 +368,14 @@ class LocalStore:
 
 
 def _left_over(names: Sequence[str]) -> list[str]:
-    """Return those of a folder's files that nobody needs if they are old."""
+    """Return the files of a folder that are useless once they are old."""
     present = set(names)
     checked = {name: checked_name(name) for name in names}
     return [n for n, of in checked.items() if is_hidden_name(n) or (of and of not in present)]
 
 
 def _any_root() -> None:
-    """Allow all: no root is known yet."""
+    """Allow everything: no root is known yet."""
 
 
 def _list_folder(base: str, folder: str, after: str | None, found: list[Entry]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A file that appears whole or not at all, on POSIX: the system calls, and what failures mean."""
+"""Atomic files on POSIX: the system calls, and the meaning of their failures."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 _NO_LINKS = frozenset(
     {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK}
 )
-# What opening or linking a nameless file answers where it is not supported (NFS, no /proc).
+# Errors of opening or linking a nameless file where that is not supported (NFS, no /proc).
 _NAMELESS_UNSUPPORTED = _NO_LINKS | {errno.EISDIR, errno.EINVAL, errno.EACCES, errno.ELOOP}
 _O_TMPFILE = getattr(os, "O_TMPFILE", 0)
-_DATED_AGAIN_SECONDS = 1.0
+_REDATE_SECONDS = 1.0
 
 
 class _HiddenNames:
-    """Names that no other process and no other call uses, also after a fork."""
+    """Names that no other process or call uses, even after a fork."""
 
     def __init__(self) -> None:
         self._counter = itertools.count()
@@ -45,35 +45,35 @@ _CHECKSUM_NAME = re.compile(r"\.(part-.+)\.crc")
 
 
 def is_hidden_name(name: str) -> bool:
-    """Tell whether a file of this name is one of ours that has not got its own name yet."""
+    """Return True for the name of a staged file of ours that has no final name yet."""
     return _HIDDEN_NAME.fullmatch(name) is not None
 
 
 def checked_name(name: str) -> str | None:
-    """Return the file that Hadoop's hidden checksum file ``name`` is of; None if it is none.
+    """Return the file whose Hadoop checksum is in the hidden file ``name``, or None.
 
-    Spark leaves one beside each ``part-*`` file that it writes on a local disk.
+    Spark writes such a file next to each ``part-*`` file on a local disk.
     """
     found = _CHECKSUM_NAME.fullmatch(name)
     return None if found is None else found[1]
 
 
 class UnclearOutcome(Exception):
-    """A system call failed in a way that tells neither that it had its effect nor that not."""
+    """A system call failed, and may or may not have had its effect."""
 
 
 class LinkRefused(OSError):
-    """The file system has no hard links, so no exclusive create of a whole file."""
+    """The file system has no hard links, and so no atomic exclusive create."""
 
 
 class StagedFile:
-    """A written file without its final name: nameless (O_TMPFILE), else under a hidden name.
+    """A written file without its final name: nameless (O_TMPFILE), or under a hidden name.
 
-    Nameless files are a fifth faster and leave nothing behind when the process dies.
+    Nameless files are a fifth faster, and a killed process leaves none behind.
     """
 
     def __init__(self, folder: str, data: bytes | pa.Buffer, *, durable: bool, nameless: bool):
-        """Write ``data`` into a new file in ``folder``; with ``durable`` onto the disk."""
+        """Write ``data`` into a new file in ``folder``; fsync it if ``durable``."""
         self._folder = folder
         self._written = time.monotonic()
         self._hidden_path: str | None = None
@@ -98,7 +98,7 @@ class StagedFile:
             rest = rest[os.write(self._descriptor, rest) :]
         if durable:
             _sync(self._descriptor)
-        if self._hidden_path is not None:  # NFS tells of a failed write as late as here
+        if self._hidden_path is not None:  # NFS reports a failed write only here
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
 
@@ -108,16 +108,16 @@ class StagedFile:
         return found.st_mtime_ns // 1_000_000
 
     def link(self, path: str) -> bool:
-        """Give the file its name unless the name is taken; tell whether it was given.
+        """Give the file its name; return False if the name is taken.
 
-        A file that waited long for its name is dated again: its date tells when it was named.
+        A file that waited long for its name gets a new date: the date is the time of naming.
         """
         try:
             self._link(path)
-            if time.monotonic() - self._written > _DATED_AGAIN_SECONDS:
+            if time.monotonic() - self._written > _REDATE_SECONDS:
                 os.utime(path)
         except FileExistsError:
-            # A network file system may have linked, lost the answer, and tried again.
+            # A network file system may have linked the file, lost the answer, and tried again.
             return self._was_linked()
         except OSError as error:
             if self._was_linked():
@@ -130,7 +130,7 @@ class StagedFile:
         return True
 
     def replace(self, path: str) -> None:
-        """Give the file its name, taking it from the file that has it."""
+        """Give the file its name, and replace a file that has it."""
         if self._hidden_path is None:
             hidden_path = self._new_hidden_path()
             self._link(hidden_path)
@@ -143,7 +143,7 @@ class StagedFile:
             os.link(self._hidden_path, path)
         else:
             source = f"/proc/self/fd/{self._descriptor}"
-            # A folder descriptor, though not needed for this path, makes Python call linkat(2).
+            # A folder descriptor, although useless for this path, makes Python call linkat(2).
             os.link(source, path, src_dir_fd=self._descriptor, follow_symlinks=True)
 
     def _was_linked(self) -> bool:
@@ -155,7 +155,7 @@ class StagedFile:
             return False
 
     def discard(self) -> None:
-        """Drop what is left of the staged file; a name it was given stays."""
+        """Delete the staged file; a final name that it got stays."""
         if self._hidden_path is not None:
             with contextlib.suppress(OSError):
                 os.unlink(self._hidden_path)
@@ -167,14 +167,14 @@ class StagedFile:
 
 
 def supports_nameless(error: OSError) -> bool:
-    """Tell whether nameless files may work although one failed with ``error``."""
+    """Return True if nameless files may work although one failed with ``error``."""
     return error.errno not in _NAMELESS_UNSUPPORTED
 
 
 def file_system(path: str) -> str:
-    """Return the kind of the file system that holds ``path``, and the number it has for itself.
+    """Return the kind and the id of the file system that holds ``path``.
 
-    Made from the file system's own id where it has one, so that it outlives a remount.
+    The id is the file system's own if it has one, so that it is stable over remounts.
     """
     while not os.path.lexists(path) and path != "/":
         path = os.path.dirname(path)
@@ -189,7 +189,7 @@ def file_system(path: str) -> str:
 
 
 def sync_folder(folder: str) -> None:
-    """Write the folder's entries onto the disk. Raise UnclearOutcome if the disk failed."""
+    """Fsync the folder's entries. Raise UnclearOutcome if the disk fails."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -203,18 +203,20 @@ def _sync(descriptor: int) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno in _FULL:  # NFS and delayed allocation: known before the name is given
+        if (
+            error.errno in _FULL
+        ):  # NFS and delayed allocation: reported before the file has its name
             raise
         raise UnclearOutcome(f"fsync: {error}") from error
 
 
 def refusal(error: OSError, path: str) -> StoreError:
-    """Return what the failed system call on ``path`` means to the caller."""
+    """Return the error to raise for a failed system call on ``path``."""
     reason = error.strerror or str(error)
     if isinstance(error, LinkRefused):
         return StoreRefused(
-            f"{path}: its file system has no hard links ({reason}), so two writers could not be "
-            "kept apart. Use a POSIX file system such as ext4, xfs or NFS, or an object store.",
+            f"{path}: its file system has no hard links ({reason}), so creates would not be "
+            "exclusive. Use a POSIX file system such as ext4, xfs or NFS, or an object store.",
             url=path,
         )
     if error.errno in _FULL:
@@ -228,6 +230,6 @@ def refusal(error: OSError, path: str) -> StoreError:
         )
     if error.errno in (errno.ENOTDIR, errno.EISDIR):
         return StoreError(
-            f"{path}: {reason}. A folder and a file are in each other's place.", url=path
+            f"{path}: {reason}. A file exists where a folder is needed, or the reverse.", url=path
         )
     return StoreError(f"{path}: {reason}.", url=path)

@@ -30,11 +30,11 @@ class _Object:
 
 
 class MemoryStore:
-    """A dict with the semantics of an object store; deterministic, and gone with the process.
+    """A dict with the semantics of an object store; deterministic, and lost with the process.
 
-    The default clock is the number of writes so far, so the same calls give the same listing;
-    a named store, which several parts of a process share by its URL, has the time of day.
-    Every change is one operation of a dict, so threads need no lock.
+    The default clock counts writes, so that the same calls give the same listing. A named store,
+    which several parts of a process share by its URL, uses the time of day. Every change is one
+    operation on a dict, so threads need no lock.
     """
 
     is_local = True
@@ -42,7 +42,7 @@ class MemoryStore:
     dated = None
 
     def __init__(self, name: str | None = None, *, clock_ms: Callable[[], int] | None = None):
-        """Make an empty store; ``name`` None gives it a private one of its own."""
+        """Create an empty store; without ``name`` it gets a unique one."""
         self._name = f"private-{next(_private)}" if name is None else name
         self._objects: dict[str, _Object] = {}
         self._clock_ms = clock_ms or itertools.count(1).__next__
@@ -50,7 +50,7 @@ class MemoryStore:
 
     @classmethod
     def named(cls, name: str) -> MemoryStore:
-        """Return this process's store of that name, made if there is none."""
+        """Return this process's store of that name; create it if necessary."""
         store = _NAMED.get(name)
         if store is None:
             return cls(name, clock_ms=_now_ms)
@@ -62,12 +62,12 @@ class MemoryStore:
 
     @property
     def url(self) -> str:
-        """The URL that means this store within this process, and an empty one elsewhere."""
+        """The URL of this store in this process; in another process it names an empty store."""
         return f"memory://{self._name}"
 
     @property
     def storage(self) -> str:
-        """Memory: nothing survives the process, so one is as good as another."""
+        """``memory`` for all: nothing survives the process."""
         return "memory"
 
     def __repr__(self) -> str:
@@ -79,11 +79,11 @@ class MemoryStore:
         return MemoryStore.named, (self._name,)
 
     def time_ms(self) -> int:
-        """Return the time that the next object would get."""
+        """Return the time of the next object."""
         return self._clock_ms()
 
     def modified_ms(self, key: str) -> int | None:
-        """Return when the object was written last; None if absent."""
+        """Return when the object was last written; None if absent."""
         found = self._objects.get(check_key(key))
         return None if found is None else found.modified_ms
 
@@ -95,23 +95,23 @@ class MemoryStore:
         return found.data
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        """Return the objects in order, None for each absent."""
+        """Return the objects in order, None for each absent one."""
         found = [self._objects.get(check_key(key)) for key in keys]
         return [None if entry is None else entry.data for entry in found]
 
     def exists(self, key: str) -> bool:
-        """Tell whether the object exists."""
+        """Return True if the object exists."""
         return check_key(key) in self._objects
 
     def stamp(self, key: str) -> object:
-        """Return the object's content as an object of its own."""
+        """Return the stored object, which is a new one after each write."""
         return self._objects.get(check_key(key))
 
     def hold_to(self, check: Callable[[], None]) -> None:
-        """Do nothing, as an object store."""
+        """Do nothing, as object stores do."""
 
     def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
-        """Create the object unless it exists; ``after`` is not looked at, as on an object store."""
+        """Create the object unless it exists; ignore ``after``, as object stores do."""
         made = _Object(bytes(data), self._clock_ms())
         kept = self._objects.setdefault(check_key(key), made)
         return Put.CREATED if kept is made else Put.EXISTS
@@ -126,7 +126,7 @@ class MemoryStore:
             self._objects.pop(check_key(key), None)
 
     def discard_unfinished(self, prefix: str, older_ms: int, *, deep: bool = True) -> list[Entry]:
-        """Do nothing: nothing is left half written."""
+        """Do nothing: writes are atomic."""
         return []
 
     def folders(self, prefix: str) -> list[str]:
@@ -140,7 +140,7 @@ class MemoryStore:
         return pa.BufferReader(self.get(key))
 
     def make_durable(self, prefix: str) -> None:
-        """Do nothing: what is visible stays as long as the process."""
+        """Do nothing: objects live as long as the process."""
 
     def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:
         """Return the objects below the folder ``prefix``."""

@@ -1,4 +1,4 @@
-"""What a key may look like, the same for every store."""
+"""The rules for keys, the same for every store."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ _FORBIDDEN_PARTS = frozenset({"", ".", ".."})
 def check_key(key: str) -> str:
     """Return ``key`` if it may name an object; raise InvalidInput if not.
 
-    A file name that starts with a dot is refused: local stores stage under such names, and no
-    listing shows them. A folder may start with one, as names of scopes and streams may.
+    A file name must not start with a dot: local stores stage files under such names, and listings
+    hide them. A folder may start with a dot, as names of scopes and streams may.
     """
     parts = key.split("/")
     if not _FORBIDDEN_PARTS.isdisjoint(parts) or parts[-1][0] == ".":
         raise InvalidInput(
-            f"{key!r} is no key: use names joined by single '/', none of them empty, '.' or '..', "
-            "the last one without a leading dot."
+            f"{key!r} is no key: join names by single '/'; none may be empty, '.' or '..', and the "
+            "last may not start with a dot."
         )
     return key
 
 
 def check_prefix(prefix: str) -> str:
-    """Return the folder ``prefix`` with a slash at its end, or "" for the root."""
+    """Return the folder ``prefix`` with a trailing slash, or "" for the root."""
     folder = prefix.rstrip("/")
     if not folder:
         return ""
@@ -33,6 +33,6 @@ def check_prefix(prefix: str) -> str:
 
 
 def is_visible(key: str) -> bool:
-    """Tell whether listings show ``key``: no file of a dotted name, no folder marker."""
+    """Return True if listings show ``key``: not a dotted file name, not a folder marker."""
     name = key[key.rfind("/") + 1 :]
     return name != "" and name[0] != "."

@@ -1,4 +1,4 @@
-"""From a URL to a store: which back end serves it, and one store per root and process."""
+"""From a URL to a store: choose the back end; one store per root and process."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
 _HADOOP_SCHEMES = frozenset({"hdfs", "viewfs"})
 _SERVER_SCHEMES = frozenset({"tcp", "tls", "pravega", "kafka", "pulsar"})
 _ALIASES = {"abfss": "abfs"}
-"""What a driver of fsspec also takes, and fsspec's own table does not list."""
+"""Schemes that a driver accepts although fsspec's table does not list them."""
 _SERVER = re.compile(r"[\w.-]+:\d+([,/].*)?")
 _WINDOWS = re.compile(r"[A-Za-z]:([\\/].*)?")
 _NO_SERVER = (
-    "names a server, and this package has none: a root is where the events are stored. Give a "
+    "names a server, but this package has none: a root is the storage of the events. Give a "
     "folder, or a URL such as s3://bucket/root"
 )
 
@@ -28,14 +28,14 @@ _NO_SERVER = (
 def open_store(url: str | os.PathLike[str], **storage_options: Any) -> Store:
     """Return the store whose root is ``url``; the same object for the same call in a process.
 
-    A path or ``file://`` is a local disk, ``s3://`` (and ``s3a://``) S3 or a look-alike,
+    A path or ``file://`` is a local disk, ``s3://`` (and ``s3a://``) S3 or a compatible server,
     ``memory://name`` this process's memory; any other URL that fsspec knows is usable if
     :func:`~pravega_spark.engine.store.probe.probe` accepts it. ``storage_options`` go to s3fs
-    or fsspec; for S3 the usual ``AWS_*`` variables serve where an option is not given.
+    or fsspec; for S3 the usual ``AWS_*`` variables are the defaults.
 
-    Raises InvalidInput for what is no URL, StoreRefused for storage that nobody knows, that cannot
-    hold streams or whose driver is not installed, and StoreError where the driver asks a server
-    at once and gets no answer. Nothing is read or written yet.
+    Raises InvalidInput for anything but a path or URL; StoreRefused for storage that is unknown,
+    cannot hold streams, or lacks its driver; StoreError if the driver needs its server
+    to start and gets no answer. Reads and writes no object.
     """
     address = os.fspath(url) if isinstance(url, (str, os.PathLike)) else url
     if not isinstance(address, str):
@@ -77,7 +77,7 @@ def _open(address: str, options: dict[str, Any]) -> Store:
 
 
 def _refuse_what_is_no_storage(address: str) -> None:
-    """Raise InvalidInput for what people give by habit, and say what to give instead."""
+    """Raise InvalidInput for common mistakes, such as a server's address."""
     scheme = address.partition(":/")[0].lower()
     if scheme in _SERVER_SCHEMES:
         raise InvalidInput(f"{address!r} {_NO_SERVER}.")
@@ -85,12 +85,12 @@ def _refuse_what_is_no_storage(address: str) -> None:
         raise InvalidInput(f"{address!r} {_NO_SERVER}; a folder of this name is ./{address}.")
     if _WINDOWS.fullmatch(address):
         raise InvalidInput(
-            f"{address!r} is a path of Windows, which is not supported: use Linux (WSL, too) or "
-            "macOS and a path there, or a URL such as s3://bucket/root."
+            f"{address!r} is a Windows path, which is not supported: use Linux (or WSL) or macOS "
+            "and a path there, or a URL such as s3://bucket/root."
         )
     if scheme == "dbfs":
         raise InvalidInput(
-            f"{address!r} is a path of Databricks, whose file system cannot create a file "
+            f"{address!r} is a Databricks path, and its file system cannot create a file "
             "exclusively: give the storage's own URL, such as s3://bucket/root or "
             "abfss://container@account.dfs.core.windows.net/root."
         )
@@ -134,7 +134,7 @@ def _open_generic(scheme: str, address: str, options: dict[str, Any]) -> Store:
     known = {*known_implementations, *registry}
     if scheme not in known:
         raise StoreRefused(
-            f"{address!r}: nothing known has the scheme {scheme!r}. Use a path, file://, s3://, "
+            f"{address!r}: the scheme {scheme!r} is unknown. Use a path, file://, s3://, "
             f"memory://, or one of fsspec's: {', '.join(sorted(known))}.",
             url=address,
         )

@@ -1,4 +1,4 @@
-"""The proof, once for each root, that its storage keeps two creators of one name apart."""
+"""The probe of a root: proves, once, that its storage creates objects exclusively."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _WAY_ON = "Use a local POSIX disk, S3, or another store whose conditional writes
 
 
 def ensure_probed(store: Store, runtime: Runtime = SYSTEM) -> None:
-    """Probe the root unless its marker names this storage; then leave a marker that does.
+    """Probe the root unless its marker names this storage; then write such a marker.
 
-    One read if it does. A new marker records the runtime's time. Raises StoreRefused for a root
-    that fails the probe or was marked by a version of this package that this one does not know,
-    and what the store raises.
+    Costs one read if the marker does. A new marker records the runtime's time. Raises StoreRefused
+    for a root that fails the probe, or whose marker has an unknown format, and what the store
+    raises.
     """
     root, storage = look(store, again=True), store.storage
     if root is None or not root.names(storage):
         probe(store)
-        logger.info("%s was probed: it keeps two creators of one name apart", store.url)
+        logger.info("probed %s: its creates are exclusive", store.url)
         if root is None:
             record = {
                 "format": MARKER_FORMAT,
@@ -49,36 +49,36 @@ def ensure_probed(store: Store, runtime: Runtime = SYSTEM) -> None:
             }
             store.put_if_absent(MARKER_KEY, encode(record))
         else:
-            with contextlib.suppress(StoreError):  # the next one to write there probes again
+            with contextlib.suppress(StoreError):  # the next writer probes again
                 store.put(MARKER_KEY, root.marker(storage))
-        # Lost races and lost answers are alike: what counts is the marker that is there. None
-        # after a lost request is no harm: the next one to open the root probes it again.
+        # After a lost race or a lost answer, the existing marker counts. After a lost request
+        # there is none: the next process that opens the root probes it again.
         root = look(store, again=True)
     if root is not None:
         root.is_proved = True
 
 
 def probe(store: Store, *, token: str | None = None) -> None:
-    """Prove exclusive create: one winner of every race, its bytes kept, and seen at once.
+    """Prove exclusive creates: every race has one winner, whose bytes are kept and visible.
 
     ``token`` names the folder of this probe; by default it is random. Raises StoreRefused if the
-    store fails, StoreReadOnly and the like if it cannot be written at all.
+    store fails the probe, and StoreReadOnly or another StoreError if it cannot be written.
     """
     folder = f"{PROBE_FOLDER}/{token or os.urandom(8).hex()}"
     keys = [f"{folder}/{number:02d}" for number in range(_RACES + 1)]
     try:
-        _second_create_is_told(store, keys[0])
-        _races_have_one_winner(store, keys[1:])
+        _check_second_create(store, keys[0])
+        _check_races(store, keys[1:])
         listed = [entry.key for entry in store.list(folder)]
         if listed != keys:
             raise _failed(store, f"after {keys} were created a listing shows {listed}")
     finally:
-        # One who may create but not delete can still hold streams; the sweeper will tell.
+        # A user without the right to delete can still have streams; a sweep reports that.
         with contextlib.suppress(StoreError):
             store.delete(keys)
 
 
-def _second_create_is_told(store: Store, key: str) -> None:
+def _check_second_create(store: Store, key: str) -> None:
     first, second = b"first", b"second, which must not replace it"
     if store.put_if_absent(key, first) is Put.UNKNOWN and not store.exists(key):
         raise _failed(store, f"the create of {key} had no effect and no answer")
@@ -90,7 +90,7 @@ def _second_create_is_told(store: Store, key: str) -> None:
         raise _failed(store, f"{key} was created as {first!r} and then held {content!r}")
 
 
-def _races_have_one_winner(store: Store, keys: list[str]) -> None:
+def _check_races(store: Store, keys: list[str]) -> None:
     creators = [(key, number) for number in range(_RACERS) for key in keys]
     start = threading.Barrier(len(creators), timeout=_START_SECONDS)
 
@@ -104,11 +104,13 @@ def _races_have_one_winner(store: Store, keys: list[str]) -> None:
     for key in keys:
         winners = [n for n in range(_RACERS) if answers[key, n] is Put.CREATED]
         if len(winners) > 1:
-            raise _failed(store, f"{len(winners)} of {_RACERS} creators of {key} won at once")
+            raise _failed(
+                store, f"{len(winners)} of {_RACERS} concurrent creates of {key} succeeded"
+            )
         content = _read(store, key)
-        # Without a CREATED the winner's answer was lost on the way, which is no fault of the store.
+        # Without a CREATED, the winner's answer was lost, which is no fault of the store.
         if content not in [_content(number) for number in winners or range(_RACERS)]:
-            raise _failed(store, f"{key} does not hold what its creator wrote: {content[:80]!r}")
+            raise _failed(store, f"{key} does not hold the bytes of its creator: {content[:80]!r}")
 
 
 def _content(number: int) -> bytes:

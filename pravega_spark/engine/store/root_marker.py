@@ -1,10 +1,10 @@
-"""A root's marker: that it was probed, on which storage, and which root it is.
+"""The root marker: an object that names the root and the storages on which it was probed.
 
-It is read once for each store that a process opens, whoever reads or writes there, and binds the
-store to the root that it names: in another one, or in none, nothing is done by this store any more.
-Whoever opens the same URL then gets another store (``shared``). After that a look costs nothing: a
-local disk tells by one system call whether the marker is still the one that was read, an object
-store is asked when a scope is created or a clock confirmed.
+A process reads it once for each store that it opens, and binds the store to that root: if the root
+is replaced or removed, this store does nothing any more, and opening the same URL makes another
+store (``shared``). Later checks are cheap: on a local disk one system call shows whether the marker
+was replaced; on an object store the marker is read again only when a scope is created or a clock is
+confirmed.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from pravega_spark.engine.store.base import Store
 from pravega_spark.errors import RootChanged, StoreRefused
 
 MARKER_KEY = "_pravega_spark.json"
-"""Object at the root of a store: its content says that the probe was passed."""
+"""The key of the root marker: it exists once the probe was passed."""
 MARKER_FORMAT = 1
 COPY_FORMAT = 0
-"""Format of the marker of a root that is not whole: a backup is being copied to it."""
+"""Format of the marker of an incomplete root: a backup is being copied to it."""
 PROBE_FOLDER = "_probe"
 _STORAGES = 8
-"""So many storages a marker names at most: the last ones on which the root was probed."""
+"""A marker names at most this many storages: the last ones on which the root was probed."""
 
 
 @dataclass(slots=True, eq=False)
 class Root:
-    """What a marker says. ``token`` tells one root from another that has its place later."""
+    """The content of a marker. ``token`` distinguishes a root from a later one at the same URL."""
 
     token: str
     record: dict[str, Any]
@@ -41,11 +41,11 @@ class Root:
     """Whether this process knows that the storage it writes to was probed."""
 
     def names(self, storage: str) -> bool:
-        """Tell whether the root was probed on that storage."""
+        """Return True if the root was probed on that storage."""
         return storage in self.record.get("storage", ())
 
     def marker(self, storage: str) -> bytes:
-        """Return the marker of the same root, probed on that storage, too."""
+        """Return the marker of this root with one more probed storage."""
         others = [other for other in self.record.get("storage", ()) if other != storage]
         record = {**self.record, "root": self.token, "storage": [*others, storage][-_STORAGES:]}
         return encode(record)
@@ -58,14 +58,14 @@ def encode(record: dict[str, Any]) -> bytes:
 
 _known: WeakKeyDictionary[Store, Root] = WeakKeyDictionary()
 _UNSEEN = object()
-"""The stamp of a marker that has to be read again, also where a look costs a request."""
+"""The stamp of a marker that must be read again, even if that costs a request."""
 
 
 def look(store: Store, *, again: bool = False) -> Root | None:
-    """Return the root as its marker says; None without a marker. One read, unless it is known.
+    """Return the root by its marker; None without a marker. One read, unless it is known.
 
-    The first root that is found is the only one from then on. Raises RootChanged if that is gone,
-    StoreRefused for a marker that is not ours or is of a format that is not known here.
+    The first root that is found binds the store. Raises RootChanged if that root was replaced or
+    removed, and StoreRefused for a marker that is not ours or has an unknown format.
     """
     known = _known.get(store)
     if known is not None and not again and known.stamp is not _UNSEEN:
@@ -78,9 +78,9 @@ def look(store: Store, *, again: bool = False) -> Root | None:
     if found is None or found.token != known.token:
         known.stamp = _UNSEEN
         raise RootChanged(
-            f"{store.url} is not the root any more that was opened here: it was removed, moved, "
-            "unmounted, or set up again. Bring it back, or take the new one; then open the object "
-            "anew, by a new StreamManager."
+            f"{store.url} is no longer the root that was opened here: that one was removed, moved, "
+            "unmounted or replaced. Restore or mount it, or use the present root, through a new "
+            "StreamManager."
         )
     known.record, known.stamp = found.record, found.stamp
     return known
@@ -92,9 +92,9 @@ def _bind(store: Store, root: Root) -> None:
 
 
 def check_same(store: Store) -> None:
-    """Raise RootChanged unless the store has still its root, as far as is known at no cost.
+    """Raise RootChanged if the store's root has changed, as far as a free check can see.
 
-    A store of which no root is known may have any.
+    A store that is not bound to a root passes.
     """
     known = _known.get(store)
     if known is not None and known.stamp != store.stamp(MARKER_KEY):
@@ -102,7 +102,7 @@ def check_same(store: Store) -> None:
 
 
 def is_same(store: Store) -> bool:
-    """Do what :func:`check_same` does, and tell."""
+    """Return False where :func:`check_same` raises RootChanged."""
     try:
         check_same(store)
     except RootChanged:
@@ -111,23 +111,23 @@ def is_same(store: Store) -> bool:
 
 
 def token_of(store: Store) -> str | None:
-    """Return the name of the root that the store is bound to; None before one was opened."""
+    """Return the token of the root that the store is bound to; None if it is not bound."""
     known = _known.get(store)
     return None if known is None else known.token
 
 
 def hold(store: Store, token: str) -> None:
-    """Bind a store to the root of that name, which another process opened.
+    """Bind a store to the root of that token, which another process opened.
 
-    Raises RootChanged if this process has opened another one there.
+    Raises RootChanged if this process has opened another root at the same URL.
     """
     known = _known.get(store)
     if known is None:
         _bind(store, Root(token, {}, _UNSEEN))
     elif known.token != token:
         raise RootChanged(
-            f"{store.url} is not the root any more that was opened where this object was pickled: "
-            "another one was set up in its place. Open that one by a new StreamManager."
+            f"{store.url} is no longer the root that was open when this object was pickled: it was "
+            "replaced. Open the present root through a new StreamManager."
         )
 
 
@@ -136,7 +136,7 @@ _admitted: WeakSet[Store] = WeakSet()
 
 @contextmanager
 def admitted(store: Store) -> Iterator[None]:
-    """Open a root that is not whole, in this process and meanwhile: to make it so."""
+    """Allow this process to open an incomplete root, in order to complete it."""
     _admitted.add(store)
     try:
         yield
@@ -144,11 +144,11 @@ def admitted(store: Store) -> Iterator[None]:
         _admitted.discard(store)
         known = _known.get(store)
         if known is not None:
-            known.stamp = _UNSEEN  # whether it is whole now is told by its marker
+            known.stamp = _UNSEEN  # its marker shows whether it is complete now
 
 
 def read_record(store: Store) -> dict[str, Any] | None:
-    """Return what the marker says, None if there is none; raise StoreRefused if it is not ours."""
+    """Return the content of the marker, None if there is none; raise StoreRefused if not ours."""
     try:
         content = store.get(MARKER_KEY)
     except FileNotFoundError:
@@ -165,7 +165,7 @@ def read_record(store: Store) -> dict[str, Any] | None:
     if not is_ours:
         raise StoreRefused(
             f"{store.url}/{MARKER_KEY} is not a marker of pravega_spark: {content[:80]!r}. Restore "
-            "it, or delete it to have the root probed again.",
+            "it, or delete it so that the root is probed again.",
             url=f"{store.url}/{MARKER_KEY}",
         )
     return record
@@ -180,8 +180,8 @@ def _read(store: Store) -> Root | None:
     if found == COPY_FORMAT and store not in _admitted:
         source = record.get("backup", {}).get("of")
         raise StoreRefused(
-            f"{store.url} is a copy of {source} that is not whole: repeat the backup, or open what "
-            "is there by StreamManager.restore().",
+            f"{store.url} is an incomplete copy of {source}: repeat the backup, or open the intact "
+            "part with StreamManager.restore().",
             url=store.url,
         )
     if found not in (MARKER_FORMAT, COPY_FORMAT):
@@ -190,6 +190,6 @@ def _read(store: Store) -> Root | None:
             "use the version of pravega_spark that wrote it, or a newer one.",
             url=store.url,
         )
-    # Markers of older versions have no name; the time of their probe tells them apart.
+    # Markers of older versions have no token; the time of their probe distinguishes them.
     token = str(record.get("root") or f"probed-{record.get('probed_ms')}")
     return Root(token, record, stamp)

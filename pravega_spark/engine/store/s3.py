@@ -1,4 +1,4 @@
-"""A prefix of an S3 bucket, or of a look-alike's, as a store."""
+"""A prefix of a bucket on S3, or on a compatible server, as a store."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ from pravega_spark.errors import InvalidInput, StoreRefused
 
 _CLIENT_CONFIG: dict[str, Any] = {
     "max_pool_connections": 32,
-    # With s3fs's limit of 15 s for an answer, a create ends as UNKNOWN within a minute.
+    # With s3fs's timeout of 15 s, a create returns UNKNOWN within a minute.
     "retries": {"mode": "standard", "total_max_attempts": 3},
 }
 _CONFLICT_ATTEMPTS = 8
 _CONFLICT_PAUSE_SECONDS = 0.05
 _BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}|arn:.+")
-"""What botocore sends; each server has stricter rules of its own."""
+"""What botocore accepts; servers have stricter rules."""
 _AWS_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]|arn:.+")
 _AWS = re.compile(r"(.+\.)?amazonaws\.com(\.cn)?")
 """The servers of AWS."""
 _NO_BUCKET = "is no bucket's name, which has 3 to 63 lower-case letters, digits, dots and hyphens"
 _NO_OBJECT = "_no_object"
-"""A key that is asked for when only the answer's date is wanted."""
+"""A key that is requested only for the date of the response."""
 _DELETE_BATCH = 1_000
 """Most keys that one DeleteObjects request may name."""
 
 
 class S3Store:
-    """A store on S3: ``If-None-Match: *`` keeps two creators of one key apart.
+    """A store on S3: ``If-None-Match: *`` makes creates exclusive.
 
-    The connection is made at the first call and anew in a forked child. Listings and ``exists``
-    are always asked of the server.
+    The connection is opened by the first call, and again in a forked child. Listings and
+    ``exists`` always ask the server.
     """
 
     is_local = False
@@ -66,7 +66,7 @@ class S3Store:
         *,
         sleep: Callable[[float], None] = time.sleep,
     ):
-        """Take ``s3://bucket/folder`` and options for ``s3fs.S3FileSystem``. Asks nothing yet."""
+        """Take ``s3://bucket/folder`` and options for ``s3fs.S3FileSystem``. Sends no request."""
         bucket, _, folder = url.partition("://")[2].partition("/")
         if not bucket:
             raise InvalidInput(f"{url!r} names no bucket: write s3://bucket/folder.")
@@ -90,11 +90,11 @@ class S3Store:
         return f"s3 {self._fs.s3.meta.endpoint_url} {self._bucket}"
 
     def __repr__(self) -> str:
-        """Show the root, and no option: some are secret."""
+        """Show the root; options may be secret."""
         return f"S3Store({self.url!r})"
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Pickle as URL and explicit options; what came from the environment is left there."""
+        """Pickle as URL and explicit options; values from the environment are not pickled."""
         return shared, (S3Store, self.url, self._options)
 
     @property
@@ -102,7 +102,7 @@ class S3Store:
         process = os.getpid()
         fs = self._connections.get(process)
         if fs is None:
-            # The entry of a parent process stays: its finalizer would wait for a loop that the
+            # Keep the entry of a parent process: its finalizer would wait for a loop that the
             # fork did not copy.
             fs = self._connections.setdefault(process, self._connect())
         return fs
@@ -112,24 +112,24 @@ class S3Store:
         options["config_kwargs"] = {**_CLIENT_CONFIG, **self._options.get("config_kwargs", {})}
         try:
             fs = s3fs.S3FileSystem(**options, skip_instance_cache=True)
-            fs.connect()  # makes the client and asks nothing of the server
+            fs.connect()  # makes the client without a request
         except (AttributeError, TypeError, ValueError) as error:
-            raise InvalidInput(f"{self.url}: a storage option is not right: {error}.") from error
+            raise InvalidInput(f"{self.url}: a storage option is invalid: {error}.") from error
         self._check_bucket(fs.s3.meta.endpoint_url)
         fs.s3.meta.events.register("after-call.s3", self._note_date)
         return fs
 
     def _check_bucket(self, endpoint: str) -> None:
-        """Raise InvalidInput for a name that no bucket of AWS has; look-alikes allow others."""
+        """Raise InvalidInput for a name that AWS allows for no bucket; other servers may."""
         is_aws = _AWS.fullmatch(urlsplit(endpoint).hostname or "") is not None
         if is_aws and not _AWS_BUCKET.fullmatch(self._bucket):
             raise InvalidInput(
                 f"{self.url}: {self._bucket!r} {_NO_BUCKET}. Check the URL, or give the "
-                "endpoint_url of the server that has the bucket."
+                "endpoint_url of the bucket's server."
             )
 
     def _note_date(self, parsed: Mapping[str, Any], **_: Any) -> None:
-        """Remember the date of an answer."""
+        """Record the date of a response."""
         headers = parsed.get("ResponseMetadata", {}).get("HTTPHeaders", {})
         with contextlib.suppress(ValueError, TypeError):
             date = email.utils.parsedate_to_datetime(headers.get("date"))
@@ -138,18 +138,18 @@ class S3Store:
 
     @property
     def dated(self) -> Dated | None:
-        """The date of the newest answer: S3 sends it with each."""
+        """The date of the newest response: S3 sends one with each."""
         return self._dated
 
     def time_ms(self) -> int:
-        """Return the date of an answer that is asked for now."""
+        """Return the date of the response to a new request."""
         self._dated = None
         self.exists(_NO_OBJECT)
         found = self._dated
         return time.time_ns() // 1_000_000 if found is None else found.storage_ms
 
     def modified_ms(self, key: str) -> int | None:
-        """Return when the object was written last; None if absent."""
+        """Return when the object was last written; None if absent."""
         fs, name = self._fs, self._base + check_key(key)
         try:
             found = fs.call_s3("head_object", Bucket=self._bucket, Key=name)["LastModified"]
@@ -163,14 +163,14 @@ class S3Store:
         """Return the whole object, in one request."""
         fs, path = self._fs, self._path(key)
         try:
-            # More than one at a time would first ask for the size.
+            # With more than one request at a time, s3fs first asks for the size.
             data: bytes = fs.cat_file(path, max_concurrency=1)
         except Exception as error:
             raise self._read_error(error, key) from error
         return data
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        """Return the objects in order, None for each absent; all are asked for at once."""
+        """Return the objects in order, None for each absent one; all requests run in parallel."""
         if not keys:
             return []
         paths = [self._path(key) for key in keys]
@@ -186,7 +186,7 @@ class S3Store:
         return found
 
     def exists(self, key: str) -> bool:
-        """Tell whether the object exists now."""
+        """Return True if the object exists now."""
         fs, name = self._fs, self._base + check_key(key)
         try:
             fs.call_s3("head_object", Bucket=self._bucket, Key=name)
@@ -197,14 +197,14 @@ class S3Store:
         return True
 
     def stamp(self, key: str) -> object:
-        """Return the same for every object: a look would be a request."""
+        """Return the key: any real check would be a request."""
         return key
 
     def hold_to(self, check: Callable[[], None]) -> None:
-        """Do nothing: a look at the marker would be a request."""
+        """Do nothing: checking the root marker would be a request."""
 
     def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
-        """Create the object unless it exists; UNKNOWN if no clear answer came."""
+        """Create the object unless it exists; UNKNOWN without a clear response."""
         fs, name = self._fs, self._base + check_key(key)
         for attempt in range(_CONFLICT_ATTEMPTS):
             if attempt:
@@ -226,7 +226,7 @@ class S3Store:
         return Put.UNKNOWN
 
     def put(self, key: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
-        """Create or overwrite the object; in parts above 100 MiB, visible at the last."""
+        """Create or overwrite the object; above 100 MiB in parts, visible after the last."""
         fs, path = self._fs, self._path(key)
         content = data if isinstance(data, bytes) else data.to_pybytes()
         try:
@@ -235,7 +235,7 @@ class S3Store:
             raise refusal(error, f"{self.url}/{key}", "put") from error
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete the objects, up to 1,000 in a request."""
+        """Delete the objects, up to 1,000 per request."""
         fs, names = self._fs, [self._base + check_key(key) for key in keys]
         for start in range(0, len(names), _DELETE_BATCH):
             batch = [{"Key": name} for name in names[start : start + _DELETE_BATCH]]
@@ -250,7 +250,7 @@ class S3Store:
                     raise delete_refusal(failed, self.url)
 
     def discard_unfinished(self, prefix: str, older_ms: int, *, deep: bool = True) -> list[Entry]:
-        """Do nothing: an upload that was not finished is no object."""
+        """Do nothing: an unfinished upload is no object."""
         return []
 
     def folders(self, prefix: str) -> list[str]:
@@ -262,7 +262,7 @@ class S3Store:
         return sorted(names - {""})
 
     def open(self, key: str) -> pa.NativeFile:
-        """Open the object: a small one is read whole by one request, a large one by ranges."""
+        """Open the object: a small one is read by one request, a large one by ranges."""
         fs, name = self._fs, self._base + check_key(key)
         try:
             return open_object(fs, self._bucket, name)
@@ -311,12 +311,12 @@ class S3Store:
 
 
 def _start_after(after: str) -> str:
-    """Return a name up to which any server may skip when asked for what sorts after ``after``.
+    """Return a StartAfter that skips no key after ``after``, on any server.
 
-    Both are relative to the folder that is listed. S3 sorts whole keys; look-alikes on a file
-    system sort a folder by its bare name, "a/1" before "a-b". No folder whose bare name is up to
-    the returned one holds keys after ``after``. Of a log that is one digit less, so a few entries
-    more than needed are sent.
+    Both are relative to the listed folder. S3 sorts complete keys; compatible servers on a file
+    system sort a folder by its bare name, "a/1" before "a-b". No folder whose bare name sorts up
+    to the result holds keys after ``after``. For a log, the result is one digit shorter, so the
+    server sends a few entries more than needed.
     """
     kept = next((i for i, character in enumerate(after) if character < "/"), len(after))
     return after[: max(0, kept - 1)]
@@ -325,8 +325,8 @@ def _start_after(after: str) -> str:
 async def _create(fs: s3fs.S3FileSystem, bucket: str, name: str, data: bytes) -> None:
     """Send one conditional PUT.
 
-    Not ``fs.pipe_file(mode="create")``: that drops a condition that an old botocore does not know
-    and so overwrites, and it repeats without telling, so a refusal could hide a success.
+    Not ``fs.pipe_file(mode="create")``: with an old botocore, that drops the condition and
+    overwrites; and it retries silently, so that a refusal could hide a success.
     """
     await fs.set_session()
     client = await fs.get_s3(bucket)

@@ -1,7 +1,7 @@
-"""What an S3 failure means, decided by HTTP status and error code wherever they are hidden.
+"""The meaning of an S3 failure, by HTTP status and error code.
 
-Servers and s3fs disagree on the exception: a 412 comes as FileExistsError from AWS and as a bare
-OSError from look-alikes. The botocore ClientError in the chain of causes has the facts.
+The exceptions of s3fs depend on the server: a 412 is a FileExistsError from AWS, and a bare OSError
+from compatible servers. The botocore ClientError in the chain of causes has the facts.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ _TIMEOUTS = frozenset({"RequestTimeout", "RequestTimeoutException"})
 
 
 class Meaning(enum.Enum):
-    """What a failed conditional create tells about the object."""
+    """The meaning of a failed conditional create for the object."""
 
     EXISTS = "exists"
     CONFLICT = "conflict"
-    """Another request for the same key was in flight: send it again."""
+    """Another request for the same key was in flight: send this one again."""
     REFUSED = "refused"
     """Nothing was done."""
     UNKNOWN = "unknown"
@@ -62,7 +62,7 @@ class Meaning(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the server answered."""
+    """The response of the server."""
 
     status: int
     code: str
@@ -71,7 +71,7 @@ class Answer:
 
 
 def answer_of(error: BaseException) -> Answer | None:
-    """Return the server's answer found in ``error`` or its causes, None if there was none."""
+    """Return the server's response from ``error`` or its causes; None if there is none."""
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:
@@ -88,7 +88,7 @@ def answer_of(error: BaseException) -> Answer | None:
 
 
 def meaning_of(error: BaseException) -> Meaning | None:
-    """Return what the failed conditional create means; None for a fault of our own."""
+    """Return the meaning of a failed conditional create; None for a fault of our own."""
     answer = answer_of(error)
     if answer is None:
         if isinstance(error, FileExistsError):
@@ -116,7 +116,7 @@ def _refused(answer: Answer) -> Meaning:
 
 
 def is_missing(error: BaseException) -> bool:
-    """Tell whether the error says that there is no such object (the bucket being there)."""
+    """Return True if the object does not exist, but its bucket does."""
     answer = answer_of(error)
     if answer is None:
         return isinstance(error, FileNotFoundError)
@@ -124,13 +124,13 @@ def is_missing(error: BaseException) -> bool:
 
 
 def is_empty_range(error: BaseException) -> bool:
-    """Tell whether a range was asked of an object that has no bytes there."""
+    """Return True if the requested range is outside of the object."""
     answer = answer_of(error)
     return answer is not None and (answer.status == 416 or answer.code == "InvalidRange")
 
 
 def refusal(error: BaseException, url: str, operation: str) -> StoreError:
-    """Return the error to raise when ``operation`` on ``url`` failed."""
+    """Return the error to raise for a failed ``operation`` on ``url``."""
     answer = answer_of(error)
     if isinstance(error, _CREDENTIALS):
         return StoreReadOnly(
@@ -140,11 +140,11 @@ def refusal(error: BaseException, url: str, operation: str) -> StoreError:
         )
     if answer is None:
         return StoreError(
-            f"{url}: {operation} got no answer ({type(error).__name__}: {error}). Check endpoint "
-            "and network, then try again.",
+            f"{url}: {operation} got no response ({type(error).__name__}: {error}). Check the "
+            "endpoint and the network, then try again.",
             url=url,
         )
-    said = f"{operation} was answered {answer.status} {answer.code}: {answer.message}".rstrip(": .")
+    said = f"{operation} failed with {answer.status} {answer.code}: {answer.message}".rstrip(": .")
     if answer.code == "NoSuchBucket":
         return StoreError(f"{url}: the bucket does not exist. Create it, or name another.", url=url)
     if answer.code in _FULL or answer.status == 507:
@@ -163,9 +163,9 @@ def refusal(error: BaseException, url: str, operation: str) -> StoreError:
 
 
 def delete_refusal(failed: Mapping[str, str], url: str) -> StoreError:
-    """Return the error to raise for one entry of ``Errors`` in the answer to DeleteObjects."""
-    code = failed.get("Code", "")
-    said = f"{url}/{failed.get('Key')}: delete was answered {code} {failed.get('Message', '')}"
+    """Return the error to raise for one entry of ``Errors`` in a DeleteObjects response."""
+    code, at = failed.get("Code", ""), f"{url}/{failed.get('Key')}"
+    reason = f"{at}: delete failed with {code} {failed.get('Message', '')}"
     if code in _DENIED:
-        return StoreReadOnly(f"{said}. Check the bucket's policy.")
-    return StoreError(f"{said}.")
+        return StoreReadOnly(f"{reason}. Check the bucket's policy.", url=at)
+    return StoreError(f"{reason}.", url=at)

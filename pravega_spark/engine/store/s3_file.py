@@ -18,15 +18,15 @@ from pravega_spark.engine.store.s3_errors import (
 from pravega_spark.names import is_number
 
 _WHOLE_BYTES = 8 << 20
-"""Up to this size an object is read whole; of a larger one this much of its end is kept."""
+"""Objects up to this size are read completely; of larger ones, this much of the end is kept."""
 _TAIL_ATTEMPTS = 3
 
 
 def open_object(fs: s3fs.S3FileSystem, bucket: str, name: str) -> pa.NativeFile:
-    """Open the object by one request for its end, which is all of a small one.
+    """Open the object with one request for its end, which is all of a small object.
 
-    A Parquet footer is at the end, so a large object needs requests for its columns only. Raises
-    what s3fs and botocore raise.
+    A Parquet footer is at the end, so a large object needs further requests only for columns.
+    Raises what s3fs and botocore raise.
     """
     for attempt in range(1, _TAIL_ATTEMPTS + 1):
         try:
@@ -48,13 +48,13 @@ async def _get_tail(fs: s3fs.S3FileSystem, bucket: str, name: str) -> tuple[byte
     answer = await client.get_object(Bucket=bucket, Key=name, Range=f"bytes=-{_WHOLE_BYTES}")
     async with answer["Body"] as body:
         tail: bytes = await body.read()
-    # "bytes 100-199/200"; a server that ignores ranges sends all and no such header.
+    # "bytes 100-199/200"; a server that ignores ranges sends everything without this header.
     total = answer.get("ContentRange", "").rpartition("/")[2]
     return tail, int(total) if is_number(total) else len(tail)
 
 
 class _RangeFile(io.RawIOBase):
-    """The bytes of a large object, fetched range by range; its end is at hand."""
+    """The bytes of a large object, fetched range by range; its end is in memory."""
 
     def __init__(self, fs: s3fs.S3FileSystem, path: str, size: int, tail: bytes):
         super().__init__()

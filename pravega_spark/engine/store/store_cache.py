@@ -1,4 +1,4 @@
-"""One store for each root and process, also for those that arrive pickled."""
+"""One store for each root and process, also for unpickled ones."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ _STORES: dict[Any, Any] = {}
 def shared(make: Callable[..., _Store], *arguments: Any) -> _Store:
     """Return this process's ``make(*arguments)``, made by the first call.
 
-    A connection does not survive a fork, so a child's first call makes a store of its own. So does
-    a change of the ``AWS_*`` variables, from which S3 takes what the options leave open. A store is
-    bound to the root that was opened by it: where another one is now, another store is made.
+    A connection does not survive a fork, so a child makes its own store. So does a process whose
+    ``AWS_*`` variables have changed, which are the defaults of S3's options. A store is bound to
+    the root that it opened: if the URL now holds another root, another store is made.
     """
     environment = sorted(item for item in os.environ.items() if item[0].startswith("AWS_"))
     identity = (os.getpid(), make, _frozen(arguments), tuple(environment))
     store: _Store | None = _STORES.get(identity)
     if store is not None and not _is_same(store):
         store = _STORES[identity] = make(*arguments)
-    # Of two threads that make one at once the first wins; making a store costs next to nothing.
+    # If two threads make a store at the same time, the first one wins; a store costs little.
     return _STORES.setdefault(identity, make(*arguments)) if store is None else store
 
 
 def _is_same(store: Store) -> bool:
-    with contextlib.suppress(StoreError):  # what it is will be told by its first use
+    with contextlib.suppress(StoreError):  # its first use raises this
         return is_same(store)
     return True
 
 
 def _frozen(value: Any) -> Any:
-    """Return ``value`` with its dicts and lists as tuples, to be part of a dict's key."""
+    """Return ``value`` with its dicts and lists as tuples, usable in a dict's key."""
     if isinstance(value, Mapping):
         return tuple(sorted((str(key), _frozen(item)) for key, item in value.items()))
     if isinstance(value, (list, tuple)):

@@ -263,7 +263,7 @@ def test_sync_without_a_finished_batch_does_nothing(
 ) -> None:
     folder = checkpoint(tmp_path, [finished(manager, {0: 7})], commits=0)
     status, out, _ = run("reader-group", "sync", "--checkpoint", folder)
-    assert (status, out) == (0, f"no batch of {folder} is finished: nothing to say.\n")
+    assert (status, out) == (0, f"{folder} has no finished batch: there is nothing to acknowledge.\n")
     out = run("reader-group", "sync", "--checkpoint", folder, "--output=json")[1]
     assert json.loads(out) == {"batch": None, "dry_run": False, "groups": []}
 
@@ -273,7 +273,7 @@ def test_sync_refuses_what_is_no_checkpoint_it_knows(
 ) -> None:
     for folder, message in (
         (str(tmp_path / "none"), "is not the checkpoint of a streaming query"),
-        (checkpoint(tmp_path / "foreign", [None], commits=1), "no source of pravega_spark"),
+        (checkpoint(tmp_path / "foreign", [None], commits=1), "no pravega source"),
         (checkpoint(tmp_path / "new", [None], commits=1, version="v9"), "format 'v9'"),
     ):
         status, _, err = run("reader-group", "sync", "--checkpoint", folder)
@@ -290,4 +290,4 @@ def test_sync_refuses_a_stream_that_several_sources_read(
     assert batch is not None
     assert len(batch.offsets) == 2
     status, _, err = run("reader-group", "sync", "--checkpoint", folder)
-    assert (status, "by several sources" in err) == (MISUSED, True)
+    assert (status, "with several sources" in err) == (MISUSED, True)

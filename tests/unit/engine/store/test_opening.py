@@ -133,12 +133,12 @@ def test_what_is_no_root_is_invalid(url: str) -> None:
     ("root", "advice"),
     [
         ("localhost:9092", r"names a server.* a folder of this name is \./localhost:9092"),
-        ("a.example:9092,b.example:9092", "names a server, and this package has none"),
+        ("a.example:9092,b.example:9092", "names a server, but this package has none"),
         ("tcp://localhost:9090", r"names a server.* Give a folder, or a URL such as s3://"),
-        (r"C:\data", r"is a path of Windows.* \(WSL"),
-        ("c:/data", "is a path of Windows"),
-        ("dbfs:/root", "is a path of Databricks.* abfss://container@account"),
-        ("dbfs://root", "is a path of Databricks"),
+        (r"C:\data", r"is a Windows path.* \(WSL"),
+        ("c:/data", "is a Windows path"),
+        ("dbfs:/root", "is a Databricks path.* abfss://container@account"),
+        ("dbfs://root", "is a Databricks path"),
         ("s3://my bucket/root", "'my bucket' is no bucket's name, which has 3 to 63"),
     ],
 )
@@ -183,7 +183,7 @@ def test_options_nobody_reads_are_invalid(url: str) -> None:
     "options", [{"client_kwargs": 5}, {"no_such_option": 1}, {"endpoint_url": "no url"}]
 )
 def test_wrong_s3_option_is_invalid_at_the_first_call(options: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInput, match="s3://b/x: a storage option is not right"):
+    with pytest.raises(InvalidInput, match="s3://b/x: a storage option is invalid"):
         open_store("s3://b/x", **options).exists("key")
 
 
