@@ -263,7 +263,8 @@ def test_sync_without_a_finished_batch_does_nothing(
 ) -> None:
     folder = checkpoint(tmp_path, [finished(manager, {0: 7})], commits=0)
     status, out, _ = run("reader-group", "sync", "--checkpoint", folder)
-    assert (status, out) == (0, f"{folder} has no finished batch: there is nothing to acknowledge.\n")
+    assert status == 0
+    assert out == f"{folder} has no finished batch: there is nothing to acknowledge.\n"
     out = run("reader-group", "sync", "--checkpoint", folder, "--output=json")[1]
     assert json.loads(out) == {"batch": None, "dry_run": False, "groups": []}
 

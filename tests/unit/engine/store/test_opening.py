@@ -135,7 +135,7 @@ def test_what_is_no_root_is_invalid(url: str) -> None:
         ("localhost:9092", r"names a server.* a folder of this name is \./localhost:9092"),
         ("a.example:9092,b.example:9092", "names a server, but this package has none"),
         ("tcp://localhost:9090", r"names a server.* Give a folder, or a URL such as s3://"),
-        (r"C:\data", r"is a Windows path.* \(WSL"),
+        (r"C:\data", r"is a Windows path.* WSL"),
         ("c:/data", "is a Windows path"),
         ("dbfs:/root", "is a Databricks path.* abfss://container@account"),
         ("dbfs://root", "is a Databricks path"),
