@@ -20,6 +20,7 @@ from pravega_spark.errors import (
     ConfigMismatch,
     InvalidOption,
     NoSuchReaderGroup,
+    NoSuchStream,
     ReinitializationRequired,
     TruncatedData,
 )
@@ -118,9 +119,18 @@ class QueryMembership:
     def _create(self, start: StreamOffsets, retention: GroupRetention) -> None:
         """Create the group at an offset, or at the head where it has passed the offset."""
         while True:
-            starts = {name: self._clipped(name, start) for name in self._settings.streams}
             try:
+                starts = {name: self._clipped(name, start) for name in self._settings.streams}
                 self._group.create(ReaderGroupConfiguration(starts, retention=retention))
+            except NoSuchStream as error:
+                if self._settings.fail_on_data_loss:
+                    raise
+                raise InvalidOption(
+                    f"option readerGroup={self._name}: the group cannot be created over stream "
+                    f"{error.stream}, which does not exist; failOnDataLoss=false only continues "
+                    "an existing group without a deleted stream. Create the stream again, or "
+                    "start with a new checkpoint folder and without this stream."
+                ) from error
             except TruncatedData:
                 logger.info("retried creating reader group %s: head moved", self._name)
             else:
@@ -148,7 +158,12 @@ class QueryMembership:
             here = member.cuts()[name]
             if here.life != offset.life:
                 continue
-            view = existing_view(open_stream(self._store, name))
+            try:
+                view = existing_view(open_stream(self._store, name))
+            except NoSuchStream:
+                if self._settings.fail_on_data_loss:
+                    raise
+                continue  # the query continues without the stream, which has no events to skip
             if locate(view, here).is_at_or_after(locate(view, offset.origin)):
                 continue
             self.leave()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.errors import InvalidOption, ReinitializationRequired
+from pravega_spark.errors import InvalidOption, NoSuchStream, ReinitializationRequired
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
 from pravega_spark.spark.groups.query_membership import QueryMembership
@@ -109,6 +109,34 @@ def test_checkpoint_may_lack_a_stream_but_not_have_another(manager: StreamManage
     with pytest.raises(InvalidOption, match="has offsets of s/a, which the query no longer names"):
         one.member.check(one.at(5), None)
     assert manager.list_reader_groups("s") == [GROUP]
+
+
+def test_deleted_stream_of_the_checkpoint_can_be_left_behind(manager: StreamManager) -> None:
+    manager.create_reader_group(GROUP, ["s/a", "s/b"])
+    both = {"stream": "", "subscribe": "s/a,s/b"}
+    first, lax = Query(manager, **both), Query(manager, **both, failOnDataLoss="false")
+    start = first.at(5)
+    start["s/b"] = StreamOffset("id", StreamCut("s/b", 1, {0: 0}), StreamCut("s/b", 1, {0: 3}))
+    manager.seal_stream("s/b")
+    manager.delete_stream("s/b")
+    with pytest.raises(NoSuchStream):
+        first.member.check(start, None)
+    first.member.leave()
+    lax.member.check(start, None)
+    lax.member.finish_batch(start, last=True)
+    assert manager.reader_group(GROUP).stream_cuts()["s/a"] == first.cuts(5)["s/a"]
+
+
+def test_no_group_is_created_over_a_deleted_stream(manager: StreamManager) -> None:
+    manager.seal_stream("s/b")
+    manager.delete_stream("s/b")
+    both = {"stream": "", "subscribe": "s/a,s/b"}
+    with pytest.raises(NoSuchStream):
+        Query(manager, **both).member.check({}, None)
+    lax = Query(manager, **both, failOnDataLoss="false")
+    with pytest.raises(InvalidOption, match="cannot be created over stream s/b, which does not"):
+        lax.member.check(lax.at(5), None)
+    assert manager.list_reader_groups("s") == []
 
 
 def test_finished_batches_are_reported_at_most_once_in_the_interval(
