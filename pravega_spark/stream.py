@@ -40,7 +40,7 @@ from pravega_spark.model import (
 )
 from pravega_spark.names import check_list, split_stream
 from pravega_spark.policies import StreamConfiguration, check_configuration
-from pravega_spark.reader_groups.group_repair import repair_changing_groups
+from pravega_spark.reader_groups.group_repair import release_absent_groups, repair_changing_groups
 from pravega_spark.scaling import manual_scaling
 from pravega_spark.transactions import queries, sweeper
 from pravega_spark.transactions.sweeper import TransactionSweepResult
@@ -195,7 +195,8 @@ class Stream:
     def retention(self) -> StreamRetention:
         """Return the retention: ``explain`` what a run would delete and who holds it, or ``run``.
 
-        A run first finishes the changes of reader groups that killed processes left half made.
+        A run first finishes the changes of reader groups that killed processes left half made, and
+        unsubscribes groups that the root no longer has.
         """
         from pravega_spark.retention.stream_retention import StreamRetention
 
@@ -204,6 +205,7 @@ class Stream:
 
     def _repair_groups(self) -> None:
         repair_changing_groups(self._store, self._log_of, self._runtime)
+        release_absent_groups(self._log(), self._log_of)
 
     def subscribers(self) -> list[SubscriberInfo]:
         """Return the groups for which the retention keeps events, by name."""

@@ -112,7 +112,8 @@ class GroupLifecycle:
             with self.announced(configuration.holds_data):
                 claimed = self._claim(generation, configuration)
                 state = self.repair()
-        if state is not None and state.configuration != configuration:
+        has_ended = state is None or state.phase is Phase.DELETED
+        if state is not None and not has_ended and state.configuration != configuration:
             raise ConfigMismatch(
                 f"reader group {self.name} exists with another configuration, generation "
                 f"{state.generation}; open it as it is, or reset it to this configuration.",
@@ -182,11 +183,28 @@ class GroupLifecycle:
             return
 
         def generator(state: GroupState) -> tuple[GroupState | None, None]:
-            if state.generation >= generation:
+            if state.generation >= generation or state.phase is not Phase.DELETED:
                 return None, None
             return replace(state, generation=generation), None
 
         self.sync.update(operation, generator)
+
+    def end_absent(
+        self, generation: int, configuration: ReaderGroupConfiguration
+    ) -> GroupState | None:
+        """Record a group without a scope's row as deleted; return None if it exists.
+
+        The recorded generation is at least ``generation``, so that a later creation of the name
+        begins after it.
+        """
+        known = self.sync.fetch()
+        if known is not None and known.state.phase is not Phase.DELETED:
+            return None
+        if self._scope.group_row(self._short_name) is not None:
+            return None
+        self._use_up(generation, configuration)
+        state = self.sync.local.state
+        return state if state.phase is Phase.DELETED else None
 
     def repair(self) -> GroupState | None:
         """Finish a half-made creation, reset or deletion; return the newest state.

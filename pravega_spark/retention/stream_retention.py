@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from functools import partial
 from typing import Any
 
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import TooBusy
 from pravega_spark.limits import SAMPLE_FREQUENCY
+from pravega_spark.reader_groups.group_repair import release_absent_groups
 from pravega_spark.retention.explanation import RetentionExplanation
 from pravega_spark.retention.retention_options import RetentionOptions, parse_options
 from pravega_spark.retention.retention_run import (
@@ -73,6 +75,7 @@ def retention_rows(
     def run() -> RetentionResult:
         if dry_run:
             return RetentionResult(explain_retention(opened, options))
+        release_absent_groups(opened, partial(open_stream, opened.store))
         return run_retention(opened, options)
 
     return [run_within(limit_seconds, run, stream).row()]
