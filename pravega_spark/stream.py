@@ -334,8 +334,10 @@ class Stream:
         """
         view = self._view()
         names = check_list("the segments to seal", seal)
-        sealed = [manual_scaling.segment_named(view, name) for name in names]
-        ranges = [manual_scaling.key_range(given) for given in check_list("key ranges", key_ranges)]
+        sealed = [manual_scaling.resolve_segment_id(view, name) for name in names]
+        ranges = [
+            manual_scaling.to_key_range(given) for given in check_list("key ranges", key_ranges)
+        ]
         return manual_scaling.scale_stream(self._log(), sealed, ranges, life=view.life)
 
     def check_scale(self, epoch: int) -> bool:

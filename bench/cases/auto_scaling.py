@@ -12,7 +12,7 @@ from bench.harness.measure import percentile, timed
 from bench.harness.registry import Phase, benchmark
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.scaling.auto_scaling import PACE, ROW_SCHEMA, decide, rows_of
+from pravega_spark.scaling.auto_scaling import PACE, ROW_SCHEMA, explain_scaling, scaling_rows
 
 
 @benchmark(Phase.SPARK)
@@ -41,7 +41,7 @@ def auto_scale_decision(context: Context) -> Iterator[Figure]:
 
 
 def _decide(store: LocalStore, name: str) -> None:
-    decide(StreamLog(store, name))
+    explain_scaling(StreamLog(store, name))
 
 
 def _read_commits(store: LocalStore, name: str) -> None:
@@ -51,7 +51,7 @@ def _read_commits(store: LocalStore, name: str) -> None:
 
 def _job(context: Context, root: str, names: list[str]) -> Iterator[Figure]:
     """The decisions on executors, with the scales that follow from them."""
-    scaling = partial(rows_of, pace=PACE, dry_run=False, use_keys=False)
+    scaling = partial(scaling_rows, pace=PACE, dry_run=False, use_keys=False)
     job = run_job(context, root, names, scaling, ROW_SCHEMA)
     splits = sum(row["epoch"] is not None for row in job.rows)
     yield Figure(

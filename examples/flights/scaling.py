@@ -16,7 +16,7 @@ from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.model import KeyRange
 from pravega_spark.policies import ScalingPace
-from pravega_spark.scaling.auto_scaling import act
+from pravega_spark.scaling.auto_scaling import run_scaling
 from pravega_spark.scaling.manual_scaling import scale_stream
 from pravega_spark.scaling.scale_decision import Action
 
@@ -85,7 +85,7 @@ class Scaler:
                 logger.exception("the demo could not scale its stream; it tries again")
 
     def _scale(self, pace: ScalingPace) -> None:
-        rows = act(self._stream, pace).rows()
+        rows = run_scaling(self._stream, pace).rows()
         now = time.monotonic()
         self.splits = [
             Split(now, row["segment"], row["reason"])

@@ -23,8 +23,8 @@ from pravega_spark.jobs.fan_out import map_streams
 from pravega_spark.jobs.runner import Report
 from pravega_spark.jobs.text_table import FAILED, Cell, Side, TextTable, bold
 from pravega_spark.policies import ScalingPace
-from pravega_spark.scaling.auto_scaling import ROW_SCHEMA, rows_of
-from pravega_spark.scaling.scale_decision import NAMES, Action
+from pravega_spark.scaling.auto_scaling import ROW_SCHEMA, scaling_rows
+from pravega_spark.scaling.scale_decision import AVERAGE_NAMES, Action
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,7 +35,7 @@ COLUMNS: Mapping[str, Side] = {
     "stream": "left",
     "segment": "left",
     "keys": "left",
-    **dict.fromkeys(NAMES, "right"),
+    **dict.fromkeys(AVERAGE_NAMES, "right"),
     "decision": "left",
     "reason": "left",
 }
@@ -86,7 +86,7 @@ def scale_streams(
 ) -> Report:
     """Decide for each segment of the streams, and scale them unless it is a dry run."""
     work = partial(
-        rows_of, pace=arguments.pace, dry_run=arguments.dry_run, use_keys=arguments.by_keys
+        scaling_rows, pace=arguments.pace, dry_run=arguments.dry_run, use_keys=arguments.by_keys
     )
     frame = map_streams(spark, root, streams, work, ROW_SCHEMA)
     found = frame.toArrow().to_pylist()
@@ -123,7 +123,7 @@ def _cells(row: Row) -> list[Cell]:
     """Return the cells of a row; rates are in the unit of the stream's policy."""
     if row["error"] is not None:
         return [row["stream"], *[""] * (len(COLUMNS) - 3), FAILED, row["error"]]
-    rates = ("" if row[name] is None else f"{row[name]:,.1f}" for name in NAMES)
+    rates = ("" if row[name] is None else f"{row[name]:,.1f}" for name in AVERAGE_NAMES)
     keys = f"[{row['key_low']:.4g}, {row['key_high']:.4g})"
     action = str(row["action"])
     decision = bold(action) if row["request"] is not None else action

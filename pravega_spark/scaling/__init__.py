@@ -1,1 +1,1 @@
-"""Scaling: segments split and merge, by hand or following the load."""
+"""Scaling: segments are split and merged, by hand or by their load."""

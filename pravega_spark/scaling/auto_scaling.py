@@ -1,4 +1,4 @@
-"""Automatic scaling of one stream: read its rates, decide, and scale; for jobs and for people."""
+"""Automatic scaling of one stream: reads its rates, decides, and scales."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from pravega_spark.errors import (
     StreamSealed,
 )
 from pravega_spark.policies import ScalingPace, ScalingPolicy, ScalingType
-from pravega_spark.scaling import scale_decision
 from pravega_spark.scaling.manual_scaling import scale_stream
-from pravega_spark.scaling.rate_store import keep_rates, read_rates
+from pravega_spark.scaling.rate_store import read_rates, store_rates
 from pravega_spark.scaling.scale_decision import (
-    NAMES,
+    AVERAGE_NAMES,
+    FIXED,
     ScaleDecision,
     ScaleRequest,
-    equal_parts,
-    leave,
+    decide_scale,
+    no_scale,
+    split_evenly,
 )
-from pravega_spark.scaling.split_points import by_keys
+from pravega_spark.scaling.split_points import split_by_keys
 
 PACE: Final = ScalingPace()
 """Pravega's times."""
@@ -38,7 +39,7 @@ ROW_SCHEMA: Final = pa.schema(
         ("segment", pa.string()),
         ("key_low", pa.float64()),
         ("key_high", pa.float64()),
-        *((name, pa.float64()) for name in NAMES),
+        *((name, pa.float64()) for name in AVERAGE_NAMES),
         ("action", pa.string()),
         ("reason", pa.string()),
         ("request", pa.int32()),
@@ -46,13 +47,13 @@ ROW_SCHEMA: Final = pa.schema(
         ("dropped", pa.string()),
     ]
 )
-"""A row for each active segment. ``request`` numbers the scales of one stream: segments that are
-merged have the same; ``epoch`` is the one that the scale made, ``dropped`` why it made none."""
+"""A row for each active segment. ``request`` numbers the scales of one stream; merged segments have
+the same number. ``epoch`` is the scale's new epoch, ``dropped`` says why it made none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingOutcome:
-    """What came of a request: the new epoch, or why it was dropped."""
+    """The result of a request: the new epoch, or why the request was dropped."""
 
     epoch: int | None = None
     dropped: str | None = None
@@ -60,7 +61,7 @@ class ScalingOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ScalingResult:
-    """What was decided of a stream at one version, and what came of each request, if acted on."""
+    """The decision on a stream at one version, and, of a run, the outcome of each request."""
 
     stream: str
     version: int
@@ -78,16 +79,17 @@ class ScalingResult:
         found = []
         for verdict in self.decision.verdicts:
             keys = verdict.segment.key_range
-            averages = verdict.averages or (None,) * len(NAMES)
+            averages = verdict.averages or (None,) * len(AVERAGE_NAMES)
             number = requests.get(verdict.segment.segment_id)
-            told = number is not None and number < len(self.outcomes)
-            outcome = self.outcomes[number] if number is not None and told else ScalingOutcome()
+            outcome = ScalingOutcome()
+            if number is not None and self.outcomes:
+                outcome = self.outcomes[number]
             found.append(
                 {
                     "segment": str(verdict.segment),
                     "key_low": keys.low,
                     "key_high": keys.high,
-                    **dict(zip(NAMES, averages, strict=True)),
+                    **dict(zip(AVERAGE_NAMES, averages, strict=True)),
                     "action": verdict.action.value,
                     "reason": verdict.reason,
                     "request": number,
@@ -98,48 +100,48 @@ class ScalingResult:
         return found
 
 
-def decide(
+def explain_scaling(
     stream: StreamLog,
     pace: ScalingPace = PACE,
     *,
     use_keys: bool = False,
     now_ms: int | None = None,
 ) -> ScalingResult:
-    """Decide on a stream and change nothing, not even what the next run reads.
+    """Decide on a stream and change nothing, not even the stored rates.
 
-    ``use_keys`` cuts a segment of a policy by event rate where its newest keys fall, if that evens
-    the load better. ``now_ms`` is the time to decide for, by default the runtime's clock. Raises
-    NoSuchStream, and CorruptLog for a log that cannot be read.
+    ``use_keys`` splits a segment under a policy by event rate between its newest keys if that
+    balances the load better. ``now_ms`` is the time to decide for, by default the runtime's clock.
+    Raises NoSuchStream, and CorruptLog for a log that cannot be read.
     """
-    return _decide(stream, _newest(stream), pace, use_keys, now_ms, keep=False)
+    return _decide(stream, _newest_view(stream), pace, use_keys, now_ms, store=False)
 
 
-def act(
+def run_scaling(
     stream: StreamLog,
     pace: ScalingPace = PACE,
     *,
     use_keys: bool = False,
     now_ms: int | None = None,
 ) -> ScalingResult:
-    """Decide on a stream and scale it; what another scale forestalled is dropped, and told.
+    """Decide on a stream and scale it; report requests that a concurrent scale made impossible.
 
-    Each split and merge is a commit of its own. Safe to kill, to repeat and to run twice at once:
-    a segment is sealed once. The log of a stream with a fixed number of segments is not read.
-    Raises what :func:`decide` does, and what a commit raises.
+    Each split and merge is a separate commit. Safe to kill, to repeat and to run concurrently: a
+    segment is sealed once. The log of a stream with a fixed number of segments is not read. Raises
+    what :func:`explain_scaling` and a commit raise.
     """
-    view = _newest(stream)
+    view = _newest_view(stream)
     policy = view.record.configuration.scaling
     if policy.type is ScalingType.FIXED:
-        fixed = leave(view.active.segments, scale_decision.FIXED)
+        fixed = no_scale(view.active.segments, FIXED)
         return ScalingResult(stream.name, view.version, policy, fixed)
-    decided = _decide(stream, view, pace, use_keys, now_ms, keep=True)
-    requests = decided.decision.requests
+    result = _decide(stream, view, pace, use_keys, now_ms, store=True)
+    requests = result.decision.requests
     outcomes = tuple(_scale(stream, view.life, request) for request in requests)
-    return replace(decided, outcomes=outcomes)
+    return replace(result, outcomes=outcomes)
 
 
-def _newest(stream: StreamLog) -> StreamView:
-    """Return the newest view without making it durable: no event is handed out here."""
+def _newest_view(stream: StreamLog) -> StreamView:
+    """Return the newest view; it need not be durable, since no event is handed out."""
     stream.log.refresh()
     return stream.view(refresh=False)
 
@@ -151,21 +153,21 @@ def _decide(
     use_keys: bool,
     now_ms: int | None,
     *,
-    keep: bool,
+    store: bool,
 ) -> ScalingResult:
     policy = view.record.configuration.scaling
     active = view.active.segments
     if view.record.state is not StreamState.ACTIVE:
-        found = leave(active, f"the stream is {view.record.state.value}")
-        return ScalingResult(stream.name, view.version, policy, found)
+        unchanged = no_scale(active, f"the stream is {view.record.state.value}")
+        return ScalingResult(stream.name, view.version, policy, unchanged)
     now_ms = stream.now_ms() if now_ms is None else now_ms
-    rates, news = read_rates(stream, view, pace, now_ms)
-    if keep and news:
-        keep_rates(stream, rates)
-    divides = use_keys and policy.type is ScalingType.EVENT_RATE
-    divide = by_keys(stream, view) if divides else equal_parts
-    found = scale_decision.decide(active, rates, now_ms, divide)
-    return ScalingResult(stream.name, view.version, policy, found)
+    rates, is_worth_storing = read_rates(stream, view, pace, now_ms)
+    if store and is_worth_storing:
+        store_rates(stream, rates)
+    by_keys = use_keys and policy.type is ScalingType.EVENT_RATE
+    split_range = split_by_keys(stream, view) if by_keys else split_evenly
+    decision = decide_scale(active, rates, now_ms, split_range)
+    return ScalingResult(stream.name, view.version, policy, decision)
 
 
 def _scale(stream: StreamLog, life: int, request: ScaleRequest) -> ScalingOutcome:
@@ -176,10 +178,10 @@ def _scale(stream: StreamLog, life: int, request: ScaleRequest) -> ScalingOutcom
     return ScalingOutcome(epoch=epoch.number)
 
 
-def rows_of(
+def scaling_rows(
     root: str, stream: str, *, pace: ScalingPace, dry_run: bool, use_keys: bool
 ) -> list[dict[str, Any]]:
-    """Decide on a stream, scale it unless it is a dry run, and return its rows; for executors."""
+    """Scale a stream, or only decide in a dry run; return its rows. Runs in executors."""
     opened = open_stream(root, stream)
-    work = decide if dry_run else act
-    return work(opened, pace, use_keys=use_keys).rows()
+    run = explain_scaling if dry_run else run_scaling
+    return run(opened, pace, use_keys=use_keys).rows()

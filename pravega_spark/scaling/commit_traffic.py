@@ -1,4 +1,4 @@
-"""What a commit brought to each segment: its events, their bytes, and the lives of transactions."""
+"""The events and bytes that a commit added to each segment, from the commit's metrics."""
 
 from __future__ import annotations
 
@@ -14,80 +14,81 @@ from pravega_spark.model import parse_segment, segment_number
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentTraffic:
+class Traffic:
     """Events and their bytes."""
 
     events: int = 0
     size_bytes: int = 0
 
-    def __add__(self, other: SegmentTraffic) -> SegmentTraffic:
+    def __add__(self, other: Traffic) -> Traffic:
         """Return the sum of both."""
-        return SegmentTraffic(self.events + other.events, self.size_bytes + other.size_bytes)
+        return Traffic(self.events + other.events, self.size_bytes + other.size_bytes)
 
 
-NO_EVENT: Final = SegmentTraffic()
+NO_TRAFFIC: Final = Traffic()
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
-    """What a committed transaction brought to one segment, and when the transaction was begun."""
+class TransactionTraffic:
+    """The events that a committed transaction added to one segment, and when it began."""
 
     created_ms: int
-    amount: SegmentTraffic
+    traffic: Traffic
 
 
 @dataclass(frozen=True, slots=True)
-class CommitTraffic:
-    """What one commit brought to one segment: plain appends together, transactions one by one."""
+class SegmentTraffic:
+    """The events that a commit added to one segment: all appends, and each transaction."""
 
-    plain: SegmentTraffic = NO_EVENT
-    merged: tuple[Merged, ...] = ()
+    appends: Traffic = NO_TRAFFIC
+    transactions: tuple[TransactionTraffic, ...] = ()
 
 
-def traffic_of(commit: Commit) -> dict[int, CommitTraffic]:
-    """Return what a commit brought to each segment, by segment number.
+_NOTHING: Final = SegmentTraffic()
 
-    Read from its metrics; only segments whose record the commit moved on count, so that a rewrite
-    of files does not. Transactions are told apart by the parameter ``transactions``.
+
+def traffic_by_segment(commit: Commit) -> dict[int, SegmentTraffic]:
+    """Return the traffic of a commit by segment number.
+
+    Only segments whose record the commit changes count, so that a rewrite of files does not. The
+    parameter ``transactions`` has the traffic of each transaction.
     """
     parameters = commit.info.get("operationParameters") or {}
-    found: dict[int, CommitTraffic] = {}
+    found: dict[int, SegmentTraffic] = {}
     if "transactions" in parameters:
         for transaction in json.loads(parameters["transactions"]):
-            rows = _ids(transaction["rowsBySegment"])
-            sizes = _ids(transaction["bytesBySegment"])
-            for number, amount in _amounts(commit, rows, sizes):
-                merged = Merged(transaction["created"], amount)
+            rows = _by_id(transaction["rowsBySegment"])
+            sizes = _by_id(transaction["bytesBySegment"])
+            for number, traffic in _traffic(commit, rows, sizes):
+                added = TransactionTraffic(transaction["created"], traffic)
                 before = found.get(number, _NOTHING)
-                found[number] = CommitTraffic(before.plain, (*before.merged, merged))
+                found[number] = SegmentTraffic(before.appends, (*before.transactions, added))
         return found
     metrics = commit.info.get("operationMetrics") or {}
-    rows = _ids(_cells(metrics.get("rowsBySegment", "")))
-    sizes = _ids(_cells(metrics.get("bytesBySegment", "")))
-    for number, amount in _amounts(commit, rows, sizes):
-        found[number] = CommitTraffic(found.get(number, _NOTHING).plain + amount)
+    rows = _by_id(_parse_cells(metrics.get("rowsBySegment", "")))
+    sizes = _by_id(_parse_cells(metrics.get("bytesBySegment", "")))
+    for number, traffic in _traffic(commit, rows, sizes):
+        found[number] = SegmentTraffic(found.get(number, _NOTHING).appends + traffic)
     return found
 
 
-_NOTHING: Final = CommitTraffic()
-
-
-def _amounts(
+def _traffic(
     commit: Commit, rows: Mapping[int, int], sizes: Mapping[int, int]
-) -> Iterator[tuple[int, SegmentTraffic]]:
+) -> Iterator[tuple[int, Traffic]]:
+    """Yield the number and the traffic of each segment whose record the commit changes."""
     for segment_id, events in rows.items():
         if f"{SEGMENT_PREFIX}{segment_id}" in commit.domains:
-            yield segment_number(segment_id), SegmentTraffic(events, sizes.get(segment_id, 0))
+            yield segment_number(segment_id), Traffic(events, sizes.get(segment_id, 0))
 
 
-def _cells(text: str) -> dict[str, str]:
+def _parse_cells(text: str) -> dict[str, str]:
     """Read ``0#0=12,1#0=3``."""
     return dict(cell.split("=") for cell in text.split(",") if cell)
 
 
-def _ids(cells: Mapping[str, int | str]) -> dict[int, int]:
+def _by_id(cells: Mapping[str, int | str]) -> dict[int, int]:
     return {_segment_id(segment): int(number) for segment, number in cells.items()}
 
 
 _segment_id = lru_cache(maxsize=8192)(parse_segment)
-"""Every commit of a stream names the same few segments."""
+"""Cached, since all commits of a stream name the same few segments."""

@@ -1,4 +1,4 @@
-"""Scaling by hand: one commit seals segments, opens others over the same keys, and switches."""
+"""Scaling: one commit seals segments, opens others over the same keys, and makes a new epoch."""
 
 from __future__ import annotations
 
@@ -30,42 +30,42 @@ def scale_stream(
     automatic: bool = False,
     life: int | None = None,
 ) -> Epoch:
-    """Replace the segments ``seal`` by new ones of the ranges; return the epoch that has them.
+    """Replace the segments ``seal`` by new segments of the ranges; return the new epoch.
 
-    Any number of disjoint splits and merges at once (Pravega's scaleStream). A request whose
-    answer was lost can be made again: it finds its own epoch and makes no second one. A segment
-    that a rolling transaction repeated under a newer epoch is meant by its old id too, unless the
-    request is ``automatic``: what was decided on another layout is not done. ``life`` is the one
-    that the request was made for, by default the present one.
+    One commit makes any number of disjoint splits and merges (Pravega's scaleStream). A request
+    whose outcome is unknown can be repeated: it finds its own epoch and makes no second one. The
+    old id of a segment that a rolling transaction duplicated names the duplicate, too, unless the
+    request is ``automatic``: a decision on another layout is refused. ``life`` is the life that
+    the request is meant for, by default the present one.
 
     Raises InvalidConfiguration for ranges that do not tile the sealed ones or leave fewer
-    segments than the policy's minimum, NoSuchSegment, StreamSealed, and ScaleConflict when
-    another scale came first.
+    segments than the policy's minimum, NoSuchSegment, StreamSealed, and ScaleConflict if another
+    scale came first.
     """
 
     def decide(view: StreamView) -> Proposal[Epoch]:
-        meant = [segment_id if automatic else _newest(view, segment_id) for segment_id in seal]
-        done = _done(view, meant, ranges)
-        if done is not None:
-            return None, done
+        sealed = [s if automatic else _newest_duplicate(view, s) for s in seal]
+        existing = _existing_epoch(view, sealed, ranges)
+        if existing is not None:
+            return None, existing
         if view.record.state is not StreamState.ACTIVE:
             raise sealed_error(view)
-        for named, current in zip(seal, meant, strict=True):
-            _check_current(view, named, current)
+        for named, segment_id in zip(seal, sealed, strict=True):
+            _check_current(view, named, segment_id)
         now_ms = stream.now_ms()
         draft = CommitBuilder(view, now_ms)
         number = view.record.next_segment_number
         minimum = view.record.configuration.scaling.minimum
-        epoch = epochs.scale(draft, meant, ranges, now_ms, number, minimum=minimum)
+        epoch = epochs.scale(draft, sealed, ranges, now_ms, number, minimum=minimum)
         draft.switch(epoch)
-        told = described(view.active, epoch, automatic=automatic)
-        return draft.body("SCALE STREAM", told), epoch
+        parameters = _scale_parameters(view.active, epoch, automatic=automatic)
+        return draft.body("SCALE STREAM", parameters), epoch
 
     return stream.commit(decide, life=stream.life_of(life)).value
 
 
-def described(before: Epoch, after: Epoch, *, automatic: bool) -> dict[str, object]:
-    """Return what history says of a scale."""
+def _scale_parameters(before: Epoch, after: Epoch, *, automatic: bool) -> dict[str, object]:
+    """Return the parameters of a scale's commit, which the table's history shows."""
     return {
         "epoch": after.number,
         "sealed": [str(s) for s in before.segments if s not in after.segments],
@@ -78,28 +78,31 @@ def described(before: Epoch, after: Epoch, *, automatic: bool) -> dict[str, obje
     }
 
 
-def _newest(view: StreamView, segment_id: int) -> int:
-    """Return the segment that repeats one, as long as only rolling transactions came after it."""
+def _newest_duplicate(view: StreamView, segment_id: int) -> int:
+    """Return the newest segment that duplicates one, if only rolling transactions sealed it."""
     while view.has_segment(segment_id):
         sealed = view.segment(segment_id).sealed_epoch
-        if sealed is None or sealed <= view.oldest_epoch or not _is_repetition(view.epoch(sealed)):
+        if sealed is None or sealed <= view.oldest_epoch or not _is_duplicate(view.epoch(sealed)):
             break
         reference = view.epoch(sealed - 1).reference
         later = (view.epoch(number) for number in range(sealed, view.active.number + 1))
-        again = next((epoch for epoch in later if epoch.reference == reference), None)
-        if again is None:
+        duplicate = next((epoch for epoch in later if epoch.reference == reference), None)
+        if duplicate is None:
             break
         number = segment_number(segment_id)
-        segment_id = next(s.segment_id for s in again.segments if s.number == number)
+        segment_id = next(s.segment_id for s in duplicate.segments if s.number == number)
     return segment_id
 
 
-def _is_repetition(epoch: Epoch) -> bool:
+def _is_duplicate(epoch: Epoch) -> bool:
+    """Return whether a rolling transaction made the epoch as a copy of an earlier one."""
     return epoch.reference != epoch.number
 
 
-def _done(view: StreamView, seal: Collection[int], ranges: Sequence[KeyRange]) -> Epoch | None:
-    """Return the epoch that this very request has made already, if it has."""
+def _existing_epoch(
+    view: StreamView, seal: Collection[int], ranges: Sequence[KeyRange]
+) -> Epoch | None:
+    """Return the epoch that an earlier attempt of the same request made, if any."""
     if not seal or not all(view.has_segment(segment_id) for segment_id in seal):
         return None
     sealed = {view.segment(segment_id).sealed_epoch for segment_id in seal}
@@ -107,44 +110,48 @@ def _done(view: StreamView, seal: Collection[int], ranges: Sequence[KeyRange]) -
     if sealed or number is None or not view.oldest_epoch < number <= view.active.number:
         return None
     epoch, before = view.epoch(number), view.epoch(number - 1)
-    gone = set(before.segment_ids) - set(epoch.segment_ids)
+    replaced = set(before.segment_ids) - set(epoch.segment_ids)
     opened = sorted(s.key_range for s in epoch.segments if s.epoch == number)
-    same = gone == set(seal) and opened == sorted(ranges)
-    return epoch if same and not _is_repetition(epoch) else None
+    is_same = replaced == set(seal) and opened == sorted(ranges)
+    return epoch if is_same and not _is_duplicate(epoch) else None
 
 
-def _check_current(view: StreamView, named: int, current: int) -> None:
-    """Raise unless a request that names a segment can be done on ``current``, which is meant."""
-    if view.active.segment(current) is not None:
+def _check_current(view: StreamView, named: int, segment_id: int) -> None:
+    """Raise unless a segment is active; ``named`` is the id by which the request named it."""
+    if view.active.segment(segment_id) is not None:
         return
     what = f"scale of {view.stream}: segment {segment_text(named)}"
-    now = f"epoch {view.active.number} has {epochs.few(view.active.segments)}"
-    if view.has_segment(current):
+    active = f"epoch {view.active.number} has {epochs.few(view.active.segments)}"
+    if view.has_segment(segment_id):
         raise ScaleConflict(
-            f"{what} was sealed by epoch {view.segment(current).sealed_epoch}, so another scale "
-            f"came first; {now}: look at them, and decide anew.",
+            f"{what} was sealed by epoch {view.segment(segment_id).sealed_epoch}, so another scale "
+            f"came first; {active}: decide again on these segments.",
             stream=view.stream,
-            segment_id=current,
+            segment_id=segment_id,
             epoch=view.active.number,
         )
     if segment_number(named) >= view.record.next_segment_number or (
-        segment_epoch(named) >= view.oldest_epoch  # else it may be one that was truncated away
+        segment_epoch(named) >= view.oldest_epoch  # an older one may have been truncated
     ):
-        raise NoSuchSegment(f"{what} does not exist; {now}.", stream=view.stream, segment_id=named)
+        raise NoSuchSegment(
+            f"{what} does not exist; {active}.", stream=view.stream, segment_id=named
+        )
     raise ScaleConflict(
-        f"{what} is not current any more; {now}: look at them, and decide anew.",
+        f"{what} is no longer active; {active}: decide again on these segments.",
         stream=view.stream,
-        segment_id=current,
+        segment_id=segment_id,
         epoch=view.active.number,
     )
 
 
-def segment_named(view: StreamView, name: int | str) -> int:
-    """Return the id of a segment given by id, by text (``"3#1"``), or by an active one's number."""
+def resolve_segment_id(view: StreamView, name: int | str) -> int:
+    """Return the id of a segment given as id, as text (``"3#1"``), or as an active one's number."""
     if isinstance(name, str):
         return parse_segment(name)
     if isinstance(name, bool) or not isinstance(name, int) or name < 0:
-        raise InvalidInput(f"a segment is named by its id, its number, or as '3#1'; got {name!r}.")
+        raise InvalidInput(
+            f"a segment is given as its id, its number, or text like '3#1'; got {name!r}."
+        )
     if segment_epoch(name) == 0 and not view.has_segment(name):
         for segment in view.active.segments:
             if segment.number == name:
@@ -152,8 +159,8 @@ def segment_named(view: StreamView, name: int | str) -> int:
     return name
 
 
-def key_range(given: KeyRange | tuple[float, float]) -> KeyRange:
-    """Return a range given as (low, high); raise InvalidInput if it is none within [0, 1]."""
+def to_key_range(given: KeyRange | Sequence[float]) -> KeyRange:
+    """Return a range given as (low, high); raise InvalidInput unless it is within [0, 1]."""
     if isinstance(given, KeyRange):
         return given
     try:
@@ -166,9 +173,9 @@ def key_range(given: KeyRange | tuple[float, float]) -> KeyRange:
 
 
 def check_scale(view: StreamView, epoch: int) -> bool:
-    """Tell whether a scale of that epoch is done: a later one is active (Pravega's checkScale).
+    """Return whether an epoch has been scaled: a later one is active (Pravega's checkScale).
 
-    A scale is one commit, so none is ever under way. Raises InvalidInput for an epoch to come.
+    A scale is one commit, so it is never partly done. Raises InvalidInput for a future epoch.
     """
     if not isinstance(epoch, int) or not 0 <= epoch <= view.active.number:
         raise InvalidInput(

@@ -1,16 +1,17 @@
-"""What to do with each segment, from rates alone: split, merge or leave. Pure, no I/O, no clock.
+"""Which segments are split and which are merged, from their rates alone. Pure, no I/O, no clock.
 
-Rules and numbers are those of Pravega's auto-scale requests (docs/scaling.md). Here a mark stands
-until it is acted on, since a scheduled job may come when the event itself is long past; marks are
-taken in the order in which they were set, each seeing only those before it, as their events would.
+Rules and numbers are those of Pravega's auto-scale requests (docs/scaling.md). Pravega handles each
+scale event when it occurs. A scheduled job may run long after it, so here a cold mark remains until
+a scale or its end, and marks are handled in the order in which they were set: a segment can merge
+only with neighbours that were marked before it.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from pravega_spark.engine.chunks.routing import POSITIONS
 from pravega_spark.engine.layout.epochs import split
@@ -18,32 +19,32 @@ from pravega_spark.limits import MAX_SEGMENTS
 from pravega_spark.model import KeyRange, Segment
 from pravega_spark.policies import ScalingType
 from pravega_spark.scaling.segment_rates import (
-    FOR_EVER,
+    FOREVER,
     UP_FACTORS,
     Averages,
-    Rates,
-    ScaleUp,
+    ScaleUpEvent,
     SegmentRates,
     is_slow,
-    too_fast,
+    rule_exceeded,
 )
+from pravega_spark.scaling.stream_rates import StreamRates
 
-NAMES = ("r2", "r5", "r10", "r20")
-"""The averages, named by Pravega's minutes at whatever pace."""
+AVERAGE_NAMES = ("r2", "r5", "r10", "r20")
+"""The averages, named by Pravega's windows in minutes at any pace."""
 _UNITS = {ScalingType.EVENT_RATE: "events/s", ScalingType.DATA_RATE: "KiB/s"}
 
 
 class Action(enum.Enum):
-    """What is to be done with a segment."""
+    """What a decision does with a segment."""
 
     NONE = "none"
-    """Nothing: the load is within the target."""
+    """No change: the load is within the target."""
     WAIT = "wait"
-    """It is too fast, but too young, muted, or not yet judged."""
+    """The segment is too fast, but too young, muted, or not yet judged."""
     SPLIT = "split"
     MERGE = "merge"
     COLD = "cold"
-    """It is cold, but there is nobody to merge it with, or the stream is at its minimum."""
+    """The segment is cold, but has no cold neighbour, or the stream is at its minimum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class ScaleRequest:
-    """One scale: the segments to seal and the ranges that take over their keys."""
+    """One scale: the segments to seal and the ranges that replace them."""
 
     action: Action
     seal: tuple[int, ...]
@@ -67,121 +68,132 @@ class ScaleRequest:
 
 @dataclass(frozen=True, slots=True)
 class ScaleDecision:
-    """The verdict on every active segment in range order, and the scales that follow from them."""
+    """The verdict on each active segment in range order, and the resulting scales."""
 
     verdicts: tuple[Verdict, ...]
     requests: tuple[ScaleRequest, ...] = ()
 
 
-Divide = Callable[[Segment, int], tuple[tuple[KeyRange, ...], str]]
-"""Given a segment and a number of parts, their ranges, and what there is to say about them."""
+SplitRange = Callable[[Segment, int], tuple[tuple[KeyRange, ...], str]]
+"""Splits a segment's range into a number of parts; returns them with a note for the reason."""
 
 
-def equal_parts(segment: Segment, parts: int) -> tuple[tuple[KeyRange, ...], str]:
-    """Divide the range evenly; the last part ends exactly where the segment does."""
+def split_evenly(segment: Segment, parts: int) -> tuple[tuple[KeyRange, ...], str]:
+    """Split the range evenly; the last part ends exactly at the segment's end."""
     return split(segment.key_range, parts), "even parts"
 
 
 FIXED: Final = "the number of segments is fixed"
 
 
-def leave(active: Sequence[Segment], reason: str) -> ScaleDecision:
-    """Decide nothing, for one reason that holds for all segments."""
+def no_scale(active: Sequence[Segment], reason: str) -> ScaleDecision:
+    """Return a decision that changes no segment, for one reason."""
     return ScaleDecision(tuple(Verdict(segment, Action.NONE, reason) for segment in active))
 
 
-def decide(
-    active: Sequence[Segment], rates: Rates, now_ms: int, divide: Divide = equal_parts
+def decide_scale(
+    active: Sequence[Segment],
+    rates: StreamRates,
+    now_ms: int,
+    split_range: SplitRange = split_evenly,
 ) -> ScaleDecision:
     """Decide on the active segments, in range order, at a time.
 
-    A stream with a fixed number of segments is left alone. All requests are disjoint; the merges
-    leave at least the policy's minimum whether the splits are made or not.
+    A stream with a fixed number of segments does not change. All requests are disjoint. The merges
+    alone leave at least the policy's minimum, even if no split succeeds.
     """
-    found: dict[int, tuple[Action, str]] = {}
+    actions: dict[int, tuple[Action, str]] = {}
     requests: list[ScaleRequest] = []
     if rates.policy.type is ScalingType.FIXED:
-        found = dict.fromkeys(range(len(active)), (Action.NONE, FIXED))
+        actions = dict.fromkeys(range(len(active)), (Action.NONE, FIXED))
     else:
-        requests += _splits(active, rates, now_ms, divide, found)
-        requests += _merges(active, rates, now_ms, found)
+        splits = _splits(active, rates, now_ms, split_range)
+        actions |= splits.actions
+        merges = _merges(active, rates, now_ms, splits.actions)
+        actions |= merges.actions
+        requests = [*splits.requests, *merges.requests]
     verdicts = []
-    for place, segment in enumerate(active):
+    for index, segment in enumerate(active):
         current = rates.current(segment.number, now_ms)
-        action, reason = found.get(place) or _left(current, rates, now_ms)
-        averages = rates.averages(current)
-        verdicts.append(Verdict(segment, action, reason, averages))
+        action, reason = actions.get(index) or _unchanged(current, rates, now_ms)
+        verdicts.append(Verdict(segment, action, reason, rates.averages(current)))
     return ScaleDecision(tuple(verdicts), tuple(requests))
 
 
+class _Scales(NamedTuple):
+    """Scales, and the action and reason for each segment, by its index."""
+
+    requests: list[ScaleRequest]
+    actions: dict[int, tuple[Action, str]]
+
+
 def _splits(
-    active: Sequence[Segment],
-    rates: Rates,
-    now_ms: int,
-    divide: Divide,
-    found: dict[int, tuple[Action, str]],
-) -> list[ScaleRequest]:
-    """Split what has an up event that still counts, into at most the policy's factor."""
-    requests = []
+    active: Sequence[Segment], rates: StreamRates, now_ms: int, split_range: SplitRange
+) -> _Scales:
+    """Split the segments with a recent scale-up event into at most the policy's factor of parts."""
+    requests: list[ScaleRequest] = []
+    actions: dict[int, tuple[Action, str]] = {}
     room = MAX_SEGMENTS - len(active)
-    for place, segment in enumerate(active):
+    for index, segment in enumerate(active):
         up = rates.segments[segment.number].up
         if up is None or now_ms - up.time_ms >= rates.pace.cold_ms:
             continue
         parts = min(up.splits, max(2, rates.policy.factor))
         why = _why_up(up, rates)
         if parts - 1 > room:
-            found[place] = Action.WAIT, f"{why}; a stream has at most {MAX_SEGMENTS} segments"
+            actions[index] = Action.WAIT, f"{why}; a stream has at most {MAX_SEGMENTS} segments"
         elif (segment.key_range.high - segment.key_range.low) * POSITIONS < parts:
-            found[place] = Action.WAIT, f"{why}; its range is too narrow for {parts} parts"
+            actions[index] = Action.WAIT, f"{why}; its range is too narrow for {parts} parts"
         else:
-            ranges, note = divide(segment, parts)
+            ranges, note = split_range(segment, parts)
             room -= len(ranges) - 1
             requests.append(ScaleRequest(Action.SPLIT, (segment.segment_id,), ranges))
-            found[place] = Action.SPLIT, f"{why}: {len(ranges)} {note}"
-    return requests
+            actions[index] = Action.SPLIT, f"{why}: {len(ranges)} {note}"
+    return _Scales(requests, actions)
 
 
 def _merges(
-    active: Sequence[Segment], rates: Rates, now_ms: int, found: dict[int, tuple[Action, str]]
-) -> list[ScaleRequest]:
-    """Merge cold neighbours, as far as the policy's minimum lets."""
-    known = [rates.segments[segment.number] for segment in active]
+    active: Sequence[Segment], rates: StreamRates, now_ms: int, excluded: Container[int]
+) -> _Scales:
+    """Merge cold neighbours as far as the policy's minimum allows, except for some indexes."""
+    segments = [rates.segments[segment.number] for segment in active]
     cold = {
-        place: rates.cold_since(segment, now_ms)
-        for place, segment in enumerate(known)
-        if place not in found and rates.is_cold(segment, now_ms)
+        index: rates.cold_since(segment, now_ms)
+        for index, segment in enumerate(segments)
+        if index not in excluded and rates.is_cold(segment, now_ms)
     }
     spare = len(active) - rates.policy.minimum
-    groups = _groups(sorted(cold, key=lambda place: (cold[place], place)), spare)
-    requests = []
+    groups = _groups(sorted(cold, key=lambda index: (cold[index], index)), spare)
+    requests: list[ScaleRequest] = []
+    actions: dict[int, tuple[Action, str]] = {}
     for group in groups:
-        members = [active[place] for place in group]
+        members = [active[index] for index in group]
         whole = KeyRange(members[0].key_range.low, members[-1].key_range.high)
         ids = tuple(member.segment_id for member in members)
         requests.append(ScaleRequest(Action.MERGE, ids, (whole,)))
-        for place in group:
-            others = " and ".join(str(member) for member in members if member != active[place])
-            why = _why_cold(known[place], rates, now_ms)
-            found[place] = Action.MERGE, f"{why}; with {others}"
+        for index in group:
+            others = " and ".join(str(member) for member in members if member != active[index])
+            why = _why_cold(segments[index], rates, now_ms)
+            actions[index] = Action.MERGE, f"{why}; with {others}"
     spare -= sum(len(group) - 1 for group in groups)
     rest = "no cold neighbour" if spare > 0 else f"the minimum is {rates.policy.minimum} segments"
-    for place in cold.keys() - found.keys():
-        found[place] = Action.COLD, f"{_why_cold(known[place], rates, now_ms)}; {rest}"
-    return requests
+    for index in cold.keys() - actions.keys():
+        actions[index] = Action.COLD, f"{_why_cold(segments[index], rates, now_ms)}; {rest}"
+    return _Scales(requests, actions)
 
 
 def _groups(order: Sequence[int], spare: int) -> list[list[int]]:
-    """Return which cold places are merged, given how many segments the stream can spare.
+    """Return which cold segments are merged, as groups of indexes.
 
-    ``order`` has the places by the time of their marks. Each looks at its two neighbours; those
-    marked before it, and not merged yet, join it: at most three become one.
+    ``order`` has the indexes by the times of their cold marks, ``spare`` is how many segments the
+    stream can lose. Each segment merges with its neighbours that were marked before it and are not
+    merged yet: at most three become one.
     """
     seen: set[int] = set()
     groups: list[list[int]] = []
-    for place in order:
-        seen.add(place)
-        group = [near for near in (place - 1, place, place + 1) if near in seen]
+    for index in order:
+        seen.add(index)
+        group = [near for near in (index - 1, index, index + 1) if near in seen]
         if spare == 1:
             group = group[:2]
         if spare >= 1 and len(group) > 1:
@@ -191,31 +203,31 @@ def _groups(order: Sequence[int], spare: int) -> list[list[int]]:
     return groups
 
 
-def _why_up(up: ScaleUp, rates: Rates) -> str:
+def _why_up(up: ScaleUpEvent, rates: StreamRates) -> str:
     limit = f"{UP_FACTORS[up.rule]:g} x {up.target:,}" if up.rule < 2 else f"{up.target:,}"
-    return f"{NAMES[up.rule]} was {up.rate:,.1f} > {limit} {_UNITS[rates.policy.type]}"
+    return f"{AVERAGE_NAMES[up.rule]} was {up.rate:,.1f} > {limit} {_UNITS[rates.policy.type]}"
 
 
-def _why_cold(segment: SegmentRates, rates: Rates, now_ms: int) -> str:
+def _why_cold(segment: SegmentRates, rates: StreamRates, now_ms: int) -> str:
     silent_ms = now_ms - segment.written_ms
     if silent_ms > rates.pace.idle_ms:
         return f"no event for {_seconds(silent_ms)}"
-    if segment.cold_until_ms == FOR_EVER:
+    if segment.cold_until_ms == FOREVER:
         return "once idle, cold until sealed"
     return f"too slow, cold for {_seconds(segment.cold_until_ms - now_ms)} more"
 
 
-def _left(segment: SegmentRates, rates: Rates, now_ms: int) -> tuple[Action, str]:
-    """Return what is said of a segment with which nothing is done; its averages are of now."""
+def _unchanged(segment: SegmentRates, rates: StreamRates, now_ms: int) -> tuple[Action, str]:
+    """Return the action and reason for a segment that is not scaled; its averages are current."""
     pace, policy = rates.pace, rates.policy
     averages, age_ms = rates.averages(segment), now_ms - segment.since_ms
-    rule = too_fast(averages, policy.target, pace.windows_ms[3] + 1, pace)
+    rule = rule_exceeded(averages, policy.target, pace.windows_ms[3] + 1, pace)
     if rule is None:
         of = f"the target, {policy.target:,} {_UNITS[policy.type]}"
         slow = f"slow for {of}, but not cold yet"
         return Action.NONE, slow if is_slow(averages, policy.target) else f"within {of}"
     limit = f"{UP_FACTORS[rule]:g} x the target"
-    why = f"{NAMES[rule]} is {averages[rule]:,.1f} > {limit}"
+    why = f"{AVERAGE_NAMES[rule]} is {averages[rule]:,.1f} > {limit}"
     least_ms = max(pace.cooldown_ms, pace.windows_ms[rule])
     if age_ms <= least_ms:
         return Action.WAIT, f"{why}; {_seconds(age_ms)} old, waits until {_seconds(least_ms)}"

@@ -175,7 +175,7 @@ def _read_in_a_group(manager: StreamManager, clock: Clock) -> None:
 
 
 def _scale_and_truncate(manager: StreamManager, clock: Clock) -> None:
-    auto_scaling.act(StreamLog(manager._store, STREAM, clock))
+    auto_scaling.run_scaling(StreamLog(manager._store, STREAM, clock))
     middle = manager.tail(STREAM)
     manager.scale_stream(STREAM, seal=[0], key_ranges=[(0.0, 0.25), (0.25, 0.5)])
     with manager.create_writer(STREAM, writer_id="ingest-1") as writer:

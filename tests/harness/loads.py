@@ -1,4 +1,4 @@
-"""What the tests of automatic scaling share: commits and statistics made by hand, and streams."""
+"""Commits, statistics and streams for tests of automatic scaling."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.layout.epochs import first_epoch
 from pravega_spark.engine.log.actions import Body, Commit, parse_commit
 from pravega_spark.engine.store import Store
@@ -15,7 +14,8 @@ from pravega_spark.engine.stream.records import SEGMENT_PREFIX, SegmentRecord
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.model import Epoch, parse_segment
 from pravega_spark.policies import ScalingPace, ScalingPolicy, StreamConfiguration
-from pravega_spark.scaling.segment_rates import Averages, Rates, SegmentRates, shares
+from pravega_spark.scaling.segment_rates import Averages, SegmentRates, window_weights
+from pravega_spark.scaling.stream_rates import StreamRates
 from tests.harness.engine import NOW_MS, FakeRuntime, make_stream, write
 
 PACE = ScalingPace()
@@ -34,9 +34,9 @@ def commit(
     transactions: list[dict[str, Any]] | None = None,
     operation: str = "APPEND",
 ) -> Commit:
-    """A commit as it is read back from a log, with events by segment (``{"0#0": 12}``)."""
+    """Return a commit as it is read from a log, with events by segment (``{"0#0": 12}``)."""
     rows, sizes = rows or {}, sizes or {}
-    told = {
+    metrics = {
         "rowsBySegment": ",".join(f"{s}={n}" for s, n in rows.items()),
         "bytesBySegment": ",".join(f"{s}={n}" for s, n in sizes.items()),
     }
@@ -44,7 +44,7 @@ def commit(
         f"{SEGMENT_PREFIX}{parse_segment(s)}": SegmentRecord(parse_segment(s)).encode()
         for s in rows
     }
-    body = Body(operation, {}, told, domains={**records, **(domains or {})})
+    body = Body(operation, {}, metrics, domains={**records, **(domains or {})})
     if transactions is not None:
         body.parameters = {"transactions": transactions}
     return parse_commit(version, body.encode(f"token{version}", time_ms), "here", light=True)
@@ -55,9 +55,9 @@ def rates_of(
     policy: ScalingPolicy = BY_EVENTS,
     pace: ScalingPace = PACE,
     time_ms: int = NOW_MS,
-) -> Rates:
-    """Rates as of version 0, of segments by number."""
-    return Rates(pace, 0, "token0", time_ms, 1, 0, policy, dict(segments))
+) -> StreamRates:
+    """Return rates as of version 0, of segments by number."""
+    return StreamRates(pace, 0, "token0", time_ms, 1, 0, policy, dict(segments))
 
 
 def segment_rates(
@@ -70,9 +70,9 @@ def segment_rates(
     written_ms: int | None = None,
     now_ms: int = NOW_MS,
 ) -> SegmentRates:
-    """Statistics of a segment that was just ticked; old, unmuted, unjudged unless told.
+    """Return statistics of a segment at its last tick, by default old, unmuted and not yet judged.
 
-    With these averages, exactly, in events a second and in KiB a second.
+    The averages are exactly these, in events a second and in KiB a second.
     """
     since_ms = now_ms - age_ms
 
@@ -91,8 +91,8 @@ def segment_rates(
 
 
 def summed(averages: Averages, age_ms: int) -> Averages:
-    """Averages as they are kept: the sums that divided by all weight so far give just these."""
-    weights = shares(age_ms, PACE)
+    """Return the weighted sums that give exactly these averages at an age."""
+    weights = window_weights(age_ms, PACE)
     a, b, c, d = map(_sum, averages, weights)
     return a, b, c, d
 
@@ -113,7 +113,7 @@ def epoch_of(count: int) -> Epoch:
 def stream_with(
     policy: ScalingPolicy, store: Store | None = None, runtime: FakeRuntime | None = None
 ) -> StreamLog:
-    """A stream of that policy, with as many segments as its minimum says."""
+    """Return a stream of a policy, with the policy's minimum of segments."""
     runtime = runtime or FakeRuntime()
     stream = make_stream(store, runtime, policy.minimum)
     lifecycle.update(stream, StreamConfiguration(policy))
@@ -123,13 +123,9 @@ def stream_with(
 def load(
     stream: StreamLog, *, seconds: float, rate: float, keys: int = 64, every: float = 10
 ) -> None:
-    """Write at a rate in events a second for so long, by the stream's own clock."""
+    """Write at a rate in events a second for some time, by the clock of the stream's runtime."""
     assert isinstance(stream.runtime, FakeRuntime)
     for _ in range(int(seconds / every)):
         stream.runtime.sleep(every)
         count = int(rate * every)
         write(stream, [(f"key-{i % keys}", b"e" * 100) for i in range(count)])
-
-
-def json_of(value: Any) -> str:
-    return to_json(value)

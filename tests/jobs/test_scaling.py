@@ -21,7 +21,7 @@ from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.jobs import runner, scaling
-from pravega_spark.scaling.rate_file import rates_key
+from pravega_spark.scaling.rate_store import rates_key
 from tests.harness.engine import FakeRuntime, tree
 from tests.harness.loads import load
 

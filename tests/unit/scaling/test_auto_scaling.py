@@ -1,17 +1,24 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pravega_spark.engine.chunks.routing import position
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import NoSuchStream
+from pravega_spark.manager import StreamManager
 from pravega_spark.model import KeyRange
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
-from pravega_spark.scaling import auto_scaling
-from pravega_spark.scaling.auto_scaling import ROW_SCHEMA, act, decide
+from pravega_spark.scaling.auto_scaling import (
+    ROW_SCHEMA,
+    explain_scaling,
+    run_scaling,
+    scaling_rows,
+)
 from pravega_spark.scaling.manual_scaling import scale_stream
-from pravega_spark.scaling.rate_file import rates_key
+from pravega_spark.scaling.rate_store import rates_key
 from pravega_spark.transactions import transaction_lifecycle
 from pravega_spark.transactions.transaction import Transaction
 from tests.harness.engine import FakeRuntime, Spy, again, all_events, make_stream, memory, write
@@ -22,7 +29,7 @@ POLICY = ScalingPolicy.by_event_rate(2, 4, 1)
 
 
 def busy(minutes: float = 12, rate: float = 5) -> StreamLog:
-    """A stream of one segment that was written at a steady rate for so long."""
+    """Return a stream of one segment after some minutes of writes at a steady rate."""
     runtime = FakeRuntime()
     stream = stream_with(POLICY, Spy(memory(runtime)), runtime)
     load(stream, seconds=60 * minutes, rate=rate)
@@ -33,96 +40,96 @@ def segments(stream: StreamLog) -> list[str]:
     return [str(segment) for segment in stream.view().active.segments]
 
 
-def done(stream: StreamLog) -> list[tuple[str, str]]:
-    """Act; what was done with which segment."""
-    return [(row["segment"], row["action"]) for row in act(stream).rows()]
+def actions(stream: StreamLog) -> list[tuple[str, str]]:
+    """Run scaling; return each segment with the action on it."""
+    return [(row["segment"], row["action"]) for row in run_scaling(stream).rows()]
 
 
-def test_a_steady_load_above_the_target_splits_after_the_cool_down_and_not_before() -> None:
+def test_steady_load_above_the_target_splits_only_after_the_cool_down() -> None:
     stream = busy(minutes=10)
-    assert done(stream) == [("0#0", "wait")]
+    assert actions(stream) == [("0#0", "wait")]
     load(stream, seconds=120, rate=5)
-    assert done(stream) == [("0#0", "split")]
+    assert actions(stream) == [("0#0", "split")]
     assert segments(stream) == ["1#1", "2#1"]
     load(stream, seconds=240, rate=5)
-    assert {action for _, action in done(stream)} <= {"none", "wait"}
+    assert {action for _, action in actions(stream)} <= {"none", "wait"}
     assert len(all_events(stream)) == 16 * 60 * 5
 
 
-def test_what_is_silent_for_20_minutes_merges_down_to_the_minimum() -> None:
+def test_segments_without_writes_for_20_minutes_merge_down_to_the_minimum() -> None:
     stream = stream_with(ScalingPolicy.by_event_rate(2, 4, 3))
     scale_stream(stream, [0], [KeyRange(0.0, 0.125), KeyRange(0.125, 1 / 3)])
     stream.runtime.sleep(1_200)
-    assert {action for _, action in done(stream)} == {"none"}
+    assert {action for _, action in actions(stream)} == {"none"}
     stream.runtime.sleep(1)
-    assert done(stream) == [("3#1", "cold"), ("4#1", "cold"), ("1#0", "merge"), ("2#0", "merge")]
+    assert actions(stream) == [("3#1", "cold"), ("4#1", "cold"), ("1#0", "merge"), ("2#0", "merge")]
     assert segments(stream) == ["3#1", "4#1", "5#2"]
     stream.runtime.sleep(10_000)
-    assert done(stream) == [("3#1", "cold"), ("4#1", "cold"), ("5#2", "none")]
+    assert actions(stream) == [("3#1", "cold"), ("4#1", "cold"), ("5#2", "none")]
     assert len(segments(stream)) == 3
 
 
-def test_two_slow_segments_merge_while_they_are_written() -> None:
+def test_slow_segments_merge_while_they_are_written() -> None:
     stream = stream_with(ScalingPolicy.by_event_rate(1_000, 4, 1))
     scale_stream(stream, [0], [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)])
     load(stream, seconds=22 * 60, rate=1)
-    found = act(stream)
+    found = run_scaling(stream)
     assert [row["action"] for row in found.rows()] == ["merge", "merge"]
     assert [row["epoch"] for row in found.rows()] == [2, 2]
     assert "too slow" in found.rows()[0]["reason"]
     assert segments(stream) == ["3#2"]
 
 
-def test_deciding_alone_changes_nothing_and_says_the_same_again() -> None:
+def test_explain_changes_nothing_and_can_be_repeated() -> None:
     stream = busy()
     before = stream.log.refresh()
-    first = decide(stream)
+    first = explain_scaling(stream)
     assert [r.action.value for r in first.decision.requests] == ["split"]
-    assert decide(again(stream)) == first
+    assert explain_scaling(again(stream)) == first
     assert stream.log.refresh() == before
     assert not stream.store.exists(rates_key(stream.path))
     assert first.outcomes == ()
     assert [row["epoch"] for row in first.rows()] == [None]
 
 
-def test_a_job_that_comes_often_decides_as_one_that_comes_once() -> None:
+def test_frequent_runs_decide_like_a_single_one() -> None:
     often, once = busy(minutes=0), busy(minutes=0)
     for _ in range(10):
         load(often, seconds=60, rate=5)
         load(once, seconds=60, rate=5)
-        assert {row["action"] for row in act(often).rows()} <= {"none", "wait"}
+        assert {row["action"] for row in run_scaling(often).rows()} <= {"none", "wait"}
     load(often, seconds=120, rate=5)
     load(once, seconds=120, rate=5)
-    assert act(often).rows() == act(once).rows()
+    assert run_scaling(often).rows() == run_scaling(once).rows()
     assert segments(often) == segments(once) == ["1#1", "2#1"]
 
 
-def test_acting_keeps_the_rates_for_the_next_run_and_a_dry_run_reads_them() -> None:
+def test_run_stores_the_rates_and_a_dry_run_reads_them() -> None:
     stream = busy(minutes=5)
-    act(stream)
+    run_scaling(stream)
     assert isinstance(stream.store, Spy)
     stream.store.calls.clear()
-    assert decide(again(stream)).rows() == decide(stream).rows()
+    assert explain_scaling(again(stream)).rows() == explain_scaling(stream).rows()
     assert stream.store.count("get", "rates.json") == 2
     assert stream.store.count("put") == 0
 
 
-def test_two_at_once_scale_once() -> None:
+def test_concurrent_runs_scale_once() -> None:
     stream = busy()
     other = again(stream)
-    assert len(decide(other).decision.requests) == 1
-    with at_failpoint("commit.before", lambda: act(other)):
-        found = act(stream)
-    assert found.outcomes[0].epoch == 1, "the same request has made its epoch already"
+    assert len(explain_scaling(other).decision.requests) == 1
+    with at_failpoint("commit.before", lambda: run_scaling(other)):
+        found = run_scaling(stream)
+    assert found.outcomes[0].epoch == 1, "the other run's epoch"
     assert segments(stream) == ["1#1", "2#1"]
 
 
-def test_what_another_scale_forestalled_is_dropped_and_told() -> None:
+def test_request_after_another_scale_is_dropped_and_reported() -> None:
     stream = busy()
     other = again(stream)
     halves = [KeyRange(0.0, 0.125), KeyRange(0.125, 1.0)]
     with at_failpoint("commit.before", lambda: scale_stream(other, [0], halves)):
-        found = act(stream)
+        found = run_scaling(stream)
     (row,) = found.rows()
     assert row["action"] == "split"
     assert row["epoch"] is None
@@ -130,61 +137,61 @@ def test_what_another_scale_forestalled_is_dropped_and_told() -> None:
     assert segments(stream) == ["1#1", "2#1"]
 
 
-def test_a_merge_below_a_minimum_that_was_raised_meanwhile_is_dropped() -> None:
+def test_merge_below_a_newly_raised_minimum_is_dropped() -> None:
     stream = stream_with(POLICY)
     scale_stream(stream, [0], [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)])
     stream.runtime.sleep(1_201)
     other = again(stream)
     raised = StreamConfiguration(ScalingPolicy.by_event_rate(2, 4, 2))
     with at_failpoint("commit.before", lambda: lifecycle.update(other, raised)):
-        found = act(stream)
+        found = run_scaling(stream)
     assert "at least 2" in str(found.outcomes[0].dropped)
     assert len(segments(stream)) == 2
 
 
-def test_one_dropped_request_does_not_stop_the_others() -> None:
+def test_dropped_request_does_not_stop_the_others() -> None:
     stream = stream_with(ScalingPolicy.by_event_rate(2, 4, 2))
     load(stream, seconds=12 * 60, rate=10)
-    assert len(decide(stream).decision.requests) == 2
+    assert len(explain_scaling(stream).decision.requests) == 2
     other = again(stream)
     ranges = [KeyRange(0.0, 0.1), KeyRange(0.1, 0.5)]
     with at_failpoint("commit.before", lambda: scale_stream(other, [0], ranges)):
-        found = act(stream)
+        found = run_scaling(stream)
     assert [outcome.epoch for outcome in found.outcomes] == [None, 2]
     assert segments(stream) == ["2#1", "3#1", "4#2", "5#2"]
 
 
-def test_a_stream_sealed_meanwhile_is_not_scaled() -> None:
+def test_stream_that_is_sealed_during_a_run_is_not_scaled() -> None:
     stream = busy()
     other = again(stream)
     with at_failpoint("commit.before", lambda: lifecycle.seal(other)):
-        assert "was sealed" in str(act(stream).outcomes[0].dropped)
-    for found in (act(stream), decide(stream)):
+        assert "was sealed" in str(run_scaling(stream).outcomes[0].dropped)
+    for found in (run_scaling(stream), explain_scaling(stream)):
         assert [row["reason"] for row in found.rows()] == ["the stream is SEALED"]
 
 
-def test_a_stream_of_fixed_segments_is_left_alone_and_its_log_is_read_on_request_only() -> None:
+def test_run_on_a_stream_of_fixed_segments_neither_scales_nor_reads_its_log() -> None:
     stream = make_stream(Spy(), segments=2)
     load(stream, seconds=60, rate=9)
     assert isinstance(stream.store, Spy)
     stream.store.calls.clear()
-    found = act(stream).rows()
+    found = run_scaling(stream).rows()
     assert stream.store.count("get") <= 1
     assert [row["action"] for row in found] == ["none", "none"]
     assert [row["r2"] for row in found] == [None, None]
-    shown = decide(stream).rows()
+    shown = explain_scaling(stream).rows()
     assert [row["reason"] for row in shown] == [row["reason"] for row in found]
     assert sum(row["r2"] for row in shown) == pytest.approx(9, rel=0.5)
     assert not stream.store.exists(rates_key(stream.path))
 
 
-def test_a_stream_that_does_not_exist_is_an_error() -> None:
+def test_stream_that_does_not_exist_is_an_error() -> None:
     stream = busy(minutes=0)
     lifecycle.seal(stream)
     lifecycle.delete(stream)
-    for work in (act, decide):
+    for run in (run_scaling, explain_scaling):
         with pytest.raises(NoSuchStream):
-            work(stream)
+            run(stream)
 
 
 def begun(stream: StreamLog) -> Transaction:
@@ -193,7 +200,7 @@ def begun(stream: StreamLog) -> Transaction:
     return Transaction(stream, opened.transaction_id)
 
 
-def test_transactions_count_over_their_lives() -> None:
+def test_transactions_count_evenly_over_their_lives() -> None:
     stream = stream_with(ScalingPolicy.by_event_rate(2, 4, 2))
     for minute in range(14):
         txn = begun(stream)
@@ -202,13 +209,13 @@ def test_transactions_count_over_their_lives() -> None:
         stream.runtime.sleep(60)
         txn.commit()
         if minute < 9:
-            assert {row["action"] for row in decide(stream).rows()} == {"wait"}
-    rows = decide(stream).rows()
+            assert {row["action"] for row in explain_scaling(stream).rows()} == {"wait"}
+    rows = explain_scaling(stream).rows()
     assert sum(row["r10"] for row in rows) == pytest.approx(10, rel=0.01)
     assert [row["action"] for row in rows] == ["split", "split"]
 
 
-def test_a_transaction_that_rolls_over_a_scale_leaves_rates_and_marks_as_they_are() -> None:
+def test_rolling_transaction_changes_neither_rates_nor_decisions() -> None:
     stream = stream_with(ScalingPolicy.by_event_rate(2, 4, 2))
     load(stream, seconds=12 * 60, rate=10)
     txn = begun(stream)
@@ -216,20 +223,20 @@ def test_a_transaction_that_rolls_over_a_scale_leaves_rates_and_marks_as_they_ar
     first, second = stream.view().active.segments
     halves = [KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)]
     scale_stream(stream, [first.segment_id], halves)
-    before = {row["segment"]: row for row in decide(stream).rows()}
+    before = {row["segment"]: row for row in explain_scaling(stream).rows()}
     assert before[str(second)]["action"] == "split"
     txn.commit()
     rolled = stream.view().active
-    assert rolled.reference == 1, "the layout is the same, under a newer epoch"
+    assert rolled.reference == 1, "the same layout under a newer epoch"
     assert second.segment_id not in rolled.segment_ids
-    after = decide(stream).rows()
+    after = explain_scaling(stream).rows()
     assert [row["action"] for row in after] == [before[s]["action"] for s in ("2#1", "3#1", "1#0")]
     assert after[-1]["reason"] == before[str(second)]["reason"]
-    assert act(stream).outcomes[0].epoch == rolled.number + 1
+    assert run_scaling(stream).outcomes[0].epoch == rolled.number + 1
 
 
 def skewed() -> StreamLog:
-    """A busy stream whose keys all lie in the first tenth of the key space."""
+    """Return a busy stream whose keys are all in the first tenth of the key space."""
     stream = stream_with(POLICY)
     low = [key for key in map(str, range(2_000)) if position(key) < 0.1][:64]
     assert isinstance(stream.runtime, FakeRuntime)
@@ -239,84 +246,84 @@ def skewed() -> StreamLog:
     return stream
 
 
-def test_a_split_by_keys_evens_the_load_where_halves_would_not() -> None:
-    halves, keys = decide(skewed()), decide(skewed(), use_keys=True)
+def test_split_by_keys_balances_a_skewed_load() -> None:
+    halves, keys = explain_scaling(skewed()), explain_scaling(skewed(), use_keys=True)
     (even,), (cut,) = halves.decision.requests, keys.decision.requests
     assert [r.high for r in even.ranges] == pytest.approx([1 / 3, 2 / 3, 1])
     assert [r.high < 0.1 for r in cut.ranges] == [True, True, False]
     assert "34% instead of 100%" in keys.rows()[0]["reason"]
 
 
-def test_a_policy_by_bytes_is_not_split_by_keys() -> None:
+def test_segment_under_a_policy_by_bytes_is_not_split_by_keys() -> None:
     stream = skewed()
     lifecycle.update(stream, StreamConfiguration(ScalingPolicy.by_data_rate(1, 2, 1)))
     stream.runtime.sleep(1)
     write(stream, [(None, b"e" * 1_000)] * 5_000)
     load(stream, seconds=300, rate=100)
-    (request,) = decide(stream, use_keys=True).decision.requests
+    (request,) = explain_scaling(stream, use_keys=True).decision.requests
     assert [r.high for r in request.ranges] == [0.5, 1.0]
 
 
-def test_a_pace_makes_everything_quicker() -> None:
+def test_shorter_pace_splits_earlier() -> None:
     stream = busy(minutes=0)
     load(stream, seconds=12, rate=5, every=0.2)
-    assert decide(stream).decision.requests == ()
-    quick = decide(stream, PACE.scaled(1 / 60))
+    assert explain_scaling(stream).decision.requests == ()
+    quick = explain_scaling(stream, PACE.scaled(1 / 60))
     assert [r.action.value for r in quick.decision.requests] == ["split"]
 
 
-def test_a_clock_that_is_behind_the_log_decides_the_same() -> None:
+def test_decision_by_a_clock_behind_the_log_is_the_same() -> None:
     stream = busy()
-    assert decide(stream, now_ms=0) == decide(stream, now_ms=stream.view().timestamp_ms)
+    assert explain_scaling(stream, now_ms=0) == explain_scaling(
+        stream, now_ms=stream.view().timestamp_ms
+    )
 
 
 def test_rows_have_the_columns_of_their_schema() -> None:
-    for row in act(busy()).rows():
+    for row in run_scaling(busy()).rows():
         assert list(row) == ROW_SCHEMA.names
 
 
-def test_rows_of_opens_the_stream_by_its_name(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    from pravega_spark.manager import StreamManager
-
+def test_rows_of_a_stream_by_its_name(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path)
     manager.create_scope("s")
     manager.create_stream("s/t", StreamConfiguration(POLICY))
     for dry_run in (True, False):
-        (row,) = auto_scaling.rows_of(
-            manager.root, "s/t", pace=PACE, dry_run=dry_run, use_keys=False
-        )
+        (row,) = scaling_rows(manager.root, "s/t", pace=PACE, dry_run=dry_run, use_keys=False)
         assert row["segment"] == "0#0"
         assert row["reason"] == "slow for the target, 2 events/s, but not cold yet"
 
 
-# --------------------------------------------------------------------------------- wrong clocks
+# Wrong clocks
 
 HOUR_MS = 3_600_000
 
 
 @pytest.mark.parametrize("wrong_ms", [-24 * HOUR_MS, -HOUR_MS, HOUR_MS, 87_600 * HOUR_MS])
-@pytest.mark.parametrize("kept", [True, False])
-def test_one_commit_of_a_host_whose_clock_is_wrong_blinds_nobody(wrong_ms: int, kept: bool) -> None:
+@pytest.mark.parametrize("stored", [True, False])
+def test_commit_of_a_host_with_a_wrong_clock_does_not_hide_later_load(
+    wrong_ms: int, stored: bool
+) -> None:
     stream = busy(minutes=2)
-    stranger = FakeRuntime()
-    stranger.wall_ms = stream.runtime.now_ms() + wrong_ms
-    other = StreamLog(stream.store, stream.name, stranger)
+    wrong = FakeRuntime()
+    wrong.wall_ms = stream.runtime.now_ms() + wrong_ms
+    other = StreamLog(stream.store, stream.name, wrong)
     other.log.maintain = None
     write(other, [("key", b"e")])
-    if kept:
-        act(stream)
+    if stored:
+        run_scaling(stream)
     load(stream, seconds=60 * 12, rate=5)
-    assert done(again(stream)) == [("0#0", "split")]
+    assert actions(again(stream)) == [("0#0", "split")]
 
 
-def test_a_host_that_was_ahead_makes_no_busy_segment_cold() -> None:
+def test_commit_of_a_host_that_was_ahead_makes_no_busy_segment_cold() -> None:
     stream = stream_with(ScalingPolicy.by_event_rate(2, 4, 1))
     scale_stream(stream, [0], [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)])
     load(stream, seconds=60 * 5, rate=4)
-    stranger = FakeRuntime()
-    stranger.wall_ms = stream.runtime.now_ms() + 24 * HOUR_MS
-    other = StreamLog(stream.store, stream.name, stranger)
+    wrong = FakeRuntime()
+    wrong.wall_ms = stream.runtime.now_ms() + 24 * HOUR_MS
+    other = StreamLog(stream.store, stream.name, wrong)
     other.log.maintain = None
     write(other, [("key", b"e")])
     load(stream, seconds=60 * 5, rate=4)
-    assert "merge" not in {action for _, action in done(stream)}
+    assert "merge" not in {action for _, action in actions(stream)}

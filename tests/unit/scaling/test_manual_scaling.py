@@ -36,7 +36,7 @@ HALVES: Ranges = [(0, 0.25), (0.25, 0.5)]
 
 @pytest.fixture
 def stream() -> StreamLog:
-    """A stream of two segments, whose policy asks for one."""
+    """A stream of two segments, whose policy needs only one."""
     made = make_stream(Spy(), segments=2)
     lifecycle.update(made, StreamConfiguration(ScalingPolicy.by_event_rate(10, minimum=1)))
     return made
@@ -61,7 +61,7 @@ def scales(stream: StreamLog) -> int:
 
 
 def roll(stream: StreamLog, late: Transaction) -> None:
-    """Let a commit repeat the active layout."""
+    """Commit a rolling transaction, which duplicates the active epoch."""
     before = again(stream).view().active.number
     late.commit()
     assert again(stream).view().active.number == before + 2
@@ -77,10 +77,10 @@ def late_transaction(stream: StreamLog) -> Transaction:
     return txn
 
 
-# ------------------------------------------------------------------------------ what is possible
+# Scales
 
 
-def test_split_is_one_commit_that_seals_opens_and_switches(stream: StreamLog) -> None:
+def test_split_is_one_commit_that_seals_opens_and_begins_an_epoch(stream: StreamLog) -> None:
     epoch = scaled(stream, [0], HALVES)
     assert layout(stream) == [("2#1", 0, 0.25), ("3#1", 0.25, 0.5), ("1#0", 0.5, 1)]
     view = again(stream).view()
@@ -93,7 +93,7 @@ def test_split_is_one_commit_that_seals_opens_and_switches(stream: StreamLog) ->
     assert view.version == 2
 
 
-def test_splits_and_merges_in_any_order_in_one_request(stream: StreamLog) -> None:
+def test_one_request_splits_and_merges_in_any_order(stream: StreamLog) -> None:
     scaled(stream, [1, 0], [(0.75, 1), (0, 0.25), (0.25, 0.75)])
     assert layout(stream) == [("2#1", 0, 0.25), ("3#1", 0.25, 0.75), ("4#1", 0.75, 1)]
     epoch = scaled(stream, again(stream).view().active.segment_ids, [(0, 1)])
@@ -101,12 +101,12 @@ def test_splits_and_merges_in_any_order_in_one_request(stream: StreamLog) -> Non
     assert layout(stream) == [("5#2", 0, 1)]
 
 
-def test_range_is_made_anew(stream: StreamLog) -> None:
+def test_segment_is_replaced_by_one_of_the_same_range(stream: StreamLog) -> None:
     scaled(stream, [1], [(0.5, 1)])
     assert layout(stream) == [("0#0", 0, 0.5), ("2#1", 0.5, 1)]
 
 
-def test_events_go_on_in_order_over_a_scale(stream: StreamLog) -> None:
+def test_events_of_a_key_stay_in_order_over_a_scale(stream: StreamLog) -> None:
     keys = [f"k{n}" for n in range(10)]
     write(stream, [(key, b"1") for key in keys])
     scaled(again(stream), [0], HALVES)
@@ -115,7 +115,7 @@ def test_events_go_on_in_order_over_a_scale(stream: StreamLog) -> None:
     assert all([e for k, e in found if k == key] == [b"1", b"2"] for key in keys)
 
 
-# ------------------------------------------------------------------------------- what is refused
+# Refused scales
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_events_go_on_in_order_over_a_scale(stream: StreamLog) -> None:
         ([], [], "names no segment to seal"),
     ],
 )
-def test_ranges_that_do_not_tile_what_is_sealed_are_refused_and_nothing_is_done(
+def test_ranges_that_do_not_tile_the_sealed_ones_are_refused_and_change_nothing(
     stream: StreamLog, seal: list[int], ranges: Ranges, match: str
 ) -> None:
     with pytest.raises(InvalidConfiguration, match=f"scale of s/t.*{match}"):
@@ -140,7 +140,7 @@ def test_ranges_that_do_not_tile_what_is_sealed_are_refused_and_nothing_is_done(
     assert scales(stream) == 0
 
 
-def test_policys_minimum_is_kept(stream: StreamLog) -> None:
+def test_scale_below_the_policys_minimum_is_refused(stream: StreamLog) -> None:
     lifecycle.update(stream, StreamConfiguration(ScalingPolicy.by_event_rate(10, minimum=2)))
     with pytest.raises(InvalidConfiguration, match="leave 1 segments; its policy asks for at leas"):
         scaled(stream, [0, 1], [(0, 1)])
@@ -148,7 +148,7 @@ def test_policys_minimum_is_kept(stream: StreamLog) -> None:
 
 
 @pytest.mark.parametrize("unknown", [7, make_segment_id(0, 5), make_segment_id(1, 1)])
-def test_segment_that_never_was_is_named_with_those_there_are(
+def test_error_for_an_unknown_segment_names_the_active_ones(
     stream: StreamLog, unknown: int
 ) -> None:
     scaled(stream, [0], HALVES)
@@ -156,16 +156,16 @@ def test_segment_that_never_was_is_named_with_those_there_are(
         scaled(stream, [unknown], HALVES)
 
 
-def test_segment_that_was_scaled_already_is_a_conflict_that_says_so(stream: StreamLog) -> None:
+def test_scale_of_a_sealed_segment_is_a_conflict(stream: StreamLog) -> None:
     scaled(stream, [0], HALVES)
     with pytest.raises(ScaleConflict, match=r"0#0 was sealed by epoch 1, so another scale came fi"):
         scaled(stream, [0], [(0, 0.5)])
-    with pytest.raises(ScaleConflict, match="look at them, and decide anew"):
+    with pytest.raises(ScaleConflict, match="decide again on these segments"):
         scaled(stream, [0, 1], [(0, 1)])
     assert scales(stream) == 1
 
 
-def test_segment_that_was_truncated_away_is_a_conflict(stream: StreamLog) -> None:
+def test_scale_of_a_truncated_segment_is_a_conflict(stream: StreamLog) -> None:
     for segment_id in (0, make_segment_id(2, 1)):
         keys = next(
             s.key_range for s in stream.view().active.segments if s.segment_id == segment_id
@@ -175,16 +175,16 @@ def test_segment_that_was_truncated_away_is_a_conflict(stream: StreamLog) -> Non
     scaled(stream, [1], [(0.5, 1)])
     truncate(stream, cuts.tail(stream.view()))
     assert stream.view().oldest_epoch > 0
-    with pytest.raises(ScaleConflict, match="0#0 is not current any more; epoch 3 has"):
+    with pytest.raises(ScaleConflict, match="0#0 is no longer active; epoch 3 has"):
         scaled(stream, [0], HALVES)
 
 
-def test_stream_that_is_sealed_or_gone_is_not_scaled(stream: StreamLog) -> None:
+def test_sealed_or_deleted_stream_is_not_scaled(stream: StreamLog) -> None:
     scaled(stream, [0], HALVES)
     lifecycle.seal(again(stream))
     with pytest.raises(StreamSealed, match="s/t was sealed"):
         scaled(stream, [1], [(0.5, 1)])
-    assert scaled(stream, [0], HALVES).number == 1  # was done before
+    assert scaled(stream, [0], HALVES).number == 1  # a repetition of the first request
     lifecycle.delete(again(stream))
     with pytest.raises(NoSuchStream):
         scaled(stream, [1], [(0.5, 1)])
@@ -192,7 +192,7 @@ def test_stream_that_is_sealed_or_gone_is_not_scaled(stream: StreamLog) -> None:
         scaled(StreamLog(stream.store, "s/none", FakeRuntime()), [0], HALVES)
 
 
-def test_stream_that_is_being_sealed_is_not_scaled(stream: StreamLog) -> None:
+def test_stream_in_sealing_is_not_scaled(stream: StreamLog) -> None:
     late_transaction(stream).prepare()
     with pytest.raises(IllegalState, match="prepared"):
         lifecycle.seal(again(stream), sweeper.end_all_transactions)
@@ -200,10 +200,10 @@ def test_stream_that_is_being_sealed_is_not_scaled(stream: StreamLog) -> None:
         scaled(stream, [1], [(0.5, 1)])
 
 
-# -------------------------------------------------------------------------- the same, and at once
+# Repeated and concurrent scales
 
 
-def test_same_request_again_finds_its_epoch_and_makes_no_second_one(stream: StreamLog) -> None:
+def test_repeated_request_finds_its_epoch_and_makes_no_second_one(stream: StreamLog) -> None:
     first = scaled(stream, [0], HALVES)
     scaled(again(stream), [1], [(0.5, 1)])
     assert scaled(again(stream), [0], list(reversed(HALVES))) == first
@@ -213,7 +213,7 @@ def test_same_request_again_finds_its_epoch_and_makes_no_second_one(stream: Stre
 @pytest.mark.parametrize(
     "fault", [Fault.LOSE_ANSWER, Fault.LOSE_REQUEST, Fault.RESEND, Fault.DELAY]
 )
-def test_lost_answer_makes_no_second_epoch(stream: StreamLog, fault: Fault) -> None:
+def test_unknown_outcome_of_a_put_makes_no_second_epoch(stream: StreamLog, fault: Fault) -> None:
     store = stream.store
     assert isinstance(store, Spy)
     store.rules.add(Rule(fault, "put_if_absent", "*/_delta_log/*", nth=1))
@@ -223,13 +223,13 @@ def test_lost_answer_makes_no_second_epoch(stream: StreamLog, fault: Fault) -> N
     assert scales(stream) == 1
 
 
-def test_concurrent_different_scale_is_a_conflict_and_a_disjoint_one_is_none(
+def test_concurrent_scale_is_a_conflict_unless_it_is_disjoint(
     stream: StreamLog,
 ) -> None:
     store = stream.store
     assert isinstance(store, Spy)
 
-    def meanwhile(seal: list[int], ranges: Ranges) -> None:
+    def scale_concurrently(seal: list[int], ranges: Ranges) -> None:
         def hook(operation: str, key: str) -> None:
             if operation == "put_if_absent":
                 store.hook = None
@@ -237,16 +237,16 @@ def test_concurrent_different_scale_is_a_conflict_and_a_disjoint_one_is_none(
 
         store.hook = hook
 
-    meanwhile([1], [(0.5, 1)])
+    scale_concurrently([1], [(0.5, 1)])
     assert scaled(stream, [0], HALVES).number == 2
     quarter = make_segment_id(3, 2)
-    meanwhile([quarter], [(0, 0.125), (0.125, 0.25)])
+    scale_concurrently([quarter], [(0, 0.125), (0.125, 0.25)])
     with pytest.raises(ScaleConflict, match="3#2 was sealed by epoch 3"):
         scaled(stream, [quarter], [(0, 0.1), (0.1, 0.25)])
     assert scales(stream) == 3
 
 
-def test_concurrent_equal_scale_is_the_same_one(stream: StreamLog) -> None:
+def test_concurrent_equal_scales_make_one_epoch(stream: StreamLog) -> None:
     store = stream.store
     assert isinstance(store, Spy)
 
@@ -260,10 +260,10 @@ def test_concurrent_equal_scale_is_the_same_one(stream: StreamLog) -> None:
     assert scales(stream) == 1
 
 
-# -------------------------------------------------------------------------- rolling transactions
+# Rolling transactions
 
 
-def test_segment_that_a_rolling_transaction_repeated_is_meant_by_its_old_id_too(
+def test_old_id_of_a_duplicated_segment_names_the_duplicate(
     stream: StreamLog,
 ) -> None:
     several = [late_transaction(stream) for _ in range(2)]
@@ -282,7 +282,7 @@ def test_segment_that_a_rolling_transaction_repeated_is_meant_by_its_old_id_too(
     assert scales(stream) == 2
 
 
-def test_same_request_again_finds_its_epoch_over_a_rolling_transaction(stream: StreamLog) -> None:
+def test_repeated_request_finds_its_epoch_over_a_rolling_transaction(stream: StreamLog) -> None:
     late = late_transaction(stream)
     first = scaled(stream, [0], HALVES)
     roll(stream, late)
@@ -290,7 +290,7 @@ def test_same_request_again_finds_its_epoch_over_a_rolling_transaction(stream: S
     assert scales(stream) == 1
 
 
-def test_old_and_new_ids_of_one_layout_go_together(stream: StreamLog) -> None:
+def test_request_may_mix_old_and_new_ids_of_one_layout(stream: StreamLog) -> None:
     late = late_transaction(stream)
     scaled(stream, [0], HALVES)
     roll(stream, late)
@@ -298,7 +298,7 @@ def test_old_and_new_ids_of_one_layout_go_together(stream: StreamLog) -> None:
     assert layout(stream) == [("4#4", 0, 0.5), ("1#3", 0.5, 1)]
 
 
-def test_segment_of_a_layout_that_was_only_repeated_for_late_events_is_not_current(
+def test_duplicate_of_an_old_layout_for_late_events_is_not_active(
     stream: StreamLog,
 ) -> None:
     late = late_transaction(stream)
@@ -309,7 +309,7 @@ def test_segment_of_a_layout_that_was_only_repeated_for_late_events_is_not_curre
             scaled(stream, [segment_id], [(0, 0.5)])
 
 
-def test_automatic_request_is_dropped_when_a_transaction_rolled_meanwhile(
+def test_automatic_request_is_refused_after_a_rolling_transaction(
     stream: StreamLog,
 ) -> None:
     late = late_transaction(stream)
@@ -317,7 +317,9 @@ def test_automatic_request_is_dropped_when_a_transaction_rolled_meanwhile(
     roll(stream, late)
     with pytest.raises(ScaleConflict, match="2#1 was sealed by epoch 2"):
         scaled(stream, [make_segment_id(2, 1)], [(0, 0.125), (0.125, 0.25)], automatic=True)
-    with pytest.raises(ScaleConflict):  # what the roll made is no scale that was asked for
+    with pytest.raises(
+        ScaleConflict
+    ):  # the epoch of the rolling transaction is no scale of a request
         scaled(
             stream,
             [make_segment_id(2, 1), make_segment_id(3, 1), 1],
@@ -330,45 +332,46 @@ def test_automatic_request_is_dropped_when_a_transaction_rolled_meanwhile(
     assert commits(stream)[-1].info["operationParameters"]["automatic"] == "true"
 
 
-# ------------------------------------------------------------------------------- names and input
+# Segments and ranges as users give them
 
 
-def test_segment_is_named_by_id_by_text_or_by_the_number_of_an_active_one(
+def test_segment_is_given_by_id_by_text_or_by_the_number_of_an_active_one(
     stream: StreamLog,
 ) -> None:
     scaled(stream, [0], HALVES)
     view = stream.view()
     named = {
-        name: manual_scaling.segment_named(view, name) for name in (0, 1, 2, "3#1", (1 << 32) + 2)
+        name: manual_scaling.resolve_segment_id(view, name)
+        for name in (0, 1, 2, "3#1", (1 << 32) + 2)
     }
     two, three = make_segment_id(2, 1), make_segment_id(3, 1)
     assert named == {0: 0, 1: 1, 2: two, "3#1": three, two: two}
-    assert manual_scaling.segment_named(view, 9) == 9
+    assert manual_scaling.resolve_segment_id(view, 9) == 9
 
 
 @pytest.mark.parametrize("name", [-1, True, None, 1.5, "x", "1", "1#", b"1#0"])
-def test_what_names_no_segment_is_refused(stream: StreamLog, name: Any) -> None:
+def test_value_that_names_no_segment_is_refused(stream: StreamLog, name: Any) -> None:
     with pytest.raises(InvalidInput, match="3#1"):
-        manual_scaling.segment_named(stream.view(), name)
+        manual_scaling.resolve_segment_id(stream.view(), name)
 
 
 @pytest.mark.parametrize(
     "given", [(0.5, 0.5), (0.5, 0.2), (-0.1, 1), (0, 1.1), (0,), 0.5, None, "01", "ab", (0, "1")]
 )
-def test_what_is_no_range_is_refused(given: Any) -> None:
+def test_value_that_is_no_range_is_refused(given: Any) -> None:
     with pytest.raises(InvalidInput, match=r"\(low, high\) with 0 <= low < high <= 1, got"):
-        manual_scaling.key_range(given)
+        manual_scaling.to_key_range(given)
 
 
-def test_range_is_taken_as_numbers_or_as_it_is() -> None:
-    assert manual_scaling.key_range((0, 1)) == KeyRange(0.0, 1.0)
-    assert manual_scaling.key_range([0.25, 0.5]) == KeyRange(0.25, 0.5)
-    assert manual_scaling.key_range(KeyRange(0.0, 0.5)) == KeyRange(0.0, 0.5)
+def test_range_is_given_as_numbers_or_as_a_key_range() -> None:
+    assert manual_scaling.to_key_range((0, 1)) == KeyRange(0.0, 1.0)
+    assert manual_scaling.to_key_range([0.25, 0.5]) == KeyRange(0.25, 0.5)
+    assert manual_scaling.to_key_range(KeyRange(0.0, 0.5)) == KeyRange(0.0, 0.5)
     with pytest.raises(InvalidInput):
-        manual_scaling.key_range((float("nan"), 1))
+        manual_scaling.to_key_range((float("nan"), 1))
 
 
-def test_scale_is_done_when_a_later_epoch_is_active(stream: StreamLog) -> None:
+def test_check_scale_returns_whether_a_later_epoch_is_active(stream: StreamLog) -> None:
     assert not check_scale(stream.view(), 0)
     scaled(stream, [0], HALVES)
     assert check_scale(stream.view(), 0)
@@ -378,7 +381,7 @@ def test_scale_is_done_when_a_later_epoch_is_active(stream: StreamLog) -> None:
             check_scale(stream.view(), epoch)  # type: ignore[arg-type]
 
 
-# ----------------------------------------------------------------------- by the manager, by policy
+# Scales by the manager and by changes of the policy
 
 
 @pytest.fixture
@@ -404,7 +407,7 @@ def test_manager_scales_by_names_and_ranges(manager: StreamManager) -> None:
         manager.scale_stream("s/none", [0], HALVES)
 
 
-def test_fixed_policy_of_another_number_scales_at_once_with_equal_ranges(
+def test_fixed_policy_with_another_number_scales_immediately_to_equal_ranges(
     manager: StreamManager,
 ) -> None:
     with manager.create_writer("s/t") as writer:
@@ -422,7 +425,7 @@ def test_fixed_policy_of_another_number_scales_at_once_with_equal_ranges(
     assert len(list(manager.read("s/t"))) == 20
 
 
-def test_higher_minimum_scales_at_once_and_a_lower_one_merges_nothing(
+def test_higher_minimum_scales_immediately_and_a_lower_one_merges_nothing(
     manager: StreamManager,
 ) -> None:
     rates = [ScalingPolicy.by_event_rate(10, minimum=n) for n in (1, 2, 3)]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given
@@ -11,8 +11,14 @@ from pravega_spark.limits import MAX_SEGMENTS
 from pravega_spark.model import KeyRange, Segment, make_segment_id
 from pravega_spark.policies import ScalingPolicy
 from pravega_spark.scaling import scale_decision
-from pravega_spark.scaling.scale_decision import Action, ScaleDecision, ScaleRequest, decide
-from pravega_spark.scaling.segment_rates import FOR_EVER, Averages, Rates, ScaleUp, SegmentRates
+from pravega_spark.scaling.scale_decision import (
+    Action,
+    ScaleDecision,
+    ScaleRequest,
+    decide_scale,
+)
+from pravega_spark.scaling.segment_rates import FOREVER, Averages, ScaleUpEvent, SegmentRates
+from pravega_spark.scaling.stream_rates import StreamRates
 from tests.harness.engine import NOW_MS
 from tests.harness.loads import BY_EVENTS, PACE, epoch_of, rates_of, segment_rates, summed
 
@@ -20,16 +26,16 @@ HIGH: Averages = (9e9, 9e9, 9e9, 9e9)
 
 
 def hot(splits: int = 2, *, age_ms: int = 0) -> SegmentRates:
-    """A segment with an up event of some time ago."""
+    """Return a segment with a scale-up event of the given age."""
     made = segment_rates(averages=HIGH)
-    made.up = ScaleUp(NOW_MS - age_ms, splits, 2, 9e9, 100)
+    made.up = ScaleUpEvent(NOW_MS - age_ms, splits, 2, 9e9, 100)
     return made
 
 
 def cold(marked_ms: int = 1) -> SegmentRates:
-    """A segment marked cold by an event so many ms ago."""
+    """Return a segment that was marked cold some ms ago."""
     made = segment_rates()
-    made.mark(NOW_MS - marked_ms, NOW_MS - marked_ms + 600_000)
+    made.mark_cold(NOW_MS - marked_ms, NOW_MS - marked_ms + 600_000)
     return made
 
 
@@ -40,7 +46,7 @@ def warm() -> SegmentRates:
 def decided(segments: Sequence[SegmentRates], minimum: int = 1, factor: int = 4) -> ScaleDecision:
     policy = ScalingPolicy.by_event_rate(100, factor, minimum)
     rates = rates_of(dict(enumerate(segments)), policy)
-    return decide(epoch_of(len(segments)).segments, rates, NOW_MS)
+    return decide_scale(epoch_of(len(segments)).segments, rates, NOW_MS)
 
 
 def merged(found: ScaleDecision) -> list[tuple[int, ...]]:
@@ -48,18 +54,18 @@ def merged(found: ScaleDecision) -> list[tuple[int, ...]]:
 
 
 def actions(found: ScaleDecision) -> str:
-    """One letter a segment."""
+    """Return the first letter of each segment's action."""
     return "".join(verdict.action.value[0] for verdict in found.verdicts)
 
 
-# -------------------------------------------------------------------------------------- splits
+# Splits
 
 
 @pytest.mark.parametrize(
     ("splits", "factor", "parts"),
     [(2, 1, 2), (2, 2, 2), (2, 8, 2), (7, 1, 2), (7, 4, 4), (7, 7, 7), (7, 9, 7)],
 )
-def test_a_split_has_as_many_parts_as_the_event_says_within_the_factor(
+def test_split_has_the_events_number_of_parts_within_the_factor(
     splits: int, factor: int, parts: int
 ) -> None:
     found = decided([warm(), hot(splits), warm()], factor=factor)
@@ -75,18 +81,18 @@ def test_a_split_has_as_many_parts_as_the_event_says_within_the_factor(
 
 
 @pytest.mark.parametrize(("age_ms", "counts"), [(599_999, True), (600_000, False)])
-def test_an_up_event_counts_for_10_minutes(age_ms: int, counts: bool) -> None:
+def test_scale_up_event_counts_for_10_minutes(age_ms: int, counts: bool) -> None:
     found = decided([hot(age_ms=age_ms)])
     assert len(found.requests) == counts
     assert actions(found) == ("s" if counts else "w")
 
 
-def test_every_hot_segment_is_split_on_its_own() -> None:
+def test_each_hot_segment_is_split_by_its_own_request() -> None:
     found = decided([hot(), hot()])
     assert [request.seal for request in found.requests] == [(0,), (1,)]
 
 
-def test_a_stream_with_all_the_segments_it_may_have_is_not_split(
+def test_stream_at_the_maximum_of_segments_is_not_split(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(scale_decision, "MAX_SEGMENTS", 4)
@@ -97,52 +103,52 @@ def test_a_stream_with_all_the_segments_it_may_have_is_not_split(
     assert MAX_SEGMENTS == 10_000
 
 
-def test_a_range_that_is_too_narrow_is_not_split() -> None:
+def test_too_narrow_range_is_not_split() -> None:
     tiny = 3 * 2.0**-53
     segments = [
         Segment(make_segment_id(0, 0), KeyRange(0.0, tiny)),
         Segment(make_segment_id(1, 0), KeyRange(tiny, 1.0)),
     ]
     rates = rates_of({0: hot(4), 1: warm()})
-    found = decide(segments, rates, NOW_MS)
+    found = decide_scale(segments, rates, NOW_MS)
     assert found.requests == ()
     assert "too narrow for 4 parts" in found.verdicts[0].reason
     rates.segments[0] = hot(3)
-    (request,) = decide(segments, rates, NOW_MS).requests
+    (request,) = decide_scale(segments, rates, NOW_MS).requests
     assert [r.high for r in request.ranges] == [2.0**-53, 2 * 2.0**-53, tiny]
 
 
-# -------------------------------------------------------------------------------------- merges
+# Merges
 
 
-def test_two_cold_neighbours_become_one() -> None:
+def test_two_cold_neighbours_merge() -> None:
     found = decided([warm(), cold(), cold(), warm()])
     assert found.requests == (ScaleRequest(Action.MERGE, (1, 2), (KeyRange(0.25, 0.75),)),)
     assert actions(found) == "nmmn"
     assert "with 2#0" in found.verdicts[1].reason
 
 
-def test_a_cold_segment_between_warm_ones_is_left() -> None:
+def test_cold_segment_between_warm_ones_is_unchanged() -> None:
     found = decided([warm(), cold(), warm(), cold()])
     assert found.requests == ()
     assert actions(found) == "ncnc"
     assert "no cold neighbour" in found.verdicts[1].reason
 
 
-def test_three_become_one_if_the_middle_one_was_marked_last() -> None:
+def test_three_cold_segments_merge_if_the_middle_one_was_marked_last() -> None:
     found = decided([cold(3), cold(1), cold(2)])
     assert merged(found) == [(0, 1, 2)]
     assert found.requests[0].ranges == (KeyRange(0.0, 1.0),)
 
 
-def test_of_three_the_first_two_are_merged_if_only_one_can_be_spared() -> None:
+def test_first_two_of_three_cold_segments_merge_if_the_minimum_is_two() -> None:
     found = decided([cold(3), cold(1), cold(2)], minimum=2)
     assert merged(found) == [(0, 1)]
     assert actions(found) == "mmc"
     assert "the minimum is 2 segments" in found.verdicts[2].reason
 
 
-def test_each_mark_sees_those_before_it() -> None:
+def test_segment_merges_with_neighbours_marked_before_it() -> None:
     assert merged(decided([cold(4), cold(3), cold(2), cold(1)])) == [(0, 1), (2, 3)]
     assert merged(decided([cold(1), cold(2), cold(3), cold(4)])) == [(2, 3), (0, 1)]
     assert merged(decided([cold(2), cold(1), cold(3), cold(4)])) == [(2, 3), (0, 1)]
@@ -151,31 +157,31 @@ def test_each_mark_sees_those_before_it() -> None:
 
 
 @pytest.mark.parametrize("minimum", [1, 2, 3, 4, 5, 6])
-def test_merges_never_go_below_the_minimum(minimum: int) -> None:
+def test_merges_leave_at_least_the_minimum(minimum: int) -> None:
     found = decided([cold()] * 5, minimum=minimum)
     left = 5 - sum(len(request.seal) - 1 for request in found.requests)
     assert left == max(3, minimum) if minimum <= 5 else left == 5
 
 
-def test_a_hot_segment_with_an_old_mark_is_split_and_merges_with_nobody() -> None:
+def test_hot_segment_with_a_cold_mark_is_split() -> None:
     both = hot()
-    both.mark(NOW_MS - 9, FOR_EVER)
+    both.mark_cold(NOW_MS - 9, FOREVER)
     found = decided([cold(), both, cold()])
     assert [request.action for request in found.requests] == [Action.SPLIT]
     assert actions(found) == "csc"
 
 
-def test_a_split_does_not_make_room_for_a_merge_below_the_minimum() -> None:
+def test_split_allows_no_merge_below_the_minimum() -> None:
     found = decided([hot(4), cold(), cold()], minimum=3)
     assert [request.action for request in found.requests] == [Action.SPLIT]
 
 
-def test_a_mark_ends_after_10_minutes() -> None:
+def test_cold_mark_ends_after_10_minutes() -> None:
     assert merged(decided([cold(599_999), cold()])) == [(0, 1)]
     assert merged(decided([cold(600_000), cold()])) == []
 
 
-def test_idle_segments_merge_without_an_event() -> None:
+def test_idle_segments_merge_without_a_scale_down_event() -> None:
     idle = segment_rates(written_ms=NOW_MS - 1_200_001)
     almost = segment_rates(written_ms=NOW_MS - 1_200_000)
     assert merged(decided([idle, idle])) == [(0, 1)]
@@ -186,9 +192,9 @@ def test_idle_segments_merge_without_an_event() -> None:
     assert actions(at_minimum) == "nn"
 
 
-def test_one_that_was_idle_once_is_cold_until_it_is_sealed() -> None:
+def test_segment_that_was_once_idle_is_cold_until_it_is_sealed() -> None:
     once = segment_rates(averages=(60.0, 60.0, 60.0, 60.0))
-    once.mark(1, FOR_EVER)
+    once.mark_cold(1, FOREVER)
     found = decided([once, cold()])
     assert merged(found) == [(0, 1)]
     assert "once idle, cold until sealed" in found.verdicts[0].reason
@@ -201,10 +207,10 @@ states = st.sampled_from(("hot", "warm", "cold", "idle"))
     st.lists(st.tuples(states, st.integers(0, 700_000)), min_size=1, max_size=12),
     st.integers(1, 12),
 )
-def test_requests_are_disjoint_tile_what_they_seal_and_keep_the_minimum(
+def test_requests_are_disjoint_tile_the_sealed_ranges_and_leave_the_minimum(
     rolled: list[tuple[str, int]], minimum: int
 ) -> None:
-    made = {
+    made: dict[str, Callable[[int], SegmentRates]] = {
         "hot": lambda age: hot(3, age_ms=age),
         "warm": lambda age: warm(),
         "cold": cold,
@@ -219,31 +225,31 @@ def test_requests_are_disjoint_tile_what_they_seal_and_keep_the_minimum(
     for request in found.requests:
         lows = [by_id[s].key_range.low for s in request.seal]
         highs = [by_id[s].key_range.high for s in request.seal]
-        assert lows[1:] == highs[:-1], "what is merged is adjacent"
+        assert lows[1:] == highs[:-1], "merged segments are adjacent"
         assert (request.ranges[0].low, request.ranges[-1].high) == (lows[0], highs[-1])
         kinds = {rolled[segment_id][0] for segment_id in request.seal}
         assert kinds == {"hot"} if request.action is Action.SPLIT else kinds <= {"cold", "idle"}
-    gone = sum(len(r.seal) - 1 for r in found.requests if r.action is Action.MERGE)
-    assert gone == 0 or len(segments) - gone >= minimum
+    merged_away = sum(len(r.seal) - 1 for r in found.requests if r.action is Action.MERGE)
+    assert merged_away == 0 or len(segments) - merged_away >= minimum
     for verdict in found.verdicts:
         named = [r.action for r in found.requests if verdict.segment.segment_id in r.seal]
         assert named == ([verdict.action] if verdict.action in (Action.SPLIT, Action.MERGE) else [])
 
 
-# ------------------------------------------------------------------------------------- reasons
+# Reasons
 
 
 def reason(segment: SegmentRates, policy: ScalingPolicy = BY_EVENTS) -> tuple[Action, str]:
     rates = rates_of({0: segment, 1: warm()}, policy)
-    verdict = decide(epoch_of(2).segments, rates, NOW_MS).verdicts[0]
+    verdict = decide_scale(epoch_of(2).segments, rates, NOW_MS).verdicts[0]
     return verdict.action, verdict.reason
 
 
-def test_a_verdict_tells_rates_and_numbers() -> None:
+def test_reasons_name_rates_and_limits() -> None:
     by_bytes = ScalingPolicy.by_data_rate(100, 4, 1)
     fast = hot(3)
     assert fast.up is not None
-    fast.up = ScaleUp(NOW_MS, 3, 0, 612.5, 100)
+    fast.up = ScaleUpEvent(NOW_MS, 3, 0, 612.5, 100)
     assert reason(fast) == (Action.SPLIT, "r2 was 612.5 > 5 x 100 events/s: 3 even parts")
     assert reason(hot(), by_bytes)[1].startswith("r10 was 9,000,000,000.0 > 100 KiB/s")
     young = segment_rates(averages=(0.0, 201.0, 0.0, 0.0), age_ms=320_000)
@@ -265,19 +271,19 @@ def test_a_verdict_tells_rates_and_numbers() -> None:
     assert reason(idle)[1] == "no event for 1,500 s; no cold neighbour"
 
 
-def test_averages_are_those_of_now_in_the_policy_s_unit() -> None:
+def test_averages_are_current_and_in_the_unit_of_the_policy() -> None:
     rates = rates_of({0: segment_rates(averages=(8.0, 8.0, 8.0, 8.0))})
     rates.segments[0].size_bytes = summed((1024.0,) * 4, 7_200_000)
-    by_events = decide(epoch_of(1).segments, rates, NOW_MS + 120_000).verdicts[0].averages
+    by_events = decide_scale(epoch_of(1).segments, rates, NOW_MS + 120_000).verdicts[0].averages
     assert by_events == pytest.approx([8 * math.exp(-2 / w) for w in (2, 5, 10, 20)], rel=0.01)
     rates.policy = ScalingPolicy.by_data_rate(5, 2, 1)
-    by_bytes = decide(epoch_of(1).segments, rates, NOW_MS).verdicts[0].averages
+    by_bytes = decide_scale(epoch_of(1).segments, rates, NOW_MS).verdicts[0].averages
     assert by_bytes == (1.0, 1.0, 1.0, 1.0)
 
 
-def test_a_fixed_stream_is_left_alone_whatever_its_load() -> None:
-    rates: Rates = rates_of({0: hot(), 1: cold(), 2: cold()}, ScalingPolicy.fixed(1), PACE)
-    found = decide(epoch_of(3).segments, rates, NOW_MS)
+def test_stream_of_fixed_segments_is_never_scaled() -> None:
+    rates: StreamRates = rates_of({0: hot(), 1: cold(), 2: cold()}, ScalingPolicy.fixed(1), PACE)
+    found = decide_scale(epoch_of(3).segments, rates, NOW_MS)
     assert found.requests == ()
     assert actions(found) == "nnn"
     assert found.verdicts[0].averages == HIGH

@@ -17,8 +17,9 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.model import KeyRange
 from pravega_spark.policies import ScalingPace, ScalingPolicy, StreamConfiguration
 from pravega_spark.scaling.manual_scaling import scale_stream
-from pravega_spark.scaling.rate_file import decode_rates, encode_rates
-from pravega_spark.scaling.segment_rates import FOR_EVER, Averages, Rates, SegmentRates
+from pravega_spark.scaling.rate_store import decode_rates, encode_rates
+from pravega_spark.scaling.segment_rates import FOREVER, Averages, SegmentRates
+from pravega_spark.scaling.stream_rates import StreamRates
 from tests.harness.engine import NOW_MS, write
 from tests.harness.loads import (
     BY_BYTES,
@@ -33,30 +34,28 @@ from tests.harness.loads import (
 )
 
 LOW: Averages = (99.0, 99.0, 99.0, 49.0)
-
-
 WINDOWS = (120.0, 300.0, 600.0, 1_200.0)
 
 
-class Pieces:
-    """Averages by their definition: all stretches of time with their rates, summed from scratch."""
+class ConstantRates:
+    """Averages by their definition, summed over spans of time with a constant rate each."""
 
     def __init__(self) -> None:
-        self.pieces: list[tuple[float, float, float]] = []
+        self.spans: list[tuple[float, float, float]] = []
         """(begin, end, events a second), in seconds since the beginning."""
 
     def averages(self, at: float) -> list[float]:
         found = []
         for window in WINDOWS:
             total = 0.0
-            for begin, end, rate in self.pieces:
+            for begin, end, rate in self.spans:
                 total += rate * (math.exp((end - at) / window) - math.exp((begin - at) / window))
             found.append(total / (1 - math.exp(-at / window)))
         return found
 
 
 class Pravega:
-    """Pravega's own arithmetic written out: a step for each tick of 5 s, silent ones as 0."""
+    """Pravega's arithmetic: a step for each tick of 5 s, with a rate of 0 for silent ones."""
 
     def __init__(self) -> None:
         self.rates = [0.0] * 4
@@ -64,10 +63,10 @@ class Pravega:
         self.pending = 0.0
 
     def move(self, instant: float) -> None:
-        for place, minutes in enumerate((2, 5, 10, 20)):
+        for index, minutes in enumerate((2, 5, 10, 20)):
             weight = 1 - math.exp(-(5 / 60) / minutes)
-            rate = self.rates[place]
-            self.rates[place] = instant if rate == 0 else rate + weight * (instant - rate)
+            rate = self.rates[index]
+            self.rates[index] = instant if rate == 0 else rate + weight * (instant - rate)
 
     def write(self, time_ms: int, count: int) -> None:
         self.pending += count
@@ -80,7 +79,7 @@ class Pravega:
             self.ticked_ms, self.pending = time_ms, 0.0
 
 
-def one_segment(policy: ScalingPolicy = BY_EVENTS, pace: ScalingPace = PACE) -> Rates:
+def one_segment(policy: ScalingPolicy = BY_EVENTS, pace: ScalingPace = PACE) -> StreamRates:
     return rates_of({0: SegmentRates.begin(NOW_MS)}, policy, pace)
 
 
@@ -93,10 +92,10 @@ def transaction(
     }  # fmt: skip
 
 
-# ----------------------------------------------------------------------------------- averages
+# Averages
 
 
-def found_in(rates: Rates, policy: ScalingPolicy = BY_EVENTS) -> Averages:
+def averages_of(rates: StreamRates, policy: ScalingPolicy = BY_EVENTS) -> Averages:
     return rates.segments[0].averages(policy.type, rates.pace)
 
 
@@ -106,8 +105,8 @@ def found_in(rates: Rates, policy: ScalingPolicy = BY_EVENTS) -> Averages:
         max_size=40,
     )
 )
-def test_averages_are_those_of_their_definition(writes: list[tuple[int, int, int]]) -> None:
-    rates, events, sizes = one_segment(), Pieces(), Pieces()
+def test_averages_follow_their_definition(writes: list[tuple[int, int, int]]) -> None:
+    rates, events, sizes = one_segment(), ConstantRates(), ConstantRates()
     at = ticked = 0
     pending = [0, 0]
     for version, (pause_ms, rows, size) in enumerate(writes, 1):
@@ -116,18 +115,18 @@ def test_averages_are_those_of_their_definition(writes: list[tuple[int, int, int
         pending = [pending[0] + rows, pending[1] + size]
         if at - ticked > 5_000:
             seconds = (at - ticked) / 1_000
-            events.pieces.append((ticked / 1_000, at / 1_000, pending[0] / seconds))
-            sizes.pieces.append((ticked / 1_000, at / 1_000, pending[1] / seconds))
+            events.spans.append((ticked / 1_000, at / 1_000, pending[0] / seconds))
+            sizes.spans.append((ticked / 1_000, at / 1_000, pending[1] / seconds))
             ticked, pending = at, [0, 0]
     if ticked:
-        assert found_in(rates) == pytest.approx(events.averages(ticked / 1_000), rel=1e-6)
+        assert averages_of(rates) == pytest.approx(events.averages(ticked / 1_000), rel=1e-6)
         in_kib = [rate / 1_024 for rate in sizes.averages(ticked / 1_000)]
-        assert found_in(rates, BY_BYTES) == pytest.approx(in_kib, rel=1e-6)
+        assert averages_of(rates, BY_BYTES) == pytest.approx(in_kib, rel=1e-6)
     found = rates.segments[0].pending
     assert [found.events, found.size_bytes] == pending
 
 
-def test_averages_are_pravega_s_where_a_segment_is_written_all_the_time() -> None:
+def test_averages_of_steady_writes_are_pravegas() -> None:
     rates, reference, dice = one_segment(), Pravega(), Random(4)
     at, level = NOW_MS, 500
     for version in range(1, 2_881):
@@ -137,45 +136,45 @@ def test_averages_are_pravega_s_where_a_segment_is_written_all_the_time() -> Non
         count = dice.randrange(level)
         rates.apply(commit(version, at, {"0#0": count}))
         reference.write(at, count)
-    assert found_in(rates) == pytest.approx(reference.rates, rel=0.005)
+    assert averages_of(rates) == pytest.approx(reference.rates, rel=0.005)
 
 
-def test_a_load_that_is_there_from_the_beginning_counts_in_full_at_once() -> None:
+def test_load_from_the_beginning_counts_in_full_immediately() -> None:
     rates = one_segment()
     rates.apply(commit(1, NOW_MS + 10 * SECOND, {"0#0": 500}))
-    assert found_in(rates) == pytest.approx([50] * 4)
+    assert averages_of(rates) == pytest.approx([50] * 4)
 
 
 @pytest.mark.parametrize(("passed_ms", "ticked"), [(5_000, False), (5_001, True)])
-def test_a_tick_is_over_when_more_than_5_s_have_passed(passed_ms: int, ticked: bool) -> None:
+def test_tick_ends_after_more_than_5_s(passed_ms: int, ticked: bool) -> None:
     rates = one_segment()
     rates.apply(commit(1, NOW_MS + passed_ms, {"0#0": 5_001}))
-    assert found_in(rates) == (pytest.approx([1_000] * 4) if ticked else (0, 0, 0, 0))
+    assert averages_of(rates) == (pytest.approx([1_000] * 4) if ticked else (0, 0, 0, 0))
     assert rates.segments[0].pending.events == (0 if ticked else 5_001)
 
 
 @pytest.mark.parametrize("every", [1, 7, 60, 300])
-def test_steady_writes_give_their_rate_however_they_are_committed(every: int) -> None:
+def test_steady_writes_give_their_rate_at_any_frequency_of_commits(every: int) -> None:
     rates = one_segment()
     for number in range(1, 3_600 // every + 1):
         rows, sizes = {"0#0": 70 * every}, {"0#0": 7 * 1_024 * every}
         rates.apply(commit(number, NOW_MS + number * every * SECOND, rows, sizes))
         if number * every > 5:
-            assert found_in(rates) == pytest.approx([70] * 4)
-    assert found_in(rates, BY_BYTES) == pytest.approx([7] * 4)
+            assert averages_of(rates) == pytest.approx([70] * 4)
+    assert averages_of(rates, BY_BYTES) == pytest.approx([7] * 4)
 
 
 @pytest.mark.parametrize("first", [1, 6, 30])
-def test_commits_a_minute_apart_do_not_look_like_a_burst(first: int) -> None:
+def test_commits_a_minute_apart_are_no_burst(first: int) -> None:
     rates = one_segment()
     for number in range(11):
         at = NOW_MS + (first + 60 * number) * SECOND
         rates.apply(commit(number + 1, at, {"0#0": 60 * 90}))
     assert rates.segments[0].reported_ms > NOW_MS
-    assert found_in(rates)[2] == pytest.approx(90, rel=0.11)
+    assert averages_of(rates)[2] == pytest.approx(90, rel=0.11)
 
 
-def test_silence_lets_averages_fall_and_looking_at_them_changes_nothing() -> None:
+def test_averages_fall_in_silence_and_reading_them_changes_nothing() -> None:
     rates = one_segment()
     for second in range(1, 7_201):
         rates.apply(commit(second, NOW_MS + second * SECOND, {"0#0": 70}))
@@ -185,7 +184,7 @@ def test_silence_lets_averages_fall_and_looking_at_them_changes_nothing() -> Non
     assert encode_rates(rates) == before
 
 
-def test_a_pace_twice_as_fast_sees_half_the_time_the_same() -> None:
+def test_half_the_pace_gives_the_same_averages_in_half_the_time() -> None:
     slow, fast = one_segment(), one_segment(pace=PACE.scaled(0.5))
     dice = Random(1)
     at = 0
@@ -194,65 +193,67 @@ def test_a_pace_twice_as_fast_sees_half_the_time_the_same() -> None:
         rows = dice.randrange(1_000)
         slow.apply(commit(version, NOW_MS + at, {"0#0": rows * 2}))
         fast.apply(commit(version, NOW_MS + at // 2, {"0#0": rows}))
-    assert found_in(slow) == pytest.approx(found_in(fast))
+    assert averages_of(slow) == pytest.approx(averages_of(fast))
 
 
-# ------------------------------------------------------------------------------- transactions
+# Transactions
 
 
 @given(st.integers(5_000, 900_000), st.integers(0, 10_000), st.integers(0, 10_000))
-def test_a_transaction_counts_evenly_over_its_life(life_ms: int, rows: int, before: int) -> None:
-    rates, pieces = one_segment(), Pieces()
+def test_transaction_counts_evenly_over_its_life(life_ms: int, rows: int, before: int) -> None:
+    rates, expected = one_segment(), ConstantRates()
     at_ms = 500_000
     rates.apply(commit(1, NOW_MS + 300_000, {"0#0": before}))
     begun = [transaction(NOW_MS + at_ms - life_ms, rows)]
     rates.apply(commit(2, NOW_MS + at_ms, {"0#0": rows}, transactions=begun))
     begin, rate = max(0, at_ms - life_ms) / 1_000, rows / (life_ms / 1_000)
-    pieces.pieces = [(0, 300, before / 300), (begin, at_ms / 1_000, rate)]
-    assert found_in(rates) == pytest.approx(pieces.averages(at_ms / 1_000), rel=1e-6)
+    expected.spans = [(0, 300, before / 300), (begin, at_ms / 1_000, rate)]
+    assert averages_of(rates) == pytest.approx(expected.averages(at_ms / 1_000), rel=1e-6)
     assert rates.segments[0].pending.events == 0
 
 
-@pytest.mark.parametrize(("life_ms", "at_once"), [(4_999, True), (5_000, False)])
-def test_a_transaction_shorter_than_a_tick_counts_at_once(life_ms: int, at_once: bool) -> None:
+@pytest.mark.parametrize(("life_ms", "immediately"), [(4_999, True), (5_000, False)])
+def test_transaction_shorter_than_a_tick_counts_immediately(
+    life_ms: int, immediately: bool
+) -> None:
     rates = one_segment()
     rates.apply(commit(1, NOW_MS + 6_000, {"0#0": 0}))
     now = NOW_MS + 10_000
     begun = [transaction(now - life_ms, 100, 200 * 1_024)]
     rates.apply(commit(2, now, {"0#0": 100}, transactions=begun))
     pending = rates.segments[0].pending
-    assert (pending.events, pending.size_bytes) == ((100, 200 * 1_024) if at_once else (0, 0))
-    assert found_in(rates)[0] == (0.0 if at_once else pytest.approx(10, rel=0.05))
-    assert found_in(rates, BY_BYTES)[0] == (0.0 if at_once else pytest.approx(20, rel=0.05))
+    assert (pending.events, pending.size_bytes) == ((100, 200 * 1_024) if immediately else (0, 0))
+    assert averages_of(rates)[0] == (0.0 if immediately else pytest.approx(10, rel=0.05))
+    assert averages_of(rates, BY_BYTES)[0] == (0.0 if immediately else pytest.approx(20, rel=0.05))
 
 
 @pytest.mark.parametrize("every", [6, 10, 60, 600])
-def test_transactions_back_to_back_give_the_rate_that_plain_writes_would(every: int) -> None:
+def test_consecutive_transactions_give_the_rate_of_equal_appends(every: int) -> None:
     rates = one_segment()
     for number in range(1, 3_600 // every + 1):
         at = NOW_MS + number * every * SECOND
         begun = [transaction(at - every * SECOND, 100 * every)]
         rates.apply(commit(number, at, {"0#0": 100 * every}, transactions=begun))
-        assert found_in(rates) == pytest.approx([100] * 4)
+        assert averages_of(rates) == pytest.approx([100] * 4)
 
 
-def test_transactions_of_one_commit_count_one_by_one() -> None:
+def test_transactions_of_one_commit_count_separately() -> None:
     rates = one_segment()
     now = NOW_MS + MINUTE
     begun = [transaction(now - 10 * SECOND, 100), transaction(now - 20 * SECOND, 100)]
     rates.apply(commit(1, now, {"0#0": 200}, transactions=begun))
-    pieces = Pieces()
-    pieces.pieces = [(50, 60, 10), (40, 60, 5)]
-    assert found_in(rates) == pytest.approx(pieces.averages(60), rel=1e-6)
+    expected = ConstantRates()
+    expected.spans = [(50, 60, 10), (40, 60, 5)]
+    assert averages_of(rates) == pytest.approx(expected.averages(60), rel=1e-6)
 
 
-def test_a_transaction_in_the_first_moment_of_a_segment_is_no_rate_yet() -> None:
+def test_transaction_at_the_creation_of_a_segment_gives_no_rate() -> None:
     rates = one_segment()
     rates.apply(commit(1, NOW_MS, {"0#0": 9}, transactions=[transaction(NOW_MS - MINUTE, 9)]))
-    assert found_in(rates) == (0.0, 0.0, 0.0, 0.0)
+    assert averages_of(rates) == (0.0, 0.0, 0.0, 0.0)
 
 
-# -------------------------------------------------------------------------------- scale events
+# Scale events
 
 
 def judged(
@@ -263,7 +264,7 @@ def judged(
     others: int = 1,
     **state: int,
 ) -> SegmentRates:
-    """Write one event into a segment whose averages these are; what has become of it."""
+    """Write an event into a segment with these averages; return its statistics."""
     segments = {0: segment_rates(averages=averages, **state)}
     segments |= {number: segment_rates() for number in range(1, 1 + others)}
     rates = rates_of(segments, policy, pace)
@@ -281,7 +282,7 @@ def judged(
     ],
 )
 @pytest.mark.parametrize("policy", [BY_EVENTS, BY_BYTES])
-def test_scale_up_needs_an_average_above_its_share_of_the_target(
+def test_scale_up_needs_an_average_above_its_factor_of_the_target(
     averages: Averages, up: bool, policy: ScalingPolicy
 ) -> None:
     found = judged(averages, policy=policy)
@@ -302,7 +303,7 @@ def test_scale_up_needs_an_average_above_its_share_of_the_target(
         ((0.0, 0.0, 1_000.0, 9e9), 10),
     ],
 )
-def test_splits_are_the_largest_of_three_averages_over_the_target(
+def test_number_of_splits_is_the_largest_of_three_averages_over_the_target(
     averages: Averages, splits: int
 ) -> None:
     found = judged(averages)
@@ -311,17 +312,17 @@ def test_splits_are_the_largest_of_three_averages_over_the_target(
 
 
 @pytest.mark.parametrize(("age_ms", "up"), [(600_000, False), (600_001, True)])
-def test_nothing_happens_within_the_cool_down(age_ms: int, up: bool) -> None:
+def test_no_scale_event_occurs_within_the_cool_down(age_ms: int, up: bool) -> None:
     found = judged((9e9, 9e9, 9e9, 9e9), age_ms=age_ms - 1)
     assert (found.up is not None) is up
-    assert found.reported_ms == NOW_MS + 1, "it counts as judged all the same"
+    assert found.reported_ms == NOW_MS + 1, "the segment counts as judged"
 
 
 @pytest.mark.parametrize(
     ("averages", "minutes"),
     [((501.0, 0.0, 0.0, 0.0), 2), ((0.0, 201.0, 0.0, 0.0), 5), ((0.0, 0.0, 101.0, 0.0), 10)],
 )
-def test_an_average_counts_only_in_a_segment_older_than_its_window(
+def test_average_counts_only_in_a_segment_older_than_its_window(
     averages: Averages, minutes: int
 ) -> None:
     hasty = ScalingPace(cooldown_ms=0, mute_ms=0, report_ms=0)
@@ -333,13 +334,13 @@ def test_an_average_counts_only_in_a_segment_older_than_its_window(
 
 
 @pytest.mark.parametrize(("passed_ms", "found"), [(120_000, False), (120_001, True)])
-def test_a_segment_is_judged_at_most_every_2_minutes(passed_ms: int, found: bool) -> None:
+def test_segment_is_judged_at_most_every_2_minutes(passed_ms: int, found: bool) -> None:
     segment = judged((9e9, 9e9, 9e9, 9e9), reported_ms=NOW_MS + 1 - passed_ms)
     assert (segment.up is not None) is found
 
 
 @pytest.mark.parametrize(("passed_ms", "again"), [(600_000, False), (600_001, True)])
-def test_an_up_event_mutes_both_kinds_for_10_minutes(passed_ms: int, again: bool) -> None:
+def test_scale_up_event_mutes_both_kinds_for_10_minutes(passed_ms: int, again: bool) -> None:
     first = judged((9e9, 9e9, 9e9, 9e9))
     assert first.up_ms == first.down_ms == NOW_MS + 1
     last_ms = NOW_MS + 1 - passed_ms
@@ -349,11 +350,11 @@ def test_an_up_event_mutes_both_kinds_for_10_minutes(passed_ms: int, again: bool
     assert (down.cold_until_ms > 0) is again
 
 
-def test_a_down_event_does_not_mute_an_up_event() -> None:
+def test_scale_down_event_does_not_mute_scale_up_events() -> None:
     assert judged((9e9, 9e9, 9e9, 9e9), down_ms=NOW_MS).up is not None
 
 
-def test_a_new_segment_starts_muted() -> None:
+def test_new_segment_is_muted() -> None:
     hasty = ScalingPace(cooldown_ms=0, report_ms=0, windows_ms=(1, 1, 1, 1))
     for age_ms, muted in ((600_000, True), (600_001, False)):
         found = judged((9e9, 9e9, 9e9, 9e9), pace=hasty, age_ms=age_ms - 1)
@@ -371,7 +372,7 @@ def test_a_new_segment_starts_muted() -> None:
     ],
 )
 @pytest.mark.parametrize("policy", [BY_EVENTS, BY_BYTES])
-def test_a_segment_is_cold_if_all_averages_are_low(
+def test_segment_is_cold_if_all_averages_are_low(
     averages: Averages, down: bool, policy: ScalingPolicy
 ) -> None:
     found = judged(averages, policy=policy)
@@ -381,67 +382,67 @@ def test_a_segment_is_cold_if_all_averages_are_low(
 
 
 @pytest.mark.parametrize(("age_ms", "down"), [(1_200_000, False), (1_200_001, True)])
-def test_a_segment_is_cold_only_when_older_than_20_minutes(age_ms: int, down: bool) -> None:
+def test_segment_is_cold_only_when_older_than_20_minutes(age_ms: int, down: bool) -> None:
     assert (judged(LOW, age_ms=age_ms - 1).cold_until_ms > 0) is down
 
 
-def test_a_down_event_at_the_minimum_leaves_no_mark() -> None:
+def test_scale_down_event_at_the_minimum_sets_no_cold_mark() -> None:
     found = judged(LOW, others=0)
     assert found.cold_until_ms == 0
-    assert found.down_ms == NOW_MS + 1, "the event was, and mutes further ones"
+    assert found.down_ms == NOW_MS + 1, "the event still mutes further ones"
 
 
-def test_nothing_is_judged_in_a_stream_of_a_fixed_number_of_segments() -> None:
+def test_stream_of_fixed_segments_has_no_scale_events() -> None:
     for averages in ((9e9, 9e9, 9e9, 9e9), LOW):
         found = judged(averages, policy=ScalingPolicy.fixed(1))
         assert found.up is None
         assert found.cold_until_ms == 0
 
 
-def test_an_up_event_does_not_clear_a_cold_mark() -> None:
+def test_scale_up_event_does_not_clear_a_cold_mark() -> None:
     rates = rates_of({0: segment_rates(averages=(9e9, 9e9, 9e9, 9e9)), 1: segment_rates()})
-    rates.segments[0].mark(NOW_MS - 1, NOW_MS + 500_000)
+    rates.segments[0].mark_cold(NOW_MS - 1, NOW_MS + 500_000)
     rates.apply(commit(1, NOW_MS + 1, {"0#0": 1}))
     assert rates.segments[0].up is not None
     assert rates.is_cold(rates.segments[0], NOW_MS + 499_999)
     assert not rates.is_cold(rates.segments[0], NOW_MS + 500_000)
 
 
-def test_a_down_event_does_not_shorten_a_longer_mark() -> None:
+def test_scale_down_event_does_not_shorten_a_cold_mark() -> None:
     rates = rates_of({0: segment_rates(), 1: segment_rates()})
-    rates.segments[0].mark(NOW_MS - 9, FOR_EVER)
+    rates.segments[0].mark_cold(NOW_MS - 9, FOREVER)
     rates.apply(commit(1, NOW_MS + 1, {"0#0": 1}))
     found = rates.segments[0]
     assert found.down_ms == NOW_MS + 1
-    assert (found.cold_since_ms, found.cold_until_ms) == (NOW_MS - 9, FOR_EVER)
+    assert (found.cold_since_ms, found.cold_until_ms) == (NOW_MS - 9, FOREVER)
 
 
-# ---------------------------------------------------------------------------------------- idle
+# Idle segments
 
 
 @pytest.mark.parametrize(("silent_ms", "idle"), [(1_200_000, False), (1_200_001, True)])
-def test_a_segment_without_a_write_for_20_minutes_is_cold(silent_ms: int, idle: bool) -> None:
+def test_segment_without_a_write_for_20_minutes_is_cold(silent_ms: int, idle: bool) -> None:
     rates = rates_of({0: segment_rates(), 1: segment_rates()})
     segment = rates.segments[0]
     assert rates.is_cold(segment, NOW_MS + silent_ms) is idle
     rates.apply(commit(1, NOW_MS + silent_ms, {"0#0": 1}))
-    assert (segment.cold_until_ms == FOR_EVER) is idle
+    assert (segment.cold_until_ms == FOREVER) is idle
     assert segment.since_ms == (NOW_MS + silent_ms if idle else NOW_MS - 120 * MINUTE)
     if idle:
         assert segment.cold_since_ms == NOW_MS + 1_200_000
 
 
-def test_statistics_begin_anew_with_the_first_write_after_a_long_silence() -> None:
+def test_statistics_restart_with_the_first_write_after_a_long_silence() -> None:
     rates = rates_of({0: segment_rates(averages=(9e9, 9e9, 9e9, 9e9))})
     at = NOW_MS + 1_200_001
     rates.apply(commit(1, at, {"0#0": 1_000}))
     rates.apply(commit(2, at + 10_000, {"0#0": 1_000}))
-    assert found_in(rates) == pytest.approx([200] * 4)
+    assert averages_of(rates) == pytest.approx([200] * 4)
     rates.apply(commit(3, at + 600_000, {"0#0": 99_000_000}))
-    assert rates.segments[0].up is None, "the cool-down counts from the new beginning"
+    assert rates.segments[0].up is None, "the cool-down counts from the restart"
 
 
-def test_an_idle_segment_is_not_cold_while_the_stream_is_at_its_minimum() -> None:
+def test_idle_segment_is_not_cold_while_the_stream_is_at_its_minimum() -> None:
     rates = rates_of(
         {0: segment_rates(), 1: segment_rates()}, ScalingPolicy.by_event_rate(100, 4, 2)
     )
@@ -450,7 +451,7 @@ def test_an_idle_segment_is_not_cold_while_the_stream_is_at_its_minimum() -> Non
     assert rates.segments[0].cold_until_ms == 0
 
 
-def test_a_mark_for_want_of_writes_is_set_before_the_stream_shrinks_to_its_minimum() -> None:
+def test_idle_segment_is_marked_before_a_merge_to_the_minimum() -> None:
     stream = stream_with(ScalingPolicy.by_event_rate(100, 4, 3))
     lifecycle.update(stream, StreamConfiguration(ScalingPolicy.by_event_rate(100, 4, 2)))
     first, second, third = stream.view().active.segments
@@ -458,12 +459,12 @@ def test_a_mark_for_want_of_writes_is_set_before_the_stream_shrinks_to_its_minim
     merged = KeyRange(first.key_range.low, second.key_range.high)
     scale_stream(stream, [first.segment_id, second.segment_id], [merged])
     rates = folded(stream)
-    assert rates.segments[third.number].cold_until_ms == FOR_EVER
+    assert rates.segments[third.number].cold_until_ms == FOREVER
     assert rates.segments[3].cold_until_ms == 0
     assert not rates.may_shrink
 
 
-# ----------------------------------------------------------------------------- layout and log
+# Layouts and logs
 
 
 def commits(stream: StreamLog) -> list[Commit]:
@@ -472,15 +473,15 @@ def commits(stream: StreamLog) -> list[Commit]:
     return list(stream.log.reader.span(-1, head.version, light=True))
 
 
-def folded(stream: StreamLog, pace: ScalingPace = PACE) -> Rates:
+def folded(stream: StreamLog, pace: ScalingPace = PACE) -> StreamRates:
     first, *rest = commits(stream)
-    rates = Rates.begin(StreamView(first_snapshot(first, "here")), pace)
+    rates = StreamRates.begin(StreamView(first_snapshot(first, "here")), pace)
     for found in rest:
         rates.apply(found)
     return rates
 
 
-def test_segments_that_go_on_keep_their_statistics_and_new_ones_begin_muted() -> None:
+def test_unchanged_segments_keep_their_statistics_over_a_scale_and_new_ones_are_muted() -> None:
     stream = stream_with(ScalingPolicy.by_event_rate(100, 4, 2))
     for _ in range(3):
         stream.runtime.sleep(6)
@@ -495,13 +496,13 @@ def test_segments_that_go_on_keep_their_statistics_and_new_ones_begin_muted() ->
     assert after.segments[2] == SegmentRates.begin(stream.view().timestamp_ms)
 
 
-def test_a_new_policy_judges_from_its_commit_on() -> None:
+def test_new_policy_counts_from_its_commit_on() -> None:
     stream = stream_with(ScalingPolicy.by_event_rate(1_000_000, 4, 1))
     lifecycle.update(stream, StreamConfiguration(ScalingPolicy.by_data_rate(1, 8, 1)))
     assert folded(stream).policy == ScalingPolicy.by_data_rate(1, 8, 1)
 
 
-def test_a_deleted_stream_has_no_statistics_and_its_next_life_begins_anew() -> None:
+def test_deleted_stream_has_no_statistics_and_its_next_life_begins_with_new_ones() -> None:
     stream = stream_with(ScalingPolicy.by_event_rate(100, 4, 2))
     write(stream, [("a", b"e")])
     lifecycle.seal(stream)
@@ -516,7 +517,7 @@ def test_a_deleted_stream_has_no_statistics_and_its_next_life_begins_anew() -> N
 
 
 def grown(seed: int, steps: int) -> StreamLog:
-    """A stream with a random history of writes, silences, scales and changes of its policy."""
+    """Return a stream with random writes, silences, scales and changes of its policy."""
     dice = Random(seed)
     stream = stream_with(ScalingPolicy.by_event_rate(1, 4, 2))
     for _ in range(steps):
@@ -545,39 +546,39 @@ def grown(seed: int, steps: int) -> StreamLog:
 
 @settings(max_examples=40)
 @given(st.integers(0, 2**32), st.integers(0, 40), st.sampled_from((1.0, 0.1)))
-def test_the_same_commits_give_the_same_rates_wherever_the_fold_stopped_in_between(
+def test_fold_that_was_stored_after_each_commit_gives_the_same_rates(
     seed: int, steps: int, factor: float
 ) -> None:
     stream = grown(seed, steps)
     pace = PACE.scaled(factor)
     first, *rest = commits(stream)
-    whole = encode_rates(folded(stream, pace))
-    rates = Rates.begin(StreamView(first_snapshot(first, "here")), pace)
+    expected = encode_rates(folded(stream, pace))
+    rates = StreamRates.begin(StreamView(first_snapshot(first, "here")), pace)
     for found in rest:
         rates.apply(found)
         stored = decode_rates(encode_rates(rates))
         assert stored is not None
         rates = stored
-    assert encode_rates(rates) == whole
+    assert encode_rates(rates) == expected
 
 
-def test_a_history_of_that_kind_has_events_marks_and_silences() -> None:
+def test_random_streams_have_scale_up_events_cold_marks_and_new_segments() -> None:
     seen = set()
     for seed in range(20):
         for number, segment in folded(grown(seed, 40), PACE.scaled(0.1)).segments.items():
             seen |= {"up"} if segment.up else set()
-            seen |= {"for ever"} if segment.cold_until_ms == FOR_EVER else set()
-            seen |= {"cold"} if 0 < segment.cold_until_ms < FOR_EVER else set()
+            seen |= {"forever"} if segment.cold_until_ms == FOREVER else set()
+            seen |= {"cold"} if 0 < segment.cold_until_ms < FOREVER else set()
             seen |= {"new"} if number > 1 else set()
-    assert seen == {"up", "for ever", "cold", "new"}
+    assert seen == {"up", "forever", "cold", "new"}
 
 
-def test_rates_take_commits_in_order_only() -> None:
+def test_commits_must_be_applied_in_order() -> None:
     with pytest.raises(AssertionError):
         one_segment().apply(commit(2, NOW_MS))
 
 
-def test_the_stream_s_own_record_without_a_new_epoch_keeps_all_segments() -> None:
+def test_change_of_the_streams_record_without_a_new_epoch_keeps_all_segments() -> None:
     stream = stream_with(ScalingPolicy.by_event_rate(100, 4, 2))
     record = stream.view().snapshot.domains[STREAM_DOMAIN]
     rates = folded(stream)
