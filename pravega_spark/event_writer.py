@@ -156,7 +156,7 @@ class EventStreamWriter:
         self._check_usable()
         future: WriteFuture[tuple[EventPointer, ...]] = WriteFuture()
         future._number = 0
-        future.complete(DurableGroup(None, 0))
+        future._complete(DurableGroup(None, 0))
         return future
 
     def flush(self, note: str | None = None, timeout: float | None = None) -> None:

@@ -164,7 +164,7 @@ class WriteBatch:
             first = None
             if positions is not None and count:
                 first = positions.pointer(row, cache=False)
-            future.complete(DurableGroup(first, count))
+            future._complete(DurableGroup(first, count))
 
 
 def _runs(

@@ -35,7 +35,7 @@ class WriteFuture(Future[_Result]):
     _number: int
     """The write's number in its EventOutcomes; unused by atomic writes and barriers."""
 
-    def complete(self, outcome: DurableGroup) -> None:
+    def _complete(self, outcome: DurableGroup) -> None:
         """Set the outcome of an atomic write or a barrier; waiting threads are notified later."""
         self._outcomes = outcome
 
