@@ -76,10 +76,10 @@ def texts(root: str, **options: Any) -> list[str]:
 def test_killed_writer_goes_on_where_it_stopped_without_loss_or_duplicate(
     root: str, point: str
 ) -> None:
-    assert run("go_on", root, "w", str(COUNT), crash=point) == -signal.SIGKILL
+    assert run("resume", root, "w", str(COUNT), crash=point) == -signal.SIGKILL
     left = len(texts(root))
     assert left < COUNT
-    assert run("go_on", root, "w", str(COUNT)) == 0
+    assert run("resume", root, "w", str(COUNT)) == 0
 
     found = texts(root)
     assert sorted(map(int, found)) == list(range(COUNT))
@@ -190,8 +190,8 @@ def test_deleter_killed_on_the_way_is_finished_by_the_next(root: str, point: str
 
 @pytest.mark.parametrize("point", ["sweep.history", "sweep.delete"])
 def test_sweep_killed_on_the_way_loses_nothing(root: str, point: str) -> None:
-    assert run("go_on", root, "w", "9", crash="append.staged:2") == -signal.SIGKILL
-    assert run("go_on", root, "w", str(COUNT)) == 0
+    assert run("resume", root, "w", "9", crash="append.staged:2") == -signal.SIGKILL
+    assert run("resume", root, "w", str(COUNT)) == 0
     for n in range(3):
         with StreamManager(root).create_writer(STREAM) as writer:
             writer.write_event(f"{COUNT + n}")

@@ -118,12 +118,12 @@ COPYING = [
 
 @pytest.mark.parametrize("point", COPYING)
 def test_killed_copier_leaves_whole_lines_and_the_next_goes_on(root: str, point: str) -> None:
-    assert run("go_on", root, str(LINES), crash=point) == -signal.SIGKILL
+    assert run("resume", root, str(LINES), crash=point) == -signal.SIGKILL
     manager = StreamManager(root)
     manager.sweep_transactions(STREAM)
     left = check_lines(root)
 
-    assert run("go_on", root, str(LINES)) == 0
+    assert run("resume", root, str(LINES)) == 0
     assert check_lines(root) == LINES
     assert left <= LINES
     assert manager.list_transactions(STREAM) == []
@@ -137,11 +137,11 @@ def test_killed_copier_leaves_whole_lines_and_the_next_goes_on(root: str, point:
     ["seal.sealing", "txn.deciding:2", "txn.decided:2", "txn.committed", "txn.deleting-remains"],
 )
 def test_sealing_that_was_killed_is_finished_by_the_next(root: str, point: str) -> None:
-    assert run("go_on", root, "3") == 0
+    assert run("resume", root, "3") == 0
     assert run("seal", root, crash=point) == -signal.SIGKILL
     manager = StreamManager(root)
     assert manager.stream_info(STREAM).state == "SEALING"
-    assert run("tend", root) == 0
+    assert run("sweep", root) == 0
     manager.seal_stream(STREAM)
     assert by_key(root) == {key: ["1", "2", "3", "done"] for key in KEYS}
     assert manager.stream_info(STREAM).state == "SEALED"

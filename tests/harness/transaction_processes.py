@@ -11,7 +11,7 @@ KEYS = tuple(f"k{n}" for n in range(8))
 LINES = 12
 
 
-def go_on(root: str, lines: str) -> None:
+def resume(root: str, lines: str) -> None:
     """Resume after the last note: a transaction with an event for every key for each line."""
     with manager_of(root).create_transactional_writer(STREAM, "w") as writer:
         for line in range(int(writer.last_note or 0) + 1, int(lines) + 1):
@@ -40,7 +40,7 @@ def seal(root: str) -> None:
     manager.seal_stream(STREAM)
 
 
-def tend(root: str) -> None:
+def sweep(root: str) -> None:
     """Sweep the stream's transactions."""
     manager_of(root).sweep_transactions(STREAM)
 
@@ -73,5 +73,5 @@ def stall(root: str) -> None:
 
 
 if __name__ == "__main__":
-    what = {f.__name__: f for f in (go_on, seal, tend, race, stall)}[sys.argv[1]]
-    what(*sys.argv[2:])
+    action = {f.__name__: f for f in (resume, seal, sweep, race, stall)}[sys.argv[1]]
+    action(*sys.argv[2:])

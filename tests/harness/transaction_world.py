@@ -15,7 +15,6 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.model import TransactionStatus
 from pravega_spark.transactions import (
-    committer,
     sweeper,
     transaction_decisions,
     transaction_lifecycle,
@@ -128,14 +127,10 @@ def drive_to(
         sweeper.delete_remains(other)
 
 
-def story(commit: Commit) -> list[dict[str, Any]]:
+def recorded_transactions(commit: Commit) -> list[dict[str, Any]]:
     """Return what a commit records of each transaction."""
     recorded: list[dict[str, Any]] = json.loads(commit.info["operationParameters"]["transactions"])
     return recorded
-
-
-def commit_all_decided(stream: StreamLog) -> None:
-    committer.commit_decided(stream)
 
 
 def results_of_child(

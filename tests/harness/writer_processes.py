@@ -18,7 +18,7 @@ def manager_of(root: str) -> StreamManager:
     return StreamManager(root, storage_options=options)
 
 
-def go_on(root: str, writer_id: str, count: str) -> None:
+def resume(root: str, writer_id: str, count: str) -> None:
     """Resume after the last durable number, up to ``count``, with a few events in each commit."""
     with manager_of(root).create_writer(STREAM, writer_id) as writer:
         for n in range(writer.last_event_number, int(count)):
@@ -74,5 +74,5 @@ def sweep(root: str) -> None:
 
 
 if __name__ == "__main__":
-    what = {f.__name__: f for f in (go_on, zombie, race, create, delete, sweep)}[sys.argv[1]]
-    what(*sys.argv[2:])
+    action = {f.__name__: f for f in (resume, zombie, race, create, delete, sweep)}[sys.argv[1]]
+    action(*sys.argv[2:])

@@ -200,8 +200,10 @@ class TransactionMachine(RuleBasedStateMachine):
                 begun = process.writer.begin_transaction(LEASE_MS // 1_000)
                 process.handles[begun.id] = begun
             else:
-                times = {"lease_ms": LEASE_MS, "execution_ms": 100 * LEASE_MS}
-                name = transaction_lifecycle.begin(process.stream, 1, **times).transaction_id
+                opened = transaction_lifecycle.begin(
+                    process.stream, 1, lease_ms=LEASE_MS, execution_ms=100 * LEASE_MS
+                )
+                name = opened.transaction_id
                 process.handles[name] = Transaction(process.stream, name)
 
     def _flush(self, who: int, which: int) -> None:

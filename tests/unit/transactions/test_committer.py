@@ -22,7 +22,14 @@ from tests.harness.engine import commit as commit_body
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
-from tests.harness.transaction_world import World, begun, decide_abort, session, story, written
+from tests.harness.transaction_world import (
+    World,
+    begun,
+    decide_abort,
+    recorded_transactions,
+    session,
+    written,
+)
 
 
 @pytest.fixture
@@ -89,7 +96,7 @@ def test_cost_of_a_commit_does_not_depend_on_the_number_of_open_transactions() -
 
 
 def crowd(world: World) -> list[Transaction]:
-    """Begin so many transactions that later ones must put a commit intent."""
+    """Begin enough transactions that later ones must put a commit intent."""
     return [begun(world.process()) for _ in range(known_decisions.ALWAYS_READ)]
 
 
@@ -114,7 +121,7 @@ def test_oldest_of_many_needs_no_commit_intent(world: World) -> None:
     assert commit_intents(world.process()) == set()
     begun(world.stream).commit()
     (commit,) = world.commits("COMMIT TRANSACTION")
-    assert story(commit)[0]["id"] == oldest.id
+    assert recorded_transactions(commit)[0]["id"] == oldest.id
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["new process", "process that knows it open"])
@@ -133,13 +140,13 @@ def test_decision_of_a_crashed_process_is_committed_by_the_next_commit(
     world: World,
 ) -> None:
     crowd(world)
-    dead = written(world.process(), [("a", b"1")])
+    crashed = written(world.process(), [("a", b"1")])
 
     def crash() -> None:
         raise KeyboardInterrupt
 
     with at_failpoint("txn.decided", crash), pytest.raises(KeyboardInterrupt):
-        dead.commit()
+        crashed.commit()
     written(world.stream, [("a", b"2")]).commit()
     assert world.events() == [b"1", b"2"]
 
@@ -199,7 +206,9 @@ def test_one_commit_ends_all_decided_transactions_committed_and_aborted(world: W
     last.commit()
 
     (commit,) = world.commits("COMMIT TRANSACTION")
-    assert [told["id"] for told in story(commit)] == [txn.id for txn in (*waiting, last)]
+    assert [entry["id"] for entry in recorded_transactions(commit)] == [
+        txn.id for txn in (*waiting, last)
+    ]
     assert world.events() == [b"0", b"1", b"2", b"3", b"4", b"last"]
     assert dropped.status is TransactionStatus.ABORTED
     assert world.commits("ABORT TRANSACTION") == []
@@ -209,18 +218,18 @@ def test_threads_that_decide_during_a_commit_share_the_next_one() -> None:
     store = Spy()
     stream = make_stream(store, SYSTEM, 2)
     several = [written(stream, [("a", b"%d" % n)]) for n in range(8)]
-    looked = threading.Barrier(len(several) + 1)
+    all_waiting = threading.Barrier(len(several) + 1)
 
     def hook(operation: str, key: str) -> None:
         if "/transactions/" in key and operation == "put_if_absent":
-            looked.wait(60)
+            all_waiting.wait(60)
 
     store.hook = hook
     threads = [threading.Thread(target=txn.commit) for txn in several]
     for thread in threads:
         thread.start()
     with stream.log._lock:  # busy
-        looked.wait(60)
+        all_waiting.wait(60)
         deadline = time.monotonic() + 60
         while len(known_decisions.known_decisions(stream)._closed) < len(several):
             assert time.monotonic() < deadline
@@ -228,8 +237,8 @@ def test_threads_that_decide_during_a_commit_share_the_next_one() -> None:
         thread.join()
     store.hook = None
     commits = again(stream).log.reader.span(-1, again(stream).view().version)
-    (carried,) = [c for c in commits if c.operation == "COMMIT TRANSACTION"]
-    assert len(story(carried)) == len(several)
+    (committed,) = [c for c in commits if c.operation == "COMMIT TRANSACTION"]
+    assert len(recorded_transactions(committed)) == len(several)
     assert len(all_events(again(stream))) == len(several)
 
 
@@ -289,7 +298,9 @@ def test_commits_become_visible_in_the_order_of_the_decisions_in_every_segment(
         assert found == sorted(found, key=lambda event: order.index(int(event)))
         assert set(found) == {b"0", b"1", b"2"}
     (commit,) = world.commits("COMMIT TRANSACTION")
-    assert [told["id"] for told in story(commit)] == [several[n].id for n in order]
+    assert [entry["id"] for entry in recorded_transactions(commit)] == [
+        several[n].id for n in order
+    ]
 
 
 def test_commit_does_not_overtake_an_earlier_decision_of_another_process(world: World) -> None:
@@ -326,7 +337,7 @@ def test_decision_made_during_a_read_is_found_by_the_next_read(world: World) -> 
     stream = again(world.stream, store)
     committer.find_and_commit_decided(stream, stream.view(), several.keys())
     (commit,) = world.commits("COMMIT TRANSACTION")
-    assert [told["id"] for told in story(commit)] == passed
+    assert [entry["id"] for entry in recorded_transactions(commit)] == passed
 
 
 def test_read_that_failed_halfway_commits_no_decision(world: World) -> None:
@@ -354,7 +365,7 @@ def test_read_that_failed_halfway_commits_no_decision(world: World) -> None:
     assert len(world.commits("COMMIT TRANSACTION")) == 0
     sweeper.sweep_transactions(world.process())
     (commit,) = world.commits("COMMIT TRANSACTION")
-    assert [told["id"] for told in story(commit)] == passed[:2]
+    assert [entry["id"] for entry in recorded_transactions(commit)] == passed[:2]
 
 
 def test_thread_with_an_older_view_forgets_no_newer_decision(world: World) -> None:
@@ -379,7 +390,7 @@ def test_history_records_each_transaction_and_the_totals(world: World) -> None:
     one.commit(wait=False)
     written(world.stream, [("a", b"z")]).commit()
     (commit,) = world.commits("COMMIT TRANSACTION")
-    first, second = story(commit)
+    first, second = recorded_transactions(commit)
     assert sum(first["rowsBySegment"].values()) == 2
     assert sum(first["bytesBySegment"].values()) == 3
     assert list(second["rowsBySegment"].values()) == [1]

@@ -194,12 +194,12 @@ def test_new_entries_are_made_durable_and_known_ones_are_not_read_again(world: W
 
 def test_status_follows_from_the_last_entries() -> None:
     manifests = Manifests(World().stream, ID)
-    told = []
+    found = []
     for kind in (ManifestKind.WRITE, ManifestKind.PREPARED, ManifestKind.COMMITTING):
-        told.append((manifests.last, manifests.is_prepared, manifests.is_closed))
+        found.append((manifests.last, manifests.is_prepared, manifests.is_closed))
         put(manifests, kind=kind)
-    told.append((manifests.last, manifests.is_prepared, manifests.is_closed))
-    assert told == [
+    found.append((manifests.last, manifests.is_prepared, manifests.is_closed))
+    assert found == [
         (ManifestKind.WRITE, False, False),
         (ManifestKind.WRITE, False, False),
         (ManifestKind.PREPARED, True, False),

@@ -15,7 +15,7 @@ from pravega_spark.transactions import sweeper
 from pravega_spark.transactions.transaction import Transaction
 from tests.harness import stream_cuts as cuts
 from tests.harness.engine import events_of, scale, staged, write
-from tests.harness.transaction_world import World, begun, story, written
+from tests.harness.transaction_world import World, begun, recorded_transactions, written
 
 KEYS = [f"k{n}" for n in range(24)]
 LOW = [key for key in KEYS if position(key) < 0.5]
@@ -114,7 +114,7 @@ def test_commit_rolls_over_a_split_segment(world: World) -> None:
     ]
     (commit,) = world.commits("COMMIT TRANSACTION")
     assert commit.info["operationParameters"]["rolled"] == "true"
-    assert set(story(commit)[0]["rowsBySegment"]) == {"0#2", "1#2"}
+    assert set(recorded_transactions(commit)[0]["rowsBySegment"]) == {"0#2", "1#2"}
     view = stream.view()
     times = [view.epoch(n).created_ms for n in range(4)]
     assert times == sorted(set(times))

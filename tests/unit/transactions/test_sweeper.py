@@ -23,7 +23,7 @@ from tests.harness.transaction_world import (
     written,
 )
 
-CLEARED = [TransactionStatus.COMMITTED, TransactionStatus.ABORTED]
+ENDED = [TransactionStatus.COMMITTED, TransactionStatus.ABORTED]
 
 
 @pytest.fixture
@@ -83,11 +83,11 @@ def test_concurrent_sweeps_are_harmless(world: World) -> None:
 
 
 def test_crash_anywhere_in_a_sweep_is_finished_by_the_next(world: World) -> None:
-    class Died(BaseException):
+    class Crashed(BaseException):
         pass
 
     def crash() -> None:
-        raise Died
+        raise Crashed
 
     done, lost = written(world.process(), [("a", b"x")]), written(world.process(), [("a", b"y")])
     done.commit(wait=False)
@@ -100,7 +100,7 @@ def test_crash_anywhere_in_a_sweep_is_finished_by_the_next(world: World) -> None
         "txn.committed",
         "txn.deleting-remains",
     ):
-        with at_failpoint(point, crash), pytest.raises(Died):
+        with at_failpoint(point, crash), pytest.raises(Crashed):
             sweeper.sweep_transactions(world.process())
     sweeper.sweep_transactions(world.process())
     assert world.events() == [b"x"]
@@ -110,7 +110,7 @@ def test_crash_anywhere_in_a_sweep_is_finished_by_the_next(world: World) -> None
 # --------------------------------------------------------------------------------------- remains
 
 
-@pytest.mark.parametrize("ended", CLEARED, ids=lambda state: state.value)
+@pytest.mark.parametrize("ended", ENDED, ids=lambda state: state.value)
 def test_remains_of_ended_transactions_are_deleted_and_open_ones_stay(
     world: World, ended: TransactionStatus
 ) -> None:
@@ -224,14 +224,14 @@ def test_crashed_seal_is_finished_by_the_next(world: World) -> None:
     done, lost = (written(world.process(), [("a", event)]) for event in (b"x", b"y"))
     done.commit(wait=False)
 
-    class Died(BaseException):
+    class Crashed(BaseException):
         pass
 
     def crash() -> None:
-        raise Died
+        raise Crashed
 
     for point in ("seal.sealing", "txn.decided", "txn.committed"):
-        with at_failpoint(point, crash), pytest.raises(Died):
+        with at_failpoint(point, crash), pytest.raises(Crashed):
             lifecycle.seal(world.process(), sweeper.end_all_transactions)
         assert state(world) is StreamState.SEALING
     assert lifecycle.seal(world.process(), sweeper.end_all_transactions)

@@ -45,8 +45,8 @@ from tests.harness.transaction_world import (
     begun,
     decide_abort,
     drive_to,
+    recorded_transactions,
     results_of_child,
-    story,
     written,
 )
 
@@ -54,7 +54,7 @@ OPEN, PREPARED = TransactionStatus.OPEN, TransactionStatus.PREPARED
 COMMITTING, COMMITTED = TransactionStatus.COMMITTING, TransactionStatus.COMMITTED
 ABORTING, ABORTED = TransactionStatus.ABORTING, TransactionStatus.ABORTED
 
-MARK = "*/transactions/*"
+MANIFESTS = "*/transactions/*"
 """Keys of manifests."""
 
 
@@ -394,7 +394,7 @@ def test_second_commit_waits_after_one_without_wait(world: World) -> None:
 
 
 @pytest.mark.parametrize("last", ["flush", "commit", "decide", "prepare"])
-@pytest.mark.parametrize("keys", ["*/data/t-*", MARK])
+@pytest.mark.parametrize("keys", ["*/data/t-*", MANIFESTS])
 @pytest.mark.parametrize("fault", [Fault.REFUSE, StoreFull("full")], ids=str)
 def test_events_survive_a_failed_call(world: World, last: str, keys: str, fault: Any) -> None:
     txn = begun(world.stream)
@@ -429,8 +429,8 @@ def test_events_of_a_manifest_with_an_unknown_outcome_enter_once(
         "decide": lambda: txn.commit(wait=False),
     }
     world.store.rules.add(
-        Rule(Fault.LOSE_ANSWER if lands else Fault.DELAY, "put_if_absent", MARK),
-        Rule(StoreError("down"), "get", MARK),
+        Rule(Fault.LOSE_ANSWER if lands else Fault.DELAY, "put_if_absent", MANIFESTS),
+        Rule(StoreError("down"), "get", MANIFESTS),
     )
     with pytest.raises(CommitUnknown, match=f"manifest 1 of transaction {txn.id} .*call again"):
         call[last]()
@@ -452,8 +452,8 @@ def test_events_of_a_flush_with_an_unknown_outcome_are_committed_once(
     txn = begun(world.stream)
     txn.write_event(b"x", "a")
     world.store.rules.add(
-        Rule(Fault.LOSE_ANSWER if lands else Fault.DELAY, "put_if_absent", MARK),
-        Rule(StoreError("down"), "get", MARK),
+        Rule(Fault.LOSE_ANSWER if lands else Fault.DELAY, "put_if_absent", MANIFESTS),
+        Rule(StoreError("down"), "get", MANIFESTS),
     )
     with pytest.raises(CommitUnknown):
         txn.flush()
@@ -470,8 +470,8 @@ def test_unknown_commit_that_another_process_finished_is_found(world: World, lan
     txn = begun(world.stream)
     txn.write_event(b"x", "a")
     world.store.rules.add(
-        Rule(Fault.LOSE_ANSWER if lands else Fault.LOSE_REQUEST, "put_if_absent", MARK),
-        Rule(StoreError("down"), "get", MARK),
+        Rule(Fault.LOSE_ANSWER if lands else Fault.LOSE_REQUEST, "put_if_absent", MANIFESTS),
+        Rule(StoreError("down"), "get", MANIFESTS),
     )
     with pytest.raises(CommitUnknown):
         txn.commit()
@@ -492,7 +492,8 @@ def test_events_written_after_an_unknown_commit_do_not_count_as_committed(
     txn = begun(world.stream)
     txn.write_event(b"x", "a")
     world.store.rules.add(
-        Rule(Fault.LOSE_ANSWER, "put_if_absent", MARK), Rule(StoreError("down"), "get", MARK)
+        Rule(Fault.LOSE_ANSWER, "put_if_absent", MANIFESTS),
+        Rule(StoreError("down"), "get", MANIFESTS),
     )
     with pytest.raises(CommitUnknown):
         txn.commit()
@@ -507,7 +508,7 @@ def test_events_written_after_an_unknown_commit_do_not_count_as_committed(
 
 
 @pytest.mark.parametrize("wait", [True, False])
-@pytest.mark.parametrize("known", ["nothing", "the mark", "the end"])
+@pytest.mark.parametrize("known", ["nothing", "the decision", "the outcome"])
 def test_unflushed_events_miss_the_commit_of_another_process_and_raise(
     world: World, known: str, wait: bool
 ) -> None:
@@ -517,7 +518,7 @@ def test_unflushed_events_miss_the_commit_of_another_process_and_raise(
     Transaction(world.process(), txn.id).commit(wait=False)
     if known != "nothing":
         assert txn.status is COMMITTING
-    if known == "the end":
+    if known == "the outcome":
         sweeper.sweep_transactions(world.process())
     for _ in range(2):
         with pytest.raises(TxnFailed, match=r"without 2 events of this one.* Write them in an"):
@@ -811,8 +812,11 @@ def test_commit_stores_the_timestamp(world: World) -> None:
     begun(world.stream).commit(timestamp=datetime(1970, 1, 1, 0, 0, 1, 5, tzinfo=timezone.utc))
     begun(world.stream).commit(timestamp=datetime(1970, 1, 1, tzinfo=timezone.utc))
     begun(world.stream).commit()
-    told = [story(commit)[0].get("timestamp") for commit in world.commits("COMMIT TRANSACTION")]
-    assert told == [1_000_005, 0, None]
+    found = [
+        recorded_transactions(commit)[0].get("timestamp")
+        for commit in world.commits("COMMIT TRANSACTION")
+    ]
+    assert found == [1_000_005, 0, None]
 
 
 # --------------------------------------------------------------------------------------- sealing
