@@ -34,12 +34,16 @@ from pravega_spark.errors import (
     StaleIdentity,
     TruncatedData,
 )
-from pravega_spark.model import StreamCut
 from pravega_spark.names import split_group
 from pravega_spark.reader_groups import segment_transitions
 from pravega_spark.reader_groups.change_announcements import ChangeAnnouncements
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
-from pravega_spark.reader_groups.group_state import Checkpoint, GroupState, Phase
+from pravega_spark.reader_groups.group_generation import (
+    check_retained,
+    in_generation,
+    next_generation,
+)
+from pravega_spark.reader_groups.group_state import GroupState, Phase
 from pravega_spark.reader_groups.group_table import Streams, group_path, open_group_state
 from pravega_spark.reader_groups.reader_leases import ReaderLeases
 from pravega_spark.reader_groups.subscriptions import Subscriptions
@@ -53,28 +57,6 @@ def open_group(root: str | Store, group: str) -> GroupLifecycle:
     """Open a group of a root over this process's streams; it need not exist."""
     store = open_store(root) if isinstance(root, str) else root
     return GroupLifecycle(store, group, partial(open_stream, store))
-
-
-def in_generation(
-    generation: int, generator: Generator[GroupState, _Value]
-) -> Generator[GroupState, _Value | None]:
-    """Return a generator that changes only this generation, and returns None in any other."""
-
-    def update(state: GroupState) -> tuple[GroupState | None, _Value | None]:
-        return generator(state) if state.generation == generation else (None, None)
-
-    return update
-
-
-def check_retained(
-    configuration: ReaderGroupConfiguration,
-    views: Mapping[str, StreamView],
-    starts: Mapping[str, StreamCut],
-) -> None:
-    """Raise TruncatedData if the group is to hold data that was truncated already."""
-    if configuration.holds_data:
-        for stream, cut in starts.items():
-            segment_transitions.check_start(views[stream], cut)
 
 
 class GroupLifecycle:
@@ -172,7 +154,7 @@ class GroupLifecycle:
         def generator(state: GroupState) -> tuple[GroupState | None, None]:
             if state.generation >= generation:
                 return None, None
-            return self.next_generation(state, configuration, views), None
+            return next_generation(state, configuration, views), None
 
         self.sync.update(operation, generator, parameters)
 
@@ -255,30 +237,6 @@ class GroupLifecycle:
 
         self.sync.update(f"{phase.value} READER GROUP", generator)
         failpoint("group.change.done")
-
-    def next_generation(
-        self,
-        state: GroupState,
-        configuration: ReaderGroupConfiguration,
-        views: Mapping[str, StreamView],
-        starts: Mapping[str, StreamCut] | None = None,
-        last: Checkpoint | None = None,
-    ) -> GroupState:
-        """Return the first state of the generation after this one."""
-        after = segment_transitions.begin(
-            self.name,
-            state.generation + 1,
-            configuration,
-            views,
-            starts=starts,
-            next_number=state.next_number,
-            phase=Phase.CHANGING,
-            last=last,
-        )
-        kept = after.subscribed_streams
-        former = {s: life for s, life in state.subscribed_lives.items() if s not in kept}
-        phase = Phase.CHANGING if former or kept else Phase.ACTIVE
-        return replace(after, former_streams=former, phase=phase)
 
     def views(self, configuration: ReaderGroupConfiguration) -> dict[str, StreamView]:
         """Return the newest views of a configuration's streams. Raises NoSuchStream."""

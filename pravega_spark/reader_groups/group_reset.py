@@ -10,11 +10,12 @@ from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.model import StreamCut
 from pravega_spark.reader_groups.checkpoint_future import GroupCheckpoint
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
-from pravega_spark.reader_groups.group_lifecycle import (
-    GroupLifecycle,
+from pravega_spark.reader_groups.group_generation import (
     check_retained,
     in_generation,
+    next_generation,
 )
+from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
 from pravega_spark.reader_groups.group_state import GroupState
 
 CutsOrCheckpoint = GroupCheckpoint | Mapping[str, StreamCut | str]
@@ -39,7 +40,7 @@ def reset_group(group: GroupLifecycle, target: ResetTarget) -> int:
             last = state.last_checkpoint
             starts = state.cuts_of(last.positions)
         views = group.views(configuration)
-        after = group.next_generation(state, configuration, views, starts, last)
+        after = next_generation(state, configuration, views, starts, last)
         check_retained(configuration, views, given)
         return after, after.generation
 
