@@ -40,7 +40,7 @@ class RestoreResult:
 
     @property
     def streams(self) -> dict[str, RestoredTable]:
-        """What was done to each stream, by name."""
+        """The result for each stream, by name."""
         suffix = events_path("")
         found = (table for table in self.tables if table.path.endswith(suffix))
         return {table.path.removesuffix(suffix): table for table in found}

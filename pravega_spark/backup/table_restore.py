@@ -1,7 +1,7 @@
 """Restores one table's copy to its newest intact version, and reports what it dropped.
 
 Dropped commits are not deleted but replaced by commits that change nothing, and a last commit
-follows them. So the log never goes back, and a process that knows a dropped version notices. Until
+follows them. So versions never decrease, and a process that knows a dropped one notices. Until
 the restore is complete, the log's version 0 is moved away, so that every open refuses the table.
 The restore first writes a plan, so that the next run can finish one that was killed.
 """

@@ -31,7 +31,7 @@ class DataAmount:
 
 @dataclass(frozen=True, slots=True)
 class RetentionClaim:
-    """Who or what keeps data from truncation, from which cut on, and how much data."""
+    """A holder that keeps data from truncation, the cut from which on, and the amount."""
 
     holder: str
     """``minimum``, ``subscriber scope/group``, or the rule that allows no truncation."""

@@ -27,7 +27,7 @@ from pravega_spark.limits import MAX_SAMPLES
 from pravega_spark.retention.retention_plan import RetentionPlan
 
 BY: Final = "retention"
-"""Who moved the head, as readers and the stream's history see it."""
+"""The author of the truncation, as readers and the stream's history report it."""
 
 Domains = Mapping[str, "str | None"]
 
@@ -141,7 +141,7 @@ def _sample(
     head = planned.located_head
     if plan.explanation.cut is not None:
         head = locate(planned, plan.explanation.cut)
-    if head.canonical().is_at_or_after(locate(planned, planned.tail)):
+    if head.canonical().is_at_or_after(planned.located_tail):
         return {}
     sizes = {s: planned.segment(s).size_bytes for s in planned.active.segment_ids}
     tail = planned.sized(planned.tail, lambda segment_id, _: sizes[segment_id])

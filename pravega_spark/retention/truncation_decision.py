@@ -25,7 +25,7 @@ from pravega_spark.retention.truncation_inputs import TruncationInputs
 
 
 class RetentionRule(enum.Enum):
-    """The rule that decided how far a truncation goes; the value says it in words."""
+    """The rule that decided the cut of a truncation, in words."""
 
     NO_POLICY = "the stream has no retention policy"
     SEALING = "the stream is being sealed"

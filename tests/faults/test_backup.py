@@ -92,7 +92,7 @@ def test_killed_backups_and_restores_are_finished_by_the_next_while_the_stream_i
             time.sleep(0.05)
         for kill in BACKUP:
             assert exit_code(back_up, root, copy, kill) == -signal.SIGKILL, kill
-            with pytest.raises(StoreRefused, match="is not whole"):
+            with pytest.raises(StoreRefused, match="is an incomplete copy"):
                 check(copy)
         assert exit_code(back_up, root, copy, "") == 0
     finally:

@@ -1,7 +1,8 @@
-"""Retention in pairs of processes that are killed at every step, on a stream that is in use.
+"""Retention in pairs of processes that are killed at every step, on a stream in use.
 
-Two processes write, one of them scales, and one is the subscribers: a slow one, a fast one, one
-that goes back, one that comes late and one that is dead. ``RETENTION_ROUNDS=50`` runs it longer.
+Two processes write, one of them also scales, and a third acts as the subscribers: a slow one, a
+fast one, one that goes back, one that joins late and an idle one. ``RETENTION_ROUNDS=50`` runs it
+longer.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,138 +52,137 @@ DECIDING = (
 )
 SWEEPING = ("commit.before:2", "maintain.checkpoint", "sweep.delete", "cleanup.delete")
 Ages = tuple[float, float, float, float | None]
-"""Grace, age of old versions, standing of a mark and expiry of subscribers, in seconds."""
+"""Grace, retained age of versions, wait of a clean-up and expiry of subscribers, in seconds."""
 LIVE: Ages = (2.0, 5.0, 3_600.0, EXPIRE_SECONDS)
 PATIENT: Ages = (2.0, 5.0, 3_600.0, None)
 QUIET: Ages = (0.0, 0.0, 0.2, None)
 
 
-class Theatre:
-    """A stream, who uses it, and its retention."""
+class StreamInUse:
+    """A stream, the processes that use it, and runs of its retention."""
 
     def __init__(self, folder: Path) -> None:
         self.root, self.stop = str(folder / "root"), folder / "stop"
         self.manager = StreamManager(self.root)
         self.manager.create_scope("s")
-        self.keep(RetentionPolicy.by_consumption())
+        self.set_policy(RetentionPolicy.by_consumption())
         self.stream = open_stream(self.root, STREAM)
         self.table = folder / "root" / STREAM / "events"
-        self.actors: list[Any] = []
+        self.processes: list[Any] = []
         self.killed = Counter[str]()
 
-    def keep(self, policy: RetentionPolicy) -> None:
-        """Set the policy of the stream."""
-        scaling = ScalingPolicy.by_event_rate(target=1_000)  # by a job that does not run here
+    def set_policy(self, policy: RetentionPolicy) -> None:
+        """Set the retention policy of the stream, which is created by the first call."""
+        scaling = ScalingPolicy.by_event_rate(target=1_000)  # no job scales it
         configuration = StreamConfiguration(scaling, policy)
         if not self.manager.create_stream(STREAM, configuration):
             self.manager.update_stream(STREAM, configuration)
 
-    def play(self) -> None:
-        """Start all but retention."""
+    def start_all(self) -> None:
+        """Start the writers and the subscribers."""
         for number in range(2):
-            told = (self.root, f"w{number}", str(self.stop))
-            self.start(write, *told, scales=number == 0)
+            self.start(write, self.root, f"w{number}", str(self.stop), scales=number == 0)
         self.start(consume, self.root, str(self.stop))
 
-    def start(self, what: Any, *arguments: Any, **options: Any) -> Any:
-        """Start a process."""
-        process = PROCESSES.Process(target=what, args=arguments, kwargs=options, daemon=True)
+    def start(self, function: Callable[..., None], *arguments: Any, **options: Any) -> Any:
+        """Start a process that runs a function."""
+        process = PROCESSES.Process(target=function, args=arguments, kwargs=options, daemon=True)
         process.start()
-        self.actors.append(process)
+        self.processes.append(process)
         return process
 
     def end(self) -> None:
-        """Let the others come to their ends."""
+        """Stop all processes."""
         self.stop.touch()
-        for process in self.actors:
+        for process in self.processes:
             process.join(30)
             assert process.exitcode in (0, -signal.SIGKILL)
 
-    def retain(self, ages: Ages, *crashes: str) -> list[int]:
-        """Run retention in as many processes at once; return how they ended."""
-        runs = [self.start(retain, self.root, crash, *ages) for crash in crashes]
+    def retain(self, ages: Ages, *kills: str) -> list[int]:
+        """Run retention in one process for each kill; return the exit codes."""
+        runs = [self.start(retain, self.root, kill, *ages) for kill in kills]
         for process in runs:
             process.join(60)
-        for process, crash in zip(runs, crashes, strict=True):
-            assert process.exitcode in ((0, -signal.SIGKILL) if crash else (0,))
-            self.killed[crash] += process.exitcode == -signal.SIGKILL
+        for process, kill in zip(runs, kills, strict=True):
+            assert process.exitcode in ((0, -signal.SIGKILL) if kill else (0,))
+            self.killed[kill] += process.exitcode == -signal.SIGKILL
         return [process.exitcode for process in runs]
 
     def retain_at_all(self, ages: Ages, points: tuple[str, ...]) -> None:
-        """Run it in pairs until it was killed at every point, and then in peace."""
+        """Run retention in pairs until a run was killed at each point, and then without kills."""
         left, deadline = list(points), time.monotonic() + LIMIT_SECONDS
         while left:
             assert time.monotonic() < deadline, f"never killed at {left}"
-            crashes = (left * 2)[:2]
-            ends = self.retain(ages, *crashes)
-            died = {c for c, end in zip(crashes, ends, strict=True) if end}
-            left = [point for point in left[2:] + left[:2] if point not in died]
+            kills = (left * 2)[:2]
+            codes = self.retain(ages, *kills)
+            reached = {point for point, code in zip(kills, codes, strict=True) if code}
+            left = [point for point in left[2:] + left[:2] if point not in reached]
             self.grow()
         for _ in range(2):
             self.retain(ages, "", "")
 
     def grow(self) -> None:
-        """Commit something, so that there is more to do once nobody else writes."""
+        """Write events if the writers have stopped, so that the next run has work."""
         if self.stop.exists():
             with self.manager.create_writer(STREAM) as writer:
                 for _ in range(3):
                     writer.write_event(b"grown 0000000", "grown").result()
 
     def comes_to_rest(self) -> bool:
-        """Run in pairs until a pair changes nothing; tell whether one does soon."""
+        """Run retention in pairs; return whether a pair soon changes nothing."""
         for _ in range(8):
-            before = self._all()
+            before = self._state()
             self.retain(QUIET, "", "")
-            if self._all() == before:
+            if self._state() == before:
                 return True
         return False
 
-    def _all(self) -> tuple[int, set[str]]:
+    def _state(self) -> tuple[int, set[str]]:
         """Return the version and all files of the table."""
         files = {str(path) for path in self.table.rglob("*") if path.is_file()}
         return self.stream.view().version, files
 
 
 @pytest.fixture
-def theatre(tmp_path: Path) -> Iterator[Theatre]:
-    made = Theatre(tmp_path)
+def used(tmp_path: Path) -> Iterator[StreamInUse]:
+    made = StreamInUse(tmp_path)
     yield made
-    for process in made.actors:
+    for process in made.processes:
         process.kill()
         process.join()
 
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_killed_at_every_step_retention_passes_no_bound_and_loses_nothing(
-    theatre: Theatre,
+def test_retention_killed_at_every_step_passes_no_bound_and_loses_nothing(
+    used: StreamInUse,
 ) -> None:
-    theatre.play()
+    used.start_all()
     for _ in range(ROUNDS):
-        theatre.keep(RetentionPolicy.by_consumption())
-        theatre.retain_at_all(LIVE, DECIDING)
-        theatre.keep(RetentionPolicy.by_consumption(minimum="200 bytes", maximum="1 KB"))
-        theatre.retain_at_all(LIVE, DECIDING[:4])
-    theatre.end()
-    theatre.retain(LIVE, "", "")
-    allowed = Counter(History(theatre.stream).check())
+        used.set_policy(RetentionPolicy.by_consumption())
+        used.retain_at_all(LIVE, DECIDING)
+        used.set_policy(RetentionPolicy.by_consumption(minimum="200 bytes", maximum="1 KB"))
+        used.retain_at_all(LIVE, DECIDING[:4])
+    used.end()
+    used.retain(LIVE, "", "")
+    allowed = Counter(History(used.stream).check())
     assert allowed["consumed"]
     assert allowed["expired"]
     assert allowed["maximum"]
-    check_files(theatre.table, theatre.stream.view().snapshot.cleanup)
-    ends = last_numbers(theatre.manager)
-    assert ends == written(theatre.manager)
+    check_files(used.table, used.stream.view().snapshot.cleanup)
+    ends = last_numbers(used.manager)
+    assert ends == written(used.manager)
 
-    head = theatre.manager.head(STREAM)
-    theatre.keep(RetentionPolicy.by_size("1 TB"))
-    theatre.retain_at_all(QUIET, SWEEPING)
-    assert theatre.comes_to_rest(), "runs find something to do for ever"
-    assert theatre.manager.head(STREAM) == head
-    mark = theatre.stream.view().snapshot.cleanup
-    assert mark > 0
-    assert check_files(theatre.table, mark) > 0
-    assert last_numbers(theatre.manager) == ends
-    assert {crash for crash, count in theatre.killed.items() if count} == {*DECIDING, *SWEEPING}
+    head = used.manager.head(STREAM)
+    used.set_policy(RetentionPolicy.by_size("1 TB"))
+    used.retain_at_all(QUIET, SWEEPING)
+    assert used.comes_to_rest(), "runs never stop changing the stream"
+    assert used.manager.head(STREAM) == head
+    cleanup_mark = used.stream.view().snapshot.cleanup
+    assert cleanup_mark > 0
+    assert check_files(used.table, cleanup_mark) > 0
+    assert last_numbers(used.manager) == ends
+    assert {point for point, count in used.killed.items() if count} == {*DECIDING, *SWEEPING}
 
 
 @pytest.mark.parametrize(
@@ -195,23 +195,23 @@ def test_killed_at_every_step_retention_passes_no_bound_and_loses_nothing(
         ("delete", "group.change.subscribed"),
     ],
 )
-def test_a_group_whose_creator_or_deleter_was_killed_is_finished_by_two_runs_at_once(
-    theatre: Theatre, verb: str, point: str
+def test_killed_creation_or_deletion_of_a_group_is_finished_by_two_concurrent_runs(
+    used: StreamInUse, verb: str, point: str
 ) -> None:
-    manager = theatre.manager
+    manager = used.manager
     with manager.create_writer(STREAM) as writer:
         writer.write_events([b"%03d" % number for number in range(100)], "key")
     head, tail = manager.head(STREAM), manager.tail(STREAM)
     subscriber(manager, "fast").publish({STREAM: tail})
     if verb == "delete":
         subscriber(manager, "slow")
-    process = theatre.start(change, theatre.root, verb, point)
+    process = used.start(change, used.root, verb, point)
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
     with pytest.raises(ScopeNotEmpty, match="slow"):
         manager.delete_scope("s")
 
-    theatre.retain(PATIENT, "", "")
+    used.retain(PATIENT, "", "")
     if verb == "create":
         assert manager.head(STREAM) == head
         assert manager.retention(STREAM).explain().held_by == "subscriber s/slow"
@@ -221,13 +221,13 @@ def test_a_group_whose_creator_or_deleter_was_killed_is_finished_by_two_runs_at_
 
 
 def last_numbers(manager: StreamManager) -> dict[str, int]:
-    """Return the last number of each writer and key, which follow one another without a gap."""
+    """Check all events of the writers; return the last number of each writer and key."""
     events = ((str(event.routing_key), event.data) for event in manager.read(STREAM))
     return check_events(event for event in events if event[0] != "grown")
 
 
 def written(manager: StreamManager) -> dict[str, int]:
-    """Return the last numbers that writers had acknowledged."""
+    """Return the last acknowledged number of each writer and key."""
     found = {}
     for name in ("w0", "w1"):
         with manager.create_writer(STREAM, name) as writer:

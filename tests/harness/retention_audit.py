@@ -1,7 +1,7 @@
-"""What retention did to a stream, read from its log by code that decides nothing.
+"""Checks what retention did to a stream, by its log alone and without code of the package.
 
-The stream is looked at on sample keys, one between each two borders of segments. On a key the
-segments form a chain, and a cut is a place on it; so cuts are compared without the engine.
+The checks look at sample keys, one between each two borders of segments. At one key the segments
+form a chain, and a cut is a point on it; so cuts are compared without the engine.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from pravega_spark.policies import RetentionPolicy
 from tests.harness.retention_processes import COMMIT_BYTES, EVENT_BYTES, EXPIRE_SECONDS, KEYS
 
 Positions = Mapping[int, int]
-Place = tuple[int, int]
-"""A segment's number in the chain of a key, and an offset in it."""
+Point = tuple[int, int]
+"""The index of a segment in the chain of a key, and an offset in it."""
 
 
 class History:
-    """Every version of a stream, and the chains of its segments."""
+    """All versions of a stream, and the chains of its segments."""
 
     def __init__(self, stream: StreamLog) -> None:
         self.versions: list[tuple[StreamView, dict[str, str]]] = []
@@ -53,8 +53,8 @@ class History:
         views = (view for view, _ in reversed(self.versions) if view.has_segment(segment_id))
         return next(views).segment(segment_id).next_offset
 
-    def place(self, positions: Positions, key: float) -> Place:
-        """Return where a cut is on a key: the earliest place that it names there."""
+    def point(self, positions: Positions, key: float) -> Point:
+        """Return the point of a cut at a key: the earliest one that it names there."""
         chain = self.chains[key]
         number, offset = min(
             (chain.index(s) + (mark == END), max(mark, 0))
@@ -65,59 +65,60 @@ class History:
             number, offset = number + 1, 0
         return number, offset
 
-    def lowest(self, cuts: Iterable[Positions]) -> dict[float, Place]:
-        """Return the earliest place of all of the cuts on each key."""
+    def lower_bound(self, cuts: Iterable[Positions]) -> dict[float, Point]:
+        """Return the earliest point of all cuts at each key."""
         found = list(cuts)
-        return {key: min(self.place(cut, key) for cut in found) for key in self.keys}
+        return {key: min(self.point(cut, key) for cut in found) for key in self.keys}
 
-    def kept(self, places: Mapping[float, Place], view: StreamView) -> int:
-        """Return the bytes from places on, as the stream was at a version."""
+    def bytes_after(self, points: Mapping[float, Point], view: StreamView) -> int:
+        """Return the bytes that a version holds after points, one for each key."""
         events = 0
         for segment_id in self.ranges:
             keys = [key for key in self.keys if segment_id in self.chains[key]]
-            ahead = min((places[key], self.chains[key]) for key in keys)
-            (number, offset), chain = ahead
+            (number, offset), chain = min((points[key], self.chains[key]) for key in keys)
             end = view.segment(segment_id).next_offset if view.has_segment(segment_id) else 0
-            mine = chain.index(segment_id)
-            events += end if mine > number else max(0, end - offset) if mine == number else 0
+            index = chain.index(segment_id)
+            if index >= number:
+                events += end if index > number else max(0, end - offset)
         return events * EVENT_BYTES
 
     def check(self) -> list[str]:
-        """Check every step; return what it was that let subscribers go, or the head move."""
+        """Check each commit; return why subscribers expired and why the head moved."""
         found = []
-        for (before, _), (after, told) in itertools.pairwise(self.versions):
+        for (before, _), (after, parameters) in itertools.pairwise(self.versions):
             staying = {s.group for s in after.subscribers}
-            left = [s for s in before.subscribers if s.group not in staying]
-            assert all(_is_idle(record, after) for record in left)
-            found += ["expired" for _ in left]
+            expired = [s for s in before.subscribers if s.group not in staying]
+            assert all(_is_idle(record, after) for record in expired)
+            found += ["expired" for _ in expired]
             if after.record.head != before.record.head:
-                assert json.loads(told["by"]) == "retention"
+                assert json.loads(parameters["by"]) == "retention"
                 found.append(self._check_head(before, after, staying))
         return found
 
     def _check_head(self, before: StreamView, after: StreamView, staying: set[str]) -> str:
         policy = before.record.configuration.retention
         assert policy is not None
-        head, old = self.lowest([after.record.head]), self.lowest([before.record.head])
+        head = self.lower_bound([after.record.head])
+        old = self.lower_bound([before.record.head])
         assert all(head[key] >= old[key] for key in self.keys), "the head moved back"
-        kept = self.kept(head, before)
+        kept = self.bytes_after(head, before)
         assert kept >= min(policy.minimum, before.total_bytes), "less than the minimum is kept"
         held = [s.bound.positions for s in before.subscribers if s.group in staying and s.bound]
-        lowest = self.lowest(held or [before.record.head])
-        bound = {key: max(lowest[key], old[key]) for key in self.keys}
+        consumed = self.lower_bound(held or [before.record.head])
+        bound = {key: max(consumed[key], old[key]) for key in self.keys}
         if all(head[key] <= bound[key] for key in self.keys):
             return "consumed"
         self._check_maximum(policy, before, bound, kept)
         return "maximum"
 
     def _check_maximum(
-        self, policy: RetentionPolicy, before: StreamView, bound: Mapping[float, Place], kept: int
+        self, policy: RetentionPolicy, before: StreamView, bound: Mapping[float, Point], kept: int
     ) -> None:
-        """The bound may be passed where it keeps too much, and no further than to the commit."""
+        """Check that the head passed the bound only as far as the maximum requires."""
         most = policy.maximum
         assert most is not None, "the head passed its bound"
-        assert self.kept(bound, before) > most, "the head passed a bound within the maximum"
-        assert kept > most - COMMIT_BYTES, "more went than the maximum asks for"
+        assert self.bytes_after(bound, before) > most, "the head passed a bound within the maximum"
+        assert kept > most - COMMIT_BYTES, "more was truncated than the maximum requires"
 
 
 def _is_idle(record: SubscriberRecord, after: StreamView) -> bool:
@@ -125,11 +126,13 @@ def _is_idle(record: SubscriberRecord, after: StreamView) -> bool:
     return after.timestamp_ms - seen_ms >= 1_000 * EXPIRE_SECONDS
 
 
-def check_files(table: Path, mark: int) -> int:
-    """Read every file of every version from a mark on, as Delta's log alone tells them."""
-    paths = {uri.partition(f"{table}/")[2] for uri in DeltaTable(table, version=mark).file_uris()}
+def check_files(table: Path, version: int) -> int:
+    """Read all files of all versions from one on, by Delta's log alone; return their number."""
+    paths = {
+        uri.partition(f"{table}/")[2] for uri in DeltaTable(table, version=version).file_uris()
+    }
     for commit in commits(table):
-        if int(commit.stem) > mark:
+        if int(commit.stem) > version:
             actions = (json.loads(line) for line in commit.read_text().splitlines())
             paths |= {action["add"]["path"] for action in actions if "add" in action}
     for path in sorted(paths):
@@ -144,7 +147,7 @@ def commits(table: Path) -> Iterator[Path]:
 
 
 def check_events(events: Iterable[tuple[str, bytes]]) -> dict[str, int]:
-    """Check that each key has its writers' numbers without gap or repeat; return the last ones."""
+    """Check that each writer's numbers on each key have no gap; return the last ones."""
     last: dict[tuple[str, str], int] = {}
     for key, data in events:
         writer, number = data.decode().split()

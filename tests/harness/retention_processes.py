@@ -1,4 +1,4 @@
-"""What the processes of a test of retention do: write, scale, consume, and retain."""
+"""Functions that tests of retention run in processes: they write, scale, consume and retain."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import time
 from pathlib import Path
 from random import Random
+from unittest import mock
 
 from pravega_spark.engine.log import log_cleanup
 from pravega_spark.engine.stream.open_streams import open_stream
@@ -22,14 +23,14 @@ EVENT_BYTES = 10
 BATCH = 6
 """Events that a writer flushes together."""
 COMMIT_BYTES = 2 * BATCH * EVENT_BYTES
-"""At most so much is in a commit: it may take along what the other writer has waiting."""
+"""The most bytes in one commit: it may include the waiting batch of the other writer."""
 EXPIRE_SECONDS = 1.5
-STEPS = {"slow": 6, "fast": 1_000, "back": 40, "late": 20, "dead": 0}
-"""How many events a subscriber consumes before it publishes; the dead one never does."""
+STEPS = {"slow": 6, "fast": 1_000, "back": 40, "late": 20, "idle": 0}
+"""How many events each subscriber consumes before it publishes; 0: it never publishes."""
 
 
 def write(root: str, name: str, stop: str, *, scales: bool) -> None:
-    """Write events of EVENT_BYTES, some in each commit; scale now and then."""
+    """Write events of EVENT_BYTES in batches until ``stop`` exists; scale sometimes."""
     manager, dice, number = StreamManager(root), Random(name), 0
     with manager.create_writer(STREAM, name) as writer:
         while not Path(stop).exists():
@@ -53,7 +54,7 @@ def scale(manager: StreamManager, dice: Random) -> None:
 
 
 def consume(root: str, stop: str) -> None:
-    """Be all the subscribers in turn; the late one comes last, one goes back now and then."""
+    """Act as all subscribers in turn; "late" joins later, "back" is reset to the head sometimes."""
     manager, dice = StreamManager(root), Random(root)
     begun, groups = time.monotonic(), dict[str, ReaderGroup]()
     while not Path(stop).exists():
@@ -63,32 +64,32 @@ def consume(root: str, stop: str) -> None:
             elif step and name in groups:
                 publish(groups[name], step)
         if dice.random() < 0.1:
-            with contextlib.suppress(TruncatedData, InvalidStreamCut):  # the head moved meanwhile
+            with contextlib.suppress(TruncatedData, InvalidStreamCut):  # a run moved the head
                 groups["back"].reset({STREAM: manager.head(STREAM)})
         time.sleep(0.05)
 
 
 def subscriber(manager: StreamManager, name: str) -> ReaderGroup:
-    """Let a group hold the stream from its head on."""
+    """Create a group that holds the stream from its head on."""
     return manager.create_reader_group(f"s/{name}", [STREAM], retention="manual")
 
 
 def publish(group: ReaderGroup, step: int) -> None:
-    """Consume some events more; a subscriber that was taken for idle comes back."""
+    """Consume some more events; a subscriber that expired subscribes again."""
     stream = open_stream(group._lifecycle.store, STREAM)
     view = stream.view()
     record = view.subscriber(group.name)
     if record is None or record.bound is None:
         group.reset()
         return
-    place = cuts.next_cut(view, raised(view, record.bound.cut(STREAM, view.life)), step)
+    consumed = cuts.next_cut(view, raised(view, record.bound.cut(STREAM, view.life)), step)
     with contextlib.suppress(NoSuchSubscriber):
-        group.publish({STREAM: place})
+        group.publish({STREAM: consumed})
 
 
-def change(root: str, verb: str, crash: str) -> None:
-    """Create or delete the group ``s/slow``, and die on the way at a crash point."""
-    failpoints.kill_at(crash)
+def change(root: str, verb: str, kill: str) -> None:
+    """Create or delete the group ``s/slow``; killed at the failpoint ``kill``, if any."""
+    failpoints.kill_at(kill)
     manager = StreamManager(root)
     if verb == "create":
         subscriber(manager, "slow")
@@ -97,13 +98,13 @@ def change(root: str, verb: str, crash: str) -> None:
 
 
 def retain(
-    root: str, crash: str, grace: float, keep: float, mark_seconds: float, expire: float | None
+    root: str, kill: str, grace: float, retain: float, cleanup_wait: float, expire: float | None
 ) -> None:
-    """Do one run of retention, and die on the way at a crash point.
+    """Run retention once; killed at the failpoint ``kill``, if any.
 
-    A clean-up mark stands ``mark_seconds`` before the log is cleaned.
+    ``cleanup_wait`` is the time in seconds between a cleanup mark and the deletion of commits.
     """
-    failpoints.kill_at(crash)
-    log_cleanup.CLEANUP_WAIT_SECONDS = mark_seconds
+    failpoints.kill_at(kill)
+    mock.patch.object(log_cleanup, "CLEANUP_WAIT_SECONDS", cleanup_wait).start()
     retention = StreamManager(root).retention(STREAM)
-    retention.run(sample_every=0.001, expire=expire, grace=grace, retain=keep)
+    retention.run(sample_every=0.001, expire=expire, grace=grace, retain=retain)

@@ -404,7 +404,9 @@ def test_copy_of_a_backup_killed_anywhere_is_refused_until_a_repetition_finishes
                 world.manager.backup(copy.url)
         finally:
             failpoints.register(point, None)
-    with pytest.raises(StoreRefused, match=r"not whole: repeat the backup, or open .*restore\(\)"):
+    with pytest.raises(
+        StoreRefused, match=r"incomplete copy .*repeat the backup, or open .*restore\(\)"
+    ):
         manager_of(copy).create_scope("other")
     world.grow(3)
     done = world.manager.backup(copy.url)
@@ -419,7 +421,7 @@ def test_incomplete_copy_of_a_table_is_refused_even_without_the_root_marker() ->
     world, copy = World(commits=8), MemoryStore()
     with at_failpoint("backup.log", kill), pytest.raises(Killed):
         world.manager.backup(copy.url, "s/t")
-    with pytest.raises(StoreRefused, match="is not whole"):
+    with pytest.raises(StoreRefused, match="is an incomplete copy"):
         manager_of(copy).tail("s/t")
     copy.delete([MARKER_KEY])
     with pytest.raises(CorruptLog, match="version 0 of the log is missing"):

@@ -216,7 +216,7 @@ def test_table_that_cannot_be_restored_is_reported_and_the_others_are_restored()
     copy.put("s/damaged/events/_delta_log/" + "1".zfill(20) + ".json", b"")
     done = manager_of(copy).restore()
     assert list(done.failed) == ["s/damaged/events"]
-    with pytest.raises(StoreRefused, match="is not whole"):
+    with pytest.raises(StoreRefused, match="is an incomplete copy"):
         events_in(copy)
     copy.delete([e.key for e in copy.list("s/damaged")])
     assert manager_of(copy).restore().failed == {}
