@@ -193,9 +193,9 @@ def _own_clock(timestamp_ms: int, clock_ms: int | None) -> dict[str, int]:
 
 
 def _digest(head: bytes, rest: bytes) -> bytes:
-    whole = xxhash.xxh3_64(head)
-    whole.update(rest)
-    return whole.hexdigest().encode()
+    hasher = xxhash.xxh3_64(head)
+    hasher.update(rest)
+    return hasher.hexdigest().encode()
 
 
 def parse_commit(version: int, data: bytes, where: str, *, light: bool = False) -> Commit:

@@ -66,7 +66,7 @@ def _maintain_quietly(log: Log, version: int) -> None:
 def maintain(reader: LogReader, version: int, *, checkpoint: bool | None = None) -> None:
     """Write the state file of a committed version, and a checkpoint if one is due.
 
-    Several processes may do so at once, because all write the same contents for a version.
+    Several processes may do so concurrently: all write the same contents for a version.
     ``checkpoint`` forces or forbids the checkpoint.
     """
     hint_state, hint_checkpoint = reader.hint()

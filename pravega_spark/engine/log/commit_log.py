@@ -197,7 +197,7 @@ class Log:
         data = body.encode(token, timestamp_ms, clock_ms)
         sent_at = follower.clock_readings()
         failpoint("commit.before")
-        self.check_root()
+        check_same(self.store)
         won = self._put(version, token, data)
         if won and known is not None and follower.is_stale() and follower.was_cleaned_past(known):
             raise CommitUnknown(

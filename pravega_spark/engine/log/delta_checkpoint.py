@@ -193,9 +193,9 @@ def encode_digest(snapshot: Snapshot, data: bytes, actions: int) -> bytes:
 
 def _digest(record: Mapping[str, Any], data: bytes) -> str:
     """Return the digest over a checkpoint and its record."""
-    whole = xxhash.xxh3_128(to_json(record).encode())
-    whole.update(data)
-    return whole.hexdigest()
+    hasher = xxhash.xxh3_128(to_json(record).encode())
+    hasher.update(data)
+    return hasher.hexdigest()
 
 
 class DeltaCheckpoint:

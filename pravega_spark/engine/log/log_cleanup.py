@@ -2,7 +2,7 @@
 
 Nothing is deleted before the cleanup mark has stood for an hour. A process that read an older
 version within that hour detects by the age of its snapshot that it must check the log. For the same
-reason a sweep does not move the mark within that hour: it would never become old enough.
+reason a sweep does not move the cleanup mark within that hour: else it would never be old enough.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ _DELETE_PAGE = 1_000
 def cleanup_mark_has_aged(log: Log, ages: VersionAges | None = None) -> bool:
     """Return whether the cleanup mark has stood for CLEANUP_WAIT_SECONDS, or there is none yet.
 
-    Two ages must show it: that of the mark's commit, which no jump of a clock increases (ADR 14),
-    and that of an object which the first call for this mark creates, by the storage's clock.
+    Two ages must show it. One is that of the commit that set the cleanup mark, which no jump of a
+    clock increases (ADR 14). The other is that of an object which the first call for this cleanup
+    mark creates, by the storage's clock.
     """
     snapshot = log.refresh()
     if snapshot is None or snapshot.cleanup == 0:

@@ -28,7 +28,7 @@ class ClockReadings(NamedTuple):
     storage_ms: int | None
 
     def is_long_after(self, earlier: ClockReadings) -> bool:
-        """Return whether any clock shows a long time between, or has gone back."""
+        """Return whether, by any clock, a long time passed, or that clock went back."""
         limit_ms = STALE_SNAPSHOT_SECONDS * 1_000
         passed_ms = self.wall_ms - earlier.wall_ms
         if self.elapsed - earlier.elapsed > STALE_SNAPSHOT_SECONDS:
@@ -164,7 +164,7 @@ class LogFollower:
 
         On a local store it then holds all later commits as well, because cleanup deletes upward.
         An object store deletes the objects of one page in any order, and cleanup keeps all at or
-        above its mark, so there a listing behind the gap shows that something was deleted.
+        above the cleanup mark, so there a listing behind the gap shows that something was deleted.
         """
         commit = self.reader.commit(snapshot.version, light=True)
         return commit is not None and commit.token == snapshot.token

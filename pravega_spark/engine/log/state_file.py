@@ -88,9 +88,9 @@ def encode_state(snapshot: Snapshot, layer: RecentLayer) -> bytes:
 
 
 def _digest(header: dict[str, Any], rest: bytes) -> str:
-    whole = xxhash.xxh3_128(to_json(header).encode())
-    whole.update(rest)
-    return whole.hexdigest()
+    hasher = xxhash.xxh3_128(to_json(header).encode())
+    hasher.update(rest)
+    return hasher.hexdigest()
 
 
 def decode_state(version: int, data: bytes) -> StateFile | None:

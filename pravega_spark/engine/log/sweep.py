@@ -81,7 +81,7 @@ def prepare_sweep(log: Log, ages: VersionAges, grace_ms: int, retain_ms: int) ->
             wanted = True if _needs_checkpoint(log) else None
             maintain(log.reader, snapshot.version, checkpoint=wanted)
             commits = delete_old_commits(log, ages)
-        if not is_pinned(snapshot):  # a pin keeps the mark, so moving it would gain nothing
+        if not is_pinned(snapshot):  # while a version is pinned, the cleanup mark cannot move
             cleanup = min(ages.version_at(ages.now_ms - max(grace_ms, retain_ms)), horizon)
     return SweepPlan(snapshot, horizon, cleanup, commits)
 
