@@ -1,8 +1,8 @@
 """Delete the commits, state files and checkpoints of versions that are not retained.
 
-Nothing is deleted before the cleanup mark has stood for an hour. A process that read an older
-version within that hour detects by the age of its snapshot that it must check the log. For the same
-reason a sweep does not move the cleanup mark within that hour: else it would never be old enough.
+Nothing is deleted before the cleanup mark has stood for an hour. A process whose snapshot is that
+old knows that it must check the log first (``LogFollower.is_stale``). A sweep does not move the
+cleanup mark within that hour, because a mark that keeps moving would never be old enough.
 """
 
 from __future__ import annotations
