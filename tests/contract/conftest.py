@@ -1,4 +1,4 @@
-"""One fixture for each back end; a new one adds a parameter here and no test."""
+"""One fixture for each back end: a new back end is a parameter here and needs no new test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every fault does what it says, by rule and by seed, on a store that is otherwise whole."""
+"""Every fault has its documented effect, by rule and by seed."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_refusal_is_raised_before_anything_is_done() -> None:
     assert len(store.fired) == 10
 
 
-def test_spoilt_reads_leave_the_object_whole() -> None:
+def test_damaged_reads_leave_the_object_intact() -> None:
     store = faulty(Rule(Fault.SHORT_READ, "get"), Rule(Fault.BIT_FLIP, "open"))
     store.put("key", b"data")
     assert store.get("key") == b"da"
@@ -136,7 +136,7 @@ def test_rules_count_their_own_calls_and_the_first_that_applies_decides() -> Non
     assert rules("put", "log/a/1") is Fault.DELAY
 
 
-def test_same_seed_gives_the_same_faults_and_every_fault_is_met() -> None:
+def test_same_seed_gives_the_same_faults_and_every_fault_occurs() -> None:
     def run(seed: int) -> tuple[list[object], dict[object, int]]:
         store = FaultyStore(MemoryStore(), RandomFaults(random.Random(seed), 0.5))
         history: list[object] = []

@@ -1,4 +1,4 @@
-"""What only disks do: fill up, refuse to be written, lose power; on real file systems."""
+"""Failures of disks: full, read-only, power loss; on real file systems."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _mount(folder: Path, *options: str) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of one MiB of its own."""
+    """A separate disk of one MiB."""
     if shutil.which("mount") is None:
         pytest.skip("no mount command")
     disk = tmp_path / "disk"
@@ -53,7 +53,7 @@ def test_full_disk_is_an_error_that_leaves_nothing_behind(small_disk: Path) -> N
     assert store.put_if_absent("log/2", b"small") is Put.CREATED
 
 
-def test_read_only_disk_can_be_read_and_says_so_when_written(small_disk: Path) -> None:
+def test_read_only_disk_can_be_read_and_reports_a_write(small_disk: Path) -> None:
     open_store(small_disk / "root").put("log/1", b"kept")
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     store = open_store(small_disk / "root")
@@ -78,7 +78,7 @@ def test_probed_root_can_be_opened_on_a_read_only_disk(small_disk: Path) -> None
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
-def test_folder_without_the_right_to_write_says_so(tmp_path: Path) -> None:
+def test_folder_without_the_right_to_write_is_reported(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     try:
         with pytest.raises(StoreReadOnly, match="Permission denied"):
@@ -108,7 +108,7 @@ open_store(sys.argv[1]).put_if_absent("log/1", b"x" * 100_000)
 
 
 @pytest.mark.parametrize("kind", ["nameless", "named"])
-def test_writer_killed_before_the_name_is_given_leaves_no_object(tmp_path: Path, kind: str) -> None:
+def test_writer_killed_before_naming_the_file_leaves_no_object(tmp_path: Path, kind: str) -> None:
     store = open_store(tmp_path)
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), kind], check=False)
     assert done.returncode == 9

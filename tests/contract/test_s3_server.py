@@ -1,4 +1,4 @@
-"""What the S3 store makes of a real server, and of one that loses requests and answers."""
+"""The S3 store on a real server, and on one that loses requests and responses."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def store(s3: S3Server, proxy: FaultProxy) -> Store:
     return store
 
 
-def test_answer_lost_once_is_exists_since_the_client_sends_again(
+def test_response_lost_once_is_exists_since_the_client_retries(
     store: Store, proxy: FaultProxy
 ) -> None:
     proxy.spoil("PUT", LOSE_ANSWER)
@@ -53,7 +53,7 @@ def test_answer_lost_once_is_exists_since_the_client_sends_again(
     assert store.get("log/1.json") == b"mine"
 
 
-def test_all_answers_lost_is_unknown_and_the_object_is_there(
+def test_all_responses_lost_is_unknown_and_the_object_exists(
     store: Store, proxy: FaultProxy
 ) -> None:
     proxy.spoil("PUT", *[LOSE_ANSWER] * 20)
@@ -61,7 +61,7 @@ def test_all_answers_lost_is_unknown_and_the_object_is_there(
     assert store.get("log/1.json") == b"mine"
 
 
-def test_all_requests_lost_is_unknown_and_the_object_is_not_there(
+def test_all_requests_lost_is_unknown_and_the_object_does_not_exist(
     store: Store, proxy: FaultProxy
 ) -> None:
     proxy.spoil("PUT", *[LOSE_REQUEST] * 20)
@@ -70,7 +70,7 @@ def test_all_requests_lost_is_unknown_and_the_object_is_not_there(
 
 
 @pytest.mark.parametrize("reply", [EXISTS_AS_AWS, EXISTS_AS_OTHERS], ids=["aws", "others"])
-def test_precondition_failed_is_exists_in_whatever_shape(
+def test_precondition_failed_is_exists_in_every_shape(
     store: Store, proxy: FaultProxy, reply: Reply
 ) -> None:
     proxy.spoil("PUT", reply)
@@ -79,20 +79,20 @@ def test_precondition_failed_is_exists_in_whatever_shape(
 
 
 @pytest.mark.parametrize("code", ["ConditionalRequestConflict", "OperationAborted"])
-def test_conflict_is_sent_again(store: Store, proxy: FaultProxy, code: str) -> None:
+def test_conflict_is_retried(store: Store, proxy: FaultProxy, code: str) -> None:
     proxy.spoil("PUT", *[Reply(409, code)] * 3)
     assert store.put_if_absent("log/1.json", b"mine") is Put.CREATED
     assert proxy.seen == ["PUT"] * 4
 
 
-def test_conflict_without_end_is_unknown(store: Store, proxy: FaultProxy) -> None:
+def test_permanent_conflict_is_unknown(store: Store, proxy: FaultProxy) -> None:
     proxy.spoil("PUT", *[CONFLICT] * 100)
     assert store.put_if_absent("log/1.json", b"mine") is Put.UNKNOWN
     assert 1 < proxy.seen.count("PUT") <= 10
 
 
 @pytest.mark.parametrize("reply", [Reply(500, "InternalError"), Reply(503, "SlowDown")])
-def test_server_error_is_sent_again_and_unknown_if_it_stays(
+def test_server_error_is_retried_and_then_unknown(
     store: Store, proxy: FaultProxy, reply: Reply
 ) -> None:
     proxy.spoil("PUT", reply)
@@ -111,7 +111,7 @@ def test_server_error_is_sent_again_and_unknown_if_it_stays(
         (Reply(400, "InvalidArgument"), StoreError, "InvalidArgument"),
     ],
 )
-def test_refusal_is_an_error_that_says_why(
+def test_refusal_is_an_error_with_its_reason(
     store: Store, proxy: FaultProxy, reply: Reply, error: type[StoreError], text: str
 ) -> None:
     proxy.spoil("PUT", reply, reply)
@@ -124,17 +124,19 @@ def test_refusal_is_an_error_that_says_why(
 @pytest.mark.parametrize(
     "reply", [Reply(403, "ExpiredToken"), Reply(403, "RequestTimeTooSkewed"), Reply(507, "")]
 )
-def test_refusal_of_what_was_applied_before_is_no_refusal(
+def test_refusal_of_an_applied_create_is_exists(
     store: Store, proxy: FaultProxy, reply: Reply
 ) -> None:
-    """The HTTP library sends a PUT again whose connection dropped, and tells nobody."""
+    """The HTTP library silently retries a PUT whose connection dropped."""
     proxy.spoil("PUT", LOSE_ANSWER, reply)
     assert store.put_if_absent("log/1.json", b"mine") is Put.EXISTS
     assert proxy.seen == ["PUT", "PUT", "HEAD"]
     assert store.get("log/1.json") == b"mine"
 
 
-def test_refusal_is_unknown_if_nobody_can_look(store: Store, proxy: FaultProxy) -> None:
+def test_refusal_is_unknown_if_the_object_cannot_be_checked(
+    store: Store, proxy: FaultProxy
+) -> None:
     expired = Reply(403, "ExpiredToken")
     proxy.decide = lambda method, path: expired
     assert store.put_if_absent("log/1.json", b"mine") is Put.UNKNOWN
@@ -148,7 +150,7 @@ def test_refusal_after_a_lost_answer_is_unknown(store: Store, proxy: FaultProxy)
     assert store.put_if_absent("log/1.json", b"mine") is Put.UNKNOWN
 
 
-def test_reads_are_sent_again_and_then_fail_with_the_object_named(
+def test_reads_are_retried_and_then_fail_with_the_object_named(
     store: Store, proxy: FaultProxy
 ) -> None:
     store.put("key", b"value")
@@ -187,7 +189,7 @@ def test_one_call_is_one_request(store: Store, proxy: FaultProxy) -> None:
         assert len(proxy.seen) == 1, name
 
 
-def test_new_end_of_a_long_log_is_one_short_request(
+def test_newest_versions_of_a_long_log_take_one_short_request(
     s3: S3Server, store: Store, proxy: FaultProxy
 ) -> None:
     log = "a.scope-1/a.stream-2/events/_delta_log"

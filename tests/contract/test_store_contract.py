@@ -1,4 +1,4 @@
-"""What every store promises, asked of every store."""
+"""The guarantees of every store, tested on every store."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ CONTENTS = [b"", b"x", b"one\ntwo\n\0\xff", bytes(range(256)) * 12_000]
 BAD_KEYS = ["", "/a", "a/", "a//b", "a/../b", "./a", "..", "a/.", ".hidden", "a/.hidden"]
 
 
-def test_every_store_is_the_protocol(store: Store) -> None:
+def test_every_store_implements_the_protocol(store: Store) -> None:
     assert isinstance(store, Store)
 
 
 @pytest.mark.parametrize("data", CONTENTS, ids=len)
-def test_what_was_created_is_read_back_whole(store: Store, data: bytes) -> None:
+def test_created_object_is_read_back(store: Store, data: bytes) -> None:
     assert store.put_if_absent("a/b/c.json", data) is Put.CREATED
     assert store.get("a/b/c.json") == data
     assert store.open("a/b/c.json").read() == data
 
 
 @pytest.mark.parametrize("data", CONTENTS, ids=len)
-def test_what_was_put_is_read_back_whole(store: Store, data: bytes) -> None:
+def test_put_object_is_read_back(store: Store, data: bytes) -> None:
     store.put("durable", data)
     store.put("hint", data, durable=False)
     assert store.get_many(["durable", "hint"]) == [data, data]
 
 
-def test_second_create_is_told_and_changes_nothing(store: Store) -> None:
+def test_second_create_is_exists_and_changes_nothing(store: Store) -> None:
     assert store.put_if_absent("key", b"first") is Put.CREATED
     assert store.put_if_absent("key", b"second, and longer") is Put.EXISTS
     assert store.put_if_absent("key", b"first") is Put.EXISTS
@@ -56,7 +56,7 @@ def test_create_after_put_exists_and_create_after_delete_succeeds(store: Store) 
     assert store.get("key") == b"created"
 
 
-def test_race_has_one_winner_and_nobody_sees_a_part_of_its_bytes(
+def test_race_has_one_winner_and_readers_see_all_its_bytes_or_none(
     backend: BackEnd, store: Store
 ) -> None:
     names = keys(backend.rounds)
@@ -86,14 +86,14 @@ def test_race_has_one_winner_and_nobody_sees_a_part_of_its_bytes(
         assert seen[name] <= {final}
 
 
-def test_lost_answer_is_unknown_and_the_object_is_there(store: Store) -> None:
+def test_lost_response_is_unknown_and_the_object_exists(store: Store) -> None:
     faulty = FaultyStore(store, Rules(Rule(Fault.LOSE_ANSWER, "put_if_absent", nth=1)))
     assert faulty.put_if_absent("log/1.json", b"mine") is Put.UNKNOWN
     assert faulty.get("log/1.json") == b"mine"
     assert faulty.put_if_absent("log/1.json", b"mine") is Put.EXISTS
 
 
-def test_lost_request_is_unknown_and_the_same_bytes_can_be_sent_again(store: Store) -> None:
+def test_lost_request_is_unknown_and_can_be_retried(store: Store) -> None:
     faulty = FaultyStore(store, Rules(Rule(Fault.LOSE_REQUEST, "put_if_absent", nth=1)))
     assert faulty.put_if_absent("log/1.json", b"mine") is Put.UNKNOWN
     assert not faulty.exists("log/1.json")
@@ -109,7 +109,7 @@ def test_late_create_lands_only_on_a_free_name(store: Store) -> None:
     assert store.get_many(["log/1.json", "log/2.json"]) == [b"in time", b"late"]
 
 
-def test_overwrite_is_seen_whole_or_not_at_all(store: Store) -> None:
+def test_overwrite_is_atomic(store: Store) -> None:
     versions = {b"1" * 10, b"2" * 70_000, b"3", b"4" * 200_000}
     store.put("hint", min(versions))
     over = threading.Event()
@@ -152,13 +152,15 @@ def test_missing_objects_and_folders(store: Store) -> None:
     assert store.folders("absent") == store.folders("folder") == []
 
 
-def test_empty_root_has_nothing(store: Store) -> None:
+def test_empty_root_lists_nothing(store: Store) -> None:
     assert store.list("") == []
     assert store.folders("") == []
     store.make_durable("")
 
 
-def test_deleted_objects_are_gone_and_absent_ones_no_error(backend: BackEnd, store: Store) -> None:
+def test_deleted_objects_do_not_exist_and_absent_ones_are_ignored(
+    backend: BackEnd, store: Store
+) -> None:
     for key in ("a/1", "a/2", "a/b/c/3", "d"):
         store.put(key, b"x")
     store.delete(["a/1", "absent", "a/b/c/3", "absent/too", "a/1"])
@@ -174,7 +176,7 @@ def test_deleted_objects_are_gone_and_absent_ones_no_error(backend: BackEnd, sto
     assert store.put_if_absent("a/b/c/3", b"again") is Put.CREATED
 
 
-def test_list_is_deep_sorted_and_of_that_folder_alone(store: Store) -> None:
+def test_list_is_recursive_sorted_and_limited_to_the_folder(store: Store) -> None:
     names = ["log/2", "log/10", "log/a/1", "log/a-b", "log/a.b", "log/a/b/c", "log2/1", "logs", "z"]
     for number, key in enumerate(names):
         store.put(key, b"x" * number)
@@ -188,7 +190,7 @@ def test_list_is_deep_sorted_and_of_that_folder_alone(store: Store) -> None:
 
 
 @pytest.mark.parametrize("after", ["log/", "log/a", "log/a-b", "log/a/1", "log/a/x", "log/b", "z"])
-def test_list_after_a_key_leaves_out_what_sorts_up_to_it(store: Store, after: str) -> None:
+def test_list_after_a_key_skips_keys_up_to_it(store: Store, after: str) -> None:
     names = ["log/1", "log/a-b", "log/a.b", "log/a/1", "log/a/2", "log/a/x/y", "log/b", "log/c"]
     for key in names:
         store.put(key, b"")
@@ -196,7 +198,7 @@ def test_list_after_a_key_leaves_out_what_sorts_up_to_it(store: Store, after: st
     assert [entry.key for entry in store.list("log", after=after)] == expected
 
 
-def test_long_list_is_complete_and_goes_on_after_any_key(store: Store) -> None:
+def test_long_list_is_complete_and_continues_after_any_key(store: Store) -> None:
     names = [f"log/{number:020d}.json" for number in range(1_100)]
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda key: store.put(key, b"{}", durable=False), names))
@@ -207,7 +209,7 @@ def test_long_list_is_complete_and_goes_on_after_any_key(store: Store) -> None:
     assert store.list("log") == []
 
 
-def test_folders_are_names_of_one_level(store: Store) -> None:
+def test_folders_lists_the_names_of_one_level(store: Store) -> None:
     for key in ("scope/stream/events/1", "scope/other/1", "scope/file", ".dotted/x/y", "_scope/1"):
         store.put(key, b"")
     assert store.folders("") == [".dotted", "_scope", "scope"]
@@ -218,7 +220,7 @@ def test_folders_are_names_of_one_level(store: Store) -> None:
 @pytest.mark.parametrize(
     "name", ["a b", "key=v%2F1", "50%", "ü-日本-🙂", "a+b&c", "x~(1)!,;@$'", "C:", "-", "#1?2*[3]"]
 )
-def test_odd_names_are_kept_as_they_are(store: Store, name: str) -> None:
+def test_unusual_names_are_kept_unchanged(store: Store, name: str) -> None:
     key = f"data/{name}/{name}"
     assert store.put_if_absent(key, b"1") is Put.CREATED
     assert store.put_if_absent(key, b"2") is Put.EXISTS
@@ -230,7 +232,7 @@ def test_odd_names_are_kept_as_they_are(store: Store, name: str) -> None:
 
 
 @pytest.mark.parametrize("key", BAD_KEYS)
-def test_bad_key_is_refused(store: Store, key: str) -> None:
+def test_invalid_key_is_refused(store: Store, key: str) -> None:
     for call in (store.get, store.open, store.exists):
         with pytest.raises(InvalidInput, match="is no key"):
             call(key)
@@ -258,7 +260,7 @@ def test_open_reads_ranges(store: Store) -> None:
         assert file.read(10) == b""
 
 
-def test_parquet_is_read_by_column_also_when_large(store: Store) -> None:
+def test_large_parquet_file_is_read_by_column(store: Store) -> None:
     rows = 3_000_000
     table = pa.table({"n": pa.array(range(rows), pa.int64()), "f": pa.nulls(rows, pa.int32())})
     sink = pa.BufferOutputStream()
@@ -284,7 +286,7 @@ def test_threads_share_a_store(store: Store) -> None:
     assert len(store.list("t")) == 100
 
 
-def test_same_root_is_the_same_store_also_pickled(backend: BackEnd, store: Store) -> None:
+def test_same_root_is_the_same_store_even_pickled(backend: BackEnd, store: Store) -> None:
     assert backend.open() is store
     assert pickle.loads(pickle.dumps(store)) is store
 
@@ -296,18 +298,18 @@ def test_url_leads_to_the_same_objects(backend: BackEnd, store: Store) -> None:
     assert "secret" not in repr(store)
 
 
-def test_settle_takes_any_folder(store: Store) -> None:
+def test_make_durable_accepts_any_folder(store: Store) -> None:
     store.put("log/1", b"", durable=False)
     for prefix in ("log", "log/", "", "absent", "absent/deep"):
         store.make_durable(prefix)
 
 
-def test_probe_accepts_the_store_and_leaves_nothing(store: Store) -> None:
+def test_probe_accepts_the_store_and_leaves_nothing_behind(store: Store) -> None:
     probe(store)
     assert store.list("") == []
 
 
-def test_root_is_probed_once_and_then_known_by_one_read(store: Store) -> None:
+def test_root_is_probed_once_and_later_opened_with_one_read(store: Store) -> None:
     calls = []
     counted = FaultyStore(store, lambda operation, key: calls.append((operation, key)))
     ensure_probed(counted, FakeRuntime())
@@ -341,7 +343,7 @@ def test_root_of_an_unknown_format_is_left_alone(store: Store, marker: bytes) ->
     assert store.get(MARKER_KEY) == marker
 
 
-def test_the_clock_that_dates_objects_can_be_asked_and_leaves_nothing(store: Store) -> None:
+def test_time_of_the_storages_clock_leaves_nothing_behind(store: Store) -> None:
     store.put("before", b"x")
     before = store.modified_ms("before")
     now_ms = store.time_ms()
@@ -354,12 +356,12 @@ def test_the_clock_that_dates_objects_can_be_asked_and_leaves_nothing(store: Sto
     assert [entry.key for entry in store.list("")] == ["after", "before"]
 
 
-def test_an_object_that_is_absent_has_no_date(store: Store) -> None:
+def test_an_absent_object_has_no_date(store: Store) -> None:
     assert store.modified_ms("absent") is None
     assert store.modified_ms("absent/deep") is None
 
 
-def test_answers_that_carry_a_date_tell_it_without_a_call(store: Store) -> None:
+def test_date_of_a_response_is_known_without_a_call(store: Store) -> None:
     store.put("key", b"x")
     dated = store.dated
     if store.url.startswith("s3://"):

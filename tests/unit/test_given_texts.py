@@ -1,4 +1,4 @@
-"""A text where a list is asked for is refused, not taken letter by letter; digits are ASCII."""
+"""A text in place of a list is refused, not read letter by letter; digits are ASCII."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def manager(tmp_path: Any) -> StreamManager:
 
 
 @pytest.mark.parametrize("events", ["abc", b"abc", bytearray(b"abc"), {"a": 1}, None, 7])
-def test_atomic_write_of_what_is_no_list_names_it_and_writes_nothing(
+def test_atomic_write_that_is_not_a_list_is_refused_and_writes_nothing(
     manager: StreamManager, events: Any
 ) -> None:
     with manager.create_writer("s/a") as writer, pytest.raises(InvalidInput) as refused:
@@ -60,13 +60,13 @@ REFUSED: dict[str, Callable[[StreamManager], object]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_text_for_a_list_is_refused(manager: StreamManager, name: str) -> None:
+def test_text_in_place_of_a_list_is_refused(manager: StreamManager, name: str) -> None:
     with pytest.raises(InvalidInput, match=r"a list|a set"):
         REFUSED[name](manager)
 
 
 @pytest.mark.parametrize("to", ["earliest", "s/a@1:0#0=0", ["s/a"], 7])
-def test_group_is_reset_to_places_by_stream_not_to_the_letters_of_one(
+def test_group_is_reset_to_cuts_by_stream_and_not_to_the_letters_of_a_text(
     manager: StreamManager, to: Any
 ) -> None:
     group = manager.create_reader_group("s/g", ["s/a"])
@@ -92,7 +92,7 @@ PARSED: list[Callable[[str], object]] = [
 
 @pytest.mark.parametrize("number", range(len(PARSED)))
 @pytest.mark.parametrize("digit", [ARABIC, SUPERSCRIPT])
-def test_digits_of_other_scripts_are_no_numbers(number: int, digit: str) -> None:
+def test_digits_of_other_scripts_are_not_numbers(number: int, digit: str) -> None:
     PARSED[number]("3")
     with pytest.raises(InvalidInput):
         PARSED[number](digit)

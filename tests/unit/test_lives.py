@@ -1,11 +1,11 @@
-"""What a call of one life may do to the next one: nothing, wherever the call is stopped.
+"""A call of one life never changes the next life, wherever the call is stalled.
 
-Each verb of StreamManager that writes looks at what is there when the call begins. It is then
-stopped before and after each of its later writes, and before each listing and each opening of a log
-in turn, while another process deletes the group, the stream and the scope and creates them again;
-then it goes on. Every object of the next life stays as it is, byte for byte, and no log has a
-further commit. The other verbs write nothing at all. What the verbs return, and what belongs to
-a life, is used after that life has ended: it is refused, and the next life stays as it is.
+Each verb of StreamManager that writes first reads the present state. The call is then stalled, in
+turn, before and after each of its later writes, and before each listing and each opening of a log,
+while another process deletes the group, the stream and the scope and creates them again. Then the
+call continues: every object of the next life stays the same, byte for byte, and no log gets a
+commit. The other verbs write nothing. Objects of a life, such as those that verbs return, are used
+after that life has ended: they are refused, and the next life stays the same.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ THIRD = StreamConfiguration(ScalingPolicy.fixed(4), tags=frozenset({"third"}))
 
 
 def manager_of(store: Any, runtime: FakeRuntime) -> StreamManager:
-    """A manager of another process: nothing is remembered."""
+    """A manager as another process has it, without any state in memory."""
     made = StreamManager("memory://unused", runtime=runtime)
     made._store = store
     return made
@@ -57,11 +57,11 @@ def manager_of(store: Any, runtime: FakeRuntime) -> StreamManager:
 
 @dataclass
 class World:
-    """One store, as the process under test (``manager``) and as another one (``other``) see it."""
+    """One store, seen by the process under test (``manager``) and by another one (``other``)."""
 
     wall_ms: float = NOW_MS
     transaction: str = ""
-    """One that is open in the first life."""
+    """The id of a transaction that is open in the first life."""
     tail: StreamCut = StreamCut.EARLIEST
     event: EventPointer | None = None
 
@@ -74,7 +74,7 @@ class World:
         self.other = manager_of(self.inner, self.runtime)
 
     def copy(self) -> World:
-        """The same objects, to be changed apart."""
+        """A copy of all objects, which changes independently."""
         made = World(self.runtime.wall_ms, self.transaction, self.tail, self.event)
         made.inner._objects = dict(self.inner._objects)
         return made
@@ -106,7 +106,7 @@ class World:
         other.create_reader_group(G, [S], retention="manual")
 
     def end(self) -> None:
-        """Delete all of it, whatever state the process under test has brought it to."""
+        """Delete everything, in any state that the process under test has left."""
         other = self.other
         with contextlib.suppress(NotFound):
             other.delete_scope("s", recursive=True)
@@ -117,7 +117,7 @@ class World:
 
 
 def nothing(world: World) -> None:
-    """The first life is as it was begun."""
+    """Leave the first life unchanged."""
 
 
 def sealed(world: World) -> None:
@@ -144,7 +144,7 @@ def next_life_and_seal(world: World) -> None:
 
 
 def half_made(world: World) -> None:
-    """A group that is noted in its own log, and of which its stream has not heard."""
+    """A group whose creation is in its own log, but not in its stream's."""
 
     def die() -> None:
         raise KeyboardInterrupt
@@ -155,7 +155,7 @@ def half_made(world: World) -> None:
 
 @dataclass(frozen=True)
 class Verb:
-    """A call, what it looks at first, and what was done before."""
+    """A call, the log that it reads first, and what happens before and during it."""
 
     call: Callable[[World], Any]
     looks_at: str = STREAM
@@ -247,7 +247,7 @@ WRITES: dict[str, list[Verb]] = {
         Verb(lambda w: written(w.manager.create_writer(S))),
     ],
 }
-"""With what else there is to call on what a method returns."""
+"""Verbs that write, with calls on the objects that they return."""
 
 READS: dict[str, Callable[[World], Any]] = {
     "scope_exists": lambda w: w.manager.scope_exists("s"),
@@ -278,8 +278,8 @@ READS: dict[str, Callable[[World], Any]] = {
 }
 
 OF_NO_LIFE = {"confirm_clock", "backup", "restore", "restore_stream"}
-"""These work on the root, or on logs as they are: a backup pins versions, whichever life they are
-of, and a copy that is being restored is used by nobody else."""
+"""These work on the root, or on logs regardless of lives: a backup pins versions of any life, and
+no other process uses a copy that is being restored."""
 
 CASES = [(f"{name}-{n}", verb) for name, verbs in WRITES.items() for n, verb in enumerate(verbs)]
 
@@ -291,19 +291,19 @@ def first() -> World:
     world.transaction = world.other.list_transactions(S)[0].transaction_id
     world.tail = world.other.tail(S)
     world.event = next(world.other.read(S)).pointer
-    world.runtime.sleep(2 * 86_400)  # so that there is something to sweep and to expire
+    world.runtime.sleep(2 * 86_400)  # long enough for sweeps and expiries
     return world
 
 
-def test_every_verb_of_the_manager_is_walked_over() -> None:
+def test_every_verb_of_the_manager_is_tested_here() -> None:
     methods = inspect.getmembers(StreamManager, inspect.isfunction)
     assert not WRITES.keys() & READS.keys()
     verbs = {name for name, _ in methods if not name.startswith("_")}
     assert verbs == WRITES.keys() | READS.keys() | OF_NO_LIFE
 
 
-def test_every_verb_of_a_stream_is_walked_over() -> None:
-    # The manager's verb is the stream's: tests/unit/test_stream.py shows it for each.
+def test_every_verb_of_a_stream_is_tested_here() -> None:
+    # The manager's verbs call the stream's: tests/unit/test_stream.py shows it for each.
     assert set(stream_verbs().values()) <= WRITES.keys() | READS.keys()
 
 
@@ -316,12 +316,12 @@ def test_a_verb_that_reads_writes_nothing(first: World, name: str) -> None:
 
 @dataclass
 class Stop:
-    """Lets another process begin the next life when the call comes to the n-th place to stop."""
+    """Lets another process begin the next life when the call reaches its n-th stopping point."""
 
     world: World
     left: int
     looked: str
-    """The key by which the look at the beginning ends: the version after the head."""
+    """The key that ends the first read of the call: the version after the newest one."""
     meanwhile: Callable[[World], object]
     has_looked: bool = False
     has_written: bool = False
@@ -357,7 +357,7 @@ class Stop:
 
 
 def stops(start: World, verb: Verb) -> Iterator[tuple[Stop, Any]]:
-    """Do the call once for each place where it can be stopped; give what came of it."""
+    """Repeat the call, once for each stopping point; yield its outcome."""
     for left in itertools.count():
         world = start.copy()
         looked = f"{verb.looks_at}/_delta_log/{world.head(verb.looks_at) + 1:020d}.json"
@@ -374,7 +374,7 @@ def stops(start: World, verb: Verb) -> Iterator[tuple[Stop, Any]]:
 
 
 @pytest.mark.parametrize("verb", [verb for _, verb in CASES], ids=[name for name, _ in CASES])
-def test_a_stalled_call_leaves_the_next_life_as_it_is(first: World, verb: Verb) -> None:
+def test_a_stalled_call_leaves_the_next_life_unchanged(first: World, verb: Verb) -> None:
     start = first.copy()
     verb.before(start)
     for number, (stop, outcome) in enumerate(stops(start, verb)):
@@ -382,7 +382,7 @@ def test_a_stalled_call_leaves_the_next_life_as_it_is(first: World, verb: Verb) 
         assert stop.touched() == [], f"stopped at place {number}: {outcome!r}"
 
 
-def test_a_creation_that_comes_after_the_end_of_its_life_leaves_no_row() -> None:
+def test_a_creation_after_the_end_of_its_life_leaves_no_row() -> None:
     world = World()
     world.other.create_scope("s")
 
@@ -418,7 +418,7 @@ def test_a_group_releases_a_former_stream_only_in_the_life_that_it_held(first: W
 
 @dataclass(frozen=True)
 class Handle:
-    """What belongs to the life in which it was made: its calls, and what needs no storage."""
+    """An object that belongs to one life: its calls, and its members that need no storage."""
 
     kind: type
     make: Callable[[World], Any]
@@ -428,7 +428,7 @@ class Handle:
 
 
 def id_there(world: World) -> str:
-    """The id of a transaction of the life that is there now."""
+    """The id of a transaction of the present life."""
     return world.other.list_transactions(S)[0].transaction_id
 
 
@@ -500,7 +500,7 @@ HANDLES = [
 
 
 @pytest.mark.parametrize("handle", HANDLES, ids=lambda handle: handle.kind.__name__)
-def test_every_member_of_a_handle_is_walked_over(handle: Handle) -> None:
+def test_every_member_of_a_handle_is_tested_here(handle: Handle) -> None:
     members = {name for name in vars(handle.kind) if not name.startswith("_")}
     walked = handle.calls.keys() | handle.local
     assert members == {name for name in walked if not name.startswith("_")}

@@ -1,8 +1,8 @@
-"""A manager whose root is gone, or has another one in its place: no verb of it does anything.
+"""A manager whose root was removed or replaced: none of its verbs does anything.
 
-Every verb of StreamManager is called by a process that opened a root which somebody moved away, as
-is; or in whose place another process set up a root with the same names. Each raises RootChanged,
-and the folder stays as it is, byte for byte.
+A process opens a root and calls every verb of StreamManager after another process has moved the
+root away, or has replaced it by a root with the same names. Each call raises RootChanged, and the
+folder stays the same, byte for byte.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Call = Callable[[World], Any]
 
 
 def manager_at(root: Path) -> StreamManager:
-    """A manager of another process: with a store of its own."""
+    """A manager as another process has it, with its own store."""
     made = StreamManager(root)
     made._store = LocalStore(str(root))
     return made
@@ -39,7 +39,7 @@ def files(folder: Path) -> dict[str, bytes | None]:
 
 
 class Place:
-    """One path, where either the first root is, the second, or none."""
+    """One path that holds the first root, the second root, or none."""
 
     def __init__(self, folder: Path) -> None:
         self.root, self.folder = folder / "root", folder
@@ -68,7 +68,7 @@ class Place:
         self.now = name
 
     def opened(self) -> World:
-        """Return the first root's world with a manager that opened it, and nothing in its place."""
+        """Return the first root's world with a manager that has opened it."""
         self.put("first")
         self.first.manager = manager_at(self.root)
         assert self.first.manager.tail(S) == self.first.tail
@@ -95,7 +95,7 @@ CALLS: dict[str, Call] = {
 
 @pytest.mark.parametrize("now", ["second", "none"])
 @pytest.mark.parametrize("name", CALLS)
-def test_no_verb_acts_where_the_root_that_was_opened_is_not(
+def test_no_verb_acts_after_its_root_was_replaced_or_removed(
     place: Place, name: str, now: str
 ) -> None:
     world = place.opened()
@@ -133,7 +133,9 @@ OBJECTS: dict[str, Callable[[StreamManager], Callable[[], Any]]] = {
 
 @pytest.mark.parametrize("now", ["second", "none"])
 @pytest.mark.parametrize("name", OBJECTS)
-def test_no_object_that_a_manager_made_does_either(place: Place, name: str, now: str) -> None:
+def test_no_object_of_a_manager_acts_after_the_root_was_replaced_or_removed(
+    place: Place, name: str, now: str
+) -> None:
     call = OBJECTS[name](place.opened().manager)
     checkpointing_rests()
     place.put(now)
@@ -144,7 +146,7 @@ def test_no_object_that_a_manager_made_does_either(place: Place, name: str, now:
     assert files(place.root) == before
 
 
-def test_a_new_manager_opens_what_is_there_and_the_old_one_what_came_back(tmp_path: Path) -> None:
+def test_a_new_manager_opens_the_present_root_and_the_old_one_only_its_own(tmp_path: Path) -> None:
     place = Place(tmp_path)
     place.put("first")
     old = StreamManager(place.root)

@@ -55,7 +55,7 @@ TWO = StreamConfiguration(ScalingPolicy.fixed(2), tags=frozenset({"two"}))
 
 
 class Died(Exception):
-    """The process ends here."""
+    """The process is killed here."""
 
 
 def die() -> None:
@@ -63,7 +63,7 @@ def die() -> None:
 
 
 def manager_of(store: Store) -> StreamManager:
-    """A manager as another process would make it: nothing is remembered."""
+    """A manager as another process has it, without any state in memory."""
     made = StreamManager("memory://unused", runtime=FakeRuntime())
     made._store = store
     return made
@@ -103,7 +103,7 @@ def test_scopes_are_created_listed_and_deleted(manager: StreamManager) -> None:
     assert manager.list_scopes() == ["s"]
 
 
-def test_folders_of_others_under_the_root_are_no_scopes(tmp_path: Path) -> None:
+def test_foreign_folders_under_the_root_are_no_scopes(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path)
     manager.create_scope("s")
     for name in ("my_folder", "plain", ".git", "_x"):
@@ -132,7 +132,7 @@ def test_scope_with_streams_is_deleted_only_recursively(manager: StreamManager) 
 
 
 @pytest.mark.parametrize("point", ["delete.committed", "delete.row", "sweep.delete"])
-def test_recursive_deletion_that_died_is_finished_by_the_next(store: Spy, point: str) -> None:
+def test_killed_recursive_deletion_is_finished_by_the_next_one(store: Spy, point: str) -> None:
     manager = manager_of(store)
     for name in ("s/a", "s/b"):
         filled(manager, name)
@@ -146,7 +146,7 @@ def test_recursive_deletion_that_died_is_finished_by_the_next(store: Spy, point:
     assert store.list("s/a/events/data") == store.list("s/b/events/data") == []
 
 
-def test_two_recursive_deletions_at_once_both_end_well(store: Spy) -> None:
+def test_two_concurrent_recursive_deletions_both_succeed(store: Spy) -> None:
     filled(manager_of(store), "s/a")
     other = manager_of(store)
     with at_failpoint("delete.row", lambda: other.delete_scope("s", recursive=True)):
@@ -154,7 +154,7 @@ def test_two_recursive_deletions_at_once_both_end_well(store: Spy) -> None:
     assert not manager_of(store).scope_exists("s")
 
 
-def test_recursive_deletion_takes_along_what_a_dead_creator_left(store: Spy) -> None:
+def test_recursive_deletion_deletes_a_half_made_stream(store: Spy) -> None:
     with at_failpoint("create.row", die), pytest.raises(Died):
         manager_of(store).create_stream("s/t")
     assert manager_of(store).delete_scope("s", recursive=True)
@@ -175,7 +175,7 @@ def test_stream_is_created_once(manager: StreamManager) -> None:
     assert info.head == info.tail == manager.head("s/t") == manager.tail("s/t")
 
 
-def test_concurrent_creators_converge_on_one_stream_of_one_of_them(store: Spy) -> None:
+def test_concurrent_creators_converge_on_the_stream_of_one_of_them(store: Spy) -> None:
     results: dict[int, bool] = {}
     start = threading.Barrier(6)
 
@@ -198,14 +198,14 @@ def test_concurrent_creators_converge_on_one_stream_of_one_of_them(store: Spy) -
 
 
 @pytest.mark.parametrize("next_one", ["create", "exists", "writer", "info", "seal", "update"])
-def test_creation_that_died_after_its_row_is_finished_by_whoever_comes_next(
+def test_creation_killed_after_its_row_is_finished_by_the_next_call(
     store: Spy, next_one: str
 ) -> None:
     with at_failpoint("create.row", die), pytest.raises(Died):
         manager_of(store).create_stream("s/t", TWO)
     manager = manager_of(store)
     if next_one == "create":
-        assert not manager.create_stream("s/t")  # the dead one's row has it
+        assert not manager.create_stream("s/t")  # its row exists already
     elif next_one == "exists":
         assert manager.stream_exists("s/t")
     elif next_one == "writer":
@@ -221,14 +221,14 @@ def test_creation_that_died_after_its_row_is_finished_by_whoever_comes_next(
     assert manager.list_streams("s", tag="two") == ["s/t"]
 
 
-def test_creator_that_was_overtaken_by_its_finisher_is_told_that_it_created(store: Spy) -> None:
+def test_creator_whose_stream_was_finished_by_another_call_returns_true(store: Spy) -> None:
     other = manager_of(store)
     with at_failpoint("create.row", lambda: other.stream_exists("s/t")):
         assert manager_of(store).create_stream("s/t", TWO)
     assert len(manager_of(store).stream_info("s/t").segments) == 2
 
 
-def test_creator_that_slept_through_a_whole_life_creates_nothing(store: Spy) -> None:
+def test_creator_that_is_stalled_for_a_whole_life_creates_nothing(store: Spy) -> None:
     other = manager_of(store)
 
     def live() -> None:
@@ -253,7 +253,9 @@ def test_lost_answers_do_not_create_twice(store: Spy) -> None:
 # --------------------------------------------------------------------- sealing, deleting, again
 
 
-def test_only_a_sealed_stream_is_deleted_and_its_name_begins_anew(manager: StreamManager) -> None:
+def test_only_a_sealed_stream_is_deleted_and_its_name_can_be_created_again(
+    manager: StreamManager,
+) -> None:
     (first, *_) = filled(manager)
     with pytest.raises(StreamNotSealed, match=r"s/t is ACTIVE.*seal it first"):
         manager.delete_stream("s/t")
@@ -275,7 +277,7 @@ def test_only_a_sealed_stream_is_deleted_and_its_name_begins_anew(manager: Strea
 
 @pytest.mark.parametrize("point", ["delete.committed", "delete.row"])
 @pytest.mark.parametrize("next_one", ["delete", "create", "exists"])
-def test_deletion_that_died_before_its_row_went_is_finished_by_whoever_comes_next(
+def test_deletion_killed_before_its_row_was_dropped_is_finished_by_the_next_call(
     store: Spy, point: str, next_one: str
 ) -> None:
     manager = manager_of(store)
@@ -297,7 +299,7 @@ def test_deletion_that_died_before_its_row_went_is_finished_by_whoever_comes_nex
     assert manager.delete_scope("s")
 
 
-def test_deletion_that_slept_while_the_name_was_created_again_leaves_the_new_life(
+def test_deletion_that_is_stalled_until_the_name_is_created_again_leaves_the_new_life(
     store: Spy,
 ) -> None:
     manager = manager_of(store)
@@ -312,7 +314,7 @@ def test_deletion_that_slept_while_the_name_was_created_again_leaves_the_new_lif
         manager_of(store).delete_scope("s")
 
 
-def test_segment_numbers_go_on_over_ten_lives(manager: StreamManager) -> None:
+def test_segment_numbers_continue_over_ten_lives(manager: StreamManager) -> None:
     numbers = []
     for _ in range(10):
         assert manager.create_stream("s/t", TWO)
@@ -322,7 +324,7 @@ def test_segment_numbers_go_on_over_ten_lives(manager: StreamManager) -> None:
     assert numbers == [[2 * n, 2 * n + 1] for n in range(10)]
 
 
-def test_writer_of_an_earlier_life_touches_nothing(manager: StreamManager) -> None:
+def test_writer_of_an_earlier_life_writes_nothing(manager: StreamManager) -> None:
     manager.create_stream("s/t")
     writer = manager.create_writer("s/t", "w")
     manager.seal_stream("s/t")
@@ -350,7 +352,7 @@ def test_streams_are_listed_by_their_newest_tags(manager: StreamManager) -> None
     assert manager.list_streams("s", tag="none") == []
 
 
-def test_update_that_died_before_its_row_is_shown_by_the_next(store: Spy) -> None:
+def test_row_of_a_killed_update_is_written_by_the_next_one(store: Spy) -> None:
     manager = manager_of(store)
     manager.create_stream("s/t")
     with at_failpoint("update.row", die), pytest.raises(Died):
@@ -383,7 +385,7 @@ def test_update_during_a_deletion_leaves_no_row(store: Spy) -> None:
     assert manager_of(store).list_streams("s") == []
 
 
-def test_a_sealed_stream_takes_other_tags_and_retention_and_no_other_scaling(
+def test_a_sealed_stream_accepts_new_tags_and_retention_but_no_new_scaling(
     manager: StreamManager,
 ) -> None:
     manager.create_stream("s/t")
@@ -394,7 +396,7 @@ def test_a_sealed_stream_takes_other_tags_and_retention_and_no_other_scaling(
     assert manager.list_streams("s", tag="old") == ["s/t"]
 
 
-def test_a_sealed_stream_that_was_truncated_to_its_end_still_says_that_it_ends(
+def test_a_sealed_stream_that_was_truncated_to_its_end_still_reports_its_end(
     manager: StreamManager,
 ) -> None:
     filled(manager)
@@ -412,7 +414,7 @@ def test_a_sealed_stream_that_was_truncated_to_its_end_still_says_that_it_ends(
 # --------------------------------------------------------------------------- reading, pickling
 
 
-def test_events_come_back_with_their_pointers(manager: StreamManager) -> None:
+def test_events_are_read_with_their_pointers(manager: StreamManager) -> None:
     pointers = filled(manager)
     events = list(manager.read("s/t"))
     assert [event.data for event in events] == [b"%d" % n for n in range(5)]
@@ -431,7 +433,7 @@ def test_manager_is_pickled_by_its_root(tmp_path: Path) -> None:
     assert len(list(copy.read("s/t"))) == 5
 
 
-def test_scope_is_swept_apart_from_its_streams(manager: StreamManager, store: Spy) -> None:
+def test_scope_is_swept_without_its_streams(manager: StreamManager, store: Spy) -> None:
     for n in range(4):
         manager.create_stream(f"s/t{n}")
         manager.update_stream(f"s/t{n}", TWO)
@@ -481,7 +483,7 @@ def test_creating_a_stream_costs_the_same_in_a_scope_ten_times_as_large() -> Non
 
 @pytest.mark.parametrize("name", ["t", "s/t/u", "s/", "/t", "s/a_b", "s_x/t", "s/..", 7, None,
                                   "s/" + "x" * 251])  # fmt: skip
-def test_bad_stream_name_is_refused_everywhere_with_the_rule(
+def test_invalid_stream_name_is_refused_everywhere_with_the_rule(
     manager: StreamManager, name: Any
 ) -> None:
     for call in (
@@ -494,7 +496,7 @@ def test_bad_stream_name_is_refused_everywhere_with_the_rule(
 
 
 @pytest.mark.parametrize("name", ["a_b", "", "a/b", "..", 7, "x" * 256])
-def test_bad_scope_name_is_refused_before_the_root_is_touched(name: Any) -> None:
+def test_invalid_scope_name_is_refused_before_any_storage_call(name: Any) -> None:
     store = MemoryStore()
     with pytest.raises(InvalidName, match="scope name"):
         manager_of(store).create_scope(name)
@@ -515,7 +517,7 @@ def test_bad_tags_are_refused(tags: Any) -> None:
         StreamConfiguration(tags=tags)
 
 
-def test_missing_scope_or_stream_names_what_to_do(manager: StreamManager) -> None:
+def test_error_of_a_missing_scope_or_stream_gives_advice(manager: StreamManager) -> None:
     with pytest.raises(NoSuchScope, match="scope none does not exist; create it first"):
         manager.create_stream("none/t")
     with pytest.raises(NoSuchScope, match="none"):
@@ -581,7 +583,7 @@ def test_arguments_of_other_types_or_texts_are_refused(manager: StreamManager, w
     assert manager.list_streams("s") == ["s/t"]
 
 
-def test_texts_of_cuts_and_pointers_serve_as_well(manager: StreamManager) -> None:
+def test_cuts_and_pointers_are_accepted_as_texts(manager: StreamManager) -> None:
     pointers = filled(manager)
     assert [event.data for event in manager.read("s/t", "s/t@1:0#0=3", "latest")] == [b"3", b"4"]
     assert [event.data for event in manager.follow("s/t", "s/t@1:0#0=4", timeout=0)] == [b"4"]
@@ -589,7 +591,7 @@ def test_texts_of_cuts_and_pointers_serve_as_well(manager: StreamManager) -> Non
     assert manager.fetch_event(str(pointers[2])).data == b"2"
 
 
-def test_events_and_segments_that_never_were_are_named(manager: StreamManager) -> None:
+def test_unknown_events_and_segments_are_named_in_the_error(manager: StreamManager) -> None:
     filled(manager)
     for segment, offset in ((0, 5), (7, 0)):
         with pytest.raises(NoSuchEvent, match=f"={offset}"):
@@ -604,7 +606,7 @@ def test_events_and_segments_that_never_were_are_named(manager: StreamManager) -
 
 
 class Overwriting(MemoryStore):
-    """A store that says yes to everyone."""
+    """A store whose creates overwrite."""
 
     def put_if_absent(self, key: str, data: bytes) -> Any:
         from pravega_spark.engine.store import Put
@@ -649,7 +651,7 @@ def test_refusal_of_any_write_leaves_nothing_half_made(
     assert again.list_streams("s") == ["s/t"]
 
 
-def test_delta_table_of_somebody_else_in_the_place_of_a_scope_or_stream_is_left_alone(
+def test_foreign_delta_table_at_the_path_of_a_scope_or_stream_is_left_alone(
     tmp_path: Path,
 ) -> None:
     manager = StreamManager(tmp_path)
@@ -688,7 +690,7 @@ def test_damaged_log_or_chunk_is_named_and_the_rest_is_readable(
         manager_of(store).stream_info("s/t")
 
 
-def test_clock_that_goes_backwards_breaks_nothing(store: Spy) -> None:
+def test_clock_that_jumps_back_breaks_nothing(store: Spy) -> None:
     runtime = FakeRuntime()
     manager = StreamManager("memory://unused", runtime=runtime)
     manager._store = store
@@ -755,7 +757,7 @@ def test_scope_with_a_group_is_deleted_only_recursively_and_swept_with_it(tmp_pa
 
 
 @pytest.mark.parametrize("next_one", ["create", "open", "delete", "reset"])
-def test_group_of_a_creator_that_died_after_its_row_is_finished_by_whoever_comes_next(
+def test_group_creation_killed_after_its_row_is_finished_by_the_next_call(
     store: Spy, next_one: str
 ) -> None:
     filled(manager_of(store))
@@ -778,7 +780,7 @@ def test_group_of_a_creator_that_died_after_its_row_is_finished_by_whoever_comes
     assert [found.group for found in manager.list_subscribers("s/t")] == ["s/g"]
 
 
-def test_scope_is_not_deleted_around_a_group_that_is_being_created(store: Spy) -> None:
+def test_scope_with_a_group_that_is_being_created_is_not_deleted(store: Spy) -> None:
     manager, other = manager_of(store), manager_of(store)
     filled(manager)
     manager.create_scope("groups")
@@ -790,7 +792,7 @@ def test_scope_is_not_deleted_around_a_group_that_is_being_created(store: Spy) -
 
     with at_failpoint("group.create.row", deletes):
         created = manager.create_reader_group("groups/g", ["s/t"], retention="manual")
-    with pytest.raises(NoSuchReaderGroup):  # it was created and deleted meanwhile
+    with pytest.raises(NoSuchReaderGroup):  # it was created and deleted in between
         created.stream_cuts()
     assert not manager.scope_exists("groups")
     assert manager.list_subscribers("s/t") == []
@@ -801,7 +803,7 @@ def test_scope_is_not_deleted_around_a_group_that_is_being_created(store: Spy) -
     assert manager.create_reader_group("groups/g", ["s/t"]).generation == 2
 
 
-def test_group_whose_stream_went_before_it_began_is_taken_back(store: Spy) -> None:
+def test_group_whose_stream_was_deleted_during_its_creation_is_not_created(store: Spy) -> None:
     manager, other = manager_of(store), manager_of(store)
     filled(manager)
 
@@ -829,7 +831,7 @@ def test_group_whose_stream_went_before_it_began_is_taken_back(store: Spy) -> No
     assert manager.delete_scope("s")
 
 
-def test_group_of_a_deleter_that_died_before_its_row_went_is_forgotten(store: Spy) -> None:
+def test_group_deletion_killed_before_its_row_was_dropped_is_finished(store: Spy) -> None:
     manager = manager_of(store)
     filled(manager)
     manager.create_reader_group("s/g", ["s/t"])
@@ -843,7 +845,7 @@ def test_group_of_a_deleter_that_died_before_its_row_went_is_forgotten(store: Sp
 
 
 def raced(calls: dict[str, Callable[[], object]]) -> dict[str, str]:
-    """Do calls at once; what became of each."""
+    """Run calls concurrently; return the outcome of each."""
     outcome, start = dict[str, str](), threading.Barrier(len(calls))
 
     def attempt(name: str, call: Callable[[], object]) -> None:
@@ -863,7 +865,7 @@ def raced(calls: dict[str, Callable[[], object]]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("recursive", [False, True])
-def test_group_and_deletion_of_its_scope_race_and_one_of_them_wins(
+def test_group_creation_and_scope_deletion_race_and_one_of_them_wins(
     store: Spy, *, recursive: bool
 ) -> None:
     filled(manager_of(store))
@@ -885,7 +887,7 @@ def test_group_and_deletion_of_its_scope_race_and_one_of_them_wins(
             assert group in held
 
 
-def test_records_are_kept_for_ever_unless_an_age_is_given_that_the_log_can_tell(
+def test_records_are_kept_for_ever_without_an_age_that_the_log_can_know(
     tmp_path: Path,
 ) -> None:
     manager = StreamManager(tmp_path)

@@ -1,4 +1,4 @@
-"""What the naming rule allows works for every object; everything else is refused at once."""
+"""Every allowed name works for every object; every other name is refused before any work."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def in_memory() -> StreamManager:
 
 
 def live(manager: StreamManager, name: str) -> None:
-    """A scope, a stream, a group, a reader and writers of that name, from birth to death."""
+    """Create, use and delete a scope, a stream, a group, a reader and writers with that name."""
     full = f"{name}/{name}"
     assert manager.create_scope(name)
     assert manager.create_stream(full)
@@ -66,12 +66,12 @@ def test_hard_names_work_on_a_disk(tmp_path: Path, name: str) -> None:
 @settings(max_examples=15, deadline=None)
 @given(st.text(string.ascii_letters + string.digits + ".-", min_size=1).filter(is_name))
 @example(".reader")
-def test_every_name_that_is_allowed_works(name: str) -> None:
+def test_every_allowed_name_works(name: str) -> None:
     live(in_memory(), name)
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_every_name_that_is_not_allowed_is_refused_by_all_with_the_rule(name: Any) -> None:
+def test_every_other_name_is_refused_everywhere_with_the_rule(name: Any) -> None:
     manager = in_memory()
     manager.create_scope("s")
     manager.create_stream("s/t")
@@ -115,7 +115,7 @@ def test_every_name_that_is_not_allowed_is_refused_by_all_with_the_rule(name: An
     assert opened.online_readers() == []
 
 
-def test_names_of_readers_that_are_taken_are_refused() -> None:
+def test_reserved_reader_names_are_refused() -> None:
     manager = in_memory()
     manager.create_scope("s")
     manager.create_stream("s/t")
@@ -126,7 +126,7 @@ def test_names_of_readers_that_are_taken_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "x" * (MAX_NAME_LENGTH + 1), "\ud800", "a\udfff", 5, b"c"])
-def test_name_of_a_checkpoint_is_a_text_that_can_be_kept(name: Any) -> None:
+def test_name_of_a_checkpoint_is_a_text_that_can_be_stored(name: Any) -> None:
     manager = in_memory()
     manager.create_scope("s")
     manager.create_stream("s/t")

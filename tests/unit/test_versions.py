@@ -1,4 +1,4 @@
-"""A version that stands in several files stands there once: the same in all of them."""
+"""A version that is written in several files is the same in all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line as a script sees it: what it prints, its exit status, and what it imports."""
+"""The command line: its output, exit status and imports."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_errors_are_one_line_or_one_object_with_a_stable_status(
     assert run("--help")[0] == 0
 
 
-def test_no_spark_is_started_nor_imported(manager: StreamManager, tmp_path: Path) -> None:
+def test_spark_is_neither_started_nor_imported(manager: StreamManager, tmp_path: Path) -> None:
     fill(created(manager.root), 3)
     manager.create_reader_group("s/g", ["s/a"])
     folder = checkpoint(tmp_path, [finished(manager, {0: 2})], commits=1)
@@ -169,7 +169,7 @@ def checkpoint(
     commits: int,
     version: str = "v1",
 ) -> str:
-    """A checkpoint folder as Spark 4.2 writes it, of a query with a Kafka source beside ours."""
+    """A checkpoint folder as Spark 4.2 writes it, of a query with a Kafka source and ours."""
     conf = {"batchWatermarkMs": 0, "batchTimestampMs": 1, "conf": {"a:b": "1"}}
     for number, offset in enumerate(batches):
         ours = "-" if offset is None else json.dumps(offset)
@@ -223,7 +223,7 @@ def test_sync_acknowledges_the_last_batch_that_was_committed(
         assert run("reader-group", "sync", "--checkpoint", folder, *way)[1].endswith("known\n")
 
 
-def test_sync_never_goes_back_and_leaves_a_newer_generation_alone(
+def test_sync_never_moves_back_and_ignores_a_newer_generation(
     run: Any, manager: StreamManager, tmp_path: Path
 ) -> None:
     fill(created(manager.root), 20)
@@ -240,7 +240,7 @@ def test_sync_never_goes_back_and_leaves_a_newer_generation_alone(
     assert group.lag().events == 20
 
 
-def test_sync_takes_group_and_root_for_queries_that_were_given_none(
+def test_sync_uses_the_given_group_and_root_for_queries_without_them(
     run: Any, manager: StreamManager, tmp_path: Path
 ) -> None:
     fill(created(manager.root), 20)
@@ -269,9 +269,7 @@ def test_sync_without_a_finished_batch_does_nothing(
     assert json.loads(out) == {"batch": None, "dry_run": False, "groups": []}
 
 
-def test_sync_refuses_what_is_no_checkpoint_it_knows(
-    run: Any, manager: StreamManager, tmp_path: Path
-) -> None:
+def test_sync_refuses_unknown_checkpoints(run: Any, manager: StreamManager, tmp_path: Path) -> None:
     for folder, message in (
         (str(tmp_path / "none"), "is not the checkpoint of a streaming query"),
         (checkpoint(tmp_path / "foreign", [None], commits=1), "no pravega source"),

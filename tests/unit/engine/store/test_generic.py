@@ -1,4 +1,4 @@
-"""What the store over any fsspec driver makes of the driver's answers and failures."""
+"""The store over an fsspec driver: outcomes for the driver's responses and failures."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def failing(error: Exception) -> GenericStore:
         (RuntimeError("of an SDK"), Put.UNKNOWN),
     ],
 )
-def test_failed_create_has_an_answer(error: Exception, answer: Put) -> None:
+def test_failed_create_has_an_outcome(error: Exception, answer: Put) -> None:
     assert failing(error).put_if_absent("key", b"") is answer
 
 
 class Refusing(MemoryFileSystem):
-    """Refuses a create; with ``applied``, one that it carried out when it was sent first."""
+    """Refuses a create; with ``applied``, one that an earlier request has applied."""
 
     error: Exception
     applied = False
@@ -71,25 +71,21 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("error", "kind"), REFUSALS)
-def test_driver_that_cannot_or_may_not_create_is_an_error(
-    error: Exception, kind: type[StoreError]
-) -> None:
+def test_driver_that_cannot_create_is_an_error(error: Exception, kind: type[StoreError]) -> None:
     with pytest.raises(kind, match="memory://generic-unit"):
         refusing(error, applied=False).put_if_absent("key", b"")
 
 
 @pytest.mark.parametrize(("error", "kind"), REFUSALS)
-def test_refusal_is_looked_at_before_it_is_believed(
-    error: Exception, kind: type[StoreError]
-) -> None:
-    """A driver sends a create again after a lost answer; the second one may be refused."""
+def test_refused_create_is_checked(error: Exception, kind: type[StoreError]) -> None:
+    """A driver retries a create after a lost response; the retry may be refused."""
     store = refusing(error, applied=True)
     assert store.put_if_absent("key", b"mine") is Put.EXISTS
     assert store.get("key") == b"mine"
     assert failing(error).put_if_absent("key", b"mine") is Put.UNKNOWN
 
 
-def test_other_calls_fail_as_the_store_s_own_errors() -> None:
+def test_other_calls_raise_the_stores_own_errors() -> None:
     store = failing(RuntimeError("of an SDK"))
     for call in (
         lambda: store.get("key"),
@@ -120,5 +116,5 @@ def test_other_calls_fail_as_the_store_s_own_errors() -> None:
         ({}, 0),
     ],
 )
-def test_time_of_change_is_read_in_every_form(item: dict[str, Any], modified_ms: int) -> None:
+def test_modification_time_is_read_in_every_form(item: dict[str, Any], modified_ms: int) -> None:
     assert _modified_ms(item) == modified_ms

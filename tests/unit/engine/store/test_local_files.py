@@ -1,4 +1,4 @@
-"""The local store against system calls that fail, one by one."""
+"""The local store with system calls that fail, one by one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> LocalStore:
 
 @pytest.fixture
 def fail(monkeypatch: pytest.MonkeyPatch) -> Patch:
-    """Let a function of ``os`` fail from its ``nth`` call on; ``after``: once it has worked."""
+    """Make a function of ``os`` fail from its ``nth`` call; with ``after``, after its effect."""
 
     def patch(name: str, number: int, *, nth: int = 1, once: bool = False, after: bool = False):
         real, calls = getattr(os, name), 0
@@ -56,7 +56,7 @@ def _files(store: LocalStore) -> list[str]:
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 @pytest.mark.parametrize("call", ["write", "fsync", "link"])
-def test_no_space_is_store_full_and_nothing_stays(
+def test_no_space_is_store_full_and_leaves_nothing(
     store: LocalStore, fail: Patch, call: str, number: int
 ) -> None:
     fail(call, number)
@@ -84,7 +84,7 @@ def test_file_system_without_links_is_refused(store: LocalStore, fail: Patch, nu
 
 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT])
-def test_names_are_used_where_nameless_files_are_unknown(
+def test_hidden_names_are_used_where_nameless_files_are_unsupported(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     real = os.open
@@ -101,7 +101,7 @@ def test_names_are_used_where_nameless_files_are_unknown(
     assert _files(store) == ["0", "1"]
 
 
-def test_disk_that_fails_to_sync_the_file_is_unknown_and_not_there(
+def test_failed_fsync_of_the_file_is_unknown_and_creates_nothing(
     store: LocalStore, fail: Patch
 ) -> None:
     fail("fsync", errno.EIO)
@@ -112,10 +112,8 @@ def test_disk_that_fails_to_sync_the_file_is_unknown_and_not_there(
     assert store.get("log/0") == b"0"
 
 
-def test_folder_that_failed_to_sync_is_never_called_durable_again(
-    store: LocalStore, fail: Patch
-) -> None:
-    fail("fsync", errno.EIO, nth=2, once=True)  # the file's works, the folder's does not
+def test_folder_whose_fsync_failed_is_refused_from_then_on(store: LocalStore, fail: Patch) -> None:
+    fail("fsync", errno.EIO, nth=2, once=True)  # the second one is of the folder
     assert store.put_if_absent("log/1", b"1") is Put.UNKNOWN
     assert store.get("log/1") == b"1"
     with pytest.raises(StoreError, match="earlier fsync"):
@@ -129,10 +127,10 @@ def test_folder_that_failed_to_sync_is_never_called_durable_again(
 
 
 @pytest.mark.parametrize("number", [errno.EEXIST, errno.EIO, errno.ETIMEDOUT, errno.EPERM])
-def test_link_that_was_made_though_it_reports_failure_is_won(
+def test_link_that_succeeded_but_reported_failure_is_created(
     store: LocalStore, fail: Patch, number: int
 ) -> None:
-    # A network file system repeats the call after a lost answer, and then finds its own link.
+    # A network file system retries after a lost response, and then finds its own link.
     fail("link", number, after=True)
     assert store.put_if_absent("log/1", b"1") is Put.CREATED
     assert store.get("log/1") == b"1"
@@ -140,7 +138,7 @@ def test_link_that_was_made_though_it_reports_failure_is_won(
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ETIMEDOUT, errno.ESTALE])
-def test_link_of_which_nobody_knows_is_unknown(store: LocalStore, fail: Patch, number: int) -> None:
+def test_link_with_unknown_effect_is_unknown(store: LocalStore, fail: Patch, number: int) -> None:
     fail("link", number)
     assert store.put_if_absent("log/1", b"1") is Put.UNKNOWN
     assert _files(store) == ["0"]
@@ -162,7 +160,7 @@ def test_partial_writes_are_continued(store: LocalStore, monkeypatch: pytest.Mon
     assert store.get("log/1") == data
 
 
-def test_hint_is_not_synced_and_a_second_create_costs_no_disk(
+def test_hint_is_not_fsynced_and_a_second_create_writes_nothing(
     store: LocalStore, fail: Patch
 ) -> None:
     fail("fsync", errno.EIO)
@@ -172,7 +170,7 @@ def test_hint_is_not_synced_and_a_second_create_costs_no_disk(
     assert store.put_if_absent("log/0", b"1") is Put.EXISTS
 
 
-def test_folder_pruned_while_written_is_made_again(
+def test_folder_pruned_during_a_put_is_created_again(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, pruned = os.open, []
@@ -188,7 +186,7 @@ def test_folder_pruned_while_written_is_made_again(
     assert store.get("log/1") == b"1"
 
 
-def test_every_new_folder_is_synced_once(
+def test_every_new_folder_is_fsynced_once(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, synced = os.fsync, []
@@ -212,7 +210,7 @@ def test_every_new_folder_is_synced_once(
     assert synced[1:] == ["/data/v2", "/data"]
 
 
-def test_root_deleted_while_open_is_made_and_synced_again(
+def test_root_deleted_while_open_is_created_and_fsynced_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "top" / "root"
@@ -235,7 +233,7 @@ def test_hidden_names_differ_after_a_fork() -> None:
     assert first.split("-")[1] != next(names).split("-")[1]
 
 
-def test_folder_in_the_place_of_an_object_is_an_error(store: LocalStore) -> None:
+def test_folder_at_the_path_of_an_object_is_an_error(store: LocalStore) -> None:
     with pytest.raises(StoreError, match="is a folder"):
         store.put_if_absent("log", b"1")
     with pytest.raises(StoreError, match="a folder is needed"):

@@ -1,4 +1,4 @@
-"""Which URL opens which store, and what is said of those that open none."""
+"""URLs and their stores, and the errors of URLs that open none."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_relative_and_home_paths_become_absolute(
 
 
 @pytest.mark.parametrize("url", ["s3://b/r", "s3a://b/r", "s3n://b/r/", "s3://b/r//"])
-def test_s3_urls_are_one_form_and_nothing_is_connected(url: str) -> None:
+def test_s3_urls_have_one_form_and_open_no_connection(url: str) -> None:
     store = open_store(url)
     assert isinstance(store, S3Store)
     assert store.url == "s3://b/r"
@@ -48,7 +48,7 @@ def test_s3_urls_are_one_form_and_nothing_is_connected(url: str) -> None:
     assert open_store("s3://b").url == "s3://b"
 
 
-def test_memory_is_named_and_kept() -> None:
+def test_named_memory_is_kept() -> None:
     open_store("memory://opening-test").put("key", b"1")
     assert open_store("memory://opening-test/").get("key") == b"1"
     assert open_store("memory://opening-test/other").list("") == []
@@ -57,8 +57,8 @@ def test_memory_is_named_and_kept() -> None:
     assert private is not MemoryStore()
 
 
-def test_memory_by_its_url_has_the_time_of_day(tmp_path: Path) -> None:
-    """Leases are judged by it, and would run out by the number of writes."""
+def test_named_memory_uses_the_time_of_day(tmp_path: Path) -> None:
+    """Otherwise leases would expire by the number of writes."""
     store = open_store(f"memory://{tmp_path.name}")
     for _ in range(3):
         store.put("x", b"")
@@ -87,7 +87,7 @@ def test_unknown_scheme_is_named_with_the_known_ones(url: str) -> None:
         ftplib.error_perm("530 Login incorrect"),
     ],
 )
-def test_file_system_that_cannot_be_made_is_a_store_error(
+def test_driver_that_cannot_be_created_is_a_store_error(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def fail(*arguments: Any, **options: Any) -> Any:
@@ -103,7 +103,7 @@ def test_file_system_that_cannot_be_made_is_a_store_error(
 
 def test_server_that_refuses_the_connection_is_a_store_error() -> None:
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))  # bound and not listening: whoever comes is refused
+        listener.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
         url = f"ftp://127.0.0.1:{listener.getsockname()[1]}/x"
         with pytest.raises(StoreError, match=rf"^{url} cannot be reached: ConnectionRefusedError"):
             open_store(url)
@@ -124,7 +124,7 @@ def test_server_that_refuses_the_connection_is_a_store_error() -> None:
         "file://host/x",
     ],
 )
-def test_what_is_no_root_is_invalid(url: str) -> None:
+def test_invalid_root_is_refused(url: str) -> None:
     with pytest.raises(InvalidInput):
         open_store(url)
 
@@ -142,13 +142,13 @@ def test_what_is_no_root_is_invalid(url: str) -> None:
         ("s3://my bucket/root", "'my bucket' is no bucket's name, which has 3 to 63"),
     ],
 )
-def test_root_that_is_no_storage_is_told_what_to_give(root: str, advice: str) -> None:
+def test_root_that_is_no_storage_is_refused_with_advice(root: str, advice: str) -> None:
     with pytest.raises(InvalidInput, match=advice):
         open_store(root)
 
 
 @pytest.mark.parametrize("bucket", ["Bad_Bucket", "ab", "-a-b", "x" * 64])
-def test_name_that_no_bucket_of_aws_has_is_invalid_there_and_not_on_look_alikes(
+def test_bucket_name_that_aws_forbids_is_invalid_there_and_allowed_elsewhere(
     bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
@@ -159,10 +159,10 @@ def test_name_that_no_bucket_of_aws_has_is_invalid_there_and_not_on_look_alikes(
     with pytest.raises(InvalidInput, match=f"'{bucket}' is no bucket's name"):
         open_store(f"s3://{bucket}/x", **options).exists("a")
     alike = open_store(f"s3://{bucket}/x", endpoint_url="http://127.0.0.1:9", **options)
-    assert bucket in alike.storage  # connects, and asks nothing
+    assert bucket in alike.storage  # makes a client without a request
 
 
-def test_folder_that_looks_like_a_server_is_one_when_it_is_said(tmp_path: Path) -> None:
+def test_folder_with_the_name_of_a_server_is_opened_by_an_explicit_path(tmp_path: Path) -> None:
     assert open_store(f"{tmp_path}/localhost:9092").is_local
     assert open_store("./localhost:9092").url.endswith("/localhost:9092")
 
@@ -174,7 +174,7 @@ def test_azure_by_its_second_scheme_is_the_same_driver() -> None:
 
 
 @pytest.mark.parametrize("url", ["/some/path", "memory://x"])
-def test_options_nobody_reads_are_invalid(url: str) -> None:
+def test_unused_options_are_invalid(url: str) -> None:
     with pytest.raises(InvalidInput, match="takes no storage options, got key, secret"):
         open_store(url, secret="s", key="k")
 
@@ -182,7 +182,7 @@ def test_options_nobody_reads_are_invalid(url: str) -> None:
 @pytest.mark.parametrize(
     "options", [{"client_kwargs": 5}, {"no_such_option": 1}, {"endpoint_url": "no url"}]
 )
-def test_wrong_s3_option_is_invalid_at_the_first_call(options: dict[str, Any]) -> None:
+def test_invalid_s3_option_is_refused_by_the_first_call(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="s3://b/x: a storage option is invalid"):
         open_store("s3://b/x", **options).exists("key")
 
@@ -204,7 +204,7 @@ def test_missing_driver_is_refused_with_what_to_install(monkeypatch: pytest.Monk
         open_store("gs://b/x")
 
 
-def test_explicit_options_travel_with_the_store_and_stay_out_of_its_text() -> None:
+def test_explicit_options_are_pickled_and_not_shown() -> None:
     options = {"key": "k", "secret": "hidden", "client_kwargs": {"region_name": "eu-1"}}
     store = open_store("s3://b/options", **options)
     assert pickle.loads(pickle.dumps(store)) is store
@@ -214,7 +214,7 @@ def test_explicit_options_travel_with_the_store_and_stay_out_of_its_text() -> No
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_child_process_gets_a_store_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_child_process_opens_its_own_store(monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store("s3://b/fork")
     monkeypatch.setattr(os, "getpid", lambda: -1)
     assert open_store("s3://b/fork") is not store

@@ -1,4 +1,4 @@
-"""The probe refuses stores that lose, tear or swap what two creators write."""
+"""The probe refuses stores that lose, tear or swap the bytes of two creators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.harness.faulty_store import Fault, FaultyStore
 
 
 class ExistsThenRename(LocalStore):
-    """How Delta Spark commits to a local disk."""
+    """The way in which Delta Spark commits to a local disk."""
 
     def put_if_absent(self, key: str, data: bytes) -> Put:
         if self.exists(key):
@@ -29,7 +29,7 @@ class ExistsThenRename(LocalStore):
 
 
 class ExclusiveButVisibleEarly(LocalStore):
-    """``open(path, "xb")``: one winner, whose bytes come later, and here never all."""
+    """``open(path, "xb")``: one winner, whose bytes appear later, and here only in part."""
 
     def put_if_absent(self, key: str, data: bytes) -> Put:
         path = self._base + key
@@ -43,7 +43,7 @@ class ExclusiveButVisibleEarly(LocalStore):
 
 
 class LastWriterWins(MemoryStore):
-    """One is told that it won, and another's bytes stay."""
+    """One creator gets CREATED, but the bytes of another one are kept."""
 
     def put_if_absent(self, key: str, data: bytes) -> Put:
         answer = super().put_if_absent(key, data)
@@ -52,7 +52,7 @@ class LastWriterWins(MemoryStore):
 
 
 class Forgetful(MemoryStore):
-    """Answers, and keeps nothing."""
+    """Returns CREATED and stores nothing."""
 
     def put_if_absent(self, key: str, data: bytes) -> Put:
         return Put.EXISTS
@@ -125,7 +125,7 @@ def test_error_of_the_store_is_passed_on_and_no_marker_is_left() -> None:
     assert inner.list("") == []
 
 
-def test_one_who_may_not_delete_still_passes() -> None:
+def test_store_without_the_right_to_delete_passes() -> None:
     probe(FaultyStore(MemoryStore(), Rules(Rule(StoreError("may not"), "delete"))))
 
 
@@ -135,7 +135,7 @@ def at(now_ms: int) -> FakeRuntime:
     return runtime
 
 
-def test_lost_marker_is_no_harm_and_the_next_one_probes_again() -> None:
+def test_after_a_lost_marker_the_next_process_probes_again() -> None:
     inner = MemoryStore()
     marker_lost = Rules(Rule(Fault.LOSE_REQUEST, "put_if_absent", "_pravega_spark.json"))
     ensure_probed(FaultyStore(inner, marker_lost), at(1))
@@ -144,7 +144,7 @@ def test_lost_marker_is_no_harm_and_the_next_one_probes_again() -> None:
     assert b'"probed_ms": 2' in inner.get("_pravega_spark.json")
 
 
-def test_two_who_probe_at_once_leave_one_marker() -> None:
+def test_two_concurrent_probes_leave_one_marker() -> None:
     inner = MemoryStore()
     probe(inner, token="other")
     resent = Rules(Rule(Fault.RESEND, "put_if_absent", "_pravega_spark.json"))

@@ -1,4 +1,4 @@
-"""A root that is not what it was: removed, moved, copied, set up again, of another format."""
+"""A root that was removed, moved, copied or replaced, or that has another format."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def set_up(root: Path, events: int = 2) -> StreamManager:
 
 
 def elsewhere(root: Path) -> StreamManager:
-    """Another process's manager of the same root: with a store of its own."""
+    """A manager as another process has it, with its own store."""
     return manager_of(LocalStore(str(root)))
 
 
@@ -62,7 +62,7 @@ def unmount(root: Path) -> None:
 
 @pytest.mark.parametrize("gone", [remove, move, unmount])
 @pytest.mark.parametrize("known", ["writer", "reader", "scope", "transaction"])
-def test_root_that_is_gone_takes_nothing_and_gets_no_folder(
+def test_removed_root_accepts_nothing_and_gets_no_folder(
     tmp_path: Path, gone: Callable[[Path], None], known: str
 ) -> None:
     root = tmp_path / "root"
@@ -88,7 +88,7 @@ def test_root_that_is_gone_takes_nothing_and_gets_no_folder(
     assert [path for path in root.rglob("*") if "s/t" in str(path)] == []
 
 
-def test_root_that_came_back_is_gone_on_with(tmp_path: Path) -> None:
+def test_root_that_was_restored_is_used_again(tmp_path: Path) -> None:
     manager = set_up(tmp_path / "root")
     writer = manager.create_writer("s/t", "w")
     writer.write_event(b"2").result(30)
@@ -101,7 +101,7 @@ def test_root_that_came_back_is_gone_on_with(tmp_path: Path) -> None:
     assert [event.data for event in manager.read("s/t")] == [b"0", b"1", b"2", b"3"]
 
 
-def test_root_set_up_again_in_one_process_begins_anew(tmp_path: Path) -> None:
+def test_replaced_root_in_one_process_starts_empty(tmp_path: Path) -> None:
     manager = set_up(tmp_path / "root")
     old, known = manager.create_writer("s/t"), manager._stream("s/t")
     remove(tmp_path / "root")
@@ -117,10 +117,10 @@ def test_root_set_up_again_in_one_process_begins_anew(tmp_path: Path) -> None:
     assert sorted(path.name for path in log.iterdir()) == [f"{n:020d}.json" for n in (0, 1)]
 
 
-def test_root_set_up_again_by_another_process_takes_nothing_meant_for_the_first(
+def test_root_replaced_by_another_process_accepts_no_writes_for_the_first(
     tmp_path: Path,
 ) -> None:
-    """Also if the new stream's log has just the version that the writer knows as its head."""
+    """Even if the new stream's log has the version that the writer knows as the newest one."""
     root = tmp_path / "root"
     first = LocalStore(str(root))
     manager = manager_of(first)
@@ -138,7 +138,7 @@ def test_root_set_up_again_by_another_process_takes_nothing_meant_for_the_first(
     assert len(list((root / "s/t/events/_delta_log").iterdir())) == 1
 
 
-def test_stream_whose_folder_alone_was_removed_is_not_begun_in_the_middle(tmp_path: Path) -> None:
+def test_stream_whose_folder_was_removed_gets_no_later_version(tmp_path: Path) -> None:
     manager = set_up(tmp_path / "root")
     writer = manager.create_writer("s/t")
     remove(tmp_path / "root/s/t")
@@ -149,8 +149,8 @@ def test_stream_whose_folder_alone_was_removed_is_not_begun_in_the_middle(tmp_pa
     assert not (tmp_path / "root/s/t/events/_delta_log").exists()
 
 
-def test_log_whose_newest_commit_is_gone_takes_no_next_one(tmp_path: Path) -> None:
-    """As after a restore from an older copy."""
+def test_log_whose_newest_commit_is_missing_accepts_no_next_one(tmp_path: Path) -> None:
+    """As after a restore of an older copy."""
     manager = set_up(tmp_path / "root")
     writer = manager.create_writer("s/t")
     log = tmp_path / "root/s/t/events/_delta_log"
@@ -163,7 +163,7 @@ def test_log_whose_newest_commit_is_gone_takes_no_next_one(tmp_path: Path) -> No
     assert not (log / f"{3:020d}.json").exists()
 
 
-def test_log_removed_in_the_middle_of_a_commit_is_not_made_again(
+def test_log_removed_during_a_commit_is_not_created_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager = set_up(tmp_path / "root")
@@ -181,7 +181,7 @@ def test_log_removed_in_the_middle_of_a_commit_is_not_made_again(
     assert not log.exists()
 
 
-def test_emptied_store_without_folders_is_found_when_the_root_is_set_up() -> None:
+def test_emptied_store_without_folders_is_noticed_when_the_root_is_probed() -> None:
     store = MemoryStore()
     manager = manager_of(store)
     manager.create_scope("s")
@@ -202,8 +202,8 @@ def test_emptied_store_without_folders_is_found_when_the_root_is_set_up() -> Non
         manager.create_scope("other")
 
 
-def test_object_store_emptied_under_a_writer_is_found_by_the_next_state_file() -> None:
-    """Its appends ask for nothing, so they go on until somebody reads what they rest on."""
+def test_object_store_emptied_under_a_writer_is_noticed_by_the_next_state_file() -> None:
+    """Its appends read nothing, so they continue until the missing versions are read."""
     store = Spy()
     log = table_log(store)
     log.maintain = None
@@ -223,7 +223,7 @@ def test_object_store_emptied_under_a_writer_is_found_by_the_next_state_file() -
 
 
 class Overwriting(MemoryStore):
-    """A store that says yes to everyone."""
+    """A store whose creates overwrite."""
 
     storage = "overwriting"
 
@@ -253,7 +253,7 @@ def marker(store: Store) -> dict[str, Any]:
     return record
 
 
-def test_root_copied_to_storage_that_is_refused_can_be_read_and_takes_no_event() -> None:
+def test_root_copied_to_refused_storage_is_read_only() -> None:
     store = copied(filled_memory(), Overwriting())
     manager = manager_of(store)
     assert [event.data for event in manager.read("s/t")] == [b"0"]
@@ -292,7 +292,7 @@ def test_marker_of_an_older_version_is_completed_by_the_next_write() -> None:
     check_same(manager._store)
 
 
-def test_format_is_looked_at_by_every_reader_and_writer() -> None:
+def test_every_reader_and_writer_checks_the_format() -> None:
     store = filled_memory()
     store.put(MARKER_KEY, json.dumps({**marker(store), "format": 2}).encode())
     manager = manager_of(Spy(store))
@@ -313,7 +313,7 @@ def test_marker_is_read_once_and_never_by_an_append() -> None:
     with manager.create_writer("s/t") as writer:
         for number in range(3):
             writer.write_event(b"%d" % number).result(30)
-    assert store.count("get", MARKER_KEY) == 2  # to know the root, and before the first write
+    assert store.count("get", MARKER_KEY) == 2  # to open the root, and before the first write
 
 
 def test_local_disk_names_its_file_system_whatever_the_folder(tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_local_disk_names_its_file_system_whatever_the_folder(tmp_path: Path) ->
         assert LocalStore("/proc/root").storage != store.storage
 
 
-def test_events_are_there_after_a_move_within_the_storage(tmp_path: Path) -> None:
+def test_events_are_readable_after_a_move_within_the_storage(tmp_path: Path) -> None:
     set_up(tmp_path / "root")
     move(tmp_path / "root")
     calls = Spy(LocalStore(str(tmp_path / "elsewhere")))

@@ -1,4 +1,4 @@
-"""What each failure of S3 means, in every shape in which s3fs and botocore hand it over."""
+"""The meaning of each S3 failure, in every shape in which s3fs and botocore raise it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ MEANINGS = [
 
 
 @pytest.mark.parametrize(("status", "code", "meaning"), MEANINGS)
-def test_answer_has_its_meaning_in_every_shape(status: int, code: str, meaning: Meaning) -> None:
+def test_failure_has_the_same_meaning_in_every_shape(
+    status: int, code: str, meaning: Meaning
+) -> None:
     for error in shapes(client_error(status, code)):
         assert meaning_of(error) is meaning
 
@@ -90,11 +92,11 @@ def test_precondition_with_its_condition_is_exists() -> None:
 
 @pytest.mark.parametrize("status", [400, 403, 404, 501, 507])
 def test_refusal_of_a_repeated_request_is_unknown(status: int) -> None:
-    # The attempt before it may have been applied although its answer was lost.
+    # The attempt before may have been applied although its response was lost.
     assert meaning_of(client_error(status, "Code", retries=1)) is Meaning.UNKNOWN
 
 
-def test_existence_is_known_also_from_a_repeated_request() -> None:
+def test_existence_is_known_from_a_repeated_request() -> None:
     assert meaning_of(client_error(412, "PreconditionFailed", retries=3)) is Meaning.EXISTS
 
 
@@ -112,18 +114,18 @@ def test_existence_is_known_also_from_a_repeated_request() -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_no_answer_is_unknown(error: Exception) -> None:
+def test_no_response_is_unknown(error: Exception) -> None:
     assert meaning_of(error) is Meaning.UNKNOWN
     assert answer_of(error) is None
     assert type(refusal(error, "s3://b/k", "read")) is StoreError
 
 
 @pytest.mark.parametrize("error", [ParamValidationError(report="bad"), TypeError(), KeyError()])
-def test_fault_of_our_own_is_no_answer_of_the_store(error: Exception) -> None:
+def test_fault_of_our_own_is_no_response_of_the_store(error: Exception) -> None:
     assert meaning_of(error) is None
 
 
-def test_missing_credentials_are_a_refusal_that_says_what_to_set() -> None:
+def test_missing_credentials_are_a_refusal_with_advice() -> None:
     assert meaning_of(NoCredentialsError()) is Meaning.REFUSED
     error = refusal(NoCredentialsError(), "s3://b/k", "create")
     assert isinstance(error, StoreReadOnly)
@@ -142,7 +144,7 @@ def test_missing_credentials_are_a_refusal_that_says_what_to_set() -> None:
         (500, "InternalError", StoreError),
     ],
 )
-def test_refusal_names_object_answer_and_way_on(
+def test_refusal_names_object_response_and_advice(
     status: int, code: str, kind: type[StoreError]
 ) -> None:
     for shape in shapes(client_error(status, code)):
@@ -152,7 +154,7 @@ def test_refusal_names_object_answer_and_way_on(
         assert code in str(error) or "bucket does not exist" in str(error)
 
 
-def test_missing_object_is_told_from_missing_bucket() -> None:
+def test_missing_object_differs_from_missing_bucket() -> None:
     assert all(is_missing(shape) for shape in shapes(client_error(404, "NoSuchKey")))
     assert all(is_missing(shape) for shape in shapes(client_error(404, "404")))
     assert not any(is_missing(shape) for shape in shapes(client_error(404, "NoSuchBucket")))
@@ -160,13 +162,13 @@ def test_missing_object_is_told_from_missing_bucket() -> None:
     assert not is_missing(OSError("another"))
 
 
-def test_range_of_an_empty_object_is_told() -> None:
+def test_range_of_an_empty_object_is_recognized() -> None:
     assert is_empty_range(client_error(416, "InvalidRange"))
     assert not is_empty_range(client_error(404, "NoSuchKey"))
     assert not is_empty_range(OSError())
 
 
-def test_chain_of_causes_that_is_a_circle_ends() -> None:
+def test_circular_chain_of_causes_ends() -> None:
     first, second = OSError("first"), OSError("second")
     first.__cause__, second.__cause__ = second, first
     assert answer_of(first) is None

@@ -37,7 +37,7 @@ RETENTION = [
 
 @pytest.mark.parametrize("scaling", SCALING)
 @pytest.mark.parametrize("retention", RETENTION)
-def test_configuration_comes_back_from_json_pickle_and_copy(
+def test_configuration_survives_json_pickle_and_copy(
     scaling: ScalingPolicy, retention: RetentionPolicy | None
 ) -> None:
     made = StreamConfiguration(scaling, retention, {"b", "a"})
@@ -53,14 +53,14 @@ def test_configuration_comes_back_from_json_pickle_and_copy(
     assert hash(made) == hash(replace(made, tags=frozenset()))
 
 
-def test_configuration_is_one_segment_without_retention_unless_told() -> None:
+def test_default_configuration_is_one_segment_without_retention() -> None:
     made = StreamConfiguration()
     assert (made.scaling, made.retention, made.tags) == (ScalingPolicy.fixed(1), None, frozenset())
     with pytest.raises(AttributeError):
         made.tags = frozenset()  # type: ignore[misc]
 
 
-def test_limits_are_kept_in_the_unit_they_were_given_in() -> None:
+def test_limits_keep_their_unit() -> None:
     time = RetentionPolicy.by_time("1 day", "7d")
     assert (time.type, time.unit) == (RetentionType.TIME, LimitUnit.TIME_MS)
     assert (time.minimum, time.maximum) == (DAY_MS, 7 * DAY_MS)
@@ -99,13 +99,13 @@ def test_limits_of_mixed_unclear_or_crossed_units_are_refused(
 @pytest.mark.parametrize(
     "value", ["", "7 parsecs", "h", "-1 s", -1, None, True, "10 GB", float("nan"), float("inf")]
 )
-def test_what_is_no_duration_is_refused(value: Any) -> None:
+def test_invalid_duration_is_refused(value: Any) -> None:
     with pytest.raises(InvalidConfiguration, match="grace"):
         parse_duration_ms("grace", value)
 
 
 @pytest.mark.parametrize("value", ["", "7 parsecs", "GB", "-1 kb", -1, None, True, 1.5, "1 hour"])
-def test_what_is_no_size_is_refused(value: Any) -> None:
+def test_invalid_size_is_refused(value: Any) -> None:
     with pytest.raises(InvalidConfiguration, match="chunk"):
         parse_size_bytes("chunk", value)
 
