@@ -25,7 +25,7 @@ from tests.harness.engine import checkpointing_rests
 CONSUMED = StreamConfiguration(ScalingPolicy.fixed(1), RetentionPolicy.by_consumption())
 
 
-class Told:
+class LogLines:
     """The lines since the last check."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -47,9 +47,9 @@ class Told:
 
 
 @pytest.fixture
-def told(caplog: pytest.LogCaptureFixture) -> Iterator[Told]:
+def log(caplog: pytest.LogCaptureFixture) -> Iterator[LogLines]:
     with caplog.at_level(logging.INFO, logger="pravega_spark"):
-        yield Told(caplog)
+        yield LogLines(caplog)
 
 
 @pytest.fixture
@@ -62,78 +62,81 @@ def write(manager: StreamManager, events: int = 4) -> None:
         writer.write_events([b"0123456789"] * events, routing_key="k")
 
 
-def test_a_streams_life_is_logged(manager: StreamManager, told: Told) -> None:
+def test_a_streams_life_is_logged(manager: StreamManager, log: LogLines) -> None:
     manager.create_scope("s")
-    told.expect("root was probed", "CREATE SCOPE of file:.*/s/_scope, version 0: scope=s")
+    log.expect(
+        "probed file:.*: its creates are exclusive",
+        "CREATE SCOPE of file:.*/s/_scope, version 0: scope=s",
+    )
     manager.create_stream("s/a", CONSUMED)
-    told.expect(r"CREATE STREAM of file:.*/s/a/events, version 0: stream=s/a, life=1, segments=1")
+    log.expect(r"CREATE STREAM of file:.*/s/a/events, version 0: stream=s/a, life=1, segments=1")
     manager.update_stream("s/a", StreamConfiguration())
-    told.expect("UPDATE STREAM of .*, version 1: .*configuration=")
+    log.expect("UPDATE STREAM of .*, version 1: .*configuration=")
     write(manager)
-    told.expect()
+    log.expect()
     manager.scale_stream("s/a", seal=[0], key_ranges=[(0.0, 0.5), (0.5, 1.0)])
-    told.expect(r"SCALE STREAM of .*, version 3: .*sealed=\[.0#0.\], opened=.*1#1.*2#1")
+    log.expect(r"SCALE STREAM of .*, version 3: .*sealed=\[.0#0.\], opened=.*1#1.*2#1")
     manager.seal_stream("s/a")
-    told.expect("SEAL STREAM of .*, version 4")
+    log.expect("SEAL STREAM of .*, version 4")
     manager.delete_stream("s/a")
-    told.expect("DELETE STREAM of .*, version 5: .*life=1, removedBytes=[1-9]")
+    log.expect("DELETE STREAM of .*, version 5: .*life=1, removedBytes=[1-9]")
     manager.create_stream("s/a")
-    told.expect("CREATE STREAM of .*, version 6: .*life=2")
+    log.expect("CREATE STREAM of .*, version 6: .*life=2")
 
 
 @pytest.fixture
-def stream(manager: StreamManager, told: Told) -> StreamManager:
+def stream(manager: StreamManager, log: LogLines) -> StreamManager:
     """A stream with four events, whose creation was logged before."""
     manager.create_scope("s")
     manager.create_stream("s/a", CONSUMED)
     write(manager)
-    told.lines()
+    log.lines()
     return manager
 
 
 def test_truncation_retention_and_sweep_log_what_they_deleted_and_why(
-    stream: StreamManager, told: Told
+    stream: StreamManager, log: LogLines
 ) -> None:
     write(stream)
     opened = open_stream(stream.root, "s/a")
     life = stream.tail("s/a").life
     stream.truncate_stream("s/a", StreamCut("s/a", life, {0: 4}))
-    told.expect(
+    log.expect(
         "TRUNCATE STREAM of .*, version 3: head=.*, by=user, numTruncatedEvents=4, "
         "numRemovedFiles=1, removedBytes=[1-9]"
     )
     subscribe(opened, "s/slow", 0, protect=True)
     subscribe(opened, "s/fast", 0)
     publish(opened, "s/fast", 0, StreamCut("s/a", life, {0: 6}))
-    told.expect("SUBSCRIBE of .*, version 4: .*s/slow", "SUBSCRIBE of .*, version 5: .*s/fast")
+    log.expect("SUBSCRIBE of .*, version 4: .*s/slow", "SUBSCRIBE of .*, version 5: .*s/fast")
     time.sleep(0.01)
     stream.retention("s/a").run(expire="1 ms", sweep=False)
-    told.expect("(TRUNCATE STREAM|SAMPLE) of .*, version 7: .*expired=.*s/slow")
+    log.expect("(TRUNCATE STREAM|SAMPLE) of .*, version 7: .*expired=.*s/slow")
     stream.sweep_stream("s/a", grace=0, retain=0)
     stream.sweep_stream("s/a", grace=0, retain=0)
-    lines = told.lines()
+    lines = log.lines()
     assert any(re.search("SWEEP of .*, version .*: horizon=", line) for line in lines)
     assert any(re.search(r"swept .*: deleted 1 files of \d+ bytes", line) for line in lines)
 
 
-def test_a_load_that_requires_a_split_is_logged(stream: StreamManager, told: Told) -> None:
+def test_a_load_that_requires_a_split_is_logged(stream: StreamManager, log: LogLines) -> None:
     halves = KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)
     scale_stream(open_stream(stream.root, "s/a"), [0], halves, automatic=True)
-    told.expect("SCALE STREAM of .*automatic=true")
+    log.expect("SCALE STREAM of .*automatic=true")
 
 
 def test_fenced_writers_and_swept_transactions_are_logged_and_ordinary_ones_are_not(
-    stream: StreamManager, told: Told
+    stream: StreamManager, log: LogLines
 ) -> None:
     with stream.create_writer("s/a", writer_id="w"):
-        told.expect("OPEN WRITER of .*: writer=w, session=1")
+        log.expect("OPEN WRITER of .*: writer=w, session=1")
         with stream.create_writer("s/a", writer_id="w"):
-            told.expect("OPEN WRITER of .*: writer=w, session=2")
+            log.expect("OPEN WRITER of .*: writer=w, session=2")
     with stream.create_transactional_writer("s/a", writer_id="t") as writer:
-        told.lines()
+        log.lines()
         with writer.begin_transaction() as txn:
             txn.write_event(b"x", "k")
-        told.expect()
+        log.expect()
         left = writer.begin_transaction()
         left.ping()
         left.prepare()
@@ -141,39 +144,39 @@ def test_fenced_writers_and_swept_transactions_are_logged_and_ordinary_ones_are_
         for file in folder.iterdir():
             os.utime(file, (time.time() - 10_000,) * 2)
         stream.sweep_transactions("s/a", prepared_limit=0)
-        told.expect(
+        log.expect(
             f"aborted transaction {left.id} of stream s/a: it was prepared .* not decided since",
             f"ABORT TRANSACTION of .*: .*{left.id}",
         )
 
 
-def test_a_groups_readers_and_checkpoints_are_logged(stream: StreamManager, told: Told) -> None:
+def test_a_groups_readers_and_checkpoints_are_logged(stream: StreamManager, log: LogLines) -> None:
     group = stream.create_reader_group("s/g", ["s/a"], retention="automatic")
-    found = told.lines()
+    found = log.lines()
     (line,) = (line for line in found if line.startswith("CREATE READER GROUP of "))
     assert re.search("/s/_reader_groups/g, version 0: streams=s/a, retention=automatic$", line)
     assert any(re.search("SUBSCRIBE of .*/s/a/events, .*s/g", line) for line in found)
     with group.create_reader("r1") as reader:
-        told.expect("JOIN of .*/g, version .*: reader=r1$")
+        log.expect("JOIN of .*/g, version .*: reader=r1$")
         assert reader.read_next_event(timeout=1).event
-        told.expect()
+        log.expect()
         asked = group.initiate_checkpoint("cp")
         while not asked.done():
             reader.read_next_event(timeout=0.1)
-        told.expect("completed checkpoint cp of reader group s/g, generation 0")
+        log.expect("completed checkpoint cp of reader group s/g, generation 0")
         group.initiate_checkpoint("late")
         group.cancel_outstanding_checkpoints()
-        told.expect("CANCEL CHECKPOINTS of .*/g")
-    told.expect("LEAVE of .*/g, version .*: reader=r1$")
+        log.expect("CANCEL CHECKPOINTS of .*/g")
+    log.expect("LEAVE of .*/g, version .*: reader=r1$")
     lost = group.create_reader("r2")
     group.reader_offline("r2")
-    told.expect("JOIN of .*reader=r2$", "READER OFFLINE of .*/g, version .*: reader=r2$")
+    log.expect("JOIN of .*reader=r2$", "READER OFFLINE of .*/g, version .*: reader=r2$")
     dead = group.create_reader("r3")
-    told.lines()
+    log.lines()
     for lease in Path(stream.root.removeprefix("file://")).glob("s/_reader_groups/g/_leases/r3*"):
         os.utime(lease, (time.time() - 10_000,) * 2)
     assert group.expire_readers() == ["r3"]
-    told.expect("TAKE OVER of .*/g, version .*: readers=r3")
+    log.expect("TAKE OVER of .*/g, version .*: readers=r3")
     places = (
         (None, "the last checkpoint"),
         (group.last_checkpoint(), "checkpoint cp"),
@@ -183,11 +186,11 @@ def test_a_groups_readers_and_checkpoints_are_logged(stream: StreamManager, told
     )
     for generation, (to, where) in enumerate(places, 1):
         group.reset(to)
-        found = [line for line in told.lines() if line.startswith("RESET READER GROUP of ")]
+        found = [line for line in log.lines() if line.startswith("RESET READER GROUP of ")]
         assert len(found) == 1
         assert re.search(f": generation={generation}, to={where}$", found[0]), found
     stream.delete_reader_group("s/g")
-    found = told.lines()
+    found = log.lines()
     assert any(re.search("DELETE READER GROUP of .*, version [0-9]+$", line) for line in found)
     assert any(re.search("UNSUBSCRIBE of .*s/g", line) for line in found)
     for reader in (lost, dead):
