@@ -136,14 +136,14 @@ def update(
         if same:
             return None, False
         now_ms = stream.now_ms()
-        draft = CommitBuilder(view, now_ms)
-        draft.record = replace(view.record, configuration=configuration)
+        builder = CommitBuilder(view, now_ms)
+        builder.record = replace(view.record, configuration=configuration)
         segments = len(view.active.segments)
         if not is_sealed and _wants_layout(configuration.scaling, segments):
             whole = split(KeyRange(0.0, 1.0), configuration.scaling.minimum)
             number = view.record.next_segment_number
-            draft.switch(scale(draft, view.active.segment_ids, whole, now_ms, number))
-        return draft.body("UPDATE STREAM", {"configuration": configuration.to_json()}), True
+            builder.switch(scale(builder, view.active.segment_ids, whole, now_ms, number))
+        return builder.body("UPDATE STREAM", {"configuration": configuration.to_json()}), True
 
     return stream.commit(decide, life=stream.life_of(life)).value
 

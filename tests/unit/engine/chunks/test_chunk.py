@@ -440,7 +440,7 @@ def test_file_that_numbers_its_events_wrongly_is_corrupt(deltas: list[int]) -> N
         whole(store, changed(ref, size=sink.getvalue().size), columns=("event",))
 
 
-def packed(store: MemoryStore, events: list[bytes], said: int, dictionary: bool) -> ChunkRef:
+def packed(store: MemoryStore, events: list[bytes], recorded: int, dictionary: bool) -> ChunkRef:
     """A chunk that stage() would not write, with the event bytes that the log records for it."""
     table = pa.table(
         [range(len(events)), ["k"] * len(events), [NOW_US] * len(events), events],
@@ -451,11 +451,11 @@ def packed(store: MemoryStore, events: list[bytes], said: int, dictionary: bool)
                    dictionary_pagesize_limit=64 << 20, write_page_checksum=True)  # fmt: skip
     data = sink.getvalue()
     store.put(f"{TABLE}/data/v7/packed.parquet", data)
-    return ChunkRef("data/v7/packed.parquet", SEGMENT, 0, len(events), data.size, said, 0, 0, 0)
+    return ChunkRef("data/v7/packed.parquet", SEGMENT, 0, len(events), data.size, recorded, 0, 0, 0)
 
 
 @pytest.mark.parametrize(
-    ("events", "said", "dictionary"),
+    ("events", "recorded", "dictionary"),
     [
         ([bytes(40 << 20)], 40 << 20, False),
         ([bytes(40 << 20)], 40 << 20, True),
@@ -464,10 +464,10 @@ def packed(store: MemoryStore, events: list[bytes], said: int, dictionary: bool)
     ],
 )
 def test_small_file_that_unpacks_to_more_than_events_may_have_is_corrupt(
-    events: list[bytes], said: int, dictionary: bool
+    events: list[bytes], recorded: int, dictionary: bool
 ) -> None:
     store = MemoryStore()
-    ref = packed(store, events, said, dictionary)
+    ref = packed(store, events, recorded, dictionary)
     assert ref.size < 64 << 10
     with pytest.raises(CorruptChunk, match=r"packed\.parquet .*at most 8388608"):
         whole(store, ref)

@@ -109,7 +109,7 @@ def test_a_renewed_subscriber_keeps_its_published_cut_unless_it_has_a_start() ->
     subscribe(stream, GROUP, 3, start=at(3))
     bound = record(stream).bound
     assert bound is not None
-    assert bound.positions == {0: 4}, "what is gone cannot be held"
+    assert bound.positions == {0: 4}, "truncated events cannot be held"
 
 
 def test_publishing_needs_a_subscriber_of_that_generation_and_does_not_go_back() -> None:
