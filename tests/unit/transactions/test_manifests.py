@@ -3,12 +3,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pravega_spark.engine.chunks.chunk import StagedChunk
-from pravega_spark.errors import CommitUnknown, CorruptLog, StoreError
-from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind, decode_manifest
+from pravega_spark.errors import CommitUnknown, StoreError
+from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind
 from pravega_spark.transactions.manifests import Manifests, not_in, read_new
 from pravega_spark.transactions.transaction_paths import chunk_folder, transaction_folder
 from tests.harness.engine import again
@@ -16,31 +14,6 @@ from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
 from tests.harness.transaction_world import World
 
-COUNTS = st.integers(0, 2**53)
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
-CHUNKS = st.builds(
-    StagedChunk,
-    TEXT,
-    COUNTS,
-    COUNTS,
-    COUNTS,
-    COUNTS,
-    st.integers(-(2**53), 2**53),
-    COUNTS,
-    COUNTS,
-)
-MANIFESTS = st.builds(
-    Manifest,
-    st.sampled_from(ManifestKind),
-    st.lists(CHUNKS, max_size=3).map(tuple),
-    st.none() | TEXT,
-    st.integers(-5, 2**53),
-    COUNTS,
-    st.none() | TEXT,
-    st.none() | st.integers(-(2**53), 2**53),
-    st.none() | TEXT,
-    TEXT,
-)
 ID = "00000000token"
 
 
@@ -57,19 +30,6 @@ def put(
     manifests: Manifests, *paths: str, kind: ManifestKind = ManifestKind.WRITE
 ) -> Manifest | None:
     return manifests.append(lambda entries: Manifest(kind, tuple(map(chunk, paths))))
-
-
-@given(MANIFESTS)
-def test_manifest_survives_encoding_and_decoding(manifest: Manifest) -> None:
-    assert decode_manifest(manifest.encode(), "here") == manifest
-
-
-@pytest.mark.parametrize("damage", [b"", b"{}", b"{}\nabc\n", b"torn"])
-def test_damaged_manifest_is_refused_by_name(damage: bytes) -> None:
-    whole = Manifest(ManifestKind.WRITE, (chunk("a"),), token="t").encode()
-    for data in (damage, whole[:-20], whole.replace(b'"a"', b'"b"')):
-        with pytest.raises(CorruptLog, match="manifest 3 of x is torn or was modified; restore"):
-            decode_manifest(data, "manifest 3 of x")
 
 
 def test_keys_are_numbered_in_the_folder_of_the_transaction(world: World) -> None:
