@@ -32,7 +32,7 @@ from pravega_spark.transactions.known_decisions import (
 from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind
 from pravega_spark.transactions.manifests import Manifests, rows_of
 from pravega_spark.transactions.rolling import RollingCommit
-from pravega_spark.transactions.transaction_paths import commit_intent_key
+from pravega_spark.transactions.transaction_paths import announcement_key
 
 
 def next_commit_order(stream: StreamLog, view: StreamView, transaction_id: str) -> int:
@@ -41,13 +41,13 @@ def next_commit_order(stream: StreamLog, view: StreamView, transaction_id: str) 
     ``view`` is no older than the caller's call. Each earlier decision has either reached the log,
     or its transaction is open in the view and its closing manifest is read here; so the order of
     two commits depends on no clock. Later decisions find this transaction among the oldest, or by
-    a commit intent that is put before its closing manifest; so the cost does not depend on the
+    an announcement that is put before its closing manifest; so the cost does not depend on the
     number of open transactions.
     """
     known = known_decisions(stream)
     known.read(stream, view, apart_from=transaction_id)
     if transaction_id not in oldest_open(view):
-        stream.store.put(commit_intent_key(stream, transaction_id), b"{}\n")
+        stream.store.put(announcement_key(stream, transaction_id), b"{}\n")
     return known.last_order() + 1
 
 

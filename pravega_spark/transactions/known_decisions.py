@@ -14,10 +14,10 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.transactions.manifest_codec import Manifest
 from pravega_spark.transactions.manifests import Manifests, read_new
-from pravega_spark.transactions.transaction_paths import commit_intents
+from pravega_spark.transactions.transaction_paths import announced_transactions
 
 ALWAYS_READ = 16
-"""Every commit reads this many of the oldest open transactions; younger ones put an intent."""
+"""Every commit reads this many of the oldest open transactions; younger ones are announced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class KnownDecisions:
     ) -> None:
         """Read new manifests of transactions that may be decided, until no decision is new.
 
-        These are the oldest open ones, those with a commit intent, and ``names``. The writer of a
+        These are the oldest open ones, the announced ones, and ``names``. The writer of a
         closing manifest had read all earlier decisions, some of which may be newer than our last
         read; so after each new closing manifest all of them are read again.
         """
@@ -64,7 +64,7 @@ class KnownDecisions:
         several: dict[str, Manifests] = {}
         before, closed = -1, 0
         while before != closed:
-            wanted = always | (commit_intents(stream) & others) if others else always
+            wanted = always | (announced_transactions(stream) & others) if others else always
             several |= self._copies(stream, view, wanted - several.keys())
             read_new(several.values())
             before, closed = closed, sum(m.is_closed for m in several.values())
@@ -130,7 +130,7 @@ def oldest_open(view: StreamView) -> set[str]:
 
     A transaction stays among them until it ends, so every commit finds a decision that was made
     while it was one of them. Transactions of the first versions of this package have no version
-    and put no intent, so all of them are read.
+    and are not announced, so all of them are read.
     """
     opened = view.transactions.values()
     dated = (one for one in opened if one.version)

@@ -16,9 +16,9 @@ from pravega_spark.transactions import committer, transaction_decisions, transac
 from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind
 from pravega_spark.transactions.manifests import Manifests
 from pravega_spark.transactions.transaction_paths import (
+    announced_transactions,
+    announcement_key,
     chunk_folder,
-    commit_intent_key,
-    commit_intents,
     transaction_folder,
 )
 from pravega_spark.units import parse_duration_ms
@@ -106,7 +106,7 @@ def delete_remains(stream: StreamLog) -> int:
 
     Chunks that a committed transaction did not name remain for the sweep of the stream's files.
     """
-    names = {*stream.store.folders(f"{stream.name}/transactions"), *commit_intents(stream)}
+    names = {*stream.store.folders(f"{stream.name}/transactions"), *announced_transactions(stream)}
     stream.log.proved_newest()  # after the listings: the log has the begin of all they hold
     view = stream.view(refresh=False)
     ended = [n for n in sorted(names) if is_transaction(n) and n not in view.transactions]
@@ -127,4 +127,4 @@ def delete_remains_of(
     if outcome is not None and not outcome.committed:
         chunks = stream.store.list(f"{stream.path}/data/{chunk_folder(transaction_id)}")
         keys += [entry.key for entry in chunks]
-    stream.store.delete([*keys, commit_intent_key(stream, transaction_id)])
+    stream.store.delete([*keys, announcement_key(stream, transaction_id)])

@@ -1,4 +1,4 @@
-"""Where a transaction keeps its objects: manifests and lease, chunks, and its commit intent."""
+"""Where a transaction keeps its objects: manifests and lease, chunks, and its announcement."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ def chunk_folder(transaction_id: str) -> str:
     return f"t-{transaction_id}"
 
 
-def commit_intent_key(stream: StreamLog, transaction_id: str) -> str:
-    """Return the key of a transaction's commit intent, which is put before its manifest."""
-    return f"{_commit_intent_folder(stream)}/{transaction_id}.json"
+def announcement_key(stream: StreamLog, transaction_id: str) -> str:
+    """Return the key of a transaction's announcement, which precedes its closing manifest."""
+    return f"{_announcement_folder(stream)}/{transaction_id}.json"
 
 
-def commit_intents(stream: StreamLog) -> set[str]:
-    """Return the ids of the transactions that have a commit intent."""
-    entries = stream.store.list(_commit_intent_folder(stream))
+def announced_transactions(stream: StreamLog) -> set[str]:
+    """Return the ids of the announced transactions."""
+    entries = stream.store.list(_announcement_folder(stream))
     return {entry.key.rsplit("/", 1)[-1].removesuffix(".json") for entry in entries}
 
 
-def _commit_intent_folder(stream: StreamLog) -> str:
+def _announcement_folder(stream: StreamLog) -> str:
     return f"{stream.name}/transactions/closing"

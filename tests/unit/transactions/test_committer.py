@@ -16,7 +16,7 @@ from pravega_spark.errors import CorruptLog, StoreError
 from pravega_spark.model import TransactionStatus
 from pravega_spark.transactions import committer, known_decisions, sweeper
 from pravega_spark.transactions.transaction import Transaction
-from pravega_spark.transactions.transaction_paths import commit_intent_key, commit_intents
+from pravega_spark.transactions.transaction_paths import announced_transactions, announcement_key
 from tests.harness.engine import Spy, again, all_events, events_of, make_stream, scale
 from tests.harness.engine import commit as commit_body
 from tests.harness.failpoints import at_failpoint
@@ -96,29 +96,29 @@ def test_cost_of_a_commit_does_not_depend_on_the_number_of_open_transactions() -
 
 
 def crowd(world: World) -> list[Transaction]:
-    """Begin enough transactions that later ones must put a commit intent."""
+    """Begin enough transactions that later ones must be announced."""
     return [begun(world.process()) for _ in range(known_decisions.ALWAYS_READ)]
 
 
-def test_one_of_many_puts_a_commit_intent_that_is_deleted_afterwards(world: World) -> None:
+def test_one_of_many_puts_an_announcement_that_is_deleted_afterwards(world: World) -> None:
     crowd(world)
     txn = begun(world.stream)
     with (
-        at_failpoint("txn.deciding", lambda: seen.append(commit_intents(txn._stream))),
-        at_failpoint("txn.committed", lambda: seen.append(commit_intents(txn._stream))),
+        at_failpoint("txn.deciding", lambda: seen.append(announced_transactions(txn._stream))),
+        at_failpoint("txn.committed", lambda: seen.append(announced_transactions(txn._stream))),
     ):
         seen: list[set[str]] = []
         txn.commit()
     assert seen == [{txn.id}, {txn.id}]
     sweeper.sweep_transactions(world.process())
-    assert commit_intents(world.process()) == set()
+    assert announced_transactions(world.process()) == set()
 
 
-def test_oldest_of_many_needs_no_commit_intent(world: World) -> None:
+def test_oldest_of_many_needs_no_announcement(world: World) -> None:
     oldest = crowd(world)[-1]
     begun(world.process())
     oldest.commit(wait=False)
-    assert commit_intents(world.process()) == set()
+    assert announced_transactions(world.process()) == set()
     begun(world.stream).commit()
     (commit,) = world.commits("COMMIT TRANSACTION")
     assert recorded_transactions(commit)[0]["id"] == oldest.id
@@ -152,7 +152,7 @@ def test_decision_of_a_crashed_process_is_committed_by_the_next_commit(
 
 
 def test_every_commit_reads_transactions_of_older_versions_of_the_package(world: World) -> None:
-    """They have no version, and their processes put no commit intent."""
+    """They have no version, and their processes do not announce them."""
     crowd(world)
     old = written(world.process(), [("a", b"1")])
     opened = world.process().view().transactions[old.id]
@@ -160,8 +160,8 @@ def test_every_commit_reads_transactions_of_older_versions_of_the_package(world:
     domains: dict[str, str | None] = {f"{OPEN_PREFIX}{old.id}": record}
     commit_body(world.process().log, lambda snapshot: Body("TEST", domains=domains))
     old.commit(wait=False)
-    world.store.inner.delete([commit_intent_key(world.stream, old.id)])
-    assert commit_intents(world.process()) == set()
+    world.store.inner.delete([announcement_key(world.stream, old.id)])
+    assert announced_transactions(world.process()) == set()
     written(world.stream, [("a", b"2")]).commit()
     assert world.events() == [b"1", b"2"]
 
