@@ -14,7 +14,7 @@ from pravega_spark.engine.log.sweep import SweepResult, add_results, sweep_table
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.probe import ensure_probed
-from pravega_spark.engine.store.root_marker import hold, token_of
+from pravega_spark.engine.store.root_marker import bind_root, token_of
 from pravega_spark.engine.stream import lifecycle, stream_sweep
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -569,5 +569,5 @@ class StreamManager:
 def _manager(root: str, options: dict[str, Any], token: str | None = None) -> StreamManager:
     manager = StreamManager(root, storage_options=options)
     if token is not None:
-        hold(manager._store, token)
+        bind_root(manager._store, token)
     return manager

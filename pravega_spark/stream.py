@@ -12,7 +12,7 @@ from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.log.sweep import SweepResult
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store, open_store
-from pravega_spark.engine.store.root_marker import hold, token_of
+from pravega_spark.engine.store.root_marker import bind_root, token_of
 from pravega_spark.engine.stream import lifecycle, repair, stream_sweep, subscribers, truncation
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import StreamState
@@ -455,5 +455,5 @@ class Stream:
 def _stream(url: str, options: dict[str, Any], name: str, token: str | None) -> Stream:
     store = open_store(url, **options)
     if token is not None:
-        hold(store, token)
+        bind_root(store, token)
     return Stream(store, name, storage_options=options)

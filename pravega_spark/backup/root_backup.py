@@ -16,7 +16,7 @@ from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
-from pravega_spark.engine.store.root_marker import admitted, look
+from pravega_spark.engine.store.root_marker import allow_incomplete, read_root
 from pravega_spark.engine.stream.stream_log import events_path
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.scopes import DELETED, GROUP, GROUPS_FOLDER, Scope
@@ -78,7 +78,7 @@ def back_up(
     check_apart(source, target)
     tables = _SourceTables(source, target, runtime, name)
     tables.check_not_empty()
-    with admitted(target):
+    with allow_incomplete(target):
         claimed = BackupTarget(target, source, name, runtime)
         copied = tuple(
             copy_table(
@@ -110,7 +110,7 @@ class _SourceTables:
 
     def check_not_empty(self) -> None:
         """Raise NoSuchScope if there is nothing to copy: an empty copy is no backup."""
-        has_marker = look(self._source, again=True) is not None
+        has_marker = read_root(self._source, refresh=True) is not None
         if not has_marker or not (self._name or any(self._scopes())):
             what = "holds no scope" if has_marker else "has no root marker, so it is no root"
             raise NoSuchScope(

@@ -17,10 +17,10 @@ from pravega_spark.engine.store.probe import ensure_probed
 from pravega_spark.engine.store.root_marker import (
     MARKER_FORMAT,
     MARKER_KEY,
-    admitted,
+    allow_incomplete,
     encode,
-    look,
     read_record,
+    read_root,
 )
 from pravega_spark.engine.stream.stream_log import StreamLog, events_path
 from pravega_spark.engine.tables.scopes import DELETED, GROUP, GROUPS_FOLDER, STREAM, Scope
@@ -56,8 +56,8 @@ def restore_stream(store: Store, stream: str, runtime: Runtime) -> RestoredTable
         raise NoSuchStream(
             f"there is no copy of stream {stream} to restore under {store.url}.", stream=stream
         )
-    with admitted(store):
-        look(store, again=True)
+    with allow_incomplete(store):
+        read_root(store, refresh=True)
         done = _restore_events(store, stream, runtime)
         index = Scope(store, scope, runtime)
         for path in (f"{stream}/metadata", index.table.log.path):
@@ -79,8 +79,8 @@ def restore_root(store: Store, runtime: Runtime) -> RestoreResult:
     scopes = [name for name in store.folders("") if is_name(name, MAX_SCOPE_LENGTH)]
     if read_record(store) is None and not any(_has_scope(store, scope) for scope in scopes):
         raise NoSuchScope(f"there is nothing to restore under {store.url}; check the root's URL.")
-    with admitted(store):
-        look(store, again=True)
+    with allow_incomplete(store):
+        read_root(store, refresh=True)
         for scope in scopes:
             run.restore_scope(scope)
         failpoint("restore.marker")

@@ -15,7 +15,7 @@ from pravega_spark.engine.log.log_reader import LogReader
 from pravega_spark.engine.log.snapshot import Snapshot, check_supported, first_snapshot
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
-from pravega_spark.engine.store.root_marker import Root, check_same, look
+from pravega_spark.engine.store.root_marker import Root, check_same, read_root
 from pravega_spark.errors import CorruptLog
 from pravega_spark.limits import CLOCK_STEP_MS, RECENT_FILES, STALE_SNAPSHOT_SECONDS
 
@@ -100,7 +100,7 @@ class LogFollower:
 
     def _open(self) -> Snapshot | None:
         """Start from a stored snapshot, which may be old; None if there is no log."""
-        self.root = look(self.store)
+        self.root = read_root(self.store)
         opened = self.reader.open()
         if opened is not None:
             self.snapshot, self._files = opened[0], None

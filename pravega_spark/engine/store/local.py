@@ -13,7 +13,7 @@ import pyarrow as pa
 from pravega_spark.engine.store.base import Entry, Put
 from pravega_spark.engine.store.local_files import (
     StagedFile,
-    UnclearOutcome,
+    UnknownOutcome,
     checked_name,
     file_system,
     is_hidden_name,
@@ -149,7 +149,7 @@ class LocalStore:
             raise self._changed(after)
         try:
             created = self._publish(path, data, replace=False, durable=True, after=after)
-        except UnclearOutcome:
+        except UnknownOutcome:
             return Put.UNKNOWN
         if not created and os.path.isdir(path):
             raise StoreError(f"{path} is a folder; use another key.", url=path)
@@ -161,7 +161,7 @@ class LocalStore:
         self._check()
         try:
             self._publish(path, data, replace=True, durable=durable)
-        except UnclearOutcome as error:
+        except UnknownOutcome as error:
             raise StoreError(
                 f"{path} may not be durable: {error}. Check the disk, then write it again.",
                 url=path,
@@ -235,7 +235,7 @@ class LocalStore:
             self._sync(folder)
         except _ABSENT:
             return  # nothing is visible in a folder that does not exist
-        except UnclearOutcome as error:
+        except UnknownOutcome as error:
             raise StoreError(
                 f"{folder} cannot be made durable: {error}. Check the disk, then open the root in "
                 "a new process.",
@@ -301,7 +301,7 @@ class LocalStore:
             try:
                 self._sync(folder)
             except OSError as error:  # the file has its name, so this is no refusal
-                raise UnclearOutcome(f"fsync of {folder}: {error}") from error
+                raise UnknownOutcome(f"fsync of {folder}: {error}") from error
         return True
 
     def _prune(self, folder: str) -> None:
@@ -334,7 +334,7 @@ class LocalStore:
     def _sync(self, folder: str) -> None:
         """Fsync the folder and, the first time, each of its ancestors."""
         if folder in self._failed:
-            raise UnclearOutcome(f"an earlier fsync of {folder} failed")
+            raise UnknownOutcome(f"an earlier fsync of {folder} failed")
         try:
             sync_folder(folder)
             while folder not in self._anchored and len(folder) > len(self._top):
@@ -344,7 +344,7 @@ class LocalStore:
                     self._anchored = {self._top}
                 self._anchored.add(folder)
                 folder = parent
-        except UnclearOutcome:
+        except UnknownOutcome:
             self._failed.add(folder)
             raise
 

@@ -58,7 +58,7 @@ def checked_name(name: str) -> str | None:
     return None if found is None else found[1]
 
 
-class UnclearOutcome(Exception):
+class UnknownOutcome(Exception):
     """A system call failed, and may or may not have had its effect."""
 
 
@@ -125,7 +125,7 @@ class StagedFile:
             if error.errno in _NO_LINKS:
                 raise LinkRefused(error.errno, error.strerror) from error
             if error.errno in (errno.EIO, errno.ETIMEDOUT, errno.ESTALE):
-                raise UnclearOutcome(f"link to {path}: {error}") from error
+                raise UnknownOutcome(f"link to {path}: {error}") from error
             raise
         return True
 
@@ -189,12 +189,12 @@ def file_system(path: str) -> str:
 
 
 def sync_folder(folder: str) -> None:
-    """Fsync the folder's entries. Raise UnclearOutcome if the disk fails."""
+    """Fsync the folder's entries. Raise UnknownOutcome if the disk fails."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        raise UnclearOutcome(f"fsync of {folder}: {error}") from error
+        raise UnknownOutcome(f"fsync of {folder}: {error}") from error
     finally:
         os.close(descriptor)
 
@@ -207,7 +207,7 @@ def _sync(descriptor: int) -> None:
             error.errno in _FULL
         ):  # NFS and delayed allocation: reported before the file has its name
             raise
-        raise UnclearOutcome(f"fsync: {error}") from error
+        raise UnknownOutcome(f"fsync: {error}") from error
 
 
 def refusal(error: OSError, path: str) -> StoreError:

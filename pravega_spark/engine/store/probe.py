@@ -15,7 +15,7 @@ from pravega_spark.engine.store.root_marker import (
     MARKER_KEY,
     PROBE_FOLDER,
     encode,
-    look,
+    read_root,
 )
 from pravega_spark.errors import StoreError, StoreRefused
 
@@ -34,7 +34,7 @@ def ensure_probed(store: Store, runtime: Runtime = SYSTEM) -> None:
     for a root that fails the probe, or whose marker has an unknown format, and what the store
     raises.
     """
-    root, storage = look(store, again=True), store.storage
+    root, storage = read_root(store, refresh=True), store.storage
     if root is None or not root.names(storage):
         probe(store)
         logger.info("probed %s: its creates are exclusive", store.url)
@@ -53,7 +53,7 @@ def ensure_probed(store: Store, runtime: Runtime = SYSTEM) -> None:
                 store.put(MARKER_KEY, root.marker(storage))
         # After a lost race or a lost answer, the existing marker counts. After a lost request
         # there is none: the next process that opens the root probes it again.
-        root = look(store, again=True)
+        root = read_root(store, refresh=True)
     if root is not None:
         root.is_proved = True
 

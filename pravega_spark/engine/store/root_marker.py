@@ -61,14 +61,14 @@ _UNSEEN = object()
 """The stamp of a marker that must be read again, even if that costs a request."""
 
 
-def look(store: Store, *, again: bool = False) -> Root | None:
+def read_root(store: Store, *, refresh: bool = False) -> Root | None:
     """Return the root by its marker; None without a marker. One read, unless it is known.
 
     The first root that is found binds the store. Raises RootChanged if that root was replaced or
     removed, and StoreRefused for a marker that is not ours or has an unknown format.
     """
     known = _known.get(store)
-    if known is not None and not again and known.stamp is not _UNSEEN:
+    if known is not None and not refresh and known.stamp is not _UNSEEN:
         return known
     found = _read(store)
     if known is None:
@@ -98,7 +98,7 @@ def check_same(store: Store) -> None:
     """
     known = _known.get(store)
     if known is not None and known.stamp != store.stamp(MARKER_KEY):
-        look(store, again=True)
+        read_root(store, refresh=True)
 
 
 def is_same(store: Store) -> bool:
@@ -116,7 +116,7 @@ def token_of(store: Store) -> str | None:
     return None if known is None else known.token
 
 
-def hold(store: Store, token: str) -> None:
+def bind_root(store: Store, token: str) -> None:
     """Bind a store to the root of that token, which another process opened.
 
     Raises RootChanged if this process has opened another root at the same URL.
@@ -131,17 +131,17 @@ def hold(store: Store, token: str) -> None:
         )
 
 
-_admitted: WeakSet[Store] = WeakSet()
+_incomplete_allowed: WeakSet[Store] = WeakSet()
 
 
 @contextmanager
-def admitted(store: Store) -> Iterator[None]:
+def allow_incomplete(store: Store) -> Iterator[None]:
     """Allow this process to open an incomplete root, in order to complete it."""
-    _admitted.add(store)
+    _incomplete_allowed.add(store)
     try:
         yield
     finally:
-        _admitted.discard(store)
+        _incomplete_allowed.discard(store)
         known = _known.get(store)
         if known is not None:
             known.stamp = _UNSEEN  # its marker shows whether it is complete now
@@ -177,7 +177,7 @@ def _read(store: Store) -> Root | None:
     if record is None:
         return None
     found = record["format"]
-    if found == COPY_FORMAT and store not in _admitted:
+    if found == COPY_FORMAT and store not in _incomplete_allowed:
         source = record.get("backup", {}).get("of")
         raise StoreRefused(
             f"{store.url} is an incomplete copy of {source}: repeat the backup, or open the intact "
