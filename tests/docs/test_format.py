@@ -160,15 +160,6 @@ def test_the_examples_are_what_is_written(story: Story) -> None:
         assert shape(text) == shape(made[name]), name
 
 
-def test_the_links_of_the_page_lead_somewhere() -> None:
-    text = PAGE.read_text()
-    for page, anchor in re.findall(r"\]\((?!http)([^)#]*)(?:#([^)]*))?\)", text):
-        assert (PAGE.parent / page).exists(), page
-        titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-        anchors = {re.sub(r"[^a-z0-9 _-]", "", title.lower()).replace(" ", "-") for title in titles}
-        assert page or anchor in anchors, anchor
-
-
 # ------------------------------------------------------------------ a reader made by the page
 
 

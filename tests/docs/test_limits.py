@@ -8,15 +8,21 @@ import pytest
 
 from pravega_spark.limits import (
     DEFAULT_LEASE,
+    MAX_ATOMIC_WRITE_BYTES,
+    MAX_EVENT_BYTES,
     MAX_LEASE_MS,
+    MAX_NOTE_LENGTH,
     MAX_READER_LEASE_MS,
+    MAX_SEGMENTS,
     MAX_TAG_LENGTH,
     MAX_TAGS,
     MIN_LEASE_MS,
     MIN_READER_LEASE_MS,
     READER_LEASE,
+    WRITER_BATCH_EVENTS,
 )
 from pravega_spark.names import MAX_NAME_LENGTH, MAX_SCOPE_LENGTH
+from pravega_spark.units import MIB
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -38,6 +44,13 @@ LIMITS = [
         f"a lease of a transaction | {_lease(MIN_LEASE_MS, MAX_LEASE_MS)}, "
         f"by default {DEFAULT_LEASE}",
     ),
+    ("limits.md", f"**{MAX_EVENT_BYTES // MIB} MiB** ({MAX_EVENT_BYTES:,} bytes)"),
+    (
+        "limits.md",
+        f"at most {WRITER_BATCH_EVENTS:,} events of {MAX_ATOMIC_WRITE_BYTES // MIB} MiB in total",
+    ),
+    ("limits.md", f"{MAX_NOTE_LENGTH:,} characters"),
+    ("limits.md", f"| segments of a stream | at most {MAX_SEGMENTS:,} |"),
     ("limits.md", f"of scopes {MAX_SCOPE_LENGTH} "),
     ("limits.md", f"any text of {MAX_NAME_LENGTH} characters"),
     ("limits.md", f"at most {MAX_TAGS}, of {MAX_TAG_LENGTH} characters each"),
@@ -47,3 +60,9 @@ LIMITS = [
 @pytest.mark.parametrize(("page", "limit"), LIMITS)
 def test_page_names_the_limit_of_the_code(page: str, limit: str) -> None:
     assert limit in (DOCS / page).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("pinned", ["pyspark==4.2.0", "delta-spark==4.4.0"])
+def test_page_names_the_versions_that_the_project_pins(pinned: str) -> None:
+    assert pinned in (DOCS / "limits.md").read_text(encoding="utf-8")
+    assert pinned in (DOCS.parent / "pyproject.toml").read_text(encoding="utf-8")

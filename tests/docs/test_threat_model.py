@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ import pravega_spark
 from pravega_spark import StreamManager
 from pravega_spark.errors import CorruptChunk, CorruptLog, InvalidInput, InvalidName, StoreRefused
 
-PAGE = Path(__file__).parents[2] / "docs/threat-model.md"
 PACKAGE = Path(pravega_spark.__file__).parent
 
 EVENTS, SCOPE = "s/t/events", "s/_scope"
@@ -194,11 +192,3 @@ def test_nothing_of_the_package_runs_or_unpickles_bytes() -> None:
                 found += [f"{path}: {node.func.id}()"] if node.func.id in FORBIDDEN else []
             found += [f"{path}: {name}" for name in names if name in MODULES]
     assert found == []
-
-
-def test_the_links_of_the_page_lead_somewhere() -> None:
-    text = PAGE.read_text()
-    links = re.findall(r"\]\((?!http)([^)#]*)(?:#[^)]*)?\)", text)
-    assert [link for link in links if not (PAGE.parent / link).exists()] == []
-    for test in re.findall(r"`(tests/[^`]*)`", text):
-        assert (PAGE.parents[1] / test).exists(), test

@@ -1,0 +1,126 @@
+"""The examples of the pages: what their fenced blocks are, and how a page's blocks are run.
+
+A page runs like a user's session: its blocks in order, in one Python namespace, with one Spark
+session, and with a fresh folder in the place of ``/tmp``. Python, SQL and shell blocks are run; of
+``make`` only the target is looked up. A block that cannot run here has a comment of one line above
+it: ``<!-- not run: the reason -->``.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pravega_spark import cli
+from pravega_spark.jobs import retention, runner, scaling, transactions
+
+REPOSITORY = Path(__file__).parents[2]
+RUNNABLE = ("python", "sql", "sh")
+OUTPUT = ("", "text", "json", "yaml")
+"""Languages of blocks that show output, configuration or rules."""
+MARKER = re.compile(r"<!-- not run: (\S.*) -->")
+JOBS = {"retention": retention, "scaling": scaling, "transactions": transactions}
+JOB_MODULE = "pravega_spark.jobs."
+
+
+@dataclass(frozen=True)
+class Example:
+    """A fenced block that could run; ``reason`` says why it does not."""
+
+    line: int
+    language: str
+    code: str
+    reason: str | None = None
+
+    @property
+    def needs_spark(self) -> bool:
+        """Whether the block starts Spark, or uses the page's session."""
+        return self.language == "sql" or "session()" in self.code or JOB_MODULE in self.code
+
+
+def pages() -> list[str]:
+    """Return all pages for users and contributors; decisions have rules of their own."""
+    found = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md")]
+    return sorted(str(path.relative_to(REPOSITORY)) for path in found)
+
+
+def examples_of(text: str) -> list[Example]:
+    """Return the runnable blocks of a page. Raises ValueError for a block of another language."""
+    found: list[Example] = []
+    above, start, language = "", 0, ""
+    block: list[str] | None = None
+    for number, line in enumerate(text.splitlines(), 1):
+        if block is None and line.lstrip().startswith("```"):
+            start, language, block = number, line.strip().removeprefix("```"), []
+            if language not in RUNNABLE + OUTPUT:
+                raise ValueError(f"line {number}: {language!r} is none of {RUNNABLE + OUTPUT}")
+        elif block is not None and line.strip() == "```":
+            if language in RUNNABLE:
+                marker = MARKER.fullmatch(above)
+                reason = marker[1] if marker else None
+                found.append(Example(start, language, "\n".join(block) + "\n", reason))
+            above, block = "", None
+        elif block is not None:
+            block.append(line)
+        elif line.strip():
+            above = line.strip()
+    if block is not None:
+        raise ValueError(f"line {start}: the block has no end")
+    return found
+
+
+class PageRun:
+    """Runs the blocks of one page, in order."""
+
+    def __init__(
+        self,
+        page: str,
+        folder: Path,
+        spark: Callable[[], SparkSession],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        self._page, self._folder, self._spark = page, folder, spark
+        self._names: dict[str, object] = {}
+        self._monkeypatch = monkeypatch
+
+    def run(self, example: Example) -> None:
+        """Run a block; an exception, or a status other than 0, is its failure."""
+        code = example.code.replace("/tmp/", f"{self._folder}/")
+        if example.language == "python":
+            lines = "\n" * example.line + code  # so that tracebacks name the page's lines
+            exec(compile(lines, self._page, "exec"), self._names)
+        elif example.language == "sql":
+            for statement in filter(str.strip, code.split(";\n")):
+                self._spark().sql(statement).collect()
+        else:
+            for line in code.splitlines():
+                if words := shlex.split(line, comments=True):
+                    status = self._command(words)
+                    assert status == 0, f"{self._page}: {line}: status {status}"
+
+    def _command(self, words: list[str]) -> int:
+        """Run a command of the package in this process: a job starts no Spark of its own."""
+        match words:
+            case ["make", target]:
+                return 0 if f"\n{target}:" in (REPOSITORY / "Makefile").read_text() else 2
+            case ["pravega-spark", *arguments]:
+                return cli.main(arguments)
+            case ["python", "-m", module, *arguments] if module.startswith(JOB_MODULE):
+                with self._monkeypatch.context() as patch:
+                    spark = self._spark()
+                    patch.setattr(
+                        runner,
+                        "run",
+                        lambda prog, given, work, zeros: runner.rounds(
+                            prog, given, spark, work, zeros
+                        ),
+                    )
+                    status: int = JOBS[module.removeprefix(JOB_MODULE)].main(arguments)
+                return status
+        raise ValueError(f"{self._page}: {shlex.join(words)} is no command of the package")
