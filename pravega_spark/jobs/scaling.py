@@ -24,7 +24,8 @@ from pravega_spark.jobs.runner import Report
 from pravega_spark.jobs.text_table import FAILED, Cell, Side, TextTable, bold
 from pravega_spark.policies import ScalingPace
 from pravega_spark.scaling.auto_scaling import ROW_SCHEMA, scaling_rows
-from pravega_spark.scaling.scale_decision import AVERAGE_NAMES, Action
+from pravega_spark.scaling.scale_decision import Action
+from pravega_spark.scaling.scale_reasons import AVERAGE_NAMES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

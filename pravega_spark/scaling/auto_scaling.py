@@ -21,7 +21,6 @@ from pravega_spark.policies import ScalingPace, ScalingPolicy, ScalingType
 from pravega_spark.scaling.manual_scaling import scale_stream
 from pravega_spark.scaling.rate_store import read_rates, store_rates
 from pravega_spark.scaling.scale_decision import (
-    AVERAGE_NAMES,
     FIXED,
     ScaleDecision,
     ScaleRequest,
@@ -29,6 +28,7 @@ from pravega_spark.scaling.scale_decision import (
     no_scale,
     split_evenly,
 )
+from pravega_spark.scaling.scale_reasons import AVERAGE_NAMES
 from pravega_spark.scaling.split_points import split_by_keys
 
 PACE: Final = ScalingPace()

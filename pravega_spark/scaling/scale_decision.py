@@ -18,20 +18,9 @@ from pravega_spark.engine.layout.epochs import split
 from pravega_spark.limits import MAX_SEGMENTS
 from pravega_spark.model import KeyRange, Segment
 from pravega_spark.policies import ScalingType
-from pravega_spark.scaling.segment_rates import (
-    FOREVER,
-    UP_FACTORS,
-    Averages,
-    ScaleUpEvent,
-    SegmentRates,
-    is_slow,
-    rule_exceeded,
-)
+from pravega_spark.scaling.scale_reasons import why_cold, why_too_fast, why_unchanged
+from pravega_spark.scaling.segment_rates import Averages
 from pravega_spark.scaling.stream_rates import StreamRates
-
-AVERAGE_NAMES = ("r2", "r5", "r10", "r20")
-"""The averages, named by Pravega's windows in minutes at any pace."""
-_UNITS = {ScalingType.EVENT_RATE: "events/s", ScalingType.DATA_RATE: "KiB/s"}
 
 
 class Action(enum.Enum):
@@ -115,7 +104,11 @@ def decide_scale(
     verdicts = []
     for index, segment in enumerate(active):
         current = rates.current(segment.number, now_ms)
-        action, reason = actions.get(index) or _unchanged(current, rates, now_ms)
+        if index in actions:
+            action, reason = actions[index]
+        else:
+            is_too_fast, reason = why_unchanged(current, rates, now_ms)
+            action = Action.WAIT if is_too_fast else Action.NONE
         verdicts.append(Verdict(segment, action, reason, rates.averages(current)))
     return ScaleDecision(tuple(verdicts), tuple(requests))
 
@@ -139,7 +132,7 @@ def _splits(
         if up is None or now_ms - up.time_ms >= rates.pace.cold_ms:
             continue
         parts = min(up.splits, max(2, rates.policy.factor))
-        why = _why_up(up, rates)
+        why = why_too_fast(up, rates)
         if parts - 1 > room:
             actions[index] = Action.WAIT, f"{why}; a stream has at most {MAX_SEGMENTS} segments"
         elif (segment.key_range.high - segment.key_range.low) * POSITIONS < parts:
@@ -173,12 +166,12 @@ def _merges(
         requests.append(ScaleRequest(Action.MERGE, ids, (whole,)))
         for index in group:
             others = " and ".join(str(member) for member in members if member != active[index])
-            why = _why_cold(segments[index], rates, now_ms)
+            why = why_cold(segments[index], rates, now_ms)
             actions[index] = Action.MERGE, f"{why}; with {others}"
     spare -= sum(len(group) - 1 for group in groups)
     rest = "no cold neighbour" if spare > 0 else f"the minimum is {rates.policy.minimum} segments"
     for index in cold.keys() - actions.keys():
-        actions[index] = Action.COLD, f"{_why_cold(segments[index], rates, now_ms)}; {rest}"
+        actions[index] = Action.COLD, f"{why_cold(segments[index], rates, now_ms)}; {rest}"
     return _Scales(requests, actions)
 
 
@@ -201,41 +194,3 @@ def _groups(order: Sequence[int], spare: int) -> list[list[int]]:
             spare -= len(group) - 1
             seen.difference_update(group)
     return groups
-
-
-def _why_up(up: ScaleUpEvent, rates: StreamRates) -> str:
-    limit = f"{UP_FACTORS[up.rule]:g} x {up.target:,}" if up.rule < 2 else f"{up.target:,}"
-    return f"{AVERAGE_NAMES[up.rule]} was {up.rate:,.1f} > {limit} {_UNITS[rates.policy.type]}"
-
-
-def _why_cold(segment: SegmentRates, rates: StreamRates, now_ms: int) -> str:
-    silent_ms = now_ms - segment.written_ms
-    if silent_ms > rates.pace.idle_ms:
-        return f"no event for {_seconds(silent_ms)}"
-    if segment.cold_until_ms == FOREVER:
-        return "once idle, cold until sealed"
-    return f"too slow, cold for {_seconds(segment.cold_until_ms - now_ms)} more"
-
-
-def _unchanged(segment: SegmentRates, rates: StreamRates, now_ms: int) -> tuple[Action, str]:
-    """Return the action and reason for a segment that is not scaled; its averages are current."""
-    pace, policy = rates.pace, rates.policy
-    averages, age_ms = rates.averages(segment), now_ms - segment.since_ms
-    rule = rule_exceeded(averages, policy.target, pace.windows_ms[3] + 1, pace)
-    if rule is None:
-        of = f"the target, {policy.target:,} {_UNITS[policy.type]}"
-        slow = f"slow for {of}, but not cold yet"
-        return Action.NONE, slow if is_slow(averages, policy.target) else f"within {of}"
-    limit = f"{UP_FACTORS[rule]:g} x the target"
-    why = f"{AVERAGE_NAMES[rule]} is {averages[rule]:,.1f} > {limit}"
-    least_ms = max(pace.cooldown_ms, pace.windows_ms[rule])
-    if age_ms <= least_ms:
-        return Action.WAIT, f"{why}; {_seconds(age_ms)} old, waits until {_seconds(least_ms)}"
-    if now_ms - segment.up_ms <= pace.mute_ms:
-        muted_ms = segment.up_ms + pace.mute_ms - now_ms
-        return Action.WAIT, f"{why}; muted for {_seconds(muted_ms)} more"
-    return Action.WAIT, f"{why}; judged at writes, every {_seconds(pace.report_ms)} at most"
-
-
-def _seconds(time_ms: float) -> str:
-    return f"{time_ms / 1_000:,.3g} s" if time_ms < 10_000 else f"{time_ms / 1_000:,.0f} s"
