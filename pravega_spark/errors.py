@@ -26,7 +26,7 @@
     │   ├── ConfigMismatch
     │   ├── CheckpointFailed
     │   └── ObjectClosed
-    ├── TryAgain                         wait or look again, then call again; nothing was done
+    ├── TryAgain                         wait or refresh, then call again; nothing was done
     │   ├── TooBusy
     │   ├── ScaleConflict
     │   ├── SegmentSealed
@@ -238,7 +238,7 @@ class ObjectClosed(IllegalState):
 
 
 class TryAgain(PravegaSparkError):
-    """Nothing was done: wait or look again, then call again."""
+    """Nothing was done: wait, or read the present state, then call again."""
 
 
 class TooBusy(TryAgain):
@@ -300,7 +300,7 @@ class CommitUnknown(Reopen):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class WriterForgotten(CommitUnknown):
-    """The log no longer knows the writer: open it again, by its id if it has one of its own.
+    """The log no longer knows the writer: open it again, by its id if the user chose one.
 
     A sweep archived its record, or deleted what it had staged.
     """

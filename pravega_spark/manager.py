@@ -115,7 +115,7 @@ class StreamManager:
         For an operator, after a warning that the clock jumped for no known reason: until this
         call, deletion by age is late by the size of the jump. ``limit`` sets how far the clock may
         advance unobserved across a restart of the machine and still be trusted; the default is 7
-        days. It matters on a local disk only; a storage with a clock of its own is always trusted.
+        days. It matters on a local disk only; a storage with its own clock is always trusted.
         """
         ensure_probed(self._store, self._runtime)
         return clock_record.confirm_clock(self._store, self._runtime, limit)

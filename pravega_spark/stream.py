@@ -193,7 +193,7 @@ class Stream:
         return truncation.truncate(self._log(), cut, past_subscribers=past_subscribers, life=life)
 
     def retention(self) -> StreamRetention:
-        """Return the retention: ``explain`` what a run would delete and who holds it, or ``run``.
+        """Return the retention: ``explain`` what a run would delete and keep, or ``run``.
 
         A run first finishes the changes of reader groups that killed processes left half made, and
         unsubscribes groups that the root no longer has.

@@ -144,22 +144,23 @@ def refusal(error: BaseException, url: str, operation: str) -> StoreError:
             "endpoint and the network, then try again.",
             url=url,
         )
-    said = f"{operation} failed with {answer.status} {answer.code}: {answer.message}".rstrip(": .")
+    failure = f"{answer.status} {answer.code}: {answer.message}".rstrip(": .")
+    reason = f"{operation} failed with {failure}"
     if answer.code == "NoSuchBucket":
         return StoreError(f"{url}: the bucket does not exist. Create it, or name another.", url=url)
     if answer.code in _FULL or answer.status == 507:
         return StoreFull(
-            f"{url}: {said}. Free some space or raise the quota, then try again.", url=url
+            f"{url}: {reason}. Free some space or raise the quota, then try again.", url=url
         )
     if answer.status == 501:
         return StoreRefused(
-            f"{url}: {said}. The server lacks conditional writes: use another.", url=url
+            f"{url}: {reason}. The server lacks conditional writes: use another.", url=url
         )
     if answer.code in _DENIED or answer.status in (401, 403):
         return StoreReadOnly(
-            f"{url}: {said}. Check the credentials and the bucket's policy.", url=url
+            f"{url}: {reason}. Check the credentials and the bucket's policy.", url=url
         )
-    return StoreError(f"{url}: {said}.", url=url)
+    return StoreError(f"{url}: {reason}.", url=url)
 
 
 def delete_refusal(failed: Mapping[str, str], url: str) -> StoreError:
