@@ -13,6 +13,9 @@ PYTHON ?= $(shell for python in python3.12 python3.11 python3.10 python3; do \
 ARGS ?=
 # Processes that run tests: each may start a JVM and an S3 server.
 WORKERS ?= 2
+PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
+# What needs neither a JVM nor a server. Coverage is measured here, where it costs little.
+LIGHT := not (spark or s3 or slow)
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -37,10 +40,11 @@ demo: setup ## run the demo, examples/demo.py (ARGS="--help" for its options)
 		--driver-java-options '$(SHORT_LIVED)' examples/demo.py $(ARGS)
 
 check: lint ## lint, then the tests that need neither a JVM nor a server: under three minutes
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m 'not (spark or s3 or slow)' $(ARGS)
+	$(PYTEST) -m '$(LIGHT)' $(ARGS)
 
 test: lint ## lint, then every test (ARGS="-k name" to choose): about 20 minutes
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
+	$(PYTEST) -m '$(LIGHT)' $(if $(ARGS),,--cov --cov-report=) $(ARGS)
+	$(PYTEST) -m 'not ($(LIGHT))' $(ARGS)
 
 long: setup ## the tests that have a long form, at full size: hours
 	PRAVEGA_SPARK_TESTS=long $(BIN)/pytest --numprocesses $(WORKERS) --dist load -m long $(ARGS)
