@@ -137,7 +137,7 @@ def test_rules_count_their_own_calls_and_the_first_that_applies_decides() -> Non
 
 
 def test_same_seed_gives_the_same_faults_and_every_fault_occurs() -> None:
-    def run(seed: int) -> tuple[list[object], dict[object, int]]:
+    def run(seed: int) -> tuple[list[object], dict[tuple[str, Fault], int]]:
         store = FaultyStore(MemoryStore(), RandomFaults(random.Random(seed), 0.5))
         history: list[object] = []
         for number in range(300):

@@ -17,7 +17,7 @@ from flights.checks import (
 
 KEYS = ("UA", "AA")
 EVENTS = 12
-CLOSING = {
+CLOSING: dict[str, object] = {
     "segment_id": 2, "offset": 0, "key": None, "row": None, "sequence": None, "digest": 99,
 }  # fmt: skip
 SCHEMA = pa.schema(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -137,10 +138,11 @@ def test_the_closing_event_lets_the_watermark_pass_the_last_hour(flights: Datase
 # Files of the user's own
 
 
-def load(tmp_path: Path, text: str, name: str = "own.csv", **options: str) -> Dataset:
+def load(tmp_path: Path, text: str, name: str = "own.csv", **options: Any) -> Dataset:
     path = tmp_path / name
     path.write_text(text)
-    return load_file(path, **{"key": "id", "time_column": "when", **options})
+    given: dict[str, Any] = {"key": "id", "time_column": "when", **options}
+    return load_file(path, **given)
 
 
 @pytest.mark.parametrize(

@@ -322,7 +322,7 @@ def test_books_that_do_not_balance_are_found(
 ) -> None:
     def audit() -> None:
         books = Books()
-        books.enter((account, event(*written)) for account, *written in events)
+        books.enter((row[0], event(*row[1:])) for row in events)
         books.check("now")
 
     with pytest.raises(AssertionError, match=found):

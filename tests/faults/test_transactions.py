@@ -215,8 +215,8 @@ def test_transactions_live_roll_and_expire_by_the_clock_of_the_storage(
         kept.ping()
 
         stream = manager._stream(STREAM)
-        times = {"lease_ms": 1_000, "execution_ms": 10_000}
-        lost = transaction_lifecycle.begin(stream, 1, **times).transaction_id
+        begun = transaction_lifecycle.begin(stream, 1, lease_ms=1_000, execution_ms=10_000)
+        lost = begun.transaction_id
         assert manager.sweep_transactions(STREAM).aborted == {}
         time.sleep(2.2)
         assert list(manager.sweep_transactions(STREAM).aborted) == [lost]

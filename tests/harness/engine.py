@@ -52,7 +52,7 @@ class FakeRuntime(Runtime):
     """Clocks that stand still until somebody sleeps, and randomness from a seed."""
 
     def __init__(self, seed: int = 0) -> None:
-        self.wall_ms = NOW_MS
+        self.wall_ms: float = NOW_MS
         self.elapsed = 1_000.0
         self._random = random.Random(seed)
 

@@ -109,7 +109,7 @@ def start_proxy(endpoint_url: str) -> Iterator[FaultProxy]:
     handler = type("_ThisHandler", (_Handler,), {"upstream": urlsplit(endpoint_url).netloc})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         proxy = FaultProxy(f"http://127.0.0.1:{server.server_port}")
-        handler.proxy = proxy
+        handler.proxy = proxy  # type: ignore[attr-defined]
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         try:

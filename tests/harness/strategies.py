@@ -134,6 +134,7 @@ class MemoryStream:
     def _neighbours(self) -> dict[Segment, tuple[list[Segment], list[Segment]]]:
         if self._known[0] != len(self.history):
             segments = {s.segment_id: s for e in self.history for s in e.segments}
+            found: dict[Segment, tuple[list[Segment], list[Segment]]]
             found = {segments[s]: ([], []) for s in sorted(segments)}
             for older, newer in itertools.pairwise(self.history):
                 for a, b in itertools.product(older.segments, newer.segments):

@@ -376,9 +376,9 @@ class StreamMachine(RuleBasedStateMachine):
             assert events[: len(before)] == before, f"the order of {key} changed"
             self.order[self.life, key] = events
         for batch in self.batches:
-            for key in {event.split(b"/")[0] for event in batch}:
-                mine = [event for event in batch if event.split(b"/")[0] == key]
-                events = by_key.get(key.decode(), [])
+            for first in {event.split(b"/")[0] for event in batch}:
+                mine = [event for event in batch if event.split(b"/")[0] == first]
+                events = by_key.get(first.decode(), [])
                 if mine[0] in events:
                     at = events.index(mine[0])
                     assert events[at : at + len(mine)] == mine, (

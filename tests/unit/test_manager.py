@@ -468,7 +468,8 @@ def test_creating_a_stream_costs_the_same_in_a_scope_ten_times_as_large() -> Non
         table = manager._scope("s").table
         row = {"kind": "stream", "life": 1, "version": -1, "tags": [], "configuration": "{}"}
         rows = {name: {"name": name, **row} for name in (f"n{i:05d}" for i in range(count))}
-        table.change(lambda state, rows=rows: (TableChange("FILL", rows), None))
+        filled = TableChange("FILL", rows)
+        table.change(lambda state, change=filled: (change, None))  # type: ignore[misc]
         checkpointing_rests()
         spy.calls.clear()
         assert manager.create_stream("s/new")
@@ -608,7 +609,7 @@ def test_unknown_events_and_segments_are_named_in_the_error(manager: StreamManag
 class Overwriting(MemoryStore):
     """A store whose creates overwrite."""
 
-    def put_if_absent(self, key: str, data: bytes) -> Any:
+    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Any:
         from pravega_spark.engine.store import Put
 
         self.put(key, data)

@@ -29,7 +29,7 @@ def ours(module: ModuleType) -> dict[str, str]:
     Also what only type checkers import.
     """
     assert module.__file__ is not None
-    found = {}
+    found: dict[str, str] = {}
     for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pravega_spark"):
             found |= {alias.asname or alias.name: str(node.module) for alias in node.names}

@@ -69,7 +69,7 @@ def test_decoded_epochs_are_bounded_by_their_text(monkeypatch: pytest.MonkeyPatc
 
 
 def test_every_record_of_unbounded_length_is_cached_by_its_text() -> None:
-    several = (
+    several: tuple[Any, ...] = (
         records.decode_epoch,
         records.decode_sample,
         records.decode_stream,
@@ -77,4 +77,4 @@ def test_every_record_of_unbounded_length_is_cached_by_its_text() -> None:
         snapshot._decode,
     )
     for function in several:
-        assert function.cache._half == DECODED_TEXT_CHARACTERS // 2  # type: ignore[attr-defined]
+        assert function.cache._half == DECODED_TEXT_CHARACTERS // 2

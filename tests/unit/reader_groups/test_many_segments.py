@@ -113,7 +113,7 @@ def test_chunks_are_read_before_a_publication_and_not_under_the_lock_of_the_log(
 
     def hook(operation: str, key: str) -> None:
         if operation in ("get", "get_many", "open") and "/events/data/" in key:
-            locked.append(group.stream.log._lock._is_owned())
+            locked.append(group.stream.log._lock._is_owned())  # type: ignore[attr-defined]
 
     group.world.store.hook = hook
     group.publish()

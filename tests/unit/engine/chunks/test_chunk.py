@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -29,6 +30,7 @@ from pravega_spark.errors import (
     StoreError,
     StoreFull,
 )
+from pravega_spark.limits import MAX_EVENT_BYTES
 from pravega_spark.model import SegmentRange, make_segment_id
 
 TABLE = "scope/stream/events"
@@ -80,7 +82,9 @@ def limits(**values: int) -> Any:
     """Patch the limits of writing and reading, so that small data reaches them."""
     patches = ExitStack()
     for module in (chunk, chunk_reader):
-        known = {name: value for name, value in values.items() if hasattr(module, name)}
+        known: dict[str, Any] = {
+            name: value for name, value in values.items() if hasattr(module, name)
+        }
         if known:
             patches.enter_context(patch.multiple(module, **known))
     return patches
@@ -222,14 +226,14 @@ def test_chunks_end_at_both_limits() -> None:
 
 def test_event_of_the_largest_size_is_stored() -> None:
     store = MemoryStore()
-    data = np.random.default_rng(1).bytes(chunk.MAX_EVENT_BYTES)
+    data = np.random.default_rng(1).bytes(MAX_EVENT_BYTES)
     (ref,) = stage_at(store, chunk.encode_events([None, "a"], [1, 2], [data, b""]))
     assert [row["event"] for row in whole(store, ref)] == [data, b""]
 
 
 def test_event_above_the_largest_size_is_refused() -> None:
     store = MemoryStore()
-    table = chunk.encode_events(["a", "a"], [1, 2], [b"", bytes(chunk.MAX_EVENT_BYTES + 1)])
+    table = chunk.encode_events(["a", "a"], [1, 2], [b"", bytes(MAX_EVENT_BYTES + 1)])
     with pytest.raises(EventTooLarge, match="event 1 of 2 has 8388609 bytes"):
         chunk.stage(store, TABLE, 7, SEGMENT, table, name="x")
     assert store.list("") == []
@@ -334,7 +338,7 @@ def test_any_range_and_columns_read_back_what_was_staged(
 ) -> None:
     store = MemoryStore()
     keys, times, payloads = map(list, zip(*events, strict=True)) if events else ([], [], [])
-    table = chunk.encode_events(keys, times, payloads)  # type: ignore[arg-type]
+    table = chunk.encode_events(keys, times, payloads)
     small = {name: data.draw(st.integers(1, 50)) for name in ("ROW_GROUP_EVENTS", "CHUNK_EVENTS")}
     small |= {name: data.draw(st.integers(1, 999)) for name in ("ROW_GROUP_BYTES", "CHUNK_BYTES")}
     with limits(**small):
@@ -744,7 +748,9 @@ def test_delta_readers_see_the_same_events(tmp_path: Any) -> None:
     found = table.append_column("offset", pa.array(offsets)).sort_by("offset")
     found = found.select(chunk_reader.BATCH_COLUMNS).cast(chunk_reader.BATCH_SCHEMA)
     assert found.to_pylist() == expected_rows(table_of(300))
-    (extension,) = files("duckdb_extension_delta").glob("extensions/*/delta.duckdb_extension")
+    (extension,) = Path(str(files("duckdb_extension_delta"))).glob(
+        "extensions/*/delta.duckdb_extension"
+    )
     with duckdb.connect() as connection:
         connection.load_extension(str(extension))
         newest = connection.sql(

@@ -160,7 +160,7 @@ def test_split_keeps_every_event_once_and_in_order(
 
 
 def test_split_of_chunked_columns_is_stable() -> None:
-    keys = [f"{i % 7}" for i in range(1000)]
+    keys: list[str | None] = [f"{i % 7}" for i in range(1000)]
     whole = table_of(keys)
     chunked = pa.concat_tables([whole.slice(at, 90) for at in range(0, 1000, 90)])
     expected = [(i, part.to_pylist()) for i, part in split(whole, even(300))]

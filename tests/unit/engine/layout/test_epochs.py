@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pravega_spark.engine.layout import epochs
 from pravega_spark.errors import InvalidConfiguration, NoSuchSegment, StreamSealed
-from pravega_spark.model import KeyRange, Segment, make_segment_id, parse_segment
+from pravega_spark.model import Epoch, KeyRange, Segment, make_segment_id, parse_segment
 from tests.harness.strategies import MemoryStream, Reader, scale_by_numbers, streams
 
 ID = parse_segment
@@ -18,7 +18,7 @@ def halves() -> MemoryStream:
     return MemoryStream.of(2)
 
 
-def scaled(stream: MemoryStream, seal: list[str], *ranges: tuple[float, float]) -> epochs.Epoch:
+def scaled(stream: MemoryStream, seal: list[str], *ranges: tuple[float, float]) -> Epoch:
     return epochs.scale(
         stream, [ID(s) for s in seal], [KeyRange(*r) for r in ranges], 0, stream.next_number
     )
@@ -151,7 +151,7 @@ def test_an_epoch_lookup_reads_few_epochs() -> None:
     asked: list[int] = []
 
     class Watched(MemoryStream):
-        def epoch(self, number: int, /) -> epochs.Epoch:
+        def epoch(self, number: int, /) -> Epoch:
             asked.append(number)
             return super().epoch(number)
 

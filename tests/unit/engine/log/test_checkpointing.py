@@ -6,6 +6,7 @@ import itertools
 import json
 import logging
 import os
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import StoreError
-from pravega_spark.limits import STATE_FILE_COMMITS
+from pravega_spark.limits import CHECKPOINT_GROWTH, STATE_FILE_COMMITS
 from tests.harness.engine import FakeRuntime, Spy, event_add, put, table_log
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
@@ -110,7 +111,7 @@ def test_state_file_of_a_commit_that_the_log_does_not_hold_is_not_used() -> None
 
 def test_state_file_is_written_in_the_background_after_a_fixed_number_of_commits() -> None:
     log = filled(MemoryStore(), STATE_FILE_COMMITS - 2)
-    done = []
+    done: list[Any] = []
     log.maintain = lambda log, version: done.append(
         checkpointing.maintain_in_background(log, version)
     )
@@ -128,7 +129,9 @@ def test_failing_maintenance_is_logged_and_has_no_other_effect(
     log = filled(store, 3)
     store.rules.add(Rule(StoreError("disk on fire"), "put"))
     with caplog.at_level(logging.WARNING):
-        checkpointing.maintain_in_background(log, 2).result(30)
+        future = checkpointing.maintain_in_background(log, 2)
+        assert future is not None
+        future.result(30)
 
     assert "maintenance of memory://" in caplog.text
     store.rules.clear()
@@ -156,7 +159,7 @@ def test_maintenance_killed_at_any_write_leaves_an_intact_log(fault: Fault, nth:
 def test_distances_between_checkpoints_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpointing, "CHECKPOINT_COMMITS", 8)
     log = table_log(MemoryStore())
-    made = []
+    made: list[int] = []
     for n in range(1, 400):
         put(log, str(n), [event_add(f"f{n}", 0, n - 1, 1)])
         if n % 4 == 0:
@@ -166,7 +169,7 @@ def test_distances_between_checkpoints_grow(monkeypatch: pytest.MonkeyPatch) -> 
     gaps = [b - a for a, b in itertools.pairwise(made)]
     assert made[0] == 8
     assert gaps == sorted(gaps)
-    assert gaps[-1] >= made[-2] // checkpointing.CHECKPOINT_GROWTH > 8
+    assert gaps[-1] >= made[-2] // CHECKPOINT_GROWTH > 8
     with opened(log).files() as files:
         assert len(files.find(0, 0, 399)) == 399
 

@@ -40,7 +40,7 @@ class Booted(FakeRuntime):
 def disk(host: FakeRuntime) -> MemoryStore:
     """Storage whose clock is the host's own."""
     store = memory(host)
-    store.has_clock = False  # type: ignore[misc]
+    store.has_clock = False
     return store
 
 
@@ -135,7 +135,7 @@ def test_a_clock_that_was_ahead_and_is_right_again_is_believed_immediately() -> 
 def test_a_root_has_its_clock_record_before_anything_is_written_into_it() -> None:
     host = Booted()
     store = MemoryStore("begun", clock_ms=host.now_ms)
-    store.has_clock = False  # type: ignore[misc]
+    store.has_clock = False
     StreamManager(store.url, runtime=host).create_scope("s")
     host.wall_ms += YEARS
     host.sleep(60)
@@ -218,7 +218,7 @@ def test_a_record_is_read_back_as_it_was_written() -> None:
 def test_a_manager_confirms_the_clock_of_its_root() -> None:
     host = Booted()
     store = MemoryStore("confirmed", clock_ms=host.now_ms)
-    store.has_clock = False  # type: ignore[misc]
+    store.has_clock = False
     manager = StreamManager(store.url, runtime=host)
     assert manager.confirm_clock(limit="2 days") == NOW_MS
     record = decode_record(store.get(CLOCK_KEY))

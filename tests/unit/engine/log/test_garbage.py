@@ -51,7 +51,7 @@ def test_exactly_the_files_that_no_retained_version_references_are_deleted() -> 
     unused_new = staged(stream, [("k", b"never")], version=5)[0].path
     for name in ("open", "ended"):
         log.store.put(f"{log.path}/data/t-{name}/x.parquet", b"x")
-    paths = [add.path for add in log.reader.span(0, 4) for add in add.adds]
+    paths = [add.path for commit in log.reader.span(0, 4) for add in commit.adds]
     put(log, "removes", removes=paths[:1])  # version 5: at the cleanup mark
     commit(log, lambda snapshot: Body("BEGIN", domains={f"{OPEN_PREFIX}open": "[]"}))
     put(log, "removes", removes=paths[1:2])  # version 7: after the cleanup mark

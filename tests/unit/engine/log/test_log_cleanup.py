@@ -274,7 +274,7 @@ def test_refresh_during_a_deletion_without_order_finds_the_newest_version(seed: 
 def with_new_mark(runtime: FakeRuntime, *, own_clock: bool) -> tuple[MemoryStore, Log]:
     """A table whose cleanup mark was set just now."""
     store = memory(runtime)
-    store.has_clock = own_clock  # type: ignore[misc]
+    store.has_clock = own_clock
     log = table_log(store, runtime)
     for n in range(12):
         put(log, str(n))

@@ -32,7 +32,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> LocalStore:
 def fail(monkeypatch: pytest.MonkeyPatch) -> Patch:
     """Make a function of ``os`` fail from its ``nth`` call; with ``after``, after its effect."""
 
-    def patch(name: str, number: int, *, nth: int = 1, once: bool = False, after: bool = False):
+    def patch(
+        name: str, number: int, *, nth: int = 1, once: bool = False, after: bool = False
+    ) -> None:
         real, calls = getattr(os, name), 0
 
         def failing(*arguments: Any, **options: Any) -> Any:
@@ -173,7 +175,8 @@ def test_hint_is_not_fsynced_and_a_second_create_writes_nothing(
 def test_folder_pruned_during_a_put_is_created_again(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, pruned = os.open, []
+    pruned: list[str] = []
+    real = os.open
 
     def prune_then_open(path: str, *arguments: Any, **options: Any) -> int:
         if not pruned:

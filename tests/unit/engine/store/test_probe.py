@@ -21,7 +21,7 @@ from tests.harness.faulty_store import Fault, FaultyStore
 class ExistsThenRename(LocalStore):
     """The way in which Delta Spark commits to a local disk."""
 
-    def put_if_absent(self, key: str, data: bytes) -> Put:
+    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
         if self.exists(key):
             return Put.EXISTS
         self.put(key, data)
@@ -31,7 +31,7 @@ class ExistsThenRename(LocalStore):
 class ExclusiveButVisibleEarly(LocalStore):
     """``open(path, "xb")``: one winner, whose bytes appear later, and here only in part."""
 
-    def put_if_absent(self, key: str, data: bytes) -> Put:
+    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
         path = self._base + key
         os.makedirs(os.path.dirname(path), exist_ok=True)
         try:
@@ -45,8 +45,8 @@ class ExclusiveButVisibleEarly(LocalStore):
 class LastWriterWins(MemoryStore):
     """One creator gets CREATED, but the bytes of another one are kept."""
 
-    def put_if_absent(self, key: str, data: bytes) -> Put:
-        answer = super().put_if_absent(key, data)
+    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
+        answer = super().put_if_absent(key, data, after=after)
         self.put(key, data)
         return answer
 
@@ -54,7 +54,7 @@ class LastWriterWins(MemoryStore):
 class Forgetful(MemoryStore):
     """Returns CREATED and stores nothing."""
 
-    def put_if_absent(self, key: str, data: bytes) -> Put:
+    def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
         return Put.EXISTS
 
 

@@ -73,11 +73,16 @@ def test_removed_root_accepts_nothing_and_gets_no_folder(
     transaction = transactional.begin_transaction()
     transactional.close()
     gone(root)
+
+    def write_in_transaction() -> None:
+        transaction.write_event(b"lost")
+        transaction.flush()
+
     calls: dict[str, Callable[[], Any]] = {
         "writer": lambda: writer.write_event(b"lost").result(30),
         "reader": stream.view,
         "scope": lambda: manager._scope("s").create() or manager.create_stream("s/other"),
-        "transaction": lambda: (transaction.write_event(b"lost"), transaction.flush()),
+        "transaction": write_in_transaction,
     }
     with pytest.raises((RootChanged, LookupError)) as raised:
         calls[known]()

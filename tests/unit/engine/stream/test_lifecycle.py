@@ -64,7 +64,8 @@ def test_of_many_creators_one_creates() -> None:
 
 def test_segment_numbers_and_epochs_continue_over_ten_creations() -> None:
     stream = fresh()
-    firsts, ids = [], []
+    firsts: list[int] = []
+    ids: list[int] = []
     for life in range(1, 11):
         assert lifecycle.create(stream, life, TWO)
         view = stream.view()
@@ -179,7 +180,10 @@ def test_update_replaces_policies_and_tags_except_the_scaling_of_a_sealed_stream
     assert lifecycle.update(stream, shorter)
     assert not lifecycle.update(stream, shorter)
     assert stream.view().record.configuration.retention == shorter.retention
-    assert (stream.view().record.configuration.tags, stream.view().active) == ({"c"}, epoch)
+    assert (stream.view().record.configuration.tags, stream.view().active) == (
+        frozenset({"c"}),
+        epoch,
+    )
     scaled = make_stream()
     scale(scaled, [0], [(0, 0.5), (0.5, 1)])
     lifecycle.seal(scaled)

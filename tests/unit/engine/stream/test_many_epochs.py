@@ -98,7 +98,7 @@ def _once(body: Any) -> Any:
 
 def test_layout_queries_take_a_handful_of_reads_after_100_000_epochs(root: Path) -> None:
     store = CountingStore(open_store(root))
-    stream = StreamLog(store, "a/b")  # type: ignore[arg-type]
+    stream = StreamLog(store, "a/b")
     view = stream.view()
     middle, last = EPOCHS // 2, EPOCHS - 1
     assert view.active.number == last

@@ -254,14 +254,14 @@ def test_file_that_is_being_written_survives_a_sweep_without_grace(tmp_path: Pat
     real = os.link
 
     def swept_first(*arguments: object, **options: object) -> None:
-        os.link = real  # type: ignore[assignment]
+        os.link = real
         store.discard_unfinished("", -1_000)
         real(*arguments, **options)  # type: ignore[arg-type]
 
-    os.link = swept_first  # type: ignore[assignment]
+    os.link = swept_first
     try:
         store.put_if_absent("folder/key", b"whole")
     finally:
-        os.link = real  # type: ignore[assignment]
+        os.link = real
     assert store.get("folder/key") == b"whole"
     assert os.listdir(tmp_path / "folder") == ["key"]

@@ -70,7 +70,7 @@ def test_first_row_of_a_life_sets_its_configuration() -> None:
     store, first = made()
     assert first.claim("t", 1, ONE) == (True, ONE)
     claimed, configuration = scope(store).claim("t", 1, TWO)
-    assert (claimed, configuration, configuration.tags) == (False, ONE, {"a"})
+    assert (claimed, configuration, configuration.tags) == (False, ONE, frozenset({"a"}))
     assert scope(store).claim("t", 2, TWO)[0]
     assert scope(store).claim("t", 1, ONE) == (False, TWO)
     (row,) = first.rows().values()
