@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pravega_spark import errors
     from pravega_spark.backup.root_backup import BackupResult
     from pravega_spark.backup.root_restore import RestoreResult
-    from pravega_spark.backup.table_copy import CopiedTable
+    from pravega_spark.backup.table_backup import CopiedTable
     from pravega_spark.backup.table_restore import RestoredTable
     from pravega_spark.engine.log.sweep import SweepResult
     from pravega_spark.engine.stream.truncation import TruncationResult
@@ -152,7 +152,7 @@ __all__ = [
 _HOMES = {
     "BackupResult": "backup.root_backup",
     "CheckpointFuture": "reader_groups.checkpoint_future",
-    "CopiedTable": "backup.table_copy",
+    "CopiedTable": "backup.table_backup",
     "DataAmount": "retention.explanation",
     "EndOfDataNotification": "reader_groups.notifications",
     "Epoch": "model",

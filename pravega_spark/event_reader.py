@@ -76,7 +76,7 @@ class EventReader:
         """Yield the events between two cuts: each segment in order, predecessors first.
 
         LATEST is the tail at the time of the call. Raises InvalidStreamCut, and TruncatedData if
-        ``start`` lies behind the head.
+        ``start`` lies below the head.
         """
         return self._events(self._between(start, end))
 
@@ -175,7 +175,7 @@ class EventReader:
     ) -> list[SegmentRange]:
         """Return the ranges of each segment between two cuts, as work for other processes.
 
-        Raises InvalidStreamCut, and TruncatedData if ``start`` lies behind the head.
+        Raises InvalidStreamCut, and TruncatedData if ``start`` lies below the head.
         """
         view = self._stream.view()
         first, last = locate(view, start), locate(view, end)
@@ -201,7 +201,7 @@ class EventReader:
     def distance(self, start: StreamCut | str, end: StreamCut | str) -> tuple[int, int]:
         """Return the exact number of events, and of bytes, between two cuts.
 
-        Raises InvalidStreamCut, and TruncatedData if ``start`` lies behind the head.
+        Raises InvalidStreamCut, and TruncatedData if ``start`` lies below the head.
         """
         view = self._stream.view()
         first, last = locate(view, start), locate(view, end)
@@ -219,7 +219,7 @@ class EventReader:
     def fetch(self, pointer: EventPointer | str) -> Event:
         """Return the event of a pointer or of its text.
 
-        Raises NoSuchEvent, StaleIdentity, and TruncatedData for an event behind the head.
+        Raises NoSuchEvent, StaleIdentity, and TruncatedData for an event below the head.
         """
         self._guard.check()
         pointer = EventPointer.of(pointer)

@@ -228,7 +228,7 @@ class StreamCut:
         match = re.fullmatch(r"([^@]+)@([0-9]{1,19}):(.*)", text)
         if match is None:
             raise InvalidStreamCut(
-                f"{text!r} is no stream cut: write scope/stream@life:number#epoch=offset,..., "
+                f"{text!r} is not a valid stream cut; write scope/stream@life:number#epoch=offset,..., "
                 "'earliest' or 'latest'."
             )
         split_stream(match[1])
@@ -309,7 +309,9 @@ class EventPointer:
         """Parse the text of a pointer; raise InvalidInput for any other text."""
         match = re.fullmatch(r"([^@]+)@([0-9]{1,19}):([0-9]+#[0-9]+)=([0-9]{1,19})", text)
         if match is None:
-            raise InvalidInput(f"{text!r} is no event pointer: write scope/stream@life:0#0=120.")
+            raise InvalidInput(
+                f"{text!r} is not a valid event pointer; write scope/stream@life:0#0=120."
+            )
         split_stream(match[1])
         return cls(match[1], int(match[2]), parse_segment(match[3]), int(match[4]))
 

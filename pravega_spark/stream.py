@@ -41,8 +41,8 @@ from pravega_spark.model import (
 from pravega_spark.names import check_list, split_stream
 from pravega_spark.policies import StreamConfiguration, check_configuration
 from pravega_spark.reader_groups.group_repair import release_absent_groups, repair_changing_groups
-from pravega_spark.scaling import manual_scaling
-from pravega_spark.transactions import queries, sweeper
+from pravega_spark.scaling import scale_commit
+from pravega_spark.transactions import sweeper, transaction_listing
 from pravega_spark.transactions.sweeper import TransactionSweepResult
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transactional_writer import TransactionalWriter
@@ -185,7 +185,7 @@ class Stream:
 
         ``sweep`` deletes the files later. Readers below the new head get TruncatedData once, and
         continue at the head. Raises InvalidStreamCut for a cut that is not one of this stream or
-        is behind the head anywhere; HeldBySubscriber for one that a subscriber still needs, unless
+        is below the head anywhere; HeldBySubscriber for one that a subscriber still needs, unless
         ``past_subscribers``, which the stream's history records; IllegalState while the stream is
         being sealed. A sealed stream can be truncated up to its end.
         """
@@ -334,15 +334,15 @@ class Stream:
         """
         view = self._view()
         names = check_list("the segments to seal", seal)
-        sealed = [manual_scaling.resolve_segment_id(view, name) for name in names]
+        sealed = [scale_commit.resolve_segment_id(view, name) for name in names]
         ranges = [
-            manual_scaling.to_key_range(given) for given in check_list("key ranges", key_ranges)
+            scale_commit.to_key_range(given) for given in check_list("key ranges", key_ranges)
         ]
-        return manual_scaling.scale_stream(self._log(), sealed, ranges, life=view.life)
+        return scale_commit.scale_stream(self._log(), sealed, ranges, life=view.life)
 
     def check_scale(self, epoch: int) -> bool:
         """Return True if the scale of that epoch is done (Pravega's checkScale)."""
-        return manual_scaling.check_scale(self._view(), epoch)
+        return scale_commit.check_scale(self._view(), epoch)
 
     # Transactions
 
@@ -369,11 +369,11 @@ class Stream:
 
     def transactions(self) -> list[TransactionInfo]:
         """Return the transactions without an outcome with their status, the oldest first."""
-        return queries.open_transactions(self._log(), self._view())
+        return transaction_listing.open_transactions(self._log(), self._view())
 
     def completed_transactions(self) -> list[TransactionInfo]:
         """Return the committed and aborted transactions that are kept (24 hours), newest first."""
-        return queries.completed_transactions(self._view())
+        return transaction_listing.completed_transactions(self._view())
 
     def sweep_transactions(
         self, *, prepared_limit: str | float = PREPARED_LIMIT

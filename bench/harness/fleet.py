@@ -87,7 +87,7 @@ class JobRun:
 
 def run_job(context: Context, root: str, names: list[str], work: Any, schema: Any) -> JobRun:
     """Map ``work`` over the streams on executors: without work, then twice with it."""
-    from pravega_spark.jobs.fan_out import map_streams
+    from pravega_spark.jobs.stream_tasks import map_streams
 
     rows: list[dict[str, Any]] = []
 

@@ -17,7 +17,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.model import KeyRange
 from pravega_spark.policies import ScalingPace
 from pravega_spark.scaling.auto_scaling import run_scaling
-from pravega_spark.scaling.manual_scaling import scale_stream
+from pravega_spark.scaling.scale_commit import scale_stream
 from pravega_spark.scaling.scale_decision import Action
 
 COOLDOWN = "2 s"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pravega_spark.backup.closing_commit import abort_open_transactions
-from pravega_spark.backup.intact_version import IntactVersion
+from pravega_spark.backup.final_commit import abort_open_transactions
+from pravega_spark.backup.restore_point import IntactVersion
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.version_pins import pins

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pravega_spark.backup.backup_target import BackupTarget, check_apart
-from pravega_spark.backup.table_copy import CopiedTable, copy_table
+from pravega_spark.backup.table_backup import CopiedTable, copy_table
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.runtime import Runtime

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from pravega_spark.backup.intact_version import IntactVersion
 from pravega_spark.backup.new_life import begin_new_life
+from pravega_spark.backup.restore_point import IntactVersion
 from pravega_spark.backup.table_restore import RestoredTable, restore_table
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.actions import Body

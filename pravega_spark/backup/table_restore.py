@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from pravega_spark.backup.intact_version import (
+from pravega_spark.backup.restore_point import (
     IntactVersion,
     commit_if_readable,
     newest_intact_version,
@@ -91,9 +91,9 @@ def restore_table(
     runtime: Runtime,
     complete: LastCommit = lambda intact, body, version, now_ms: ([], None),
 ) -> RestoredTable:
-    """Take a table back to its newest intact version; safe to kill and to repeat, one at a time.
+    """Restore a table to its newest intact version; safe to kill and to repeat, one at a time.
 
-    Leaves a table alone that was just restored. Raises CorruptLog if no version is intact.
+    Does nothing if the table was just restored. Raises CorruptLog if no version is intact.
     """
     reader = LogReader(store, path)
     plan = _read_plan(reader)

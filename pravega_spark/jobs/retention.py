@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pravega_spark.jobs import runner
+from pravega_spark.jobs import job_runner
 from pravega_spark.jobs.command_line import duration, make_parser
-from pravega_spark.jobs.fan_out import map_streams
-from pravega_spark.jobs.runner import Report
+from pravega_spark.jobs.job_runner import Report
+from pravega_spark.jobs.stream_tasks import map_streams
 from pravega_spark.jobs.text_table import FAILED, Cell, Side, TextTable, bold
 from pravega_spark.limits import SAMPLE_FREQUENCY, STREAM_TIMEOUT
 from pravega_spark.manager import StreamManager
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the job; return its exit status."""
     arguments = parse(argv)
     zeros = counts((), dry_run=arguments.dry_run)
-    return runner.run(PROG, arguments, partial(retain_streams, arguments), zeros)
+    return job_runner.run(PROG, arguments, partial(retain_streams, arguments), zeros)
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -73,7 +73,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         type=duration,
         default=duration("1 day"),
         metavar="TIME",
-        help="more than the longest job that writes to the streams takes (default: 1 day)",
+        help="must exceed the run time of the longest job that writes to the streams (default: 1 day)",
     )
     parser.add_argument(
         "--retain",
@@ -187,7 +187,7 @@ def _amount(events: int, size_bytes: int, seconds: float | None = None) -> str:
 def _held(row: Row) -> str:
     parts = [str(row["held_by"])] if row["held_by"] else []
     if row["passed"]:
-        parts.append(f"loses data to the maximum: {row['passed']}")
+        parts.append(f"loses unread data because of the maximum: {row['passed']}")
     if row["expired"]:
         parts.append(f"expires: {row['expired']}")
     return "; ".join(parts)

@@ -17,10 +17,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.errors import InvalidConfiguration
-from pravega_spark.jobs import runner
+from pravega_spark.jobs import job_runner
 from pravega_spark.jobs.command_line import make_parser
-from pravega_spark.jobs.fan_out import map_streams
-from pravega_spark.jobs.runner import Report
+from pravega_spark.jobs.job_runner import Report
+from pravega_spark.jobs.stream_tasks import map_streams
 from pravega_spark.jobs.text_table import FAILED, Cell, Side, TextTable, bold
 from pravega_spark.policies import ScalingPace
 from pravega_spark.scaling.auto_scaling import ROW_SCHEMA, scaling_rows
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the job; return its exit status."""
     arguments = parse(argv)
     zeros = counts((), dry_run=arguments.dry_run)
-    return runner.run(PROG, arguments, partial(scale_streams, arguments), zeros)
+    return job_runner.run(PROG, arguments, partial(scale_streams, arguments), zeros)
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -12,7 +12,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import TransactionInfo, TransactionStatus
 from pravega_spark.names import is_transaction
-from pravega_spark.transactions import queries, transaction_leases
+from pravega_spark.transactions import transaction_leases, transaction_listing
 from pravega_spark.units import parse_duration_ms
 
 ROW_SCHEMA: Final = pa.schema(
@@ -52,7 +52,7 @@ def _swept(stream: StreamLog, prepared_limit: str) -> list[Row]:
     now_ms, view = stream.now_ms(), stream.view(refresh=False)
     outcomes = [view.outcome(name) for name in (*swept.committed, *swept.aborted)]
     rows = [_ended(outcome) for outcome in outcomes if outcome is not None]
-    kept = queries.open_transactions(stream, view)
+    kept = transaction_listing.open_transactions(stream, view)
     return [*rows, *(_row(info, now_ms, KEEP) for info in kept), {"cleared": swept.cleared}]
 
 
@@ -63,7 +63,7 @@ def _planned(stream: StreamLog, prepared_limit: str) -> list[Row]:
     expired = transaction_leases.expiry_reasons(stream, view, limit_ms, write=False)
     now_ms = stream.now_ms()
     rows = []
-    for info in queries.open_transactions(stream, view):
+    for info in transaction_listing.open_transactions(stream, view):
         decision = _decision(info, info.transaction_id in expired)
         rows.append(_row(info, now_ms, decision, expired.get(info.transaction_id)))
     folders = stream.store.folders(f"{stream.name}/transactions")

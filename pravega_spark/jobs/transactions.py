@@ -18,10 +18,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.errors import InvalidConfiguration
-from pravega_spark.jobs import runner
+from pravega_spark.jobs import job_runner
 from pravega_spark.jobs.command_line import make_parser
-from pravega_spark.jobs.fan_out import map_streams
-from pravega_spark.jobs.runner import Report
+from pravega_spark.jobs.job_runner import Report
+from pravega_spark.jobs.stream_tasks import map_streams
 from pravega_spark.jobs.text_table import FAILED, Cell, Side, TextTable, bold
 from pravega_spark.jobs.transaction_rows import ABORT, COMMIT, KEEP, ROW_SCHEMA, sweep
 from pravega_spark.limits import PREPARED_LIMIT
@@ -48,7 +48,7 @@ COLUMNS: Mapping[str, Side] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job; return its exit status."""
     arguments = parse(argv)
-    return runner.run(PROG, arguments, partial(sweep_streams, arguments), counts(()))
+    return job_runner.run(PROG, arguments, partial(sweep_streams, arguments), counts(()))
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from pravega_spark.engine.failpoints import failpoint
-from pravega_spark.engine.log.operator_log import short
+from pravega_spark.engine.log.commit_logging import short
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.stream.open_streams import open_stream

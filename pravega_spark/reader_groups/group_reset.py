@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Mapping
 
-from pravega_spark.engine.log.operator_log import short
+from pravega_spark.engine.log.commit_logging import short
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.model import StreamCut
 from pravega_spark.reader_groups.checkpoint_future import GroupCheckpoint

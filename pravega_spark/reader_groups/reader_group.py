@@ -74,7 +74,7 @@ class ReaderGroup:
         or the configured start if the group has none. Pending checkpoints fail.
 
         Raises NoSuchReaderGroup, InvalidStreamCut; TruncatedData for a cut whose segments have no
-        record any more, and for any given cut behind the head if the group holds data.
+        record any more, and for any given cut below the head if the group holds data.
         """
         return reset_group(self._lifecycle, to)
 
@@ -137,7 +137,10 @@ class ReaderGroup:
         return self._lifecycle.update("READER OFFLINE", generator, {"reader": reader_id})
 
     def expire_readers(self) -> list[str]:
-        """Remove the readers whose leases have expired and return their ids; readers do so too."""
+        """Remove the readers whose leases have expired, and return their ids.
+
+        Readers also do this on their own.
+        """
         return expire_readers(self._lifecycle.sync, self._leases)
 
     def online_readers(self) -> list[str]:

@@ -41,7 +41,7 @@ def begin(
 
     ``starts`` override the configured start cuts. Raises InvalidStreamCut for a cut of no stream
     of the group, or a start after its end; TruncatedData for a start whose segments have no record
-    any more. Readers find and report a start that is behind the head otherwise.
+    any more. Readers find and report a start that is below the head otherwise.
     """
     state = GroupState(
         group,
@@ -89,7 +89,7 @@ def _truncated(
 ) -> TruncatedData:
     layout = start.layout
     return TruncatedData(
-        f"start {start} lies behind the head of {layout.stream}, which was "
+        f"start {start} lies below the head of {layout.stream}, which was "
         f"truncated{layout.truncated_by}: use {clipped}.",
         head=clipped.cut,
         lost=lost,
@@ -122,7 +122,7 @@ def complete(
 
     ``done`` has the ownership numbers; segments that the reader does not own stay as they are. A
     segment ends at its own end or at the group's end cut. Raises ReinitializationRequired, and
-    TruncatedData if the group is behind the head: see :func:`move_to_head`.
+    TruncatedData if the group is below the head: see :func:`move_to_head`.
     """
     state.reader_entry(reader, number)
     stream = layout.stream
@@ -152,7 +152,7 @@ def complete(
 
 
 def move_to_head(state: GroupState, layout: Layout) -> tuple[GroupState, tuple[SegmentRange, ...]]:
-    """Move a group that is behind the head of a stream to it; return the lost ranges.
+    """Move a group that is below the head of a stream to it; return the lost ranges.
 
     These lie between the recorded cut and the head; a reader may have read some of them. Owners
     keep the segments that the head still has.
@@ -211,7 +211,7 @@ def drop_stream(state: GroupState, stream: str) -> GroupState:
 
 def _behind_head(state: GroupState, layout: Layout) -> TruncatedData:
     return TruncatedData(
-        f"reader group {state.group} is behind the head of {layout.stream}, {layout.head}, "
+        f"reader group {state.group} is below the head of {layout.stream}, {layout.head}, "
         f"which was truncated{layout.truncated_by}, and continues at the head.",
         head=layout.head,
     )

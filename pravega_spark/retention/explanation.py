@@ -72,7 +72,9 @@ class RetentionExplanation:
             f"  stays: {self.stays}",
         ]
         lines += [f"  held by {claim.holder}: {claim.holds}" for claim in self.claims]
-        lines += [f"  loses data to the maximum: subscriber {name}" for name in self.passed]
+        lines += [
+            f"  loses unread data because of the maximum: subscriber {name}" for name in self.passed
+        ]
         lines += [f"  expires: subscriber {name}" for name in self.idle]
         return "\n".join(lines)
 

@@ -12,9 +12,9 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import passed_subscribers
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.policies import RetentionPolicy, RetentionType
+from pravega_spark.retention.cut_bounds import lower_bound_of
 from pravega_spark.retention.explanation import DataAmount, RetentionClaim, RetentionExplanation
 from pravega_spark.retention.idle_subscribers import held_from, idle_subscribers
-from pravega_spark.retention.lower_bound import lower_bound_of
 from pravega_spark.retention.retention_set import LogRetentionSet
 from pravega_spark.retention.stream_amounts import StreamAmounts
 from pravega_spark.retention.truncation_decision import (

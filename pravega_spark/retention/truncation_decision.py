@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pravega_spark.engine.layout.frontier import Frontier
 from pravega_spark.engine.layout.located_cut import LocatedCut, Order, locate
 from pravega_spark.policies import LimitUnit, RetentionType
-from pravega_spark.retention.lower_bound import lower_bound_of, upper_bound_of
+from pravega_spark.retention.cut_bounds import lower_bound_of, upper_bound_of
 from pravega_spark.retention.truncation_inputs import TruncationInputs
 
 

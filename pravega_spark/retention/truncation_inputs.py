@@ -10,7 +10,7 @@ from pravega_spark.engine.layout.epochs import Layout
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.model import StreamCut
 from pravega_spark.policies import LimitUnit, RetentionPolicy
-from pravega_spark.retention.lower_bound import upper_bound_of
+from pravega_spark.retention.cut_bounds import upper_bound_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from pravega_spark.errors import (
     StreamSealed,
 )
 from pravega_spark.policies import ScalingPace, ScalingPolicy, ScalingType
-from pravega_spark.scaling.manual_scaling import scale_stream
 from pravega_spark.scaling.rate_store import read_rates, store_rates
+from pravega_spark.scaling.scale_commit import scale_stream
 from pravega_spark.scaling.scale_decision import (
     FIXED,
     ScaleDecision,

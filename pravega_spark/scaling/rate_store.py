@@ -27,8 +27,8 @@ from pravega_spark.errors import PravegaSparkError
 from pravega_spark.limits import CLOCK_SKEW_MS, RATES_COMMITS
 from pravega_spark.policies import ScalingPace, ScalingPolicy
 from pravega_spark.scaling.commit_traffic import Traffic
-from pravega_spark.scaling.segment_rates import Averages, ScaleUpEvent, SegmentRates
-from pravega_spark.scaling.stream_rates import StreamRates
+from pravega_spark.scaling.moving_averages import Averages, ScaleUpEvent, SegmentRates
+from pravega_spark.scaling.scale_events import StreamRates
 
 FORMAT = 1
 

@@ -18,9 +18,9 @@ from pravega_spark.engine.layout.epochs import split
 from pravega_spark.limits import MAX_SEGMENTS
 from pravega_spark.model import KeyRange, Segment
 from pravega_spark.policies import ScalingType
+from pravega_spark.scaling.moving_averages import Averages
+from pravega_spark.scaling.scale_events import StreamRates
 from pravega_spark.scaling.scale_reasons import why_cold, why_too_fast, why_unchanged
-from pravega_spark.scaling.segment_rates import Averages
-from pravega_spark.scaling.stream_rates import StreamRates
 
 
 class Action(enum.Enum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pravega_spark.policies import ScalingType
-from pravega_spark.scaling.segment_rates import (
+from pravega_spark.scaling.moving_averages import (
     FOREVER,
     UP_FACTORS,
     ScaleUpEvent,
@@ -13,7 +13,7 @@ from pravega_spark.scaling.segment_rates import (
     is_slow,
     rule_exceeded,
 )
-from pravega_spark.scaling.stream_rates import StreamRates
+from pravega_spark.scaling.scale_events import StreamRates
 
 AVERAGE_NAMES: Final = ("r2", "r5", "r10", "r20")
 """The averages, named by Pravega's windows in minutes at any pace."""

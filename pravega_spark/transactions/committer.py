@@ -24,7 +24,7 @@ from pravega_spark.engine.stream.records import (
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.model import segment_text
-from pravega_spark.transactions.known_decisions import (
+from pravega_spark.transactions.decision_cache import (
     DecidedTransaction,
     known_decisions,
     oldest_open,

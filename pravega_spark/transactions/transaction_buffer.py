@@ -80,8 +80,8 @@ class TransactionBuffer:
             if not inside or (segment_ids and chunk.segment_id not in segment_ids):
                 raise InvalidInput(
                     f"{chunk.path} ({chunk.rows} events of segment "
-                    f"{segment_text(chunk.segment_id)}) is no chunk of transaction {self._id}: its "
-                    f"chunks are staged in {folder}, for the segments of epoch {self._epoch}."
+                    f"{segment_text(chunk.segment_id)}) does not belong to transaction {self._id}, "
+                    f"whose chunks are staged in {folder}, for the segments of epoch {self._epoch}."
                 )
 
     def stage(self) -> None:

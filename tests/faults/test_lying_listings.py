@@ -8,8 +8,8 @@ import pytest
 
 from pravega_spark import StreamManager
 from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.garbage import delete_unreferenced_files
 from pravega_spark.engine.log.horizon import raise_horizon
+from pravega_spark.engine.log.unreferenced_files import delete_unreferenced_files
 from pravega_spark.engine.store import Entry
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog

@@ -32,7 +32,7 @@ from pravega_spark.errors import (
 from pravega_spark.event_reader import EventReader
 from pravega_spark.model import KeyRange, TransactionStatus
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
-from pravega_spark.scaling import manual_scaling
+from pravega_spark.scaling import scale_commit
 from pravega_spark.transactions import sweeper
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transactional_writer import TransactionalWriter
@@ -201,7 +201,7 @@ class Ledgers:
         if which and (len(segments) > 4 or self.source.random() < 0.5):
             sealed = list(segments[which - 1 : which + 1])
             ranges = [KeyRange(sealed[0].key_range.low, keys.high)]
-        manual_scaling.scale_stream(stream, [segment.segment_id for segment in sealed], ranges)
+        scale_commit.scale_stream(stream, [segment.segment_id for segment in sealed], ranges)
 
     # ----------------------------------------------------------------------------------- the run
 

@@ -14,8 +14,8 @@ from pravega_spark.engine.stream.records import SEGMENT_PREFIX, SegmentRecord
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.model import Epoch, parse_segment
 from pravega_spark.policies import ScalingPace, ScalingPolicy, StreamConfiguration
-from pravega_spark.scaling.segment_rates import Averages, SegmentRates, window_weights
-from pravega_spark.scaling.stream_rates import StreamRates
+from pravega_spark.scaling.moving_averages import Averages, SegmentRates, window_weights
+from pravega_spark.scaling.scale_events import StreamRates
 from tests.harness.engine import NOW_MS, FakeRuntime, make_stream, write
 
 PACE = ScalingPace()

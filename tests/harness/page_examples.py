@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pravega_spark import cli
-from pravega_spark.jobs import retention, runner, scaling, transactions
+from pravega_spark.jobs import job_runner, retention, scaling, transactions
 
 REPOSITORY = Path(__file__).parents[2]
 RUNNABLE = ("python", "sql", "sh")
@@ -115,9 +115,9 @@ class PageRun:
                 with self._monkeypatch.context() as patch:
                     spark = self._spark()
                     patch.setattr(
-                        runner,
+                        job_runner,
                         "run",
-                        lambda prog, given, work, zeros: runner.rounds(
+                        lambda prog, given, work, zeros: job_runner.rounds(
                             prog, given, spark, work, zeros
                         ),
                     )

@@ -12,7 +12,7 @@ from pravega_spark.engine.layout import read_plan
 from pravega_spark.engine.layout.epochs import Layout
 from pravega_spark.engine.layout.located_cut import Order, locate, tail
 from pravega_spark.model import Segment, SegmentRange, StreamCut
-from pravega_spark.retention import lower_bound
+from pravega_spark.retention import cut_bounds
 
 __all__ = ["Order", "tail"]
 
@@ -91,8 +91,8 @@ def cut_at(
 
 
 def lower_bound_of(layout: Layout, given: Iterable[StreamCut]) -> StreamCut:
-    return lower_bound.lower_bound_of(locate(layout, cut) for cut in given).cut
+    return cut_bounds.lower_bound_of(locate(layout, cut) for cut in given).cut
 
 
 def upper_bound_of(layout: Layout, a: StreamCut, b: StreamCut) -> StreamCut:
-    return lower_bound.upper_bound_of(locate(layout, a), locate(layout, b)).cut
+    return cut_bounds.upper_bound_of(locate(layout, a), locate(layout, b)).cut

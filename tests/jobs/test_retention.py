@@ -26,7 +26,7 @@ from pravega_spark import (
 )
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.subscribers import publish, subscribe
-from pravega_spark.jobs import retention, runner
+from pravega_spark.jobs import job_runner, retention
 from pravega_spark.model import StreamCut
 from tests.harness.engine import tree
 from tests.harness.failpoints import at_failpoint
@@ -103,7 +103,7 @@ def run(
 ) -> tuple[int, dict[str, Any], str]:
     """Run the job in the tests' session; return status, last line and whole output."""
     parsed = retention.parse(["--root", str(root), *arguments])
-    status = runner.rounds(
+    status = job_runner.rounds(
         "retention",
         parsed,
         spark,

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from pravega_spark.jobs import retention, runner, scaling, transactions
+from pravega_spark.jobs import job_runner, retention, scaling, transactions
 from pravega_spark.jobs.signals import SIGNALS, StopSignal
 from pravega_spark.jobs.text_table import TextTable, bold
 
@@ -41,9 +41,9 @@ def test_a_job_that_is_stopped_in_its_first_round_prints_all_sums(
     stop._stop(NO_SPARK)
 
     def rounds(prog: str, arguments: Any, work: Any, zeros: dict[str, int]) -> int:
-        return runner.rounds(prog, arguments, NO_SPARK, work, zeros, stop)
+        return job_runner.rounds(prog, arguments, NO_SPARK, work, zeros, stop)
 
-    monkeypatch.setattr(runner, "run", rounds)
+    monkeypatch.setattr(job_runner, "run", rounds)
     assert job.main(["--root", "unread", "--interval", "1s"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found.pop("seconds") >= 0

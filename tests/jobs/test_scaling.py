@@ -20,7 +20,7 @@ from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager, ses
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.jobs import runner, scaling
+from pravega_spark.jobs import job_runner, scaling
 from pravega_spark.scaling.rate_store import rates_key
 from tests.harness.engine import FakeRuntime, tree
 from tests.harness.loads import load
@@ -87,7 +87,7 @@ def run(
 ) -> tuple[int, dict[str, Any], str]:
     """Run the job in the tests' session; return status, last line and whole output."""
     parsed = scaling.parse(["--root", str(root), *arguments])
-    status = runner.rounds(
+    status = job_runner.rounds(
         "scaling",
         parsed,
         spark,

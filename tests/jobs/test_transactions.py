@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from pravega_spark import StreamManager, session
 from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.jobs import runner, transactions
+from pravega_spark.jobs import job_runner, transactions
 from pravega_spark.model import TransactionStatus
 from tests.harness import failpoints
 from tests.harness.engine import tree
@@ -123,7 +123,7 @@ def run(
 ) -> tuple[int, dict[str, Any], str]:
     """Run the job in the tests' session; return status, last line and whole output."""
     parsed = transactions.parse(["--root", str(root), *arguments])
-    status = runner.rounds(
+    status = job_runner.rounds(
         "transactions",
         parsed,
         spark,
@@ -222,7 +222,7 @@ def test_two_rounds_at_once_end_each_transaction_once(
     parsed = transactions.parse(["--root", str(world.root)])
     root, streams = str(world.root), sorted([*world.ids, QUIET])
 
-    def round_() -> runner.Report:
+    def round_() -> job_runner.Report:
         return transactions.sweep_streams(parsed, spark, root, streams, False)
 
     with ThreadPoolExecutor(2) as pool:

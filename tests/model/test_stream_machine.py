@@ -27,10 +27,10 @@ from hypothesis.stateful import (
 
 from pravega_spark.engine.chunks.routing import position
 from pravega_spark.engine.log.checkpointing import maintain
-from pravega_spark.engine.log.garbage import delete_unreferenced_files
 from pravega_spark.engine.log.horizon import raise_horizon
 from pravega_spark.engine.log.log_cleanup import cleanup_mark_has_aged, delete_old_commits
 from pravega_spark.engine.log.snapshot import LOG_DOMAIN
+from pravega_spark.engine.log.unreferenced_files import delete_unreferenced_files
 from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import lifecycle

@@ -45,7 +45,7 @@ from pravega_spark.errors import (
 )
 from pravega_spark.model import KeyRange, TransactionStatus
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
-from pravega_spark.scaling import manual_scaling
+from pravega_spark.scaling import scale_commit
 from pravega_spark.transactions import committer, sweeper, transaction_lifecycle
 from pravega_spark.transactions.rolling import RollingCommit
 from pravega_spark.transactions.transaction import Transaction
@@ -144,7 +144,7 @@ class TransactionMachine(RuleBasedStateMachine):
     def create(self, segments: int) -> None:
         stream = self._open(self.inner)
         lifecycle.create(stream, 1, StreamConfiguration(ScalingPolicy.fixed(1)))
-        manual_scaling.scale_stream(stream, [0], epochs.split(KeyRange(0.0, 1.0), segments))
+        scale_commit.scale_stream(stream, [0], epochs.split(KeyRange(0.0, 1.0), segments))
         self.ledger = Ledger(stream)
         self.ledger.look()
 
@@ -294,7 +294,7 @@ class TransactionMachine(RuleBasedStateMachine):
             ranges = [KeyRange(sealed[0].key_range.low, sealed[1].key_range.high)]
         with contextlib.suppress(*NO_ANSWER, ScaleConflict):
             doomed = [segment.segment_id for segment in sealed]
-            manual_scaling.scale_stream(self.processes[who].stream, doomed, ranges)
+            scale_commit.scale_stream(self.processes[who].stream, doomed, ranges)
 
     def _tend(self, who: int, which: int) -> None:
         with contextlib.suppress(*NO_ANSWER):

@@ -430,7 +430,7 @@ def test_segments_between_cuts_are_refused_behind_the_head() -> None:
     assert len(manager.segments_between("s/t", before, "latest")) == 2
     manager.truncate_stream("s/t", "latest")
     for call in (manager.segments_between, manager.segment_ranges, manager.distance):
-        with pytest.raises(TruncatedData, match="go on at the head"):
+        with pytest.raises(TruncatedData, match="continue from the head"):
             call("s/t", before, "latest")
     assert len(manager.segments_between("s/t", "earliest", "latest")) == 2
 
@@ -471,9 +471,9 @@ def test_missing_chunks_are_data_loss_and_truncated_ones_are_not() -> None:
     other = make_stream()
     put(other, 0, 5)
     remove(again(other), head={0: 5})
-    with pytest.raises(TruncatedData, match="go on at the head"):
+    with pytest.raises(TruncatedData, match="continue from the head"):
         list(EventReader(other).read_range(SegmentRange("s/t", 1, 0, 0, 5)))
-    with pytest.raises(TruncatedData, match="go on at the head"):
+    with pytest.raises(TruncatedData, match="continue from the head"):
         EventReader(other).fetch("s/t@1:0#0=2")
 
 
@@ -520,7 +520,7 @@ def test_stream_can_be_opened_in_a_child_forked_while_another_thread_opens_one()
     child.join(30)
 
 
-# ----------------------------------------------------------------------------- behind the head
+# ----------------------------------------------------------------------------- below the head
 
 
 def chunked() -> StreamLog:

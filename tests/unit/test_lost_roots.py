@@ -18,7 +18,7 @@ import pytest
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.errors import InvalidInput, RootChanged
-from pravega_spark.jobs.fan_out import find_streams
+from pravega_spark.jobs.stream_tasks import find_streams
 from pravega_spark.manager import StreamManager
 from tests.harness.engine import FakeRuntime, checkpointing_rests
 from tests.unit.test_lives import FIRST, READS, SECOND, WRITES, G, S, World

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark.engine.log import operator_log
+from pravega_spark.engine.log import commit_logging
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.subscribers import publish, subscribe
@@ -19,7 +19,7 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.model import KeyRange, StreamCut
 from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
-from pravega_spark.scaling.manual_scaling import scale_stream
+from pravega_spark.scaling.scale_commit import scale_stream
 from tests.harness.engine import checkpointing_rests
 
 CONSUMED = StreamConfiguration(ScalingPolicy.fixed(1), RetentionPolicy.by_consumption())
@@ -199,7 +199,7 @@ def test_a_groups_readers_and_checkpoints_are_logged(stream: StreamManager, log:
 
 def test_a_long_parameter_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, logger="pravega_spark"):
-        operator_log.log_commit("root/s/a", 7, Body("APPEND", {"cut": "x" * 1_000, "none": []}))
+        commit_logging.log_commit("root/s/a", 7, Body("APPEND", {"cut": "x" * 1_000, "none": []}))
     (record,) = caplog.records
     assert record.levelname == "DEBUG"
     assert record.getMessage() == f"APPEND of root/s/a, version 7: cut={'x' * 200}..."

@@ -25,7 +25,7 @@ from pravega_spark.engine.writing.append import append
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import KeyRange, StreamCut
 from pravega_spark.policies import StreamConfiguration
-from pravega_spark.scaling import manual_scaling
+from pravega_spark.scaling import scale_commit
 from pravega_spark.spark import settings
 from pravega_spark.spark.read.columns import schema_of
 from pravega_spark.spark.source import PravegaDataSource
@@ -159,7 +159,7 @@ def apply(stream: StreamLog, scale: Edges) -> None:
         segments = stream.view().active.segments
         inside = [s for s in segments if edges[0] <= s.key_range.low < edges[-1]]
         ranges = [KeyRange(low, high) for low, high in itertools.pairwise(edges)]
-        manual_scaling.scale_stream(stream, [segment.segment_id for segment in inside], ranges)
+        scale_commit.scale_stream(stream, [segment.segment_id for segment in inside], ranges)
 
 
 def compare(found: dict[str | None, list[int]], written: dict[str | None, list[int]]) -> None:

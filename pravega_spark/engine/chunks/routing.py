@@ -4,6 +4,9 @@ The position is the top 53 bits of ``xxhash64(key)`` (XXH64 with seed 42 over th
 divided by 2^53: exact in a double and never 1. In Spark SQL the same number is::
 
     shiftrightunsigned(xxhash64(routing_key), 11) / 9007199254740992D
+
+Events without a key go round-robin over the segments. There are two exceptions: the events of one
+atomic ``write_events`` share a segment, and so do those that one process adds to a transaction.
 """
 
 from __future__ import annotations

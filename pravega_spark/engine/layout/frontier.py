@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from pravega_spark.engine.layout.cut_cells import Cell, overlapping_cells
+from pravega_spark.engine.layout.cut_validation import Cell, overlapping_cells
 from pravega_spark.engine.layout.epochs import Lineage
 from pravega_spark.model import END, NOT_REACHED, Segment, StreamCut
 

@@ -13,7 +13,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Sequence
 
-from pravega_spark.engine.layout.cut_cells import Cell, lay, offset_in, overlapping_cells, prove
+from pravega_spark.engine.layout.cut_validation import (
+    Cell,
+    lay,
+    offset_in,
+    overlapping_cells,
+    prove,
+)
 from pravega_spark.engine.layout.epochs import Layout, Lineage, few
 from pravega_spark.engine.layout.frontier import Frontier
 from pravega_spark.errors import InvalidStreamCut, TruncatedData
@@ -143,7 +149,7 @@ class LocatedCut:
         if lost:
             raise TruncatedData(
                 f"cut of {self.cut.stream} begins below the head: {lost_text(self.layout, lost)}; "
-                f"go on at the head, {clipped}",
+                f"continue from the head, {clipped}",
                 head=clipped.cut,
                 lost=lost,
             )

@@ -1,7 +1,7 @@
 """The only module that commits: one table's log, and the protocol of its commits.
 
 **Resolve N before N+1.** The bytes and the token of an attempt at version N are fixed before it is
-sent. After any answer except a clean yes, N itself is read. Our token means that we won. Another
+sent. Unless the store confirms the write, N itself is read. Our token means that we won. Another
 token means that we lost: decide again, with a new body, at N+1. An absent N means: send the same
 bytes again.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from pravega_spark.engine.failpoints import failpoint
-from pravega_spark.engine.log import operator_log
+from pravega_spark.engine.log import commit_logging
 from pravega_spark.engine.log.actions import Body, parse_commit
 from pravega_spark.engine.log.commit_clock import CommitClock
 from pravega_spark.engine.log.create_once import create_once
@@ -210,7 +210,7 @@ class Log:
             return False
         follower.advance(body.committed(version, token, timestamp_ms, clock_ms), sent_at)
         self._durable_version = version
-        operator_log.log_commit(self.reader.where, version, body)
+        commit_logging.log_commit(self.reader.where, version, body)
         return True
 
     def _put(self, version: int, token: str, data: bytes) -> bool:

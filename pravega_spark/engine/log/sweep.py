@@ -10,10 +10,10 @@ from types import MappingProxyType
 from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.log.clock_record import Now
 from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.garbage import delete_unreferenced_files
 from pravega_spark.engine.log.horizon import raise_horizon
 from pravega_spark.engine.log.log_cleanup import cleanup_mark_has_aged, delete_old_commits
 from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.log.unreferenced_files import delete_unreferenced_files
 from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.log.version_pins import is_pinned, release_expired
 

@@ -1,7 +1,7 @@
 """The root marker: an object that names the root and the storages on which it was probed.
 
 A process reads it once for each store that it opens, and binds the store to that root: if the root
-is replaced or removed, this store does nothing any more, and opening the same URL makes another
+is replaced or removed, this store rejects every operation, and opening the same URL makes another
 store (``shared``). Later checks are cheap: on a local disk one system call shows whether the marker
 was replaced; on an object store the marker is read again only when a scope is created or a clock is
 confirmed.

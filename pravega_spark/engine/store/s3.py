@@ -42,7 +42,7 @@ _BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}|arn:.+")
 _AWS_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]|arn:.+")
 _AWS = re.compile(r"(.+\.)?amazonaws\.com(\.cn)?")
 """The servers of AWS."""
-_NO_BUCKET = "is no bucket's name, which has 3 to 63 lower-case letters, digits, dots and hyphens"
+_NO_BUCKET = "is not a valid bucket name: use 3 to 63 lower-case letters, digits, dots and hyphens"
 _NO_OBJECT = "_no_object"
 """A key that is requested only for the date of the response."""
 _DELETE_BATCH = 1_000

@@ -14,10 +14,10 @@ from pravega_spark.engine.layout.epochs import first_epoch, scale, split
 from pravega_spark.engine.log.actions import Body, Remove
 from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN
-from pravega_spark.engine.log.garbage import delete_unreferenced_files
 from pravega_spark.engine.log.horizon import encode_log_domain
 from pravega_spark.engine.log.snapshot import LOG_DOMAIN, Snapshot
 from pravega_spark.engine.log.table_definition import PROTOCOL, new_table
+from pravega_spark.engine.log.unreferenced_files import delete_unreferenced_files
 from pravega_spark.engine.stream.commit_builder import CommitBuilder
 from pravega_spark.engine.stream.records import (
     EPOCH_PREFIX,

@@ -204,7 +204,7 @@ class StreamLog:
 
 def _truncated(view: StreamView, rng: SegmentRange) -> TruncatedData:
     return TruncatedData(
-        f"{rng} was truncated{view.truncated_by}; go on at the head, {view.head}.",
+        f"{rng} was truncated{view.truncated_by}; continue from the head, {view.head}.",
         head=view.head,
         lost=(rng,),
     )

@@ -14,7 +14,6 @@ from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.clock_record import Now
 from pravega_spark.engine.log.commit_log import Proposal
-from pravega_spark.engine.log.garbage import delete_unreferenced_files
 from pravega_spark.engine.log.horizon import encode_log_domain
 from pravega_spark.engine.log.log_cleanup import delete_ended_log
 from pravega_spark.engine.log.snapshot import LOG_DOMAIN, Snapshot
@@ -25,10 +24,11 @@ from pravega_spark.engine.log.sweep import (
     prepare_sweep,
     sweep_table,
 )
+from pravega_spark.engine.log.unreferenced_files import delete_unreferenced_files
 from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.log.version_pins import is_pinned
 from pravega_spark.engine.stream import archived_records
-from pravega_spark.engine.stream.history import HistoryRow, append_history, history_log
+from pravega_spark.engine.stream.history_table import HistoryRow, append_history, history_log
 from pravega_spark.engine.stream.lifecycle import DELETION
 from pravega_spark.engine.stream.records import (
     NOTE_PREFIX,

@@ -18,7 +18,7 @@ from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.engine.log.actions import Add, Body, Remove
 from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.log.file_index import position_of, rows_of
-from pravega_spark.engine.stream.history import HistoryRow, append_history
+from pravega_spark.engine.stream.history_table import HistoryRow, append_history
 from pravega_spark.engine.stream.records import (
     EPOCH_PREFIX,
     SAMPLE_PREFIX,
@@ -60,7 +60,7 @@ def truncate(
 
     A sealed stream can be truncated up to its end. ``by`` names the author for history and
     readers; ``life`` is the life that the call is made for, by default the present one. Raises
-    InvalidStreamCut for a cut of another stream or behind the head anywhere, HeldBySubscriber for
+    InvalidStreamCut for a cut of another stream or below the head anywhere, HeldBySubscriber for
     one that a subscriber still needs unless ``past_subscribers``, IllegalState while the stream is
     being sealed, StaleIdentity, NoSuchStream.
     """
@@ -182,7 +182,7 @@ def _goal(view: StreamView, cut: StreamCut | str) -> LocatedCut:
     view.check_not_sealing("truncated")
     if not goal.is_at_or_after(view.located_head) or given.has_lost():
         raise InvalidStreamCut(
-            f"stream {view.stream} cannot be truncated at {given}: that is behind the head, "
+            f"stream {view.stream} cannot be truncated at {given}: that is below the head, "
             f"{view.head}, at least in part, and the head never moves back. Give a later cut."
         )
     return goal

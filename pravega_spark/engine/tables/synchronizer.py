@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log import checkpointing
-from pravega_spark.engine.log.garbage import delete_unreferenced_files
 from pravega_spark.engine.log.horizon import raise_horizon
+from pravega_spark.engine.log.unreferenced_files import delete_unreferenced_files
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.tables.row_files import Rows

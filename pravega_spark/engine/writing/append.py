@@ -41,7 +41,7 @@ class AppendedRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """The log holds the batch; a duplicate landed with an earlier commit and has no ranges here."""
+    """The batch is committed. Of a duplicate, an earlier commit holds it, and ``ranges`` is empty."""
 
     version: int
     duplicate: bool

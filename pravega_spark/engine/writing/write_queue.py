@@ -243,7 +243,7 @@ def _failure(name: str, error: BaseException) -> PravegaSparkError:
     if isinstance(error, PravegaSparkError):
         kind, cause = type(error), str(error)
     failure = kind(
-        f"the writer of stream {name} stopped: {cause.rstrip('.')}. Repair the cause, then open a "
+        f"the writer of stream {name} stopped: {cause.rstrip('.')}. Fix the cause, then open a "
         "new writer; this one accepts no more events."
     )
     failure.__cause__ = error

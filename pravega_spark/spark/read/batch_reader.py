@@ -15,14 +15,17 @@ from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.model import SegmentRange
 from pravega_spark.spark.read.data_loss import log_skipped
 from pravega_spark.spark.read.input_partitions import by_offset, partition_counts, read_events
-from pravega_spark.spark.read.read_bounds import check_order, resolve_bound, starting_cut
+from pravega_spark.spark.read.read_bounds import (
+    BATCH_END,
+    BATCH_START,
+    check_order,
+    resolve_bound,
+    starting_cut,
+)
 from pravega_spark.spark.read.stream_discovery import matching_streams
-from pravega_spark.spark.settings import ReadBound, ReadSettings
+from pravega_spark.spark.settings import ReadSettings
 
 logger = logging.getLogger(__name__)
-
-_DEFAULT_START = ReadBound("startingOffsets", "earliest")
-_DEFAULT_END = ReadBound("endingOffsets", "latest")
 
 
 class PravegaBatchReader(DataSourceReader):
@@ -54,9 +57,9 @@ class PravegaBatchReader(DataSourceReader):
         settings = self.settings
         stream = open_stream(settings.root, name)
         view = existing_view(stream)
-        bound = settings.starting or _DEFAULT_START
+        bound = settings.starting or BATCH_START
         start = starting_cut(bound, settings.timestamp_strategy, stream, view)
-        end = resolve_bound(settings.ending or _DEFAULT_END, stream, view)
+        end = resolve_bound(settings.ending or BATCH_END, stream, view)
         if not settings.fail_on_data_loss:
             start, lost = start.clipped_to_head()
             end, _ = end.clipped_to_head()

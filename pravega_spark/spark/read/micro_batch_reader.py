@@ -25,7 +25,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import NoSuchStream, StaleIdentity, TruncatedData
 from pravega_spark.model import SegmentRange, StreamCut
-from pravega_spark.spark.groups.query_membership import QueryMembership
+from pravega_spark.spark.groups.query_reader_group import QueryMembership
 from pravega_spark.spark.read.data_loss import log_skipped, recovery_advice
 from pravega_spark.spark.read.input_partitions import by_key, partition_counts, read_events
 from pravega_spark.spark.read.offset_planner import OffsetPlanner

@@ -17,15 +17,13 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import StaleIdentity
 from pravega_spark.model import StreamCut
 from pravega_spark.spark.read.data_loss import log_skipped, truncated_error
-from pravega_spark.spark.read.read_bounds import check_order, starting_cut
+from pravega_spark.spark.read.read_bounds import STREAMING_START, check_order, starting_cut
 from pravega_spark.spark.read.read_limits import ReadLimits, StreamLimit, events_within
 from pravega_spark.spark.read.stream_discovery import StreamDiscovery
-from pravega_spark.spark.settings import ReadBound, ReadSettings
+from pravega_spark.spark.settings import ReadSettings
 from pravega_spark.spark.source_offsets import StreamOffset, StreamOffsets
 
 logger = logging.getLogger(__name__)
-
-_DEFAULT_START = ReadBound("startingOffsets", "latest")
 
 
 class OffsetPlanner:
@@ -63,7 +61,7 @@ class OffsetPlanner:
             cut = self._group_cut(name, view, group_cuts[name])
         else:
             stream, settings = self._streams.tracked(name).stream, self._settings
-            bound = settings.starting or _DEFAULT_START
+            bound = settings.starting or STREAMING_START
             cut = starting_cut(bound, settings.timestamp_strategy, stream, view).cut
         return StreamOffset(view.record.stream_id, cut, cut)
 
@@ -93,7 +91,7 @@ class OffsetPlanner:
         if self._initial_order_is_checked or start != self._initial:
             return
         settings = self._settings
-        starting = settings.starting or _DEFAULT_START
+        starting = settings.starting or STREAMING_START
         for name, offset in start.items():
             tracked, view = self._streams.track(name, refresh=False)
             end = tracked.ending.resolve(view)

@@ -13,6 +13,11 @@ from pravega_spark.model import StreamCut
 from pravega_spark.spark.option_values import EARLIEST_OFFSET, LATEST_OFFSET, Timestamp
 from pravega_spark.spark.settings import ReadBound
 
+BATCH_START = ReadBound("startingOffsets", "earliest")
+BATCH_END = ReadBound("endingOffsets", "latest")
+STREAMING_START = ReadBound("startingOffsets", "latest")
+"""Defaults of the options. A query in a reader group starts at the position of its group."""
+
 
 def resolve_bound(bound: ReadBound, stream: StreamLog, view: StreamView) -> LocatedCut:
     """Return the cut that a bound means in a stream.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.backup.table_copy import copy_table
+from pravega_spark.backup.table_backup import copy_table
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.version_ages import VersionAges
@@ -397,7 +397,7 @@ def test_copy_of_a_backup_killed_anywhere_is_refused_until_a_repetition_finishes
     checkpointing.maintain(world.stream.log.reader, 5, checkpoint=True)
     world.manager.create_reader_group("s/g", ["s/t"])
     with monkeypatch.context() as patched:
-        patched.setattr("pravega_spark.backup.table_copy.release", lambda *_: None)
+        patched.setattr("pravega_spark.backup.table_backup.release", lambda *_: None)
         failpoints.register(point, kill_at_visit(nth))
         try:
             with pytest.raises(Killed):

@@ -239,13 +239,13 @@ def test_group_that_holds_data_refuses_a_truncated_cut_before_it_changes(
     if retention == "none":
         assert group.create(behind), "its readers raise TruncatedData once and continue at the head"
         return
-    with pytest.raises(TruncatedData, match=r"=2 lies behind the head .* use s/t@1:0#0=3"):
+    with pytest.raises(TruncatedData, match=r"=2 lies below the head .* use s/t@1:0#0=3"):
         group.create(behind)
     assert Scope(world.store, "s", world.runtime).rows(GROUP) == {}
     assert not group.exists()
     group.create(ReaderGroupConfiguration([NAME], retention=retention))
     for to in (behind, {NAME: f"{NAME}@1:0#0=2"}):
-        with pytest.raises(TruncatedData, match="lies behind the head"):
+        with pytest.raises(TruncatedData, match="lies below the head"):
             group.reset(to)
     assert (group.generation, group.state().phase) == (0, Phase.ACTIVE)
     assert group.reset({NAME: f"{NAME}@1:0#0=3"}) == 1

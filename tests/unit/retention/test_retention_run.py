@@ -538,7 +538,7 @@ def test_explanation_as_text_and_as_a_row() -> None:
         "  goes:  5 events, 50 B, 9.0 minutes (all beyond the maximum)",
         "  stays: 5 events, 50 B, 4.0 minutes",
         "  held by subscriber s/slow: 5 events, 50 B, 4.0 minutes",
-        "  loses data to the maximum: subscriber s/slow",
+        "  loses unread data because of the maximum: subscriber s/slow",
     ]
     done = run_retention(stream, NO_SWEEP)
     assert set(done.row()) == set(retention_run.ROW_SCHEMA.names)

@@ -17,8 +17,8 @@ from pravega_spark.scaling.auto_scaling import (
     run_scaling,
     scaling_rows,
 )
-from pravega_spark.scaling.manual_scaling import scale_stream
 from pravega_spark.scaling.rate_store import rates_key
+from pravega_spark.scaling.scale_commit import scale_stream
 from pravega_spark.transactions import transaction_lifecycle
 from pravega_spark.transactions.transaction import Transaction
 from tests.harness.engine import FakeRuntime, Spy, again, all_events, make_stream, memory, write

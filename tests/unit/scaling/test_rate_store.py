@@ -12,6 +12,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.policies import ScalingPace, ScalingPolicy, StreamConfiguration
 from pravega_spark.scaling import rate_store
 from pravega_spark.scaling.commit_traffic import Traffic
+from pravega_spark.scaling.moving_averages import FOREVER, ScaleUpEvent, SegmentRates
 from pravega_spark.scaling.rate_store import (
     decode_rates,
     encode_rates,
@@ -19,8 +20,7 @@ from pravega_spark.scaling.rate_store import (
     read_rates,
     store_rates,
 )
-from pravega_spark.scaling.segment_rates import FOREVER, ScaleUpEvent, SegmentRates
-from pravega_spark.scaling.stream_rates import StreamRates
+from pravega_spark.scaling.scale_events import StreamRates
 from tests.harness.engine import NOW_MS, FakeRuntime, Spy, again, clean, memory, put, write
 from tests.harness.loads import BY_EVENTS, PACE, load, rates_of, segment_rates, stream_with
 

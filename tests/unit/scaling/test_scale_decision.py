@@ -11,14 +11,14 @@ from pravega_spark.limits import MAX_SEGMENTS
 from pravega_spark.model import KeyRange, Segment, make_segment_id
 from pravega_spark.policies import ScalingPolicy
 from pravega_spark.scaling import scale_decision
+from pravega_spark.scaling.moving_averages import FOREVER, Averages, ScaleUpEvent, SegmentRates
 from pravega_spark.scaling.scale_decision import (
     Action,
     ScaleDecision,
     ScaleRequest,
     decide_scale,
 )
-from pravega_spark.scaling.segment_rates import FOREVER, Averages, ScaleUpEvent, SegmentRates
-from pravega_spark.scaling.stream_rates import StreamRates
+from pravega_spark.scaling.scale_events import StreamRates
 from tests.harness.engine import NOW_MS
 from tests.harness.loads import BY_EVENTS, PACE, epoch_of, rates_of, segment_rates, summed
 

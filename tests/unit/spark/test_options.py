@@ -130,7 +130,7 @@ def test_empty_text_counts_as_not_set() -> None:
         ({"stream": "a/b", "startingTimestamp": "soon"}, "'soon' is not a time"),
         ({"stream": "a/b", "startingOffsets": "{"}, "startingOffsets is 'earliest'"),
         ({"stream": "a/b", "startingOffsets": '{"a/b": {"0#0": "x"}}'}, "'x' is not an offset"),
-        ({"stream": "a/b", "startingStreamCut": "x"}, "is no stream cut"),
+        ({"stream": "a/b", "startingStreamCut": "x"}, "is not a valid stream cut"),
         ({"stream": "a/b", "startingStreamCut": "a/b@1:0#0=1;a/b@1:0#0=2"}, "one cut for each"),
     ],
 )

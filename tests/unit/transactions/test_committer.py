@@ -14,7 +14,7 @@ from pravega_spark.engine.log.snapshot import OPEN_PREFIX
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.errors import CorruptLog, StoreError
 from pravega_spark.model import TransactionStatus
-from pravega_spark.transactions import committer, known_decisions, sweeper
+from pravega_spark.transactions import committer, decision_cache, sweeper
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transaction_paths import announced_transactions, announcement_key
 from tests.harness.engine import Spy, again, all_events, events_of, make_stream, scale
@@ -91,13 +91,13 @@ def test_cost_of_a_commit_does_not_depend_on_the_number_of_open_transactions() -
     few, many = commit_calls(20), commit_calls(200)
     assert few == many
     for calls in many:
-        assert calls.count(("get_many", "manifest")) <= known_decisions.ALWAYS_READ
-        assert len(calls) <= known_decisions.ALWAYS_READ + 8
+        assert calls.count(("get_many", "manifest")) <= decision_cache.ALWAYS_READ
+        assert len(calls) <= decision_cache.ALWAYS_READ + 8
 
 
 def crowd(world: World) -> list[Transaction]:
     """Begin enough transactions that later ones must be announced."""
-    return [begun(world.process()) for _ in range(known_decisions.ALWAYS_READ)]
+    return [begun(world.process()) for _ in range(decision_cache.ALWAYS_READ)]
 
 
 def test_one_of_many_puts_an_announcement_that_is_deleted_afterwards(world: World) -> None:
@@ -231,7 +231,7 @@ def test_threads_that_decide_during_a_commit_share_the_next_one() -> None:
     with stream.log._lock:  # busy
         all_waiting.wait(60)
         deadline = time.monotonic() + 60
-        while len(known_decisions.known_decisions(stream)._closed) < len(several):
+        while len(decision_cache.known_decisions(stream)._closed) < len(several):
             assert time.monotonic() < deadline
     for thread in threads:
         thread.join()

@@ -303,7 +303,7 @@ def test_steps_below_the_head_are_refused() -> None:
     stream = half_merged()
     stream.truncate(cut_of("2#1=2"))
     for cut in ("2#1=0", "0#0=3,1#0=4"):
-        with pytest.raises(TruncatedData, match="go on at the head, nyc/flights@1:2#1=2"):
+        with pytest.raises(TruncatedData, match="continue from the head, nyc/flights@1:2#1=2"):
             cuts.next_step(stream, cut_of(cut), StreamCut.LATEST)
 
 

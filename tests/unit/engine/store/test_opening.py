@@ -139,7 +139,7 @@ def test_invalid_root_is_refused(url: str) -> None:
         ("c:/data", "is a Windows path"),
         ("dbfs:/root", "is a Databricks path.* abfss://container@account"),
         ("dbfs://root", "is a Databricks path"),
-        ("s3://my bucket/root", "'my bucket' is no bucket's name, which has 3 to 63"),
+        ("s3://my bucket/root", "'my bucket' is not a valid bucket name: use 3 to 63"),
     ],
 )
 def test_root_that_is_no_storage_is_refused_with_advice(root: str, advice: str) -> None:
@@ -156,7 +156,7 @@ def test_bucket_name_that_aws_forbids_is_invalid_there_and_allowed_elsewhere(
         monkeypatch.delenv(name, raising=False)
     options: dict[str, Any] = {"key": "k", "secret": "s", "skip_instance_cache": True}
     del options["skip_instance_cache"]
-    with pytest.raises(InvalidInput, match=f"'{bucket}' is no bucket's name"):
+    with pytest.raises(InvalidInput, match=f"'{bucket}' is not a valid bucket name"):
         open_store(f"s3://{bucket}/x", **options).exists("a")
     alike = open_store(f"s3://{bucket}/x", endpoint_url="http://127.0.0.1:9", **options)
     assert bucket in alike.storage  # makes a client without a request

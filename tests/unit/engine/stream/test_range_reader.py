@@ -156,5 +156,5 @@ def test_a_policy_skips_truncated_events_up_to_the_head() -> None:
             list(range(12, 25)),
             [(0, 12, TruncatedData)],
         )
-        with pytest.raises(TruncatedData, match="go on at the head"):
+        with pytest.raises(TruncatedData, match="continue from the head"):
             read(again(stream), rng, known, strict=True)

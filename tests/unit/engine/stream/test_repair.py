@@ -14,7 +14,7 @@ from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view, repair, repaired
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import NoSuchScope, NoSuchStream, StoreReadOnly
-from pravega_spark.jobs import fan_out
+from pravega_spark.jobs import stream_tasks
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.spark.source import PravegaDataSource
@@ -69,7 +69,7 @@ CALLS: dict[str, Callable[[str], Any]] = {
     "micro-batches": read_stream,
     "metadata": read_metadata,
     "write": write,
-    "job": lambda root: fan_out._rows(
+    "job": lambda root: stream_tasks._rows(
         root, "s/t", lambda at, name: [{"life": open_stream(at, name).view().life}]
     ),
     "reader": lambda root: list(StreamManager(root).create_reader("s/t").events()),

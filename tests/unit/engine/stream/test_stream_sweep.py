@@ -10,7 +10,7 @@ from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.sweep import SweepResult, sweep_table
 from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.stream.history import HistoryRow, append_history, history_log
+from pravega_spark.engine.stream.history_table import HistoryRow, append_history, history_log
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.stream_sweep import sweep_stream
 from pravega_spark.engine.stream.writer_ids import anonymous_id

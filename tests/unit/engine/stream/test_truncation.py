@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from pravega_spark.engine.layout import located_cut
-from pravega_spark.engine.layout.cut_cells import prove
+from pravega_spark.engine.layout.cut_validation import prove
 from pravega_spark.engine.layout.epochs import Lineage
 from pravega_spark.engine.stream import lifecycle
-from pravega_spark.engine.stream.history import history_log
+from pravega_spark.engine.stream.history_table import history_log
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.stream_sweep import sweep_stream
 from pravega_spark.engine.stream.subscribers import publish, subscribe
@@ -135,7 +135,7 @@ def test_a_sealed_stream_is_truncated_up_to_its_end_and_readers_get_the_end() ->
     assert cuts.next_step(view, view.head, view.tail).ranges == ()
     assert TimeSearch(stream, 0).cut(view).cut == view.tail
     assert truncate(stream, StreamCut.LATEST).version == view.version
-    with pytest.raises(InvalidStreamCut, match="behind the head"):
+    with pytest.raises(InvalidStreamCut, match="below the head"):
         truncate(stream, StreamCut("s/t", 1, {left: 2, right: 1}))
     with pytest.raises(TruncatedData):
         stream.chunks(SegmentRange("s/t", 1, left, 0, 1))
@@ -184,7 +184,7 @@ def test_two_concurrent_truncations_end_at_the_later_cut() -> None:
     later = cut_of(stream, s0=9)
     with (
         at_failpoint("truncate.history", lambda: truncate(other, later)),
-        pytest.raises(InvalidStreamCut, match="behind the head"),
+        pytest.raises(InvalidStreamCut, match="below the head"),
     ):
         truncate(stream, cut_of(stream, s0=7))
     assert stream.view().head == later
@@ -322,6 +322,6 @@ def test_a_cut_in_a_forgotten_segment_is_behind_the_head_unless_it_equals_the_he
     head = stream.view().head
     assert not stream.view().has_segment(0)
     assert truncate(stream, old).head == head
-    with pytest.raises(InvalidStreamCut, match="behind the head"):
+    with pytest.raises(InvalidStreamCut, match="below the head"):
         truncate(stream, StreamCut("s/t", 1, {0: 5, right: 1}))
     assert stream.view().head == head

@@ -21,9 +21,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pravega_spark.errors import InvalidInput, NotFound, PravegaSparkError
-from pravega_spark.jobs.fan_out import find_streams
 from pravega_spark.jobs.launcher_stderr import launcher_stderr
 from pravega_spark.jobs.signals import StopSignal
+from pravega_spark.jobs.stream_tasks import find_streams
 from pravega_spark.jobs.text_table import TextTable
 
 if TYPE_CHECKING:

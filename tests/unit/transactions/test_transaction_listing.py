@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pravega_spark.model import TransactionInfo, TransactionStatus
-from pravega_spark.transactions import queries
+from pravega_spark.transactions import transaction_listing
 from tests.harness.engine import FakeRuntime
 from tests.harness.transaction_world import World, begun, drive_to, session, written
 
@@ -26,7 +26,7 @@ def test_open_transactions_are_listed_with_status_and_size_oldest_first(world: W
         several.append(txn)
         world.runtime.sleep(1)
     stream = world.process()
-    found = queries.open_transactions(stream, stream.view())
+    found = transaction_listing.open_transactions(stream, stream.view())
     assert [info.transaction_id for info in found] == [txn.id for txn in several]
     assert [info.status for info in found] == states
     assert {(info.events, info.size_bytes, info.ended_ms, info.version) for info in found} == {
@@ -40,7 +40,9 @@ def test_transaction_that_ends_during_the_listing_is_not_listed_as_open(world: W
     stream = world.process()
     view = stream.view()
     drive_to(TransactionStatus.COMMITTED, world.stream, txn.id, delete_remains=True)
-    assert [info.transaction_id for info in queries.open_transactions(stream, view)] == [other.id]
+    assert [
+        info.transaction_id for info in transaction_listing.open_transactions(stream, view)
+    ] == [other.id]
 
 
 def test_completed_transactions_are_listed_newest_first(world: World) -> None:
@@ -51,7 +53,7 @@ def test_completed_transactions_are_listed_newest_first(world: World) -> None:
     aborted = written(world.stream, [("a", b"y")])
     aborted.abort()
     begun(world.stream)
-    newest, oldest = queries.completed_transactions(world.process().view())
+    newest, oldest = transaction_listing.completed_transactions(world.process().view())
     start = committed._opened.created_ms if committed._opened else 0
     assert oldest == TransactionInfo(
         committed.id, TransactionStatus.COMMITTED, start, start, 2, 1, 2

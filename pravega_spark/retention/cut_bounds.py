@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pravega_spark.engine.layout.cut_cells import Cell, offset_in, overlapping_cells
+from pravega_spark.engine.layout.cut_validation import Cell, offset_in, overlapping_cells
 from pravega_spark.engine.layout.epochs import Lineage
 from pravega_spark.engine.layout.frontier import Frontier
 from pravega_spark.engine.layout.located_cut import LocatedCut, reached

@@ -15,8 +15,8 @@ from pravega_spark.errors import (
     NoSuchStream,
     StoreRefused,
 )
-from pravega_spark.jobs import fan_out
-from pravega_spark.jobs.fan_out import find_streams
+from pravega_spark.jobs import stream_tasks
+from pravega_spark.jobs.stream_tasks import find_streams
 from pravega_spark.manager import StreamManager
 
 
@@ -83,11 +83,11 @@ def work(root: str, name: str, *, number: int) -> list[dict[str, object]]:
 
 def test_a_failing_stream_has_one_row_with_its_error_and_a_deleted_one_has_none() -> None:
     task = pickle.loads(pickle.dumps(partial(work, number=4)))
-    assert fan_out._rows("root", "s/good", task) == [
+    assert stream_tasks._rows("root", "s/good", task) == [
         {"stream": "s/good", "number": 4},
         {"stream": "s/good", "number": 5},
     ]
-    assert fan_out._rows("root", "s/bad", task) == [
+    assert stream_tasks._rows("root", "s/bad", task) == [
         {"stream": "s/bad", "error": "ValueError: no luck"}
     ]
-    assert fan_out._rows("root", "s/gone", task) == []
+    assert stream_tasks._rows("root", "s/gone", task) == []

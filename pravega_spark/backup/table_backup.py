@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pravega_spark.backup.closing_commit import close_copy
+from pravega_spark.backup.final_commit import close_copy
 from pravega_spark.backup.object_copy import copy_files, copy_log, write_pointer
 from pravega_spark.backup.table_at_version import table_at
 from pravega_spark.engine.failpoints import failpoint
@@ -92,7 +92,7 @@ def _check_pinned(log: Log, held: Pin | None) -> None:
         raise IllegalState(
             f"{log.reader.where}: the pin of version {held.version} expired after "
             f"{held.keep_ms / 1000:g} s, and a sweep deleted pinned files before they were copied. "
-            "Repeat the backup with a keep that is longer than the copy of one table takes."
+            "Run the backup again with `keep` longer than the time to copy one table."
         )
 
 

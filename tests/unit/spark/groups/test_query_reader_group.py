@@ -8,7 +8,7 @@ import pytest
 from pravega_spark.errors import InvalidOption, NoSuchStream, ReinitializationRequired
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
-from pravega_spark.spark.groups.query_membership import QueryMembership
+from pravega_spark.spark.groups.query_reader_group import QueryMembership
 from pravega_spark.spark.settings import read_settings
 from pravega_spark.spark.source_offsets import OffsetOwner, StreamOffset
 

@@ -23,7 +23,7 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.model import Epoch
 from pravega_spark.policies import ScalingPace, ScalingPolicy, ScalingType
 from pravega_spark.scaling.commit_traffic import SegmentTraffic, traffic_by_segment
-from pravega_spark.scaling.segment_rates import (
+from pravega_spark.scaling.moving_averages import (
     FOREVER,
     Averages,
     ScaleUpEvent,

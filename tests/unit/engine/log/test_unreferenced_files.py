@@ -10,9 +10,9 @@ import xxhash
 
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.garbage import DeletedFiles, delete_unreferenced_files
 from pravega_spark.engine.log.horizon import raise_horizon
 from pravega_spark.engine.log.snapshot import OPEN_PREFIX
+from pravega_spark.engine.log.unreferenced_files import DeletedFiles, delete_unreferenced_files
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import append

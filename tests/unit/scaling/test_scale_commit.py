@@ -21,8 +21,8 @@ from pravega_spark.errors import (
     StreamSealed,
 )
 from pravega_spark.model import Epoch, KeyRange, make_segment_id
-from pravega_spark.scaling import manual_scaling
-from pravega_spark.scaling.manual_scaling import check_scale, scale_stream
+from pravega_spark.scaling import scale_commit
+from pravega_spark.scaling.scale_commit import check_scale, scale_stream
 from pravega_spark.transactions import sweeper, transaction_lifecycle
 from pravega_spark.transactions.transaction import Transaction
 from tests.harness import stream_cuts as cuts
@@ -341,18 +341,18 @@ def test_segment_is_given_by_id_by_text_or_by_the_number_of_an_active_one(
     scaled(stream, [0], HALVES)
     view = stream.view()
     named = {
-        name: manual_scaling.resolve_segment_id(view, name)
+        name: scale_commit.resolve_segment_id(view, name)
         for name in (0, 1, 2, "3#1", (1 << 32) + 2)
     }
     two, three = make_segment_id(2, 1), make_segment_id(3, 1)
     assert named == {0: 0, 1: 1, 2: two, "3#1": three, two: two}
-    assert manual_scaling.resolve_segment_id(view, 9) == 9
+    assert scale_commit.resolve_segment_id(view, 9) == 9
 
 
 @pytest.mark.parametrize("name", [-1, True, None, 1.5, "x", "1", "1#", b"1#0"])
 def test_value_that_names_no_segment_is_refused(stream: StreamLog, name: Any) -> None:
     with pytest.raises(InvalidInput, match="3#1"):
-        manual_scaling.resolve_segment_id(stream.view(), name)
+        scale_commit.resolve_segment_id(stream.view(), name)
 
 
 @pytest.mark.parametrize(
@@ -360,15 +360,15 @@ def test_value_that_names_no_segment_is_refused(stream: StreamLog, name: Any) ->
 )
 def test_value_that_is_no_range_is_refused(given: Any) -> None:
     with pytest.raises(InvalidInput, match=r"\(low, high\) with 0 <= low < high <= 1, got"):
-        manual_scaling.to_key_range(given)
+        scale_commit.to_key_range(given)
 
 
 def test_range_is_given_as_numbers_or_as_a_key_range() -> None:
-    assert manual_scaling.to_key_range((0, 1)) == KeyRange(0.0, 1.0)
-    assert manual_scaling.to_key_range([0.25, 0.5]) == KeyRange(0.25, 0.5)
-    assert manual_scaling.to_key_range(KeyRange(0.0, 0.5)) == KeyRange(0.0, 0.5)
+    assert scale_commit.to_key_range((0, 1)) == KeyRange(0.0, 1.0)
+    assert scale_commit.to_key_range([0.25, 0.5]) == KeyRange(0.25, 0.5)
+    assert scale_commit.to_key_range(KeyRange(0.0, 0.5)) == KeyRange(0.0, 0.5)
     with pytest.raises(InvalidInput):
-        manual_scaling.to_key_range((float("nan"), 1))
+        scale_commit.to_key_range((float("nan"), 1))
 
 
 def test_check_scale_returns_whether_a_later_epoch_is_active(stream: StreamLog) -> None:

@@ -16,10 +16,10 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.model import KeyRange
 from pravega_spark.policies import ScalingPace, ScalingPolicy, StreamConfiguration
-from pravega_spark.scaling.manual_scaling import scale_stream
+from pravega_spark.scaling.moving_averages import FOREVER, Averages, SegmentRates
 from pravega_spark.scaling.rate_store import decode_rates, encode_rates
-from pravega_spark.scaling.segment_rates import FOREVER, Averages, SegmentRates
-from pravega_spark.scaling.stream_rates import StreamRates
+from pravega_spark.scaling.scale_commit import scale_stream
+from pravega_spark.scaling.scale_events import StreamRates
 from tests.harness.engine import NOW_MS, write
 from tests.harness.loads import (
     BY_BYTES,

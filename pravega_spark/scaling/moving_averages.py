@@ -9,7 +9,7 @@ shows events in commits, not one by one:
   which at one commit a minute would be twelve times the true rate, and still five times after the
   cool-down of 10 minutes.
 
-For a segment that is written all the time both give Pravega's averages.
+For a continuously written segment both equal Pravega's averages.
 """
 
 from __future__ import annotations
