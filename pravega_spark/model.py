@@ -228,8 +228,8 @@ class StreamCut:
         match = re.fullmatch(r"([^@]+)@([0-9]{1,19}):(.*)", text)
         if match is None:
             raise InvalidStreamCut(
-                f"{text!r} is not a valid stream cut; write scope/stream@life:number#epoch=offset,..., "
-                "'earliest' or 'latest'."
+                f"{text!r} is not a valid stream cut; write "
+                "scope/stream@life:number#epoch=offset,..., 'earliest' or 'latest'."
             )
         split_stream(match[1])
         positions: dict[int, int] = {}

@@ -73,7 +73,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         type=duration,
         default=duration("1 day"),
         metavar="TIME",
-        help="must exceed the run time of the longest job that writes to the streams (default: 1 day)",
+        help="must exceed the run time of the longest job that writes to a stream (default: 1 day)",
     )
     parser.add_argument(
         "--retain",

@@ -41,7 +41,7 @@ class AppendedRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """The batch is committed. Of a duplicate, an earlier commit holds it, and ``ranges`` is empty."""
+    """The batch is committed. A duplicate is in an earlier commit, and its ``ranges`` are empty."""
 
     version: int
     duplicate: bool

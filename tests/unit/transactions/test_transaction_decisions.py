@@ -242,7 +242,7 @@ def test_chunk_that_no_commit_could_append_is_refused(world: World, wrong: dict[
     txn = begun(world.stream)
     chunks = [replace(chunk, **wrong) for chunk in staged_for(txn, world.stream, b"x")]
     with pytest.raises(
-        InvalidInput, match=f"does not belong to transaction {txn.id}: its chunks are"
+        InvalidInput, match=f"does not belong to transaction {txn.id}, whose chunks are"
     ):
         txn._add_chunks(chunks)
     assert world.folder(txn) == []
