@@ -361,7 +361,7 @@ def test_reads_below_the_head_are_refused() -> None:
         lambda: cuts.ranges_between(stream, cut_of("0#0=3,1#0=2"), StreamCut.LATEST),
         lambda: cuts.next_cut(stream, cut_of("2#1=0"), 5),
     ):
-        with pytest.raises(TruncatedData, match=r"begins below the head: .* go on at .*2#1=2"):
+        with pytest.raises(TruncatedData, match=r"begins below the head: .* continue from .*2#1=2"):
             call()
 
 
