@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pravega_spark.backup.root_restore import RestoreResult
     from pravega_spark.backup.table_backup import CopiedTable
     from pravega_spark.backup.table_restore import RestoredTable
-    from pravega_spark.engine.log.sweep import SweepResult
+    from pravega_spark.engine.log.table_sweep import SweepResult
     from pravega_spark.engine.stream.truncation import TruncationResult
     from pravega_spark.engine.writing.write_futures import WriteFuture
     from pravega_spark.errors import PravegaSparkError

@@ -124,6 +124,10 @@ SPLIT_SAMPLE_EVENTS = 65_536
 """Newest events of a segment whose keys a split by keys examines."""
 MIN_COOLDOWN_MS = 1_000
 """With a shorter cool-down, the ticks of automatic scaling would be shorter than commits."""
+SWEEP_GRACE = "1 day"
+"""A sweep keeps files that were staged more recently: longer than any job that writes."""
+SWEEP_RETAIN = "30 days"
+"""A sweep keeps versions of a table that are younger."""
 SAMPLE_FREQUENCY = "30 minutes"
 """The retention set gets an entry when its newest is older than this, as in Pravega."""
 MAX_SAMPLES = 2_000

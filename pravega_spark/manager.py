@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log import clock_record
 from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.sweep import SweepResult, add_results, sweep_table
+from pravega_spark.engine.log.table_sweep import SweepResult, add_results, sweep_table
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.probe import ensure_probed
@@ -39,6 +39,8 @@ from pravega_spark.limits import (
     KEEP_PIN,
     MAX_OUTSTANDING_CHECKPOINTS,
     PREPARED_LIMIT,
+    SWEEP_GRACE,
+    SWEEP_RETAIN,
 )
 from pravega_spark.model import (
     Epoch,
@@ -165,7 +167,7 @@ class StreamManager:
         return found.delete(life)
 
     def sweep_scope(
-        self, scope: str, *, grace: str | float = "1 day", retain: str | float = "30 days"
+        self, scope: str, *, grace: str | float = SWEEP_GRACE, retain: str | float = SWEEP_RETAIN
     ) -> SweepResult:
         """Delete what the scope's own tables no longer need, by the rules of :meth:`Stream.sweep`.
 
@@ -405,8 +407,8 @@ class StreamManager:
         self,
         stream: str,
         *,
-        grace: str | float = "1 day",
-        retain: str | float = "30 days",
+        grace: str | float = SWEEP_GRACE,
+        retain: str | float = SWEEP_RETAIN,
         keep_completed: str | float = KEEP_COMPLETED,
         keep_records: str | float | None = None,
     ) -> SweepResult:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.layout import epochs
 from pravega_spark.engine.layout.located_cut import locate
-from pravega_spark.engine.log.sweep import SweepResult
+from pravega_spark.engine.log.table_sweep import SweepResult
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.store.root_marker import bind_root, token_of
@@ -24,7 +24,7 @@ from pravega_spark.engine.writing.event_encoder import Serializer
 from pravega_spark.errors import InvalidConfiguration, NoSuchScope, NoSuchStream, StaleIdentity
 from pravega_spark.event_reader import Deserializer, EventReader
 from pravega_spark.event_writer import EventStreamWriter
-from pravega_spark.limits import KEEP_COMPLETED, PREPARED_LIMIT
+from pravega_spark.limits import KEEP_COMPLETED, PREPARED_LIMIT, SWEEP_GRACE, SWEEP_RETAIN
 from pravega_spark.model import (
     Epoch,
     Event,
@@ -214,8 +214,8 @@ class Stream:
     def sweep(
         self,
         *,
-        grace: str | float = "1 day",
-        retain: str | float = "30 days",
+        grace: str | float = SWEEP_GRACE,
+        retain: str | float = SWEEP_RETAIN,
         keep_completed: str | float = KEEP_COMPLETED,
         keep_records: str | float | None = None,
     ) -> SweepResult:

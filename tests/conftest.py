@@ -21,8 +21,10 @@ settings.load_profile("pravega_spark")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test by the servers that its fixtures start, and give long forms their time."""
+    """Mark tests by the servers of their fixtures and by real processes; give long forms time."""
     for item in items:
+        if "faults" in item.path.parent.parts:
+            item.add_marker("slow")
         for name in {"s3", "spark"}.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(name)
         if IS_LONG and item.get_closest_marker("long"):

@@ -21,7 +21,7 @@ from pravega_spark.jobs.command_line import duration, make_parser
 from pravega_spark.jobs.job_runner import Report
 from pravega_spark.jobs.stream_tasks import map_streams
 from pravega_spark.jobs.text_table import FAILED, Cell, Side, TextTable, bold
-from pravega_spark.limits import SAMPLE_FREQUENCY, STREAM_TIMEOUT
+from pravega_spark.limits import SAMPLE_FREQUENCY, STREAM_TIMEOUT, SWEEP_GRACE, SWEEP_RETAIN
 from pravega_spark.manager import StreamManager
 from pravega_spark.retention.explanation import size_text, time_text
 from pravega_spark.retention.retention_options import parse_options
@@ -71,14 +71,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--grace",
         type=duration,
-        default=duration("1 day"),
+        default=duration(SWEEP_GRACE),
         metavar="TIME",
         help="must exceed the run time of the longest job that writes to a stream (default: 1 day)",
     )
     parser.add_argument(
         "--retain",
         type=duration,
-        default=duration("30 days"),
+        default=duration(SWEEP_RETAIN),
         metavar="TIME",
         help="how long old versions, with events truncated since, stay readable (default: 30 days)",
     )

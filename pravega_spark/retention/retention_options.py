@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from pravega_spark.limits import KEEP_COMPLETED, SAMPLE_FREQUENCY
+from pravega_spark.limits import KEEP_COMPLETED, SAMPLE_FREQUENCY, SWEEP_GRACE, SWEEP_RETAIN
 from pravega_spark.units import parse_duration_ms
 
 
@@ -18,8 +18,8 @@ class RetentionOptions:
     expire_ms: int | None = None
     """A subscriber that published nothing for this long is removed; None: never."""
     sweep: bool = True
-    grace_ms: int = parse_duration_ms("grace", "1 day")
-    retain_ms: int = parse_duration_ms("retain", "30 days")
+    grace_ms: int = parse_duration_ms("grace", SWEEP_GRACE)
+    retain_ms: int = parse_duration_ms("retain", SWEEP_RETAIN)
     completed_ms: int = parse_duration_ms("keep_completed", KEEP_COMPLETED)
 
 
@@ -31,8 +31,8 @@ def parse_options(
     sample_every: str | float = SAMPLE_FREQUENCY,
     expire: str | float | None = None,
     sweep: bool = True,
-    grace: str | float = "1 day",
-    retain: str | float = "30 days",
+    grace: str | float = SWEEP_GRACE,
+    retain: str | float = SWEEP_RETAIN,
 ) -> RetentionOptions:
     """Return the options of a run from durations such as ``"30 min"`` or seconds."""
     return RetentionOptions(

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pravega_spark.engine.failpoints import failpoint
-from pravega_spark.engine.log.sweep import SweepResult
+from pravega_spark.engine.log.table_sweep import SweepResult
 from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.stream import stream_sweep
 from pravega_spark.engine.stream.stream_log import StreamLog

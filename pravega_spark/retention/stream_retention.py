@@ -11,7 +11,7 @@ from typing import Any
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import TooBusy
-from pravega_spark.limits import SAMPLE_FREQUENCY
+from pravega_spark.limits import SAMPLE_FREQUENCY, SWEEP_GRACE, SWEEP_RETAIN
 from pravega_spark.reader_groups.group_repair import release_absent_groups
 from pravega_spark.retention.explanation import RetentionExplanation
 from pravega_spark.retention.retention_options import RetentionOptions, parse_options
@@ -46,8 +46,8 @@ class StreamRetention:
         sample_every: str | float = SAMPLE_FREQUENCY,
         expire: str | float | None = None,
         sweep: bool = True,
-        grace: str | float = "1 day",
-        retain: str | float = "30 days",
+        grace: str | float = SWEEP_GRACE,
+        retain: str | float = SWEEP_RETAIN,
     ) -> RetentionResult:
         """Truncate as far as the policy and the subscribers allow; safe to repeat and to kill.
 

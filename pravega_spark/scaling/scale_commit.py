@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from pravega_spark.engine.layout import epochs
+from pravega_spark.engine.layout import epoch_changes, epochs
 from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.stream.commit_builder import CommitBuilder
 from pravega_spark.engine.stream.records import StreamState
@@ -56,7 +56,7 @@ def scale_stream(
         draft = CommitBuilder(view, now_ms)
         number = view.record.next_segment_number
         minimum = view.record.configuration.scaling.minimum
-        epoch = epochs.scale(draft, sealed, ranges, now_ms, number, minimum=minimum)
+        epoch = epoch_changes.scale(draft, sealed, ranges, now_ms, number, minimum=minimum)
         draft.switch(epoch)
         parameters = _scale_parameters(view.active, epoch, automatic=automatic)
         return draft.body("SCALE STREAM", parameters), epoch

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from pravega_spark.engine.chunks.chunk import StagedChunk
-from pravega_spark.engine.layout import epochs
+from pravega_spark.engine.layout import epoch_changes
 from pravega_spark.engine.stream.commit_builder import CommitBuilder
 from pravega_spark.engine.writing.reroute import targets
 from pravega_spark.model import Epoch
@@ -74,5 +74,5 @@ class RollingCommit:
     def _duplicate(self, source: Epoch) -> None:
         before = self._builder.active
         created_ms = max(self._now_ms, before.created_ms + 1)
-        self._builder.switch(epochs.duplicate(source, before.number + 1, created_ms))
+        self._builder.switch(epoch_changes.duplicate(source, before.number + 1, created_ms))
         self._covers.clear()

@@ -19,6 +19,8 @@ from pravega_spark import StreamManager
 from pravega_spark.limits import DELTA_PACKAGE
 from tests.harness.s3_server import S3Server
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEMO = REPOSITORY / "examples" / "demo.py"
 CHECKS = ("exactly_once", "in_order", "aggregate_matches", "retention_exact")

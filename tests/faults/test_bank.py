@@ -37,7 +37,7 @@ from tests.harness.tiers import sized
 
 PROJECT = Path(__file__).parents[2]
 SEED = os.environ.get("BANK_SEED", "1")
-COUNT = sized(40, 1_000, "BANK_TRANSFERS")
+COUNT = sized(40, 400, "BANK_TRANSFERS")
 """Transfers of each teller."""
 STRIKES = COUNT // 6
 """So often somebody is killed, or stopped and replaced, besides the crash points."""

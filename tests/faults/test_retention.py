@@ -38,7 +38,7 @@ from tests.harness.writer_processes import STREAM
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 
-ROUNDS = sized(1, 10, "RETENTION_ROUNDS")
+ROUNDS = sized(1, 5, "RETENTION_ROUNDS")
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.harness.retention_processes"])
 LIMIT_SECONDS = 90.0 * ROUNDS

@@ -9,7 +9,7 @@ from tests.harness.faulty_store import Fault
 from tests.harness.simulation import LOSSES, LookAtNewest, NewToken, RetryAtNext, Simulation
 from tests.harness.tiers import sized
 
-SEEDS = sized(600, 50_000, "SIMULATION_SEEDS")
+SEEDS = sized(600, 10_000, "SIMULATION_SEEDS")
 """More of them find rarer things: SIMULATION_SEEDS=5000 takes a minute or two."""
 FEW = 100
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events, stage
 from pravega_spark.engine.chunks.chunk_reader import read_range
 from pravega_spark.engine.chunks.routing import Router, split
-from pravega_spark.engine.layout import epochs
+from pravega_spark.engine.layout import epoch_changes
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.log.actions import Add, Body, Remove
 from pravega_spark.engine.log.checkpointing import maintain
@@ -285,7 +285,9 @@ def scale(
         assert snapshot is not None
         view, now_ms = StreamView(snapshot), stream.runtime.now_ms()
         draft = CommitBuilder(view, now_ms)
-        draft.switch(epochs.scale(view, doomed, new, now_ms, view.record.next_segment_number))
+        draft.switch(
+            epoch_changes.scale(view, doomed, new, now_ms, view.record.next_segment_number)
+        )
         return draft.body("SCALE STREAM")
 
     commit(stream.log, decide)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from pravega_spark.engine.layout.epochs import first_epoch
+from pravega_spark.engine.layout.epoch_changes import first_epoch
 from pravega_spark.engine.log.actions import Body, Commit, parse_commit
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import lifecycle

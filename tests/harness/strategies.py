@@ -14,7 +14,7 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from pravega_spark.engine.layout import epochs
+from pravega_spark.engine.layout import epoch_changes, epochs
 from pravega_spark.engine.stream.records import SegmentRecord
 from pravega_spark.errors import NoSuchSegment
 from pravega_spark.model import (
@@ -54,7 +54,7 @@ class MemoryStream:
     @classmethod
     def of(cls, count: int) -> MemoryStream:
         made = cls()
-        made._add(epochs.first_epoch(count, 0, 0, 1_000))
+        made._add(epoch_changes.first_epoch(count, 0, 0, 1_000))
         made.head = StreamCut(made.stream, made.life, dict.fromkeys(made.active.segment_ids, 0))
         return made
 
@@ -103,7 +103,7 @@ class MemoryStream:
 
     def scale(self, seal: Collection[int], ranges: Sequence[tuple[float, float]]) -> None:
         new = [KeyRange(*r) for r in ranges]
-        self._add(epochs.scale(self, seal, new, 0, self.next_number))
+        self._add(epoch_changes.scale(self, seal, new, 0, self.next_number))
         for segment_id in seal:
             self._seal(segment_id)
 

@@ -295,7 +295,7 @@ def test_every_command_on_the_page_is_parsed() -> None:
     commands = [databricks["tasks"][0]["spark_python_task"]["parameters"]]
     for line in re.findall(r"jobs\.retention,?( --root.*)", page):
         commands.append(shlex.split(re.sub(r" >>.*|[\],]", "", line), comments=True))
-    assert len(commands) == 7, "Databricks, three by hand, cron, Kubernetes, and to confirm a clock"
+    assert len(commands) == 6, "Databricks, two by hand, cron, Kubernetes, and to confirm a clock"
     for command in commands:
         assert retention.parse(command).root in ("s3://bucket/streams", "/data/streams")
     assert retention.parse(commands[3]).interval == 1_800

@@ -200,7 +200,7 @@ def test_a_prepared_transaction_is_aborted_after_its_limit(
     for dry in (["--dry-run"], []):
         _, found, text = run(capsys, spark, world.root, *arguments, *dry)
         assert (found["open"], found["aborted"]) == (0, 1)
-        assert re.search(r" abort +prepared \d+ s ago", line_of(text, world.ids[PREPARED]))
+        assert re.search(r" abort +it was prepared \d+ s ago", line_of(text, world.ids[PREPARED]))
     assert world.status(PREPARED) is TransactionStatus.ABORTED
 
 

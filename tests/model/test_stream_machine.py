@@ -420,6 +420,6 @@ class StreamMachine(RuleBasedStateMachine):
 
 
 StreamMachine.TestCase.settings = settings(
-    max_examples=sized(60, 2_000, "STREAM_EXAMPLES"), stateful_step_count=40, deadline=None
+    max_examples=sized(60, 600, "STREAM_EXAMPLES"), stateful_step_count=40, deadline=None
 )
 test_stream_machine = pytest.mark.long(StreamMachine.TestCase)

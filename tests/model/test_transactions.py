@@ -55,7 +55,7 @@ from tests.harness.faulty_store import Fault, FaultyStore
 from tests.harness.stream_model import Ledger, Write, Written
 from tests.harness.tiers import sized
 
-EXAMPLES = sized(80, 2_000, "TRANSACTION_EXAMPLES")
+EXAMPLES = sized(80, 800, "TRANSACTION_EXAMPLES")
 """More examples find rarer faults: TRANSACTION_EXAMPLES=5000 takes ten minutes."""
 LEASE_MS = 60_000
 PROCESSES = 3

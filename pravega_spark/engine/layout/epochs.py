@@ -8,19 +8,17 @@ found in one epoch, never by a walk over epochs.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, Protocol
 
-from pravega_spark.errors import InvalidConfiguration, NoSuchSegment, StreamSealed
-from pravega_spark.limits import MAX_SEGMENTS
+from pravega_spark.errors import NoSuchSegment
 from pravega_spark.model import (
     NOT_REACHED,
     Epoch,
     KeyRange,
     Segment,
     StreamCut,
-    make_segment_id,
     segment_epoch,
     segment_text,
 )
@@ -155,17 +153,18 @@ class Lineage:
 
 def segment_of(epoch: Epoch, position: float) -> Segment:
     """Return the epoch's segment at a position in [0, 1), by binary search."""
-    return epoch.segments[bisect_right(epoch.segments, position, key=_low) - 1]
+    return epoch.segments[bisect_right(epoch.segments, position, key=lowest_key) - 1]
 
 
 def overlapping(epoch: Epoch, key_range: KeyRange) -> tuple[Segment, ...]:
     """Return the segments of the epoch that share keys with the range, by binary search."""
-    first = bisect_right(epoch.segments, key_range.low, key=_low) - 1
-    last = bisect_left(epoch.segments, key_range.high, key=_low)
+    first = bisect_right(epoch.segments, key_range.low, key=lowest_key) - 1
+    last = bisect_left(epoch.segments, key_range.high, key=lowest_key)
     return epoch.segments[first:last]
 
 
-def _low(segment: Segment) -> float:
+def lowest_key(segment: Segment) -> float:
+    """Return where the segment's key range begins: the order of an epoch's segments."""
     return segment.key_range.low
 
 
@@ -174,127 +173,6 @@ def split(key_range: KeyRange, parts: int) -> tuple[KeyRange, ...]:
     low, width = key_range.low, key_range.high - key_range.low
     edges = [low + width * i / parts for i in range(parts)] + [key_range.high]
     return tuple(KeyRange(a, b) for a, b in pairwise(edges))
-
-
-def first_epoch(count: int, first_number: int, number: int, created_ms: int) -> Epoch:
-    """Lay out a new stream: ``count`` equal ranges, numbered from ``first_number``.
-
-    Raises InvalidConfiguration unless 1 <= count <= MAX_SEGMENTS.
-    """
-    if not 1 <= count <= MAX_SEGMENTS:
-        raise InvalidConfiguration(f"a stream has 1 to {MAX_SEGMENTS} segments, got {count}.")
-    ranges = split(KeyRange(0.0, 1.0), count)
-    return Epoch(number, number, created_ms, _new_segments(ranges, first_number, number))
-
-
-def duplicate(source: Epoch, number: int, created_ms: int) -> Epoch:
-    """Repeat an epoch's layout under a new number, as Pravega's rolling transactions do.
-
-    Segments keep numbers and ranges and get the new epoch in their ids. The reference is the
-    source's: by it a later transaction sees that the layouts are the same.
-    """
-    segments = tuple(
-        Segment(make_segment_id(s.number, number), s.key_range) for s in source.segments
-    )
-    return Epoch(number, source.reference, created_ms, segments)
-
-
-def scale(
-    layout: Layout,
-    seal: Collection[int],
-    ranges: Sequence[KeyRange],
-    created_ms: int,
-    next_number: int,
-    *,
-    minimum: int = 1,
-) -> Epoch:
-    """Return the epoch that follows when segments of new ranges replace those of ``seal``.
-
-    One call may make any number of disjoint splits and merges, in any order; ranges may equal the
-    old ones (Pravega's scaleStream). New segments are numbered from ``next_number`` in range
-    order. The epoch's time is ``created_ms``, or 1 ms after the active epoch's if that is later.
-    Raises InvalidConfiguration if a segment is not current, if the new ranges overlap or do not
-    cover the same keys as the sealed ones, or if fewer than ``minimum`` segments would remain;
-    StreamSealed if the stream is sealed.
-    """
-    what = f"scale of {layout.stream}"
-    sealed = _current(layout, what, seal)
-    fresh = sorted(ranges)
-    _check_same_keys(what, sealed, fresh)
-    kept = [s for s in layout.active.segments if s not in sealed]
-    count = len(kept) + len(fresh)
-    if not minimum <= count <= MAX_SEGMENTS:
-        raise InvalidConfiguration(
-            f"{what} would leave {count} segments; its policy asks for at least {minimum}, and a "
-            f"stream has at most {MAX_SEGMENTS}."
-        )
-    number = layout.active.number + 1
-    segments = _new_segments(fresh, next_number, number)
-    assert not any(layout.has_segment(s.segment_id) for s in segments), f"{what} repeats an id"
-    epoch = Epoch(
-        number,
-        number,
-        max(created_ms, layout.active.created_ms + 1),
-        tuple(sorted([*kept, *segments], key=_low)),
-    )
-    splits = sum(len(overlapping(epoch, s.key_range)) > 1 for s in sealed)
-    merges = sum(len(overlapping(layout.active, s.key_range)) > 1 for s in segments)
-    return Epoch(number, number, epoch.created_ms, epoch.segments, splits, merges)
-
-
-def _new_segments(ranges: Iterable[KeyRange], first: int, epoch: int) -> tuple[Segment, ...]:
-    return tuple(Segment(make_segment_id(first + i, epoch), r) for i, r in enumerate(ranges))
-
-
-def _current(layout: Layout, what: str, seal: Collection[int]) -> frozenset[Segment]:
-    """Return the segments to seal; all must be current and open."""
-    active = layout.active
-    current = {s.segment_id: s for s in active.segments}
-    shown = f"epoch {active.number} has {few(active.segments)}"
-    if not seal:
-        raise InvalidConfiguration(f"{what} names no segment to seal; {shown}.")
-    for segment_id in seal:
-        if segment_id not in current:
-            raise InvalidConfiguration(
-                f"{what}: segment {segment_text(segment_id)} is not current; {shown}."
-            )
-        if layout.segment(segment_id).sealed_epoch is not None:
-            raise StreamSealed(
-                f"{what}: the stream is sealed; its segments cannot change.",
-                stream=layout.stream,
-            )
-    return frozenset(current[segment_id] for segment_id in seal)
-
-
-def _check_same_keys(what: str, sealed: Iterable[Segment], fresh: Sequence[KeyRange]) -> None:
-    """Compare the maximal blocks of both sides, which finds gaps and foreign keys alike."""
-    for left, right in pairwise(fresh):
-        if left.overlaps(right):
-            raise InvalidConfiguration(
-                f"{what}: the new ranges {_shown(left)} and {_shown(right)} overlap; give disjoint "
-                "ones."
-            )
-    old, new = _blocks(sorted(s.key_range for s in sealed)), _blocks(fresh)
-    if old != new:
-        raise InvalidConfiguration(
-            f"{what}: the segments to seal cover {few(map(_shown, old))}, the new ranges cover "
-            f"{few(map(_shown, new)) or 'nothing'}; both must cover the same keys."
-        )
-
-
-def _blocks(ranges: Iterable[KeyRange]) -> list[KeyRange]:
-    """Join neighbouring ranges (sorted, disjoint) into maximal ones."""
-    blocks: list[KeyRange] = []
-    for key_range in ranges:
-        if blocks and blocks[-1].high == key_range.low:
-            blocks[-1] = KeyRange(blocks[-1].low, key_range.high)
-        else:
-            blocks.append(key_range)
-    return blocks
-
-
-def _shown(key_range: KeyRange) -> str:
-    return f"[{key_range.low}, {key_range.high})"
 
 
 def few(items: Iterable[object]) -> str:
@@ -326,7 +204,9 @@ def segments_at(layout: Layout, time_ms: int) -> tuple[Segment, ...]:
         return epoch_at(layout, time_ms).segments
     lineage = layout.lineage
     return tuple(
-        sorted((lineage.find(s) for s, offset in layout.head if offset != NOT_REACHED), key=_low)
+        sorted(
+            (lineage.find(s) for s, offset in layout.head if offset != NOT_REACHED), key=lowest_key
+        )
     )
 
 

@@ -1,4 +1,4 @@
-"""A cut in motion: from finished segments to their successors. Pure, no I/O."""
+"""A cut in motion: a successor is entered when all its predecessors have ended. Pure, no I/O."""
 
 from __future__ import annotations
 

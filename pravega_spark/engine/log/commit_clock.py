@@ -1,5 +1,7 @@
 """The time that a commit carries: this host's, or the storage's where the two are far apart.
 
+It is always above the time of the commit before, whatever the clocks do.
+
 No single clock is trusted (ADR 14). Decisions by age use another time: see ``clock_record``.
 """
 
@@ -42,6 +44,11 @@ class CommitClock:
                 self._store.url,
             )
         return storage_ms
+
+    def next_ms(self, previous_ms: int | None) -> tuple[int, int]:
+        """Return the time of the next commit, above the previous one's, and this clock's time."""
+        clock_ms = self.now_ms()
+        return clock_ms if previous_ms is None else max(clock_ms, previous_ms + 1), clock_ms
 
     def _storage_ms(self, wall_ms: int) -> int | None:
         """Return the storage's time: the date of its newest answer and the time since then."""

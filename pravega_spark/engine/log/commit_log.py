@@ -190,10 +190,9 @@ class Log:
         follower = self._follower
         known = follower.snapshot
         version = 0 if known is None else known.version + 1
-        earliest = 0 if known is None else known.timestamp_ms + 1
         token = self.runtime.token()
-        clock_ms = self.clock.now_ms()
-        timestamp_ms = max(clock_ms, earliest)
+        previous_ms = None if known is None else known.timestamp_ms
+        timestamp_ms, clock_ms = self.clock.next_ms(previous_ms)
         data = body.encode(token, timestamp_ms, clock_ms)
         sent_at = follower.clock_readings()
         failpoint("commit.before")

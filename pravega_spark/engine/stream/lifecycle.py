@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pravega_spark.engine.failpoints import failpoint
-from pravega_spark.engine.layout.epochs import first_epoch, scale, split
+from pravega_spark.engine.layout.epoch_changes import first_epoch, scale
+from pravega_spark.engine.layout.epochs import split
 from pravega_spark.engine.log.actions import Body, Remove
 from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN

@@ -17,7 +17,7 @@ from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.log.horizon import encode_log_domain
 from pravega_spark.engine.log.log_cleanup import delete_ended_log
 from pravega_spark.engine.log.snapshot import LOG_DOMAIN, Snapshot
-from pravega_spark.engine.log.sweep import (
+from pravega_spark.engine.log.table_sweep import (
     SweepResult,
     add_results,
     finish_sweep,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.engine.layout import epochs
+from pravega_spark.engine.layout import epoch_changes
 from pravega_spark.engine.log import snapshot
 from pravega_spark.engine.stream import records
 from pravega_spark.engine.text_cache import cached_by_text
@@ -62,7 +62,7 @@ def test_decoded_epochs_are_bounded_by_their_text(monkeypatch: pytest.MonkeyPatc
     cache = records.decode_epoch.cache  # type: ignore[attr-defined]
     monkeypatch.setattr(cache, "_half", 100_000)
     for number in range(60):
-        text = records.encode_epoch(epochs.first_epoch(200, 0, number, number))
+        text = records.encode_epoch(epoch_changes.first_epoch(200, 0, number, number))
         assert records.decode_epoch(number, text).number == number
     assert len(text) * 60 > 300_000
     assert sum(size for _, size in cache._young.values()) <= 100_000

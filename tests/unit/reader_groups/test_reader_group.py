@@ -6,7 +6,7 @@ from pathlib import Path
 import deltalake
 import pytest
 
-from pravega_spark.engine.log.sweep import sweep_table
+from pravega_spark.engine.log.table_sweep import sweep_table
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog

@@ -29,7 +29,7 @@ EVERYTHING = {
 }
 
 
-SEEDS = sized(100, 5_000, "GROUP_SEEDS")
+SEEDS = sized(50, 1_000, "GROUP_SEEDS")
 """Histories of each of the two parts."""
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_spark.engine.layout import epochs
+from pravega_spark.engine.layout import epoch_changes, epochs
 from pravega_spark.errors import InvalidConfiguration, NoSuchSegment, StreamSealed
 from pravega_spark.model import Epoch, KeyRange, Segment, make_segment_id, parse_segment
 from tests.harness.strategies import MemoryStream, Reader, scale_by_numbers, streams
@@ -19,14 +19,14 @@ def halves() -> MemoryStream:
 
 
 def scaled(stream: MemoryStream, seal: list[str], *ranges: tuple[float, float]) -> Epoch:
-    return epochs.scale(
+    return epoch_changes.scale(
         stream, [ID(s) for s in seal], [KeyRange(*r) for r in ranges], 0, stream.next_number
     )
 
 
 @given(st.integers(1, 3_000), st.integers(0, 100), st.integers(0, 100))
 def test_first_epoch_tiles_exactly_with_equal_ranges(count: int, number: int, epoch: int) -> None:
-    made = epochs.first_epoch(count, number, epoch, 5)
+    made = epoch_changes.first_epoch(count, number, epoch, 5)
     assert [s.number for s in made.segments] == list(range(number, number + count))
     assert {s.epoch for s in made.segments} == {made.number} == {made.reference} == {epoch}
     widths = [s.key_range.high - s.key_range.low for s in made.segments]
@@ -36,7 +36,7 @@ def test_first_epoch_tiles_exactly_with_equal_ranges(count: int, number: int, ep
 @pytest.mark.parametrize("count", [0, -1, 10_001])
 def test_first_epoch_of_no_or_too_many_segments_is_refused(count: int) -> None:
     with pytest.raises(InvalidConfiguration, match="1 to 10000 segments"):
-        epochs.first_epoch(count, 0, 0, 0)
+        epoch_changes.first_epoch(count, 0, 0, 0)
 
 
 @given(st.floats(0, 0.5), st.floats(0.6, 1), st.integers(1, 50))
@@ -84,7 +84,7 @@ def test_scale_below_the_minimum_is_refused() -> None:
     stream = halves()
     ids = stream.active.segment_ids
     with pytest.raises(InvalidConfiguration, match=r"would leave 1 segments; .* at least 2"):
-        epochs.scale(stream, ids, [KeyRange(0.0, 1.0)], 0, 2, minimum=2)
+        epoch_changes.scale(stream, ids, [KeyRange(0.0, 1.0)], 0, 2, minimum=2)
 
 
 def test_scale_of_a_sealed_stream_is_refused() -> None:
@@ -97,7 +97,7 @@ def test_scale_of_a_sealed_stream_is_refused() -> None:
 @pytest.mark.parametrize(("now", "created"), [(0, 1_001), (1_000, 1_001), (9_000, 9_000)])
 def test_epoch_times_increase_with_any_clock(now: int, created: int) -> None:
     stream = halves()
-    made = epochs.scale(stream, [0], [KeyRange(0.0, 0.5)], now, 2)
+    made = epoch_changes.scale(stream, [0], [KeyRange(0.0, 0.5)], now, 2)
     assert made.created_ms == created
 
 
@@ -166,7 +166,9 @@ def test_an_epoch_lookup_reads_few_epochs() -> None:
 def test_epoch_at_a_time_is_the_one_that_was_active() -> None:
     stream = halves()
     for now in (2_000, 3_000):
-        stream._add(epochs.scale(stream, stream.active.segment_ids, [KeyRange(0, 1)], now, 9))
+        stream._add(
+            epoch_changes.scale(stream, stream.active.segment_ids, [KeyRange(0, 1)], now, 9)
+        )
     asked = (0, 999, 1_000, 1_999, 2_000, 2_999, 3_000, 10**15)
     found = [epochs.epoch_at(stream, time).number for time in asked]
     assert found == [0, 0, 0, 0, 1, 1, 2, 2]
@@ -185,8 +187,8 @@ def test_segments_at_time_zero_are_those_of_the_head() -> None:
 def test_a_duplicate_keeps_numbers_ranges_and_reference(data: st.DataObject) -> None:
     stream = data.draw(streams())
     source = stream.active
-    made = epochs.duplicate(source, source.number + 1, source.created_ms + 1)
-    again = epochs.duplicate(made, made.number + 1, made.created_ms + 1)
+    made = epoch_changes.duplicate(source, source.number + 1, source.created_ms + 1)
+    again = epoch_changes.duplicate(made, made.number + 1, made.created_ms + 1)
     assert again.reference == made.reference == source.reference
     for old, new in zip(source.segments, made.segments, strict=True):
         assert new == Segment(make_segment_id(old.number, made.number), old.key_range)

@@ -15,7 +15,7 @@ from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.horizon import raise_horizon
 from pravega_spark.engine.log.log_cleanup import cleanup_mark_has_aged, delete_old_commits
 from pravega_spark.engine.log.snapshot import Snapshot
-from pravega_spark.engine.log.sweep import sweep_table
+from pravega_spark.engine.log.table_sweep import sweep_table
 from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import CommitUnknown, StoreError

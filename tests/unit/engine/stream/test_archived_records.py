@@ -6,7 +6,7 @@ import pytest
 
 from pravega_spark.engine.log.file_index import RecentLayer
 from pravega_spark.engine.log.state_file import encode_state
-from pravega_spark.engine.log.sweep import SweepResult
+from pravega_spark.engine.log.table_sweep import SweepResult
 from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.stream import archived_records, lifecycle, subscribers
 from pravega_spark.engine.stream.stream_log import StreamLog

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pravega_spark.engine.chunks.chunk import StagedChunk
-from pravega_spark.engine.layout import epochs
+from pravega_spark.engine.layout import epoch_changes
 from pravega_spark.engine.layout.epochs import Lineage
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.snapshot import Snapshot
@@ -36,7 +36,7 @@ def added(builder: CommitBuilder) -> list[tuple[str, str, str]]:
 def split(builder: CommitBuilder, segment_id: int, *ranges: tuple[float, float]) -> Epoch:
     new = [KeyRange(*r) for r in ranges]
     number = builder.record.next_segment_number
-    return epochs.scale(builder, [segment_id], new, NOW_MS, number)
+    return epoch_changes.scale(builder, [segment_id], new, NOW_MS, number)
 
 
 def test_chunks_follow_the_existing_events_in_the_order_of_the_calls() -> None:
@@ -78,11 +78,11 @@ def test_one_commit_may_switch_several_times() -> None:
     builder = builder_of(make_stream(segments=2))
     first = builder.active
     builder.append_chunks([chunk("a", 0)])
-    builder.switch(epochs.duplicate(first, 1, NOW_MS + 1))
+    builder.switch(epoch_changes.duplicate(first, 1, NOW_MS + 1))
     builder.append_chunks([chunk("b", make_segment_id(0, 1))])
-    builder.switch(epochs.duplicate(first, 2, NOW_MS + 2))
+    builder.switch(epoch_changes.duplicate(first, 2, NOW_MS + 2))
     with pytest.raises(AssertionError):
-        builder.switch(epochs.duplicate(first, 2, NOW_MS + 2))
+        builder.switch(epoch_changes.duplicate(first, 2, NOW_MS + 2))
     assert builder.record.next_segment_number == 2
     assert builder.segment(make_segment_id(0, 1)) == SegmentRecord(make_segment_id(0, 1), 2, 10, 2)
     lineage = Lineage(builder)

@@ -29,6 +29,8 @@ from pravega_spark.model import Epoch, KeyRange, Segment, StreamCut, make_segmen
 from tests.harness import stream_cuts as cuts
 from tests.harness.engine import commit
 
+pytestmark = pytest.mark.slow
+
 EPOCHS = 100_000
 STARTED_MS = 1_000
 

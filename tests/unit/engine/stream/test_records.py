@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_spark.engine.layout import epochs
+from pravega_spark.engine.layout import epoch_changes
 from pravega_spark.engine.stream.records import (
     SampleRecord,
     SegmentRecord,
@@ -71,12 +71,12 @@ def test_note_in_a_record_of_an_older_version_is_the_newer_one() -> None:
 
 @given(st.integers(1, 40), st.integers(0, 1000), st.integers(0, 1000), COUNTS)
 def test_epoch_reads_back_as_it_was_written(count: int, first: int, number: int, ms: int) -> None:
-    epoch = epochs.first_epoch(count, first, number, ms)
+    epoch = epoch_changes.first_epoch(count, first, number, ms)
     assert decode_epoch(number, encode_epoch(epoch)) == epoch
 
 
 def test_epoch_that_does_not_tile_the_key_space_is_refused() -> None:
-    text = encode_epoch(epochs.first_epoch(4, 0, 0, 1)).replace("0.25", "0.26", 1)
+    text = encode_epoch(epoch_changes.first_epoch(4, 0, 0, 1)).replace("0.25", "0.26", 1)
     with pytest.raises(CorruptLog, match="gap"):
         decode_epoch(0, text)
 

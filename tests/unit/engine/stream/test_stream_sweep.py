@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.sweep import SweepResult, sweep_table
+from pravega_spark.engine.log.table_sweep import SweepResult, sweep_table
 from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.history_table import HistoryRow, append_history, history_log

@@ -12,7 +12,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from pravega_spark.engine.log.sweep import sweep_table
+from pravega_spark.engine.log.table_sweep import sweep_table
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.tables.row_files import Rows
