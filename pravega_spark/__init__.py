@@ -201,7 +201,7 @@ _HOMES = {
     "StreamManager": "manager",
     "StreamRetention": "retention.stream_retention",
     "SubscriberInfo": "model",
-    "SweepResult": "engine.log.sweep",
+    "SweepResult": "engine.log.table_sweep",
     "Transaction": "transactions.transaction",
     "TransactionInfo": "model",
     "TransactionStatus": "model",

@@ -297,7 +297,11 @@ def test_every_command_on_the_page_is_parsed() -> None:
         commands.append(shlex.split(re.sub(r" >>.*|[\],]", "", line), comments=True))
     assert len(commands) == 6, "Databricks, two by hand, cron, Kubernetes, and to confirm a clock"
     for command in commands:
-        assert retention.parse(command).root in ("s3://bucket/streams", "/data/streams")
+        assert retention.parse(command).root in (
+            "s3://bucket/streams",
+            "/data/streams",
+            "/tmp/streams",
+        )
     assert retention.parse(commands[3]).interval == 1_800
 
 
