@@ -13,7 +13,7 @@ import pytest
 from pravega_spark.engine.store import Put, Store, ensure_probed, open_store, probe
 from pravega_spark.engine.store.root_marker import MARKER_KEY
 from pravega_spark.errors import InvalidInput, StoreRefused
-from tests.harness.engine import NOW_MS, FakeRuntime
+from tests.harness.fake_runtime import NOW_MS, FakeRuntime
 from tests.harness.fault_plans import Rule, Rules
 from tests.harness.faulty_store import Fault, FaultyStore
 from tests.harness.racers import CONTENT_BYTES, RACERS, content, keys

@@ -19,9 +19,11 @@ from pravega_spark.reader_groups.group_state import GroupState, Phase
 from pravega_spark.reader_groups.reader_leases import Heartbeat, ReaderLeases
 from pravega_spark.transactions import sweeper
 from pravega_spark.transactions.transaction import Transaction
-from tests.harness.engine import FakeRuntime, Spy, clean, memory, put, table_log, versions
+from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
+from tests.harness.small_tables import clean, put, table_log, versions
+from tests.harness.spy_store import Spy
 
 
 class Far(Spy):

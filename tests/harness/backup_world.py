@@ -10,7 +10,8 @@ from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import StreamConfiguration
-from tests.harness.engine import FakeRuntime, all_events, memory, write
+from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.small_streams import all_events, write
 
 
 def manager_of(store: Store, runtime: Runtime | None = None) -> StreamManager:

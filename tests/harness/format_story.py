@@ -22,7 +22,7 @@ from pravega_spark import (
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.scaling import auto_scaling
-from tests.harness.engine import DatedDisk, FakeRuntime
+from tests.harness.fake_runtime import DatedDisk, FakeRuntime
 
 STREAM, GROUP = "nyc/flights", "nyc/dashboards"
 HOUR = 3_600

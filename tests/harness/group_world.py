@@ -14,7 +14,9 @@ from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
 from pravega_spark.reader_groups.group_reader import EventStreamReader
 from pravega_spark.reader_groups.group_state import GroupState, Phase
 from pravega_spark.reader_groups.reader_group import ReaderGroup
-from tests.harness.engine import FakeRuntime, Spy, again, make_stream, memory, write
+from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.small_streams import make_stream, reopen, write
+from tests.harness.spy_store import Spy
 
 NAME = "s/t"
 
@@ -72,7 +74,7 @@ class World:
 
     def group(self, name: str = "s/g", store: Store | None = None) -> OpenGroup:
         """Open a group as another process does."""
-        opened = {n: again(stream, store) for n, stream in self.streams.items()}
+        opened = {n: reopen(stream, store) for n, stream in self.streams.items()}
 
         def stream_of(name: str) -> StreamLog:
             if name not in opened:

@@ -37,8 +37,9 @@ from pravega_spark.transactions import sweeper
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transactional_writer import TransactionalWriter
 from tests.harness import failpoints
-from tests.harness.engine import FakeRuntime, memory, staged
+from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.faulty_store import Fault, FaultyStore
+from tests.harness.small_streams import staged
 
 LOSSES = (Fault.LOSE_ANSWER, Fault.LOSE_REQUEST, Fault.RESEND, Fault.DELAY)
 POINTS = (

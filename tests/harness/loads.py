@@ -16,7 +16,8 @@ from pravega_spark.model import Epoch, parse_segment
 from pravega_spark.policies import ScalingPace, ScalingPolicy, StreamConfiguration
 from pravega_spark.scaling.moving_averages import Averages, SegmentRates, window_weights
 from pravega_spark.scaling.scale_events import StreamRates
-from tests.harness.engine import NOW_MS, FakeRuntime, make_stream, write
+from tests.harness.fake_runtime import NOW_MS, FakeRuntime
+from tests.harness.small_streams import make_stream, write
 
 PACE = ScalingPace()
 BY_EVENTS = ScalingPolicy.by_event_rate(100, 4, 1)

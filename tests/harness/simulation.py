@@ -20,8 +20,9 @@ from pravega_spark.engine.writing.append import append
 from pravega_spark.engine.writing.batch_identity import SessionBatch
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import CommitUnknown, StoreError
-from tests.harness.engine import FakeRuntime, make_stream
+from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.faulty_store import Fault, FaultyStore
+from tests.harness.small_streams import make_stream
 
 LOSSES = (Fault.LOSE_ANSWER, Fault.LOSE_REQUEST, Fault.RESEND, Fault.DELAY)
 

@@ -16,7 +16,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.spark.read.batch_reader import PravegaBatchReader
 from pravega_spark.spark.read.micro_batch_reader import PravegaStreamReader
 from pravega_spark.spark.source import PravegaDataSource
-from tests.harness.engine import write
+from tests.harness.small_streams import write
 
 
 def fill(stream: StreamLog, first: int, last: int, keys: int = 5) -> None:

@@ -23,7 +23,7 @@ from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.limits import MAX_EVENT_BYTES
-from tests.harness.engine import scale
+from tests.harness.small_streams import scale
 
 SCOPE, STREAM = "nyc", "nyc/flights"
 START_US = 1_357_016_400_000_000  # 2013-01-01 05:00 UTC: far from the files' times

@@ -23,7 +23,9 @@ from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind
 from pravega_spark.transactions.manifests import Manifests
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transaction_paths import transaction_folder
-from tests.harness.engine import FakeRuntime, Spy, again, all_events, make_stream, memory
+from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.small_streams import all_events, make_stream, reopen
+from tests.harness.spy_store import Spy
 
 LEASE_MS = 60_000
 
@@ -38,7 +40,7 @@ class World:
 
     def process(self) -> StreamLog:
         """Return the stream of another process, on storage without faults."""
-        return again(self.stream, self.store.inner)
+        return reopen(self.stream, self.store.inner)
 
     def events(self) -> list[bytes]:
         return [event for _, event in all_events(self.process())]
@@ -111,7 +113,7 @@ def drive_to(
     state: TransactionStatus, stream: StreamLog, txn_id: str, *, delete_remains: bool
 ) -> None:
     """Bring a transaction to a status, as another process."""
-    other = again(stream)
+    other = reopen(stream)
     handle = Transaction(other, txn_id)
     if state is TransactionStatus.PREPARED:
         handle.prepare()

@@ -28,8 +28,8 @@ from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.subscribers import publish, subscribe
 from pravega_spark.jobs import job_runner, retention
 from pravega_spark.model import StreamCut
-from tests.harness.engine import tree
 from tests.harness.failpoints import at_failpoint
+from tests.harness.folder_state import folder_state
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 JOB = ("-m", "pravega_spark.jobs.retention")
@@ -147,11 +147,11 @@ def test_each_stream_is_truncated_by_its_policy_and_its_subscribers_and_sampled(
 def test_a_dry_run_explains_and_changes_nothing(
     spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = tree(root)
+    before = folder_state(root)
     status, found, text = run(capsys, spark, root, "--dry-run", "--expire", "1 ms")
     assert status == 0, text
     assert (found["truncated"], found["dry_run"], found["expired"]) == (1, True, 1)
-    after = tree(root)
+    after = folder_state(root)
     assert after == before
 
 

@@ -22,7 +22,8 @@ from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.jobs import job_runner, scaling
 from pravega_spark.scaling.rate_store import rates_key
-from tests.harness.engine import FakeRuntime, tree
+from tests.harness.fake_runtime import FakeRuntime
+from tests.harness.folder_state import folder_state
 from tests.harness.loads import load
 
 JOB = ("-m", "pravega_spark.jobs.scaling")
@@ -138,13 +139,13 @@ def test_hot_segments_are_split_and_cold_ones_merged_and_the_others_left(
 def test_a_dry_run_shows_what_would_be_done_and_changes_nothing(
     spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = tree(root)
+    before = folder_state(root)
     status, found, text = run(capsys, spark, root, "--dry-run")
     assert status == 0, text
     assert (found["splits"], found["merges"], found["dry_run"]) == (1, 1, True)
     assert "2 even parts" in row_of(text, "0#0", HOT)
     assert "done" not in text
-    after = tree(root)
+    after = folder_state(root)
     assert after == before
     assert run(capsys, spark, root)[1]["splits"] == 1, "the job does what the dry run announced"
 

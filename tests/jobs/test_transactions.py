@@ -21,7 +21,7 @@ from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.jobs import job_runner, transactions
 from pravega_spark.model import TransactionStatus
 from tests.harness import failpoints
-from tests.harness.engine import tree
+from tests.harness.folder_state import folder_state
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 JOB = REPOSITORY / "jobs" / "transactions.py"
@@ -115,7 +115,11 @@ def killed_writer(root: Path) -> list[str]:
 def left(world: World) -> dict[str, Any]:
     """Everything under the root, except what the live writer writes meanwhile."""
     written = re.compile(f"{LIVE}(/transactions.*)?")
-    return {name: found for name, found in tree(world.root).items() if not written.fullmatch(name)}
+    return {
+        name: found
+        for name, found in folder_state(world.root).items()
+        if not written.fullmatch(name)
+    }
 
 
 def run(

@@ -53,8 +53,9 @@ from pravega_spark.errors import (
 )
 from pravega_spark.limits import CLEANUP_WAIT_SECONDS
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
-from tests.harness.engine import FakeRuntime, all_events, events_of, scale, staged
+from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.faulty_store import Fault, FaultyStore
+from tests.harness.small_streams import all_events, events_of, scale, staged
 from tests.harness.tiers import sized
 
 KEYS = [f"k{n}" for n in range(6)]

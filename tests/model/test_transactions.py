@@ -50,8 +50,9 @@ from pravega_spark.transactions import committer, sweeper, transaction_lifecycle
 from pravega_spark.transactions.rolling import RollingCommit
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transactional_writer import TransactionalWriter
-from tests.harness.engine import FakeRuntime, staged
+from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.faulty_store import Fault, FaultyStore
+from tests.harness.small_streams import staged
 from tests.harness.stream_model import Ledger, Write, Written
 from tests.harness.tiers import sized
 

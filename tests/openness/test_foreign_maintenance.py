@@ -25,7 +25,7 @@ from pravega_spark.engine.log.log_cleanup import cleanup_mark_has_aged, delete_o
 from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.limits import CLEANUP_WAIT_SECONDS
 from tests.harness import delta_engines
-from tests.harness.engine import versions as stored
+from tests.harness.small_tables import versions as stored
 from tests.harness.story import STREAM, Clock, Row, Story, create_story, digests
 
 pytestmark = pytest.mark.spark
@@ -74,7 +74,7 @@ def duckdb_checkpoint(story: Story, spark: SparkSession) -> None:
         connection.execute("CHECKPOINT t")
 
 
-def reopened(story: Story) -> StreamManager:
+def reopen(story: Story) -> StreamManager:
     """Return a manager that shares only the storage with earlier managers."""
     return StreamManager(story.root, runtime=Clock(story.clock.now_us()))
 
@@ -112,14 +112,14 @@ def test_stream_survives(
     changed = {path for path in before if after.get(path) != before[path]}
     assert changed <= {f"{STREAM}/events/_delta_log/_last_checkpoint"}
     assert foreign_domains(story, version) == domains
-    manager = reopened(story)
+    manager = reopen(story)
     assert read(manager) == rows
     with manager.create_writer(STREAM, writer_id="ingest") as writer:
         assert writer.last_event_number == story.written["ingest"]
         writer.write_event(b"afterwards", "carrier-1").result()
     snapshot = story.stream.view().snapshot
     assert snapshot.version == version + 2
-    now = read(reopened(story))
+    now = read(reopen(story))
     assert now - rows == Counter(row for row in now if row[4] == b"afterwards")
     assert delta_engines.deltalake_rows(story.table, version + 2) == now
     assert delta_engines.duckdb_rows(story.table, version + 2) == now
@@ -145,10 +145,10 @@ def test_foreign_checkpoint_instead_of_the_packages_loses_no_data(open_story: St
     DeltaTable(story.table).create_checkpoint()
     assert checkpoint.exists()
     assert story.stream.log.reader.checkpoint(story.version) is None
-    assert read(reopened(story)) == rows
+    assert read(reopen(story)) == rows
     for state in Path(story.table, "_pravega", "state").iterdir():
         state.unlink()
-    assert read(reopened(story)) == rows
+    assert read(reopen(story)) == rows
 
 
 def test_cleaned_log_is_readable_by_all_from_the_cleanup_mark(
@@ -185,6 +185,6 @@ def test_cleaned_log_is_readable_by_all_from_the_cleanup_mark(
     history = spark.sql(f"DESCRIBE HISTORY delta.`{story.table}`").collect()
     versions = [row.version for row in history]
     assert versions == [*range(story.version, first - 1, -1), 0]
-    assert read(reopened(story)) == rows
-    with reopened(story).create_writer(STREAM, writer_id="ingest") as writer:
+    assert read(reopen(story)) == rows
+    with reopen(story).create_writer(STREAM, writer_id="ingest") as writer:
         assert writer.last_event_number == story.written["ingest"]

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.session import session
-from tests.harness.engine import created
+from tests.harness.small_streams import created
 
 _LAUNCH = {
     "spark.master": "local[2]",

@@ -13,7 +13,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut, make_segment_id
 from pravega_spark.spark.session import session
-from tests.harness.engine import scale, write
+from tests.harness.small_streams import scale, write
 from tests.spark.conftest import Load
 
 Make = Callable[..., StreamLog]

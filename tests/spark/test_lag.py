@@ -15,7 +15,7 @@ from pravega_spark.cli import main
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.monitor.checkpoint_folder import last_committed_batch
-from tests.harness.engine import write
+from tests.harness.small_streams import write
 from tests.spark.conftest import Load, finish
 
 

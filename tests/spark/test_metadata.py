@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.monitor.metadata.metadata_reader import TABLES
-from tests.harness.engine import write
+from tests.harness.small_streams import write
 
 
 def test_every_table_is_a_frame_and_sql_joins_them(

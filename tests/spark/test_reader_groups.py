@@ -20,7 +20,7 @@ from pravega_spark.model import StreamCut
 from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.reader_groups.reader_group import ReaderGroup
 from pravega_spark.spark.groups.group_listener import GroupListener
-from tests.harness.engine import scale, write
+from tests.harness.small_streams import scale, write
 from tests.spark.conftest import Load, finish
 
 Make = Callable[..., StreamLog]

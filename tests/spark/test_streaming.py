@@ -15,7 +15,7 @@ from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
-from tests.harness.engine import scale, write
+from tests.harness.small_streams import scale, write
 from tests.harness.truncating import truncate
 from tests.spark.conftest import Load, finish
 

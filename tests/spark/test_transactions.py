@@ -20,7 +20,7 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.transactions.manifests import Manifests
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transactional_writer import TransactionalWriter
-from tests.harness.engine import write
+from tests.harness.small_streams import write
 from tests.spark.conftest import Load, finish
 
 Make = Callable[..., StreamLog]

@@ -42,7 +42,10 @@ from pravega_spark.model import (
     segment_text,
 )
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
-from tests.harness.engine import NOW_MS, FakeRuntime, Spy, again, commit, make_stream, scale, write
+from tests.harness.fake_runtime import NOW_MS, FakeRuntime
+from tests.harness.small_streams import make_stream, reopen, scale, write
+from tests.harness.small_tables import commit
+from tests.harness.spy_store import Spy
 
 LEFT, RIGHT = make_segment_id(1, 1), make_segment_id(2, 1)
 MERGED = make_segment_id(3, 2)
@@ -215,7 +218,7 @@ def test_reader_that_stops_at_any_event_and_follows_again_misses_and_repeats_not
         if count:
             put(stream, written, written + count)
             written += count
-        reader = EventReader(again(stream))
+        reader = EventReader(reopen(stream))
         stop = data.draw(st.integers(0, 15))
         for event in reader.follow(position, timeout=0):
             seen.append(int(event.data))
@@ -261,7 +264,7 @@ def test_follow_yields_new_events_and_ends_after_a_timeout_without_any() -> None
     runtime = Acting()
     stream = make_stream(runtime=runtime)
     put(stream, 0, 3)
-    other = again(stream)
+    other = reopen(stream)
     runtime.actions = [lambda: put(other, 3, 5), lambda: None, lambda: put(other, 5, 6)]
     began = runtime.monotonic()
     assert numbers(EventReader(stream).follow(StreamCut.EARLIEST, timeout=10)) == list(range(6))
@@ -284,7 +287,7 @@ def test_follow_pauses_longer_and_longer(tmp_path: Any) -> None:
 def test_follow_of_a_live_stream_sees_events_over_a_scale_until_the_seal() -> None:
     runtime = Acting()
     stream = make_stream(runtime=runtime)
-    other = again(stream)
+    other = reopen(stream)
     runtime.actions = [
         lambda: put(other, 0, 5),
         lambda: scale(other, [0], [(0, 0.5), (0.5, 1)]),
@@ -300,7 +303,7 @@ def test_follow_of_a_live_stream_sees_events_over_a_scale_until_the_seal() -> No
 def test_follow_of_a_stream_that_is_created_again_is_stale() -> None:
     runtime = Acting()
     stream = make_stream(runtime=runtime)
-    other = again(stream)
+    other = reopen(stream)
 
     runtime.actions = [lambda: recreate(other)]
     with pytest.raises(StaleIdentity, match=r"life 2.*life 1"):
@@ -453,7 +456,7 @@ def test_chunk_that_moved_under_a_reader_is_looked_up_again() -> None:
         put(stream, n, n + 1)
     events = EventReader(stream).events()
     found = numbers([next(events)])
-    remove(again(stream), moved=True)
+    remove(reopen(stream), moved=True)
     assert found + numbers(events) == list(range(12))
 
 
@@ -463,14 +466,14 @@ def test_missing_chunks_are_data_loss_and_truncated_ones_are_not() -> None:
     put(stream, 5, 10)
     reader = EventReader(stream)
     rng = SegmentRange("s/t", 1, 0, 0, 10)
-    remove(again(stream))
+    remove(reopen(stream))
     for call in (lambda: list(reader.read_range(rng)), lambda: reader.fetch("s/t@1:0#0=7")):
         with pytest.raises(DataLoss, match=r"no chunk with offset [57]"):
             call()
 
     other = make_stream()
     put(other, 0, 5)
-    remove(again(other), head={0: 5})
+    remove(reopen(other), head={0: 5})
     with pytest.raises(TruncatedData, match="continue from the head"):
         list(EventReader(other).read_range(SegmentRange("s/t", 1, 0, 0, 5)))
     with pytest.raises(TruncatedData, match="continue from the head"):
@@ -480,12 +483,12 @@ def test_missing_chunks_are_data_loss_and_truncated_ones_are_not() -> None:
 def test_unknown_chunks_are_looked_up_in_the_newest_version_before_they_are_called_lost() -> None:
     stream = make_stream()
     put(stream, 0, 5)
-    other = again(stream)
+    other = reopen(stream)
     put(other, 5, 10)
     rng = SegmentRange("s/t", 1, 0, 0, 10)
     assert [ref.rows for ref in stream.chunks(rng)] == [5, 5]
 
-    behind = again(stream)
+    behind = reopen(stream)
     behind.view()
     recreate(other)
     with pytest.raises(StaleIdentity, match=r"life 2.*life 1"):
@@ -551,7 +554,7 @@ def test_truncated_events_are_not_read_though_their_chunk_still_exists(call: str
     with pytest.raises(TruncatedData, match="0#0=7"):
         READS_BEHIND_HEAD[call](EventReader(stream))
     with pytest.raises(TruncatedData, match="0#0=7"):
-        READS_BEHIND_HEAD[call](EventReader(again(stream)))
+        READS_BEHIND_HEAD[call](EventReader(reopen(stream)))
     assert EventReader(stream).fetch("s/t@1:0#0=7").data == b"7"
 
 
@@ -567,7 +570,7 @@ def test_an_event_of_a_segment_without_a_record_is_truncated_and_not_unknown() -
 
 def test_a_range_of_a_segment_newer_than_the_known_view_is_read() -> None:
     stream = chunked()
-    before = again(stream)
+    before = reopen(stream)
     before.view()
     scale(stream, [0], [(0, 1)])
     put(stream, 10, 12)

@@ -39,9 +39,11 @@ from pravega_spark.limits import (
     WRITER_EVENT_BYTES,
 )
 from pravega_spark.model import EventPointer
-from tests.harness.engine import FakeRuntime, Spy, again, all_events, events_of, make_stream, scale
+from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
+from tests.harness.small_streams import all_events, events_of, make_stream, reopen, scale
+from tests.harness.spy_store import Spy
 
 WAIT = 30.0
 
@@ -52,7 +54,7 @@ def stream_of(segments: int = 1) -> tuple[Spy, StreamLog]:
 
 
 def payloads(stream: StreamLog) -> list[bytes]:
-    return [event for _, event in all_events(again(stream))]
+    return [event for _, event in all_events(reopen(stream))]
 
 
 def at(stream: StreamLog, pointer: EventPointer) -> bytes:
@@ -143,7 +145,7 @@ def test_order_by_key_holds_with_many_threads_and_segments() -> None:
 
 def test_concurrent_writers_lose_and_duplicate_no_event() -> None:
     _, stream = stream_of(segments=2)
-    writers = [EventStreamWriter(again(stream)) for _ in range(3)]
+    writers = [EventStreamWriter(reopen(stream)) for _ in range(3)]
     for n in range(60):
         writers[n % 3].write_event(b"%d" % n, f"k{n % 3}")
         if n % 9 == 0:
@@ -458,7 +460,7 @@ def test_callback_that_fails_or_writes_does_not_stop_the_writer(
         def fail(future: Any) -> None:
             raise ValueError("in a callback")
 
-        def again(future: Any) -> None:
+        def write_and_flush(future: Any) -> None:
             seen.append(future.result())
             writer.write_event(b"from a callback, more than the buffer", "k")
             with pytest.raises(IllegalState, match="in a callback of one of its futures"):
@@ -467,7 +469,7 @@ def test_callback_that_fails_or_writes_does_not_stop_the_writer(
 
         future = writer.write_event(b"a", "k")
         future.add_done_callback(fail)
-        future.add_done_callback(again)
+        future.add_done_callback(write_and_flush)
         future.result(WAIT)
         while len(seen) < 2:
             time.sleep(0.001)
@@ -491,7 +493,7 @@ def test_writer_resumes_after_its_last_number_and_note() -> None:
         writer.flush()
         assert (writer.last_event_number, writer.last_note_event_number) == (4, 3)
 
-    with EventStreamWriter(again(stream), "w") as writer:
+    with EventStreamWriter(reopen(stream), "w") as writer:
         assert (writer.last_event_number, writer.last_note) == (4, "line 3")
         assert writer.last_note_event_number == 3
         writer.flush("a note alone")
@@ -511,7 +513,7 @@ def test_note_is_stored_atomically_with_the_events_before_it() -> None:
         writer.flush("two")
     writer.close()
     store.rules.clear()
-    with EventStreamWriter(again(stream), "w") as writer:
+    with EventStreamWriter(reopen(stream), "w") as writer:
         assert (writer.last_event_number, writer.last_note) == (1, "one")
 
 
@@ -536,7 +538,7 @@ def test_older_writer_of_an_id_is_fenced_and_keeps_its_acknowledged_events() -> 
     _, stream = stream_of()
     zombie = EventStreamWriter(stream, "w")
     zombie.write_event(b"0", "k").result(WAIT)
-    with EventStreamWriter(again(stream), "w") as writer:
+    with EventStreamWriter(reopen(stream), "w") as writer:
         assert writer.last_event_number == 1
         late = zombie.write_event(b"zombie", "k")
         writer.write_event(b"1", "k")
@@ -579,7 +581,7 @@ def test_unknown_outcome_fails_the_writer_and_reopening_decides_it() -> None:
         writer.close()
         store.rules.clear()
 
-        with EventStreamWriter(again(stream), "w") as reopened:
+        with EventStreamWriter(reopen(stream), "w") as reopened:
             done = reopened.last_event_number
             assert 1 < done <= 3 if landed else done == 1
             for n in range(done, 3):
@@ -601,7 +603,7 @@ def test_full_disk_fails_the_futures_and_a_new_writer_resumes() -> None:
         writer.close()
         assert payloads(stream) == [b"0"]
         store.rules.clear()
-        with EventStreamWriter(again(stream), "w") as reopened:
+        with EventStreamWriter(reopen(stream), "w") as reopened:
             assert reopened.last_event_number == 1
             reopened.write_event(b"1", "k")
         assert payloads(stream) == [b"0", b"1"]
@@ -625,7 +627,7 @@ def test_sealed_stream_fails_pending_and_later_writes_and_new_writers() -> None:
     store, stream = stream_of()
     writer = EventStreamWriter(stream)
     writer.write_event(b"0", "k").result(WAIT)
-    lifecycle.seal(again(stream, store.inner))
+    lifecycle.seal(reopen(stream, store.inner))
     assert isinstance(writer.write_event(b"1", "k").exception(WAIT), StreamSealed)
     with pytest.raises(StreamSealed, match="s/t was sealed"):
         writer.write_event(b"2", "k")
@@ -645,7 +647,7 @@ def test_deleted_stream_fails_the_writer_and_its_next_life_gets_no_event(
     store, stream = stream_of()
     writer = EventStreamWriter(stream, writer_id)
     writer.write_event(b"0", "k").result(WAIT)
-    other = again(stream, store.inner)
+    other = reopen(stream, store.inner)
     with Paused(store) as pause:
         late = writer.write_event(b"staged before, committed after", "k")
         assert pause.reached.wait(WAIT)
@@ -666,7 +668,7 @@ def test_deleted_stream_fails_the_writer_and_its_next_life_gets_no_event(
 
 def test_scale_moves_unacknowledged_events_to_the_successors_in_order() -> None:
     store, stream = stream_of()
-    other = again(stream, store.inner)
+    other = reopen(stream, store.inner)
     with EventStreamWriter(stream, "w") as writer:
         with Paused(store) as pause:
             futures = [writer.write_event(b"%d" % n, f"k{n % 5}") for n in range(10)]
@@ -676,13 +678,13 @@ def test_scale_moves_unacknowledged_events_to_the_successors_in_order() -> None:
             pause.release()
         for n, future in enumerate(futures):
             pointer = future.result(WAIT)
-            assert at(again(stream), pointer) == b"%d" % n
+            assert at(reopen(stream), pointer) == b"%d" % n
         merged = scale(other, other.view().active.segment_ids, [(0, 1)]).active.segment_ids
         for n in range(50, 60):
             assert writer.write_event(b"%d" % n, f"k{n % 5}").result(WAIT).segment_id == merged[0]
 
     by_key: dict[str | None, list[int]] = {}
-    for key, event in all_events(again(stream)):
+    for key, event in all_events(reopen(stream)):
         by_key.setdefault(key, []).append(int(event))
     assert by_key == {f"k{k}": list(range(k, 60, 5)) for k in range(5)}
 

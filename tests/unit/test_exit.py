@@ -16,8 +16,9 @@ from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.errors import StoreFull
 from pravega_spark.event_writer import EventStreamWriter
-from tests.harness.engine import Spy, make_stream
 from tests.harness.fault_plans import Rule
+from tests.harness.small_streams import make_stream
+from tests.harness.spy_store import Spy
 
 SHORT = """
 import sys

@@ -34,8 +34,9 @@ from pravega_spark.reader_groups.group_reader import EventStreamReader
 from pravega_spark.retention.stream_retention import StreamRetention
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transactional_writer import TransactionalWriter
-from tests.harness.engine import NOW_MS, FakeRuntime, Spy, memory
 from tests.harness.failpoints import at_failpoint
+from tests.harness.fake_runtime import NOW_MS, FakeRuntime, memory
+from tests.harness.spy_store import Spy
 from tests.unit.test_stream import verbs as stream_verbs
 
 S, G, H = "s/t", "s/g", "s/h"

@@ -20,7 +20,8 @@ from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.errors import InvalidInput, RootChanged
 from pravega_spark.jobs.stream_tasks import find_streams
 from pravega_spark.manager import StreamManager
-from tests.harness.engine import FakeRuntime, checkpointing_rests
+from tests.harness.fake_runtime import FakeRuntime
+from tests.harness.folder_state import wait_for_maintenance
 from tests.unit.test_lives import FIRST, READS, SECOND, WRITES, G, S, World
 
 Call = Callable[[World], Any]
@@ -47,7 +48,7 @@ class Place:
         self.first = self._made(FIRST)
         self.put("none")
         self.second = self._made(SECOND)
-        checkpointing_rests()
+        wait_for_maintenance()
         self.now = "second"
 
     def _made(self, configuration: Any) -> World:
@@ -55,7 +56,7 @@ class Place:
         world.runtime, world.other = FakeRuntime(), manager_at(self.root)
         self.now = "first"
         world.begin(configuration)
-        checkpointing_rests()
+        wait_for_maintenance()
         world.transaction = world.other.list_transactions(S)[0].transaction_id
         world.tail, world.event = world.other.tail(S), next(world.other.read(S)).pointer
         return world
@@ -103,7 +104,7 @@ def test_no_verb_acts_after_its_root_was_replaced_or_removed(
     before = files(place.root)
     with pytest.raises(RootChanged):
         CALLS[name](world)
-    checkpointing_rests()
+    wait_for_maintenance()
     assert files(place.root) == before
     assert place.root.exists() == (now != "none")
     assert bool(before) == (now != "none")
@@ -137,12 +138,12 @@ def test_no_object_of_a_manager_acts_after_the_root_was_replaced_or_removed(
     place: Place, name: str, now: str
 ) -> None:
     call = OBJECTS[name](place.opened().manager)
-    checkpointing_rests()
+    wait_for_maintenance()
     place.put(now)
     before = files(place.root)
     with pytest.raises(RootChanged):
         call()
-    checkpointing_rests()
+    wait_for_maintenance()
     assert files(place.root) == before
 
 

@@ -46,10 +46,13 @@ from pravega_spark.errors import (
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import EventPointer, SegmentRange, StreamCut
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
-from tests.harness.engine import FakeRuntime, Spy, checkpointing_rests, created
 from tests.harness.failpoints import at_failpoint
+from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
+from tests.harness.folder_state import wait_for_maintenance
+from tests.harness.small_streams import created
+from tests.harness.spy_store import Spy
 
 TWO = StreamConfiguration(ScalingPolicy.fixed(2), tags=frozenset({"two"}))
 
@@ -437,7 +440,7 @@ def test_scope_is_swept_without_its_streams(manager: StreamManager, store: Spy) 
     for n in range(4):
         manager.create_stream(f"s/t{n}")
         manager.update_stream(f"s/t{n}", TWO)
-    checkpointing_rests()
+    wait_for_maintenance()
     before = len(store.list("s/_scope/data"))
     commits = [store.list(f"s/t{n}/events") for n in range(4)]
 
@@ -470,7 +473,7 @@ def test_creating_a_stream_costs_the_same_in_a_scope_ten_times_as_large() -> Non
         rows = {name: {"name": name, **row} for name in (f"n{i:05d}" for i in range(count))}
         filled = TableChange("FILL", rows)
         table.change(lambda state, change=filled: (change, None))  # type: ignore[misc]
-        checkpointing_rests()
+        wait_for_maintenance()
         spy.calls.clear()
         assert manager.create_stream("s/new")
         assert spy.count("get", "_scope/data/") == 0

@@ -20,7 +20,7 @@ from pravega_spark.model import KeyRange, StreamCut
 from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
 from pravega_spark.scaling.scale_commit import scale_stream
-from tests.harness.engine import checkpointing_rests
+from tests.harness.folder_state import wait_for_maintenance
 
 CONSUMED = StreamConfiguration(ScalingPolicy.fixed(1), RetentionPolicy.by_consumption())
 
@@ -32,7 +32,7 @@ class LogLines:
         self._caplog = caplog
 
     def lines(self) -> list[str]:
-        checkpointing_rests()
+        wait_for_maintenance()
         records = [r for r in self._caplog.records if r.name.startswith("pravega_spark")]
         self._caplog.clear()
         assert {record.levelname for record in records} <= {"INFO"}

@@ -29,7 +29,7 @@ from pravega_spark.scaling import scale_commit
 from pravega_spark.spark import settings
 from pravega_spark.spark.read.columns import schema_of
 from pravega_spark.spark.source import PravegaDataSource
-from tests.harness.engine import staged
+from tests.harness.small_streams import staged
 
 NAME = "s/a"
 KEYS = [f"k{number}" for number in range(9)]

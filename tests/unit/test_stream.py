@@ -15,7 +15,7 @@ from pravega_spark.errors import InvalidName, NoSuchScope, NoSuchStream, RootCha
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import EventPointer, SegmentInfo
 from pravega_spark.stream import Stream
-from tests.harness.engine import Spy
+from tests.harness.spy_store import Spy
 
 OWN_NAMES = {
     "exists": "stream_exists",

@@ -18,7 +18,7 @@ import pravega_spark
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.event_writer import EventStreamWriter
-from tests.harness.engine import all_events, make_stream
+from tests.harness.small_streams import all_events, make_stream
 
 WAIT = 30.0
 OURS = str(Path(pravega_spark.__file__).parent)

@@ -9,7 +9,7 @@ from pravega_spark.engine.writing.batch_identity import NumberedBatch, SessionBa
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import PravegaSparkError
 from tests.harness.backup_world import World, copy_objects, manager_of, stream_of
-from tests.harness.engine import write
+from tests.harness.small_streams import write
 
 
 def swept() -> World:

@@ -41,13 +41,14 @@ from tests.harness.backup_world import (
     numbers,
     stream_of,
 )
-from tests.harness.engine import all_events, clean, scale, versions, write
 from tests.harness.failpoints import at_failpoint
+from tests.harness.small_streams import all_events, scale, write
+from tests.harness.small_tables import clean, versions
 
 HOUR_MS = 3_600_000
 
 
-def reopened(store: Store) -> MemoryStore:
+def reopen(store: Store) -> MemoryStore:
     """Return a new store of the same objects, as another process opens the URL."""
     return MemoryStore.named(store.url.removeprefix("memory://"))
 
@@ -425,7 +426,7 @@ def test_incomplete_copy_of_a_table_is_refused_even_without_the_root_marker() ->
         manager_of(copy).tail("s/t")
     copy.delete([MARKER_KEY])
     with pytest.raises(CorruptLog, match="version 0 of the log is missing"):
-        manager_of(reopened(copy)).tail("s/t")
+        manager_of(reopen(copy)).tail("s/t")
 
 
 def test_run_whose_target_another_run_took_over_ends_and_harms_nothing() -> None:
@@ -470,7 +471,7 @@ def test_copy_keeps_nothing_of_an_earlier_root_at_the_same_url() -> None:
     with at_failpoint("backup.log", kill), pytest.raises(Killed):
         world.manager.backup(copy.url, "s/t")
     world.store.delete([entry.key for entry in world.store.list("")])
-    World(0, reopened(world.store)).manager.backup(copy.url, "s/t")
+    World(0, reopen(world.store)).manager.backup(copy.url, "s/t")
     assert events_in(copy) == []
 
 
@@ -484,7 +485,7 @@ def test_backup_of_an_empty_or_unmarked_root_is_refused(made: str) -> None:
         manager.delete_scope("s")
     if made == "no marker":
         source.delete([MARKER_KEY])
-        manager = manager_of(reopened(source))
+        manager = manager_of(reopen(source))
     with pytest.raises(NoSuchScope, match="nothing was copied"):
         manager.backup(copy.url)
     assert copy.list("") == []

@@ -33,8 +33,9 @@ from tests.harness.backup_world import (
     numbers,
     stream_of,
 )
-from tests.harness.engine import clean, write
 from tests.harness.failpoints import at_failpoint
+from tests.harness.small_streams import write
+from tests.harness.small_tables import clean
 
 
 def is_data(key: str) -> bool:

@@ -18,7 +18,8 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
 from pravega_spark.spark.monitor.checkpoint_folder import last_committed_batch
 from pravega_spark.spark.source_offsets import OffsetOwner, StreamOffset, encode
-from tests.harness.engine import created, files_below, write
+from tests.harness.folder_state import write_times
+from tests.harness.small_streams import created, write
 
 
 @pytest.fixture
@@ -196,9 +197,9 @@ def test_sync_acknowledges_the_last_batch_that_was_committed(
     group = manager.create_reader_group("s/g", ["s/a"], retention="automatic")
     batches = [None, *(finished(manager, {0: n}) for n in (4, 11, 19))]
     folder = checkpoint(tmp_path, batches, commits=3, version=version)
-    before = files_below(tmp_path)
+    before = write_times(tmp_path)
     status, out, _ = run("reader-group", "sync", "--checkpoint", folder, "--dry-run")
-    assert (status, files_below(tmp_path)) == (0, before)
+    assert (status, write_times(tmp_path)) == (0, before)
     cut = StreamCut("s/a", 1, {0: 11})
     assert out.splitlines()[1].split(maxsplit=5) == [
         *("s/g", "0", "2", "s/a", str(cut)),

@@ -5,8 +5,10 @@ import pytest
 from pravega_spark import StreamManager
 from pravega_spark.engine.store import Store
 from pravega_spark.reader_groups.change_announcements import ABANDONED_MS, FOLDER
-from tests.harness.engine import FakeRuntime, Spy, checkpointing_rests, memory
 from tests.harness.failpoints import at_failpoint
+from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.folder_state import wait_for_maintenance
+from tests.harness.spy_store import Spy
 
 
 class Killed(BaseException):
@@ -43,7 +45,7 @@ class World:
 def test_retention_of_a_stream_costs_the_same_with_ten_times_as_many_groups() -> None:
     for groups in (4, 40):
         world = World(groups)
-        checkpointing_rests()
+        wait_for_maintenance()
         world.store.calls.clear()
         world.manager().retention("s/t").run()
         asked = [(call, key) for call, key in world.store.calls if not key.startswith("s/t/")]

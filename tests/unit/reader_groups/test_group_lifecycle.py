@@ -24,11 +24,12 @@ from pravega_spark.errors import (
 from pravega_spark.model import StreamCut
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
 from pravega_spark.reader_groups.group_state import Phase
-from tests.harness.engine import Spy, again, scale, write
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
 from tests.harness.group_world import NAME, World, drain
+from tests.harness.small_streams import reopen, scale, write
+from tests.harness.spy_store import Spy
 
 PLAIN = ReaderGroupConfiguration([NAME])
 
@@ -167,7 +168,7 @@ class Mover:
 
     def __init__(self, world: World, at: Callable[[int], bool], moves: int = 0) -> None:
         self.world, self.at, self.calls, self.moves = world, at, 0, moves
-        self.stream = again(world.stream)
+        self.stream = reopen(world.stream)
         self.store = Spy(world.store.inner)
         self.store.hook = self._called
 

@@ -19,9 +19,9 @@ from pravega_spark.errors import (
 )
 from pravega_spark.model import StreamCut
 from pravega_spark.reader_groups.position import Position
-from tests.harness.engine import scale
 from tests.harness.fault_plans import Rule
 from tests.harness.group_world import NAME, World, drain
+from tests.harness.small_streams import scale
 
 
 def test_one_reader_reads_all_events_and_later_ones() -> None:

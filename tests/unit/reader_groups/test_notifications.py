@@ -5,8 +5,8 @@ import pytest
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.errors import InvalidConfiguration, NoSuchReaderGroup
 from pravega_spark.reader_groups.notifications import EndOfDataNotification, SegmentNotification
-from tests.harness.engine import scale
 from tests.harness.group_world import World, drain
+from tests.harness.small_streams import scale
 
 
 def test_numbers_of_segments_and_readers_come_first_and_when_they_change() -> None:

@@ -17,10 +17,10 @@ from pravega_spark.errors import (
 )
 from pravega_spark.reader_groups.group_reader import EventStreamReader
 from pravega_spark.reader_groups.reader_group import ReaderGroup
-from tests.harness.engine import scale
 from tests.harness.fault_plans import RandomFaults
 from tests.harness.faulty_store import FaultyStore
 from tests.harness.group_world import World
+from tests.harness.small_streams import scale
 
 
 class Process:

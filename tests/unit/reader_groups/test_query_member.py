@@ -19,9 +19,9 @@ from pravega_spark.reader_groups.query_member import QUERY, QueryMember, acknowl
 from pravega_spark.reader_groups.reader_leases import Heartbeat
 from pravega_spark.retention.retention_options import RetentionOptions
 from pravega_spark.retention.retention_run import run_retention
-from tests.harness.engine import scale
 from tests.harness.fault_plans import Rule
 from tests.harness.group_world import NAME, OpenGroup, World
+from tests.harness.small_streams import scale
 
 BY_CONSUMPTION = StreamConfiguration(ScalingPolicy.fixed(1), RetentionPolicy.by_consumption())
 

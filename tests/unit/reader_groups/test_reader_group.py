@@ -29,8 +29,8 @@ from pravega_spark.reader_groups.group_configuration import ReaderGroupConfigura
 from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
 from pravega_spark.reader_groups.group_state import GroupState
 from pravega_spark.reader_groups.position import Position
-from tests.harness.engine import scale, write
 from tests.harness.group_world import NAME, OpenGroup, World, drain
+from tests.harness.small_streams import scale, write
 
 PLAIN = ReaderGroupConfiguration([NAME])
 

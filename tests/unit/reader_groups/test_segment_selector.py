@@ -11,9 +11,9 @@ from pravega_spark.model import StreamCut
 from pravega_spark.policies import StreamConfiguration
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
 from pravega_spark.reader_groups.group_reader import EventStreamReader
-from tests.harness.engine import scale
 from tests.harness.failpoints import at_failpoint
 from tests.harness.group_world import NAME, World, drain
+from tests.harness.small_streams import scale
 
 
 def test_long_backlog_of_one_segment_does_not_block_others() -> None:

@@ -25,7 +25,8 @@ from pravega_spark.retention.retention_options import RetentionOptions
 from pravega_spark.retention.retention_run import explain_retention, run_retention
 from tests.harness import failpoints
 from tests.harness import stream_cuts as cuts
-from tests.harness.engine import FakeRuntime, again, memory, scale, write
+from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.small_streams import reopen, scale, write
 from tests.harness.stream_cuts import lower_bound_of, raised
 
 POLICIES = [
@@ -54,7 +55,7 @@ class History:
         first = StreamLog(memory(runtime), "s/t", runtime)
         first.log.maintain = None
         lifecycle.create(first, 1, StreamConfiguration(ScalingPolicy.fixed(2), POLICIES[1]))
-        self.processes = [first, *(again(first) for _ in range(3))]
+        self.processes = [first, *(reopen(first) for _ in range(3))]
         self.generations = itertools.count(1)
         self.depth = 0
 
@@ -203,7 +204,7 @@ def test_promises_hold_at_every_version_of_a_random_history(seed: int) -> None:
     history = History(seed)
     for _ in range(60):
         history.step()
-    stream = again(history.processes[0])
+    stream = reopen(history.processes[0])
     TAILS.clear()
     times: list[int] = []
     found = views(stream)

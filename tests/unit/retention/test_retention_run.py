@@ -19,17 +19,10 @@ from pravega_spark.retention.retention_run import explain_retention, run_retenti
 from pravega_spark.retention.truncation_decision import RetentionRule
 from pravega_spark.transactions import sweeper, transaction_lifecycle
 from tests.harness import failpoints
-from tests.harness.engine import (
-    FakeRuntime,
-    again,
-    clean,
-    events_of,
-    memory,
-    scale,
-    versions,
-    write,
-)
 from tests.harness.failpoints import at_failpoint
+from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.small_streams import events_of, reopen, scale, write
+from tests.harness.small_tables import clean, versions
 
 MINUTE_MS = 60_000
 NO_SWEEP = RetentionOptions(sweep=False)
@@ -84,7 +77,7 @@ def test_maximum_by_size_truncates_inside_a_large_commit() -> None:
     kept = [len(event) for _, event in events_of(stream, 0)]
     assert sum(kept) == done.explanation.stays.size_bytes <= 3_555
     assert sum(kept) > 3_555 - 22, "no more events than necessary"
-    assert run_retention(again(stream), NO_SWEEP).truncated is None
+    assert run_retention(reopen(stream), NO_SWEEP).truncated is None
     write(stream, [(None, b"y" * 100)])
     run_retention(stream, NO_SWEEP)
     left = [len(event) for _, event in events_of(stream, 0)]
@@ -130,7 +123,7 @@ def test_second_run_changes_nothing() -> None:
     stream = made(RetentionPolicy.by_time("3 min"))
     run_retention(stream, NO_SWEEP)
     version = stream.view().version
-    done = run_retention(again(stream), NO_SWEEP)
+    done = run_retention(reopen(stream), NO_SWEEP)
     assert (done.truncated, done.sampled, done.explanation.cut) == (None, False, None)
     assert stream.view().version == version
 
@@ -340,7 +333,7 @@ def test_sealed_stream_is_truncated_up_to_its_end() -> None:
     done = run_retention(stream, NO_SWEEP)
     assert done.truncated is not None
     assert (done.truncated.events, stream.view().head) == (3, stream.view().tail)
-    assert run_retention(again(stream), NO_SWEEP).truncated is None
+    assert run_retention(reopen(stream), NO_SWEEP).truncated is None
 
 
 def test_sealed_stream_keeps_the_data_of_its_subscribers() -> None:
@@ -389,7 +382,7 @@ def test_published_cuts_stay_valid_when_the_policy_changes() -> None:
 
 def test_subscriber_that_joins_during_a_decision_is_not_passed() -> None:
     stream = made(RetentionPolicy.by_time("3 min"))
-    other = again(stream)
+    other = reopen(stream)
     for point in ("retention.decided", "truncate.history"):
         name = f"s/{point}"
         join = partial(subscribe, other, name, 0, protect=True)
@@ -404,7 +397,7 @@ def test_subscriber_that_joins_during_a_decision_is_not_passed() -> None:
 
 def test_two_runs_at_once_truncate_once() -> None:
     stream = made(RetentionPolicy.by_time("3 min"))
-    other = again(stream)
+    other = reopen(stream)
     version = stream.view().version
     for point in ("retention.decided", "truncate.history"):
         with at_failpoint(point, lambda: run_retention(other, NO_SWEEP)):
@@ -414,7 +407,7 @@ def test_two_runs_at_once_truncate_once() -> None:
 
 def test_event_written_during_a_decision_does_not_change_it() -> None:
     stream = made(RetentionPolicy.by_size(30))
-    other = again(stream)
+    other = reopen(stream)
     with at_failpoint("truncate.history", lambda: write(other, [(None, b"late")])):
         done = run_retention(stream, NO_SWEEP)
     assert done.explanation.cut == at(7)
@@ -428,7 +421,7 @@ def test_subscriber_that_publishes_during_a_run_does_not_delay_it() -> None:
     for name in ("s/g", "s/h"):
         subscribe(stream, name, 0, protect=True)
         publish(stream, name, 0, at(4))
-    other = again(stream)
+    other = reopen(stream)
     with at_failpoint("retention.decided", lambda: publish(other, "s/g", 0, at(5))):
         done = run_retention(stream, NO_SWEEP)
     assert done.explanation.cut == at(4)
@@ -440,7 +433,7 @@ def test_run_decides_again_if_an_idle_or_passed_subscriber_returns(*, goes_back:
     stream = made(RetentionPolicy.by_consumption(maximum="5 min"))
     subscribe(stream, "s/g", 0, start=at(2))
     subscribe(stream, "s/h", 0, start=at(8))
-    other = again(stream)
+    other = reopen(stream)
 
     def return_late() -> None:
         if goes_back:
@@ -459,7 +452,7 @@ def test_run_decides_again_if_an_idle_or_passed_subscriber_returns(*, goes_back:
 
 def test_run_gives_up_if_subscribers_change_at_every_attempt() -> None:
     stream = made(RetentionPolicy.by_time("3 min"))
-    other, generation = again(stream), iter(range(100))
+    other, generation = reopen(stream), iter(range(100))
     failpoints.register(
         "retention.decided", lambda: subscribe(other, "s/g", next(generation), protect=True)
     )
@@ -488,10 +481,10 @@ def test_killed_run_is_finished_by_the_next(point: str) -> None:
 
     with at_failpoint(point, kill) as hit:
         try:
-            run_retention(again(stream), options)
+            run_retention(reopen(stream), options)
         except Killed:
             assert hit.hits == 1
-    stream = again(stream)
+    stream = reopen(stream)
     run_retention(stream, options)
     assert head(stream) == 7
     assert [event for _, event in events_of(stream, 0)] == [b"%010d" % n for n in (7, 8, 9)]
@@ -547,7 +540,7 @@ def test_explanation_as_text_and_as_a_row() -> None:
 
 def test_truncation_by_hand_during_a_run_wins() -> None:
     stream = made(RetentionPolicy.by_time("3 min"))
-    other = again(stream)
+    other = reopen(stream)
     with at_failpoint("retention.decided", lambda: truncate(other, at(8))):
         done = run_retention(stream, NO_SWEEP)
     assert (done.truncated, head(stream)) == (None, 8)

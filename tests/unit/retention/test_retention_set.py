@@ -21,7 +21,10 @@ from pravega_spark.retention.retention_options import RetentionOptions
 from pravega_spark.retention.retention_run import run_retention
 from pravega_spark.retention.retention_set import LogRetentionSet
 from pravega_spark.retention.truncation_inputs import RetentionEntry
-from tests.harness.engine import FakeRuntime, Spy, again, clean, make_stream, memory, scale, write
+from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.small_streams import make_stream, reopen, scale, write
+from tests.harness.small_tables import clean
+from tests.harness.spy_store import Spy
 
 
 def grown(commits: int = 40, store: Spy | None = None) -> StreamLog:
@@ -145,7 +148,7 @@ def test_only_retained_versions_are_entries() -> None:
     known = every(stream)
     assert isinstance(stream.runtime, FakeRuntime)
     clean(stream.log, stream.runtime, 20)
-    stream = again(stream)
+    stream = reopen(stream)
     cleanup_mark = stream.view().snapshot.cleanup
     entries = LogRetentionSet(stream, stream.view(), VersionAges.read(stream.log))
     assert entries.partition(lambda e: e.version <= 25)[0] == known[25]

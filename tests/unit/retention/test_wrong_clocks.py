@@ -16,7 +16,8 @@ from pravega_spark.engine.stream.subscribers import publish, subscribe
 from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.retention.retention_options import RetentionOptions
 from pravega_spark.retention.retention_run import explain_retention, run_retention
-from tests.harness.engine import FakeRuntime, events_of, memory, write
+from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.small_streams import events_of, write
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 YEARS = 3_650 * DAY

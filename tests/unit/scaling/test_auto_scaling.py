@@ -21,9 +21,11 @@ from pravega_spark.scaling.rate_store import rates_key
 from pravega_spark.scaling.scale_commit import scale_stream
 from pravega_spark.transactions import transaction_lifecycle
 from pravega_spark.transactions.transaction import Transaction
-from tests.harness.engine import FakeRuntime, Spy, again, all_events, make_stream, memory, write
 from tests.harness.failpoints import at_failpoint
+from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.loads import PACE, load, stream_with
+from tests.harness.small_streams import all_events, make_stream, reopen, write
+from tests.harness.spy_store import Spy
 
 POLICY = ScalingPolicy.by_event_rate(2, 4, 1)
 
@@ -85,7 +87,7 @@ def test_explain_changes_nothing_and_can_be_repeated() -> None:
     before = stream.log.refresh()
     first = explain_scaling(stream)
     assert [r.action.value for r in first.decision.requests] == ["split"]
-    assert explain_scaling(again(stream)) == first
+    assert explain_scaling(reopen(stream)) == first
     assert stream.log.refresh() == before
     assert not stream.store.exists(rates_key(stream.path))
     assert first.outcomes == ()
@@ -109,14 +111,14 @@ def test_run_stores_the_rates_and_a_dry_run_reads_them() -> None:
     run_scaling(stream)
     assert isinstance(stream.store, Spy)
     stream.store.calls.clear()
-    assert explain_scaling(again(stream)).rows() == explain_scaling(stream).rows()
+    assert explain_scaling(reopen(stream)).rows() == explain_scaling(stream).rows()
     assert stream.store.count("get", "rates.json") == 2
     assert stream.store.count("put") == 0
 
 
 def test_concurrent_runs_scale_once() -> None:
     stream = busy()
-    other = again(stream)
+    other = reopen(stream)
     assert len(explain_scaling(other).decision.requests) == 1
     with at_failpoint("commit.before", lambda: run_scaling(other)):
         found = run_scaling(stream)
@@ -126,7 +128,7 @@ def test_concurrent_runs_scale_once() -> None:
 
 def test_request_after_another_scale_is_dropped_and_reported() -> None:
     stream = busy()
-    other = again(stream)
+    other = reopen(stream)
     halves = [KeyRange(0.0, 0.125), KeyRange(0.125, 1.0)]
     with at_failpoint("commit.before", lambda: scale_stream(other, [0], halves)):
         found = run_scaling(stream)
@@ -141,7 +143,7 @@ def test_merge_below_a_newly_raised_minimum_is_dropped() -> None:
     stream = stream_with(POLICY)
     scale_stream(stream, [0], [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)])
     stream.runtime.sleep(1_201)
-    other = again(stream)
+    other = reopen(stream)
     raised = StreamConfiguration(ScalingPolicy.by_event_rate(2, 4, 2))
     with at_failpoint("commit.before", lambda: lifecycle.update(other, raised)):
         found = run_scaling(stream)
@@ -153,7 +155,7 @@ def test_dropped_request_does_not_stop_the_others() -> None:
     stream = stream_with(ScalingPolicy.by_event_rate(2, 4, 2))
     load(stream, seconds=12 * 60, rate=10)
     assert len(explain_scaling(stream).decision.requests) == 2
-    other = again(stream)
+    other = reopen(stream)
     ranges = [KeyRange(0.0, 0.1), KeyRange(0.1, 0.5)]
     with at_failpoint("commit.before", lambda: scale_stream(other, [0], ranges)):
         found = run_scaling(stream)
@@ -163,7 +165,7 @@ def test_dropped_request_does_not_stop_the_others() -> None:
 
 def test_stream_that_is_sealed_during_a_run_is_not_scaled() -> None:
     stream = busy()
-    other = again(stream)
+    other = reopen(stream)
     with at_failpoint("commit.before", lambda: lifecycle.seal(other)):
         assert "was sealed" in str(run_scaling(stream).outcomes[0].dropped)
     for found in (run_scaling(stream), explain_scaling(stream)):
@@ -313,7 +315,7 @@ def test_commit_of_a_host_with_a_wrong_clock_does_not_hide_later_load(
     if stored:
         run_scaling(stream)
     load(stream, seconds=60 * 12, rate=5)
-    assert actions(again(stream)) == [("0#0", "split")]
+    assert actions(reopen(stream)) == [("0#0", "split")]
 
 
 def test_commit_of_a_host_that_was_ahead_makes_no_busy_segment_cold() -> None:

@@ -21,8 +21,11 @@ from pravega_spark.scaling.rate_store import (
     store_rates,
 )
 from pravega_spark.scaling.scale_events import StreamRates
-from tests.harness.engine import NOW_MS, FakeRuntime, Spy, again, clean, memory, put, write
+from tests.harness.fake_runtime import NOW_MS, FakeRuntime, memory
 from tests.harness.loads import BY_EVENTS, PACE, load, rates_of, segment_rates, stream_with
+from tests.harness.small_streams import reopen, write
+from tests.harness.small_tables import clean, put
+from tests.harness.spy_store import Spy
 
 POLICY = ScalingPolicy.by_event_rate(100, 4, 1)
 
@@ -68,14 +71,14 @@ def test_next_run_reads_only_new_commits_and_gets_the_same_rates(
     assert is_worth_storing
     store_rates(stream, rates)
     load(stream, seconds=50, rate=1)
-    other = again(stream)
+    other = reopen(stream)
     other.view()
     commits_read(store)
     found, is_worth_storing = read(other)
     assert is_worth_storing
     assert commits_read(store) <= 8, "five commits, the newest one, and the stored one"
     store.delete([rates_key(stream.path)])
-    assert found == read(again(stream))[0]
+    assert found == read(reopen(stream))[0]
 
 
 def test_rates_without_new_commits_are_not_worth_storing(stream: StreamLog, store: Spy) -> None:
@@ -136,7 +139,7 @@ def test_without_stored_rates_the_last_hour_of_the_log_is_read(stream: StreamLog
     load(stream, seconds=1_800, rate=1, every=60)
     state_file(stream)
     load(stream, seconds=1_800, rate=1, every=60)
-    found, _ = read(again(stream))
+    found, _ = read(reopen(stream))
     assert found.version == stream.view().version
     assert found.segments[0].since_ms == stream_time(stream, begun)
 
@@ -165,7 +168,7 @@ def test_stored_rates_below_the_cleanup_mark_are_ignored(stream: StreamLog) -> N
     put(stream.log, "x")
     assert isinstance(stream.runtime, FakeRuntime)
     clean(stream.log, stream.runtime, cleanup_mark)
-    found, _ = read(again(stream))
+    found, _ = read(reopen(stream))
     assert found.version == stream.view().version
     assert found.segments[0].since_ms >= stream_time(stream, cleanup_mark)
 

@@ -26,9 +26,11 @@ from pravega_spark.scaling.scale_commit import check_scale, scale_stream
 from pravega_spark.transactions import sweeper, transaction_lifecycle
 from pravega_spark.transactions.transaction import Transaction
 from tests.harness import stream_cuts as cuts
-from tests.harness.engine import FakeRuntime, Spy, again, all_events, make_stream, write
+from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
+from tests.harness.small_streams import all_events, make_stream, reopen, write
+from tests.harness.spy_store import Spy
 
 Ranges = Sequence[tuple[float, float]]
 HALVES: Ranges = [(0, 0.25), (0.25, 0.5)]
@@ -47,12 +49,12 @@ def scaled(stream: StreamLog, seal: Sequence[int], ranges: Ranges, **options: An
 
 
 def layout(stream: StreamLog) -> list[tuple[str, float, float]]:
-    segments = again(stream).view().active.segments
+    segments = reopen(stream).view().active.segments
     return [(str(s), s.key_range.low, s.key_range.high) for s in segments]
 
 
 def commits(stream: StreamLog) -> list[Commit]:
-    fresh = again(stream)
+    fresh = reopen(stream)
     return list(fresh.log.reader.span(-1, fresh.view().version))
 
 
@@ -62,13 +64,13 @@ def scales(stream: StreamLog) -> int:
 
 def roll(stream: StreamLog, late: Transaction) -> None:
     """Commit a rolling transaction, which duplicates the active epoch."""
-    before = again(stream).view().active.number
+    before = reopen(stream).view().active.number
     late.commit()
-    assert again(stream).view().active.number == before + 2
+    assert reopen(stream).view().active.number == before + 2
 
 
 def late_transaction(stream: StreamLog) -> Transaction:
-    other = again(stream)
+    other = reopen(stream)
     opened = transaction_lifecycle.begin(other, 1, lease_ms=60_000, execution_ms=600_000)
     txn = Transaction(other, opened.transaction_id)
     for n in range(20):
@@ -83,7 +85,7 @@ def late_transaction(stream: StreamLog) -> Transaction:
 def test_split_is_one_commit_that_seals_opens_and_begins_an_epoch(stream: StreamLog) -> None:
     epoch = scaled(stream, [0], HALVES)
     assert layout(stream) == [("2#1", 0, 0.25), ("3#1", 0.25, 0.5), ("1#0", 0.5, 1)]
-    view = again(stream).view()
+    view = reopen(stream).view()
     assert (epoch, epoch.splits, epoch.merges) == (view.active, 1, 0)
     assert (view.segment(0).sealed_epoch, view.segment(1).sealed_epoch) == (1, None)
     last = commits(stream)[-1]
@@ -96,7 +98,7 @@ def test_split_is_one_commit_that_seals_opens_and_begins_an_epoch(stream: Stream
 def test_one_request_splits_and_merges_in_any_order(stream: StreamLog) -> None:
     scaled(stream, [1, 0], [(0.75, 1), (0, 0.25), (0.25, 0.75)])
     assert layout(stream) == [("2#1", 0, 0.25), ("3#1", 0.25, 0.75), ("4#1", 0.75, 1)]
-    epoch = scaled(stream, again(stream).view().active.segment_ids, [(0, 1)])
+    epoch = scaled(stream, reopen(stream).view().active.segment_ids, [(0, 1)])
     assert (epoch.number, epoch.merges, epoch.splits) == (2, 1, 0)
     assert layout(stream) == [("5#2", 0, 1)]
 
@@ -109,9 +111,9 @@ def test_segment_is_replaced_by_one_of_the_same_range(stream: StreamLog) -> None
 def test_events_of_a_key_stay_in_order_over_a_scale(stream: StreamLog) -> None:
     keys = [f"k{n}" for n in range(10)]
     write(stream, [(key, b"1") for key in keys])
-    scaled(again(stream), [0], HALVES)
+    scaled(reopen(stream), [0], HALVES)
     write(stream, [(key, b"2") for key in keys])
-    found = all_events(again(stream))
+    found = all_events(reopen(stream))
     assert all([e for k, e in found if k == key] == [b"1", b"2"] for key in keys)
 
 
@@ -181,11 +183,11 @@ def test_scale_of_a_truncated_segment_is_a_conflict(stream: StreamLog) -> None:
 
 def test_sealed_or_deleted_stream_is_not_scaled(stream: StreamLog) -> None:
     scaled(stream, [0], HALVES)
-    lifecycle.seal(again(stream))
+    lifecycle.seal(reopen(stream))
     with pytest.raises(StreamSealed, match="s/t was sealed"):
         scaled(stream, [1], [(0.5, 1)])
     assert scaled(stream, [0], HALVES).number == 1  # a repetition of the first request
-    lifecycle.delete(again(stream))
+    lifecycle.delete(reopen(stream))
     with pytest.raises(NoSuchStream):
         scaled(stream, [1], [(0.5, 1)])
     with pytest.raises(NoSuchStream):
@@ -195,7 +197,7 @@ def test_sealed_or_deleted_stream_is_not_scaled(stream: StreamLog) -> None:
 def test_stream_in_sealing_is_not_scaled(stream: StreamLog) -> None:
     late_transaction(stream).prepare()
     with pytest.raises(IllegalState, match="prepared"):
-        lifecycle.seal(again(stream), sweeper.end_all_transactions)
+        lifecycle.seal(reopen(stream), sweeper.end_all_transactions)
     with pytest.raises(StreamSealed, match="s/t was sealed"):
         scaled(stream, [1], [(0.5, 1)])
 
@@ -205,8 +207,8 @@ def test_stream_in_sealing_is_not_scaled(stream: StreamLog) -> None:
 
 def test_repeated_request_finds_its_epoch_and_makes_no_second_one(stream: StreamLog) -> None:
     first = scaled(stream, [0], HALVES)
-    scaled(again(stream), [1], [(0.5, 1)])
-    assert scaled(again(stream), [0], list(reversed(HALVES))) == first
+    scaled(reopen(stream), [1], [(0.5, 1)])
+    assert scaled(reopen(stream), [0], list(reversed(HALVES))) == first
     assert scales(stream) == 2
 
 
@@ -219,7 +221,7 @@ def test_unknown_outcome_of_a_put_makes_no_second_epoch(stream: StreamLog, fault
     store.rules.add(Rule(fault, "put_if_absent", "*/_delta_log/*", nth=1))
     assert scaled(stream, [0], HALVES).number == 1
     store.deliver()
-    assert scaled(again(stream), [0], HALVES).number == 1
+    assert scaled(reopen(stream), [0], HALVES).number == 1
     assert scales(stream) == 1
 
 
@@ -233,7 +235,7 @@ def test_concurrent_scale_is_a_conflict_unless_it_is_disjoint(
         def hook(operation: str, key: str) -> None:
             if operation == "put_if_absent":
                 store.hook = None
-                scaled(again(stream), seal, ranges)
+                scaled(reopen(stream), seal, ranges)
 
         store.hook = hook
 
@@ -253,7 +255,7 @@ def test_concurrent_equal_scales_make_one_epoch(stream: StreamLog) -> None:
     def hook(operation: str, key: str) -> None:
         if operation == "put_if_absent":
             store.hook = None
-            scaled(again(stream), [0], HALVES)
+            scaled(reopen(stream), [0], HALVES)
 
     store.hook = hook
     assert scaled(stream, [0], HALVES).number == 1
@@ -278,7 +280,7 @@ def test_old_id_of_a_duplicated_segment_names_the_duplicate(
         ("1#5", 0.5, 1),
     ]
     for name in (make_segment_id(2, 1), make_segment_id(2, 3), make_segment_id(2, 5)):
-        assert scaled(again(stream), [name], [(0, 0.125), (0.125, 0.25)]) == epoch
+        assert scaled(reopen(stream), [name], [(0, 0.125), (0.125, 0.25)]) == epoch
     assert scales(stream) == 2
 
 
@@ -286,7 +288,7 @@ def test_repeated_request_finds_its_epoch_over_a_rolling_transaction(stream: Str
     late = late_transaction(stream)
     first = scaled(stream, [0], HALVES)
     roll(stream, late)
-    assert scaled(again(stream), [0], HALVES) == first
+    assert scaled(reopen(stream), [0], HALVES) == first
     assert scales(stream) == 1
 
 

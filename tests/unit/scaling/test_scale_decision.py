@@ -19,7 +19,7 @@ from pravega_spark.scaling.scale_decision import (
     decide_scale,
 )
 from pravega_spark.scaling.scale_events import StreamRates
-from tests.harness.engine import NOW_MS
+from tests.harness.fake_runtime import NOW_MS
 from tests.harness.loads import BY_EVENTS, PACE, epoch_of, rates_of, segment_rates, summed
 
 HIGH: Averages = (9e9, 9e9, 9e9, 9e9)

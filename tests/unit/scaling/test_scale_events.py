@@ -20,7 +20,7 @@ from pravega_spark.scaling.moving_averages import FOREVER, Averages, SegmentRate
 from pravega_spark.scaling.rate_store import decode_rates, encode_rates
 from pravega_spark.scaling.scale_commit import scale_stream
 from pravega_spark.scaling.scale_events import StreamRates
-from tests.harness.engine import NOW_MS, write
+from tests.harness.fake_runtime import NOW_MS
 from tests.harness.loads import (
     BY_BYTES,
     BY_EVENTS,
@@ -32,6 +32,7 @@ from tests.harness.loads import (
     segment_rates,
     stream_with,
 )
+from tests.harness.small_streams import write
 
 LOW: Averages = (99.0, 99.0, 99.0, 49.0)
 WINDOWS = (120.0, 300.0, 600.0, 1_200.0)

@@ -16,7 +16,7 @@ from pravega_spark.scaling.split_points import (
     newest_key_positions,
     split_by_keys,
 )
-from tests.harness.engine import make_stream, write
+from tests.harness.small_streams import make_stream, write
 
 WHOLE = KeyRange(0.0, 1.0)
 

@@ -17,11 +17,12 @@ from pravega_spark.model import TransactionStatus
 from pravega_spark.transactions import committer, decision_cache, sweeper
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transaction_paths import announced_transactions, announcement_key
-from tests.harness.engine import Spy, again, all_events, events_of, make_stream, scale
-from tests.harness.engine import commit as commit_body
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
+from tests.harness.small_streams import all_events, events_of, make_stream, reopen, scale
+from tests.harness.small_tables import commit as commit_body
+from tests.harness.spy_store import Spy
 from tests.harness.transaction_world import (
     World,
     begun,
@@ -83,7 +84,7 @@ def commit_calls(several: int) -> list[list[tuple[str, str]]]:
     for _ in range(several):
         begun(world.process())
     txns = [begun(world.stream) for _ in range(2)]
-    new = Transaction(again(world.stream, world.store), begun(world.process()).id)
+    new = Transaction(reopen(world.stream, world.store), begun(world.process()).id)
     return [world.calls(txn.commit) for txn in (*txns, new)]
 
 
@@ -236,10 +237,10 @@ def test_threads_that_decide_during_a_commit_share_the_next_one() -> None:
     for thread in threads:
         thread.join()
     store.hook = None
-    commits = again(stream).log.reader.span(-1, again(stream).view().version)
+    commits = reopen(stream).log.reader.span(-1, reopen(stream).view().version)
     (committed,) = [c for c in commits if c.operation == "COMMIT TRANSACTION"]
     assert len(recorded_transactions(committed)) == len(several)
-    assert len(all_events(again(stream))) == len(several)
+    assert len(all_events(reopen(stream))) == len(several)
 
 
 def test_lost_race_reads_no_manifest_and_leaves_newer_decisions_to_others(world: World) -> None:
@@ -334,7 +335,7 @@ def test_decision_made_during_a_read_is_found_by_the_next_read(world: World) -> 
                     several[transaction_id].commit(wait=False)
 
     store.hook = between
-    stream = again(world.stream, store)
+    stream = reopen(world.stream, store)
     committer.find_and_commit_decided(stream, stream.view(), several.keys())
     (commit,) = world.commits("COMMIT TRANSACTION")
     assert [entry["id"] for entry in recorded_transactions(commit)] == passed
@@ -345,7 +346,7 @@ def test_read_that_failed_halfway_commits_no_decision(world: World) -> None:
     several = {txn.id: txn for txn in (written(world.process(), [("a", b"x")]) for _ in range(2))}
     own = written(world.stream, [("a", b"own")])
     store = OneByOne(world.store.inner)
-    handle = Transaction(again(world.stream, store), own.id)
+    handle = Transaction(reopen(world.stream, store), own.id)
     passed: list[str] = []
 
     def between(operation: str, key: str) -> None:

@@ -14,8 +14,9 @@ from pravega_spark.model import TransactionStatus
 from pravega_spark.transactions import lease_keeper, transaction_leases
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transactional_writer import TransactionalWriter
-from tests.harness.engine import Spy, again, make_stream
 from tests.harness.fault_plans import Rule
+from tests.harness.small_streams import make_stream, reopen
+from tests.harness.spy_store import Spy
 from tests.harness.transaction_world import World, begun
 
 COMMITTED = TransactionStatus.COMMITTED
@@ -84,7 +85,7 @@ def test_pings_stop_once_the_end_is_known(pinged: Pinged, end: str) -> None:
 
 
 def test_transaction_opened_by_id_is_kept_alive(pinged: Pinged) -> None:
-    txn = begun(again(pinged.stream))
+    txn = begun(reopen(pinged.stream))
     pinged.writer.get_transaction(txn.id)
     until(lambda: pinged.pings(txn) > 1)
 

@@ -9,9 +9,9 @@ from pravega_spark.errors import CommitUnknown, StoreError
 from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind
 from pravega_spark.transactions.manifests import Manifests, not_in, read_new
 from pravega_spark.transactions.transaction_paths import chunk_folder, transaction_folder
-from tests.harness.engine import again
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
+from tests.harness.small_streams import reopen
 from tests.harness.transaction_world import World
 
 ID = "00000000token"
@@ -123,7 +123,7 @@ def test_many_manifests_of_many_transactions_are_read_in_few_rounds(
         for n in range(size):
             put(manifests, f"{n}")
     rounds = 0
-    stream = again(world.stream)
+    stream = reopen(world.stream)
     several = [Manifests(stream, name) for name in counts]
     inner = world.store.inner.get_many
 

@@ -14,7 +14,7 @@ from pravega_spark.event_reader import EventReader
 from pravega_spark.transactions import sweeper
 from pravega_spark.transactions.transaction import Transaction
 from tests.harness import stream_cuts as cuts
-from tests.harness.engine import events_of, scale, staged, write
+from tests.harness.small_streams import events_of, scale, staged, write
 from tests.harness.transaction_world import World, begun, recorded_transactions, written
 
 KEYS = [f"k{n}" for n in range(24)]

@@ -10,10 +10,10 @@ from pravega_spark.policies import StreamConfiguration
 from pravega_spark.transactions import committer, sweeper
 from pravega_spark.transactions.sweeper import TransactionSweepResult
 from pravega_spark.transactions.transaction import Transaction
-from tests.harness.engine import write
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
+from tests.harness.small_streams import write
 from tests.harness.transaction_world import (
     LEASE_MS,
     World,

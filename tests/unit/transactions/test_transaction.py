@@ -27,9 +27,10 @@ from pravega_spark.model import TransactionStatus
 from pravega_spark.policies import StreamConfiguration
 from pravega_spark.transactions import sweeper
 from pravega_spark.transactions.transaction import Transaction
-from tests.harness.engine import Spy, again, events_of, make_stream, scale
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
+from tests.harness.small_streams import events_of, make_stream, reopen, scale
+from tests.harness.spy_store import Spy
 from tests.harness.transaction_world import (
     LEASE_MS,
     World,
@@ -234,7 +235,7 @@ def test_status_never_goes_back_if_the_end_comes_during_the_call(
 ) -> None:
     """It ends, and its remains are deleted, before any one call of the storage."""
     txn = written(world.stream, [("a", b"x")])
-    seen = Transaction(again(world.stream), txn.id)
+    seen = Transaction(reopen(world.stream), txn.id)
     Transaction(world.process(), txn.id).commit(wait=False)
     calls = 0
 
@@ -570,7 +571,7 @@ def test_threads_share_one_handle(world: World) -> None:
     for thread in threads:
         thread.join()
     txn.commit()
-    found = [event for s in (0, 1) for _, event in events_of(again(stream), s)]
+    found = [event for s in (0, 1) for _, event in events_of(reopen(stream), s)]
     for name in range(4):
         assert [e for e in found if e.startswith(b"%d " % name)] == [
             b"%d %03d" % (name, n) for n in range(50)

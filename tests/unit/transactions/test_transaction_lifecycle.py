@@ -20,10 +20,10 @@ from pravega_spark.names import check_transaction
 from pravega_spark.policies import StreamConfiguration
 from pravega_spark.transactions import sweeper, transaction_lifecycle
 from pravega_spark.transactions.transaction import Transaction
-from tests.harness.engine import make_stream, scale
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
+from tests.harness.small_streams import make_stream, scale
 from tests.harness.transaction_world import World, begun, session
 
 

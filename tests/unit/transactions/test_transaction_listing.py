@@ -4,7 +4,7 @@ import pytest
 
 from pravega_spark.model import TransactionInfo, TransactionStatus
 from pravega_spark.transactions import transaction_listing
-from tests.harness.engine import FakeRuntime
+from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.transaction_world import World, begun, drive_to, session, written
 
 

@@ -9,7 +9,7 @@ from pravega_spark.engine.stream.history_table import history_log
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import NoSuchTransaction
 from pravega_spark.transactions.transaction_paths import chunk_folder
-from tests.harness.engine import NOW_MS, FakeRuntime, manager_of
+from tests.harness.fake_runtime import NOW_MS, FakeRuntime, manager_of
 
 DAY_MS = 86_400_000
 

@@ -30,10 +30,11 @@ from pravega_spark.policies import StreamConfiguration
 from pravega_spark.transactions import sweeper
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transactional_writer import TransactionalWriter
-from tests.harness.engine import Spy, again, all_events, make_stream
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
+from tests.harness.small_streams import all_events, make_stream, reopen
+from tests.harness.spy_store import Spy
 from tests.harness.transaction_world import LEASE_MS, World, begun, results_of_child, written
 
 OPEN, PREPARED = TransactionStatus.OPEN, TransactionStatus.PREPARED
@@ -320,7 +321,7 @@ def test_threads_share_one_writer() -> None:
             thread.start()
         for thread in threads:
             thread.join()
-    found = all_events(again(stream))
+    found = all_events(reopen(stream))
     for name in range(6):
         for key in (f"k{name}", f"l{name}"):
             mine = [event for k, event in found if k == key]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pravega_spark.engine.log.actions import Add, Body, Remove, parse_commit
 from pravega_spark.engine.log.table_definition import PROTOCOL, new_table
 from pravega_spark.errors import CorruptLog, ForeignTable
-from tests.harness.engine import event_add
+from tests.harness.small_tables import event_add
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=9)

@@ -16,9 +16,11 @@ from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import StoreError
 from pravega_spark.limits import CHECKPOINT_GROWTH, STATE_FILE_COMMITS
-from tests.harness.engine import FakeRuntime, Spy, event_add, put, table_log
+from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
+from tests.harness.small_tables import event_add, put, table_log
+from tests.harness.spy_store import Spy
 
 
 def filled(store: Spy | MemoryStore, commits: int) -> Log:

@@ -16,7 +16,8 @@ from pravega_spark.errors import InvalidConfiguration
 from pravega_spark.limits import CLOCK_STEP_MS, MAX_CLOCK_JUMP
 from pravega_spark.manager import StreamManager
 from pravega_spark.units import parse_duration_ms
-from tests.harness.engine import NOW_MS, FakeRuntime, Spy, memory
+from tests.harness.fake_runtime import NOW_MS, FakeRuntime, memory
+from tests.harness.spy_store import Spy
 
 HOUR, DAY = 3_600_000, 86_400_000
 YEARS = 3_650 * DAY

@@ -13,7 +13,9 @@ from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.store.base import Dated
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.limits import CLOCK_SKEW_MS, STALE_SNAPSHOT_SECONDS
-from tests.harness.engine import NOW_MS, FakeRuntime, Spy, memory, put, table_log
+from tests.harness.fake_runtime import NOW_MS, FakeRuntime, memory
+from tests.harness.small_tables import put, table_log
+from tests.harness.spy_store import Spy
 
 SECOND, HOUR, DAY = 1_000, 3_600_000, 86_400_000
 YEARS = 3_650 * DAY

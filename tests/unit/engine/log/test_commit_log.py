@@ -28,18 +28,12 @@ from pravega_spark.errors import (
     TooBusy,
 )
 from pravega_spark.limits import COMMIT_DEADLINE_SECONDS
-from tests.harness.engine import (
-    FakeRuntime,
-    Spy,
-    commit,
-    event_add,
-    make_stream,
-    put,
-    table_log,
-    versions,
-)
+from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
+from tests.harness.small_streams import make_stream
+from tests.harness.small_tables import commit, event_add, put, table_log, versions
+from tests.harness.spy_store import Spy
 
 COMMITS = "*/_delta_log/*"
 

@@ -7,9 +7,10 @@ import pytest
 from pravega_spark.engine.log.create_once import create_once
 from pravega_spark.errors import CommitUnknown, StoreError
 from pravega_spark.limits import COMMIT_DEADLINE_SECONDS
-from tests.harness.engine import FakeRuntime, Spy
+from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
+from tests.harness.spy_store import Spy
 
 KEY = "folder/object"
 

@@ -14,7 +14,7 @@ from pravega_spark.engine.log.state_file import decode_state
 from pravega_spark.engine.stream import records
 from pravega_spark.engine.stream.stream_log import StreamLog, chunk_ref
 from pravega_spark.errors import CorruptLog, PravegaSparkError
-from tests.harness.engine import again, make_stream, write
+from tests.harness.small_streams import make_stream, reopen, write
 
 DEEP = "[" * 200_000
 TEXTS = [DEEP, DEEP + "]" * 200_000, "", "7", "[]", "{}", "[1]", '["a","b","c"]', "null", '"x"',
@@ -96,7 +96,7 @@ def test_damaged_position_or_size_of_a_file_is_corrupt(change: str) -> None:
         add["partitionValues"]["segment_id" if change == "segment" else "base_offset"] = "x"
     rest[-1] = json.dumps({"add": add})
     stream.store.put(key, commit(*rest))
-    damaged: StreamLog = again(stream)
+    damaged: StreamLog = reopen(stream)
     rng = next(iter([add for c in damaged.log.reader.span(0, 1) for add in c.adds]))
     with pytest.raises(CorruptLog, match=add["path"]):
         chunk_ref(rng)

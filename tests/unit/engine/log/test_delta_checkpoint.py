@@ -26,7 +26,9 @@ from pravega_spark.engine.log.delta_checkpoint import (
 )
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
-from tests.harness.engine import FakeRuntime, event_add, make_stream, put, table_log, write
+from tests.harness.fake_runtime import FakeRuntime
+from tests.harness.small_streams import make_stream, write
+from tests.harness.small_tables import event_add, put, table_log
 
 CHUNKS = st.lists(st.tuples(st.sampled_from([0, 1, 5 << 32 | 3]), st.integers(1, 5)), max_size=30)
 

@@ -14,7 +14,8 @@ from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.file_index import FileIndex, RecentLayer
 from pravega_spark.engine.log.state_file import state_key
 from pravega_spark.errors import CorruptLog
-from tests.harness.engine import FakeRuntime, clean, event_add, memory, put, table_log, versions
+from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.small_tables import clean, event_add, put, table_log, versions
 
 SEGMENTS = (0, 1 << 32 | 1)
 KINDS = (

@@ -10,15 +10,8 @@ from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.writing.append import append
 from pravega_spark.errors import StagedTooLate
-from tests.harness.engine import (
-    again,
-    all_events,
-    make_stream,
-    put,
-    staged,
-    table_log,
-    write,
-)
+from tests.harness.small_streams import all_events, make_stream, reopen, staged, write
+from tests.harness.small_tables import put, table_log
 
 
 def table_of(commits: int) -> Log:
@@ -60,7 +53,7 @@ def test_chunks_staged_below_the_horizon_are_never_committed() -> None:
     for _ in range(3):
         write(stream, [("k", b"x")])
     raise_horizon(stream.log, 1)
-    other = again(stream)  # its snapshot is older than the horizon
+    other = reopen(stream)  # its snapshot is older than the horizon
 
     for opened in (stream, other):
         with pytest.raises(StagedTooLate, match=r"staged at version 0 .*horizon, version 1"):

@@ -20,16 +20,10 @@ from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import CommitUnknown, StoreError
 from pravega_spark.limits import CLEANUP_WAIT_SECONDS
-from tests.harness.engine import (
-    FakeRuntime,
-    Spy,
-    event_add,
-    memory,
-    put,
-    table_log,
-    versions,
-)
 from tests.harness.failpoints import at_failpoint
+from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.small_tables import event_add, put, table_log, versions
+from tests.harness.spy_store import Spy
 
 
 def filled(commits: int, checkpoints: tuple[int, ...] = ()) -> tuple[FakeRuntime, Spy, Log]:

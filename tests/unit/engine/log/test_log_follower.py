@@ -10,17 +10,10 @@ from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import CommitUnknown
 from pravega_spark.limits import STALE_SNAPSHOT_SECONDS
-from tests.harness.engine import (
-    FakeRuntime,
-    Spy,
-    clean,
-    event_add,
-    memory,
-    put,
-    table_log,
-    versions,
-)
 from tests.harness.failpoints import at_failpoint
+from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.small_tables import clean, event_add, put, table_log, versions
+from tests.harness.spy_store import Spy
 
 # ------------------------------------------------------------------------- a log that is cleaned
 

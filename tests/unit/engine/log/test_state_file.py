@@ -16,7 +16,8 @@ from pravega_spark.engine.log.file_index import RecentLayer
 from pravega_spark.engine.log.snapshot import Snapshot, first_snapshot
 from pravega_spark.engine.log.state_file import decode_state, encode_state, state_key, state_version
 from pravega_spark.engine.log.table_definition import PROTOCOL, new_table
-from tests.harness.engine import event_add, make_stream, scale
+from tests.harness.small_streams import make_stream, scale
+from tests.harness.small_tables import event_add
 
 
 def sample() -> tuple[Snapshot, RecentLayer]:

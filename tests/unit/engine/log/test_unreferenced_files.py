@@ -17,25 +17,13 @@ from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import append
 from pravega_spark.errors import StoreError
-from tests.harness.engine import (
-    NOW_MS,
-    FakeRuntime,
-    Spy,
-    again,
-    all_events,
-    clean,
-    commit,
-    event_add,
-    make_stream,
-    memory,
-    put,
-    staged,
-    table_log,
-    write,
-)
 from tests.harness.failpoints import at_failpoint
+from tests.harness.fake_runtime import NOW_MS, FakeRuntime, memory
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
+from tests.harness.small_streams import all_events, make_stream, reopen, staged, write
+from tests.harness.small_tables import clean, commit, event_add, put, table_log
+from tests.harness.spy_store import Spy
 
 
 def files_of(log: Log) -> list[str]:
@@ -111,7 +99,7 @@ def test_orphan_files_of_refused_writers_and_no_others_are_deleted_after_the_gra
     )
     assert foreign_files_of(stream) == sorted(OTHERS)
     assert delete_unreferenced_files(stream.log, grace_ms=0).files == 0
-    assert len(all_events(again(stream))) == 1
+    assert len(all_events(reopen(stream))) == 1
 
 
 def test_the_storages_clock_alone_decides_the_age_of_an_orphan_file() -> None:
@@ -152,12 +140,12 @@ def test_concurrent_sweep_and_append_never_lose_a_committed_file() -> None:
     for _ in range(3):
         write(stream, [("k", b"x")])
     late = staged(stream, [("k", b"late")])
-    other = again(stream)
+    other = reopen(stream)
     with at_failpoint("sweep.delete", lambda: append(other, 1, 3, late)):
         staged(stream, [("k", b"never")], version=0)
         raise_horizon(stream.log, 3)
         assert delete_unreferenced_files(stream.log).files == 1
-    assert len(all_events(again(stream))) == 4
+    assert len(all_events(reopen(stream))) == 4
 
 
 def test_file_that_is_removed_during_a_sweep_is_kept_for_the_retained_versions() -> None:
@@ -263,7 +251,7 @@ def test_killed_sweep_is_finished_by_the_next() -> None:
     store.rules.add(Rule(Fault.LOSE_REQUEST, "delete", nth=1))
     with pytest.raises(StoreError):
         delete_unreferenced_files(stream.log)
-    assert delete_unreferenced_files(again(stream).log).files == 3
+    assert delete_unreferenced_files(reopen(stream).log).files == 3
     assert len(all_events(stream)) == 3
 
 
@@ -286,6 +274,6 @@ def test_any_order_of_appends_sweeps_and_cleanups_keeps_every_event() -> None:
         elif action == "clean":
             clean(stream.log, runtime, max(stream.view().snapshot.cleanup, version - 7, 0))
         else:
-            stream = again(stream)
+            stream = reopen(stream)
     assert [event for _, event in all_events(stream)] == [b"%d" % n for n in range(written)]
-    assert all_events(again(stream)) == all_events(stream)
+    assert all_events(reopen(stream)) == all_events(stream)

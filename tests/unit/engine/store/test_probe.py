@@ -13,7 +13,7 @@ from pravega_spark.engine.store.generic import GenericStore
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import StoreError, StoreReadOnly, StoreRefused
-from tests.harness.engine import FakeRuntime
+from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule, Rules
 from tests.harness.faulty_store import Fault, FaultyStore
 

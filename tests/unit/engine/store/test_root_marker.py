@@ -20,7 +20,10 @@ from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.store.root_marker import MARKER_KEY, check_same
 from pravega_spark.errors import CorruptLog, RootChanged, StoreRefused
-from tests.harness.engine import Spy, all_events, checkpointing_rests, put, table_log
+from tests.harness.folder_state import wait_for_maintenance
+from tests.harness.small_streams import all_events
+from tests.harness.small_tables import put, table_log
+from tests.harness.spy_store import Spy
 
 
 def manager_of(store: Store) -> StreamManager:
@@ -133,7 +136,7 @@ def test_root_replaced_by_another_process_accepts_no_writes_for_the_first(
     manager.create_stream("s/t")
     known = manager._stream("s/t")
     known.view()
-    checkpointing_rests()
+    wait_for_maintenance()
     remove(root)
     second = elsewhere(root)
     second.create_scope("s")

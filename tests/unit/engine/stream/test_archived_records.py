@@ -15,8 +15,10 @@ from pravega_spark.engine.writing.batch_identity import NumberedBatch, SessionBa
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import CommitUnknown, CorruptLog
 from pravega_spark.transactions import transaction_lifecycle
-from tests.harness.engine import FakeRuntime, Spy, again, make_stream, memory, write
 from tests.harness.failpoints import at_failpoint
+from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.small_streams import make_stream, reopen, write
+from tests.harness.spy_store import Spy
 
 HOUR_MS = 3_600_000
 
@@ -44,7 +46,7 @@ class Old:
         self.runtime.sleep(3 * 3_600)
 
     def process(self) -> StreamLog:
-        return again(self.stream)
+        return reopen(self.stream)
 
     def sweep(self, hours: int | None = 6) -> SweepResult:
         ages_ms = {"grace_ms": 2 * HOUR_MS, "retain_ms": 8 * HOUR_MS, "completed_ms": HOUR_MS}

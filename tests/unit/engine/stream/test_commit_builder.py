@@ -15,7 +15,9 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidInput, NoSuchSegment
 from pravega_spark.model import Epoch, KeyRange, make_segment_id
-from tests.harness.engine import NOW_MS, again, all_events, commit, make_stream, staged, write
+from tests.harness.fake_runtime import NOW_MS
+from tests.harness.small_streams import all_events, make_stream, reopen, staged, write
+from tests.harness.small_tables import commit
 
 
 def chunk(path: str, segment_id: int, rows: int = 2, size_bytes: int = 10) -> StagedChunk:
@@ -156,7 +158,7 @@ def test_committed_changes_read_back() -> None:
         return builder.body("TEST")
 
     commit(stream.log, decide)
-    fresh = again(stream)
+    fresh = reopen(stream)
     assert sorted(event for _, event in all_events(fresh)) == [b"%d" % n for n in range(9)]
     view = fresh.view()
     assert view.active.number == 1

@@ -12,9 +12,11 @@ from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import NoSuchStream, StoreError, StreamNotSealed, StreamSealed
 from pravega_spark.model import END
 from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
-from tests.harness.engine import FakeRuntime, Spy, again, all_events, make_stream, scale, write
+from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
+from tests.harness.small_streams import all_events, make_stream, reopen, scale, write
+from tests.harness.spy_store import Spy
 
 TWO = StreamConfiguration(ScalingPolicy.fixed(2))
 
@@ -86,7 +88,7 @@ def test_creation_of_a_life_that_has_begun_or_is_over_changes_nothing() -> None:
     lifecycle.seal(stream)
     lifecycle.delete(stream)
     version = lifecycle.current_view(stream).version  # type: ignore[union-attr]
-    late = again(stream)
+    late = reopen(stream)
     assert not lifecycle.create(late, 1, TWO)  # a creator that was paused since the first life
     assert lifecycle.current_view(stream).version == version  # type: ignore[union-attr]
     assert lifecycle.next_life(stream) == 2
@@ -107,7 +109,7 @@ def test_deletion_removes_all_state_and_data_except_the_identity() -> None:
     stream_id = stream.view().record.stream_id
     assert lifecycle.delete(stream)
 
-    view = lifecycle.current_view(again(stream))
+    view = lifecycle.current_view(reopen(stream))
     assert view is not None
     assert sorted(view.snapshot.domains) == ["pravega.log", "pravega.stream"]
     assert (view.record.state, view.record.stream_id) == (StreamState.DELETED, stream_id)
@@ -128,7 +130,7 @@ def test_files_of_a_deletion_that_was_killed_are_deleted_by_the_next() -> None:
     with pytest.raises(StoreError):
         lifecycle.delete(stream)
     assert len(store.list(f"{stream.path}/data")) == 1
-    assert not lifecycle.delete(again(stream))
+    assert not lifecycle.delete(reopen(stream))
     assert store.list(f"{stream.path}/data") == []
 
 
@@ -136,7 +138,7 @@ def test_seal_is_one_final_commit_that_keeps_the_data() -> None:
     stream = make_stream(segments=2)
     write(stream, [("a", b"x"), ("b", b"y"), ("c", b"z")])
     assert lifecycle.seal(stream)
-    assert not lifecycle.seal(again(stream))
+    assert not lifecycle.seal(reopen(stream))
     view = stream.view()
     assert view.version == 2
     assert set(view.tail.positions.values()) == {END}
@@ -147,7 +149,7 @@ def test_seal_is_one_final_commit_that_keeps_the_data() -> None:
 def test_seal_races_an_append_and_either_wins_cleanly(sealed_first: bool) -> None:
     store = Spy()
     stream = make_stream(store)
-    other = again(stream)
+    other = reopen(stream)
     other.view()
 
     def go(operation: str, key: str) -> None:

@@ -27,7 +27,7 @@ from pravega_spark.engine.stream.records import (
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.model import Epoch, KeyRange, Segment, StreamCut, make_segment_id
 from tests.harness import stream_cuts as cuts
-from tests.harness.engine import commit
+from tests.harness.small_tables import commit
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,10 @@ from pravega_spark.engine.stream.range_reader import LOOK_UPS, fail, read_range
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import DataLoss, PravegaSparkError, TruncatedData
 from pravega_spark.model import SegmentRange
-from tests.harness.engine import NOW_MS, Spy, again, commit, make_stream, write
+from tests.harness.fake_runtime import NOW_MS
+from tests.harness.small_streams import make_stream, reopen, write
+from tests.harness.small_tables import commit
+from tests.harness.spy_store import Spy
 from tests.harness.truncating import truncate
 
 Reports = list[tuple[int, int, type[PravegaSparkError]]]
@@ -84,7 +87,7 @@ def test_first_event_needs_few_chunks_in_a_segment_of_any_length(
     monkeypatch.setattr(range_reader, "_FIRST_PAGE", 10)
     monkeypatch.setattr(range_reader, "_PAGE_CHUNKS", 20)
     stream, _, _ = chunked(count, 1)
-    stream = again(stream)
+    stream = reopen(stream)
     found = counted(stream, monkeypatch)
     batches = read_range(stream, SegmentRange(stream.name, 1, 0, 3, count))
     first = next(batches)
@@ -98,7 +101,7 @@ def test_first_event_needs_few_chunks_in_a_segment_of_any_length(
 
 def test_known_chunks_are_read_without_any_call_to_the_log() -> None:
     stream, rng, refs = chunked(3)
-    stream, spy = again(stream), spy_of(stream)
+    stream, spy = reopen(stream), spy_of(stream)
     spy.calls.clear()
     assert read(stream, rng, refs) == (list(range(15)), [])
     assert {key for _, key in spy.calls} == {f"{stream.path}/{ref.path}" for ref in refs}
@@ -107,7 +110,7 @@ def test_known_chunks_are_read_without_any_call_to_the_log() -> None:
 
 def test_chunks_that_move_twice_during_a_read_are_found_again() -> None:
     stream, rng, refs = chunked(4)
-    batches = read_range(again(stream), rng, refs, columns=["event"], batch_rows=5)
+    batches = read_range(reopen(stream), rng, refs, columns=["event"], batch_rows=5)
     events = next(batches).column("event").to_pylist()
     for _ in range(2):
         edit(stream, stream.chunks(rng), moved=True)
@@ -121,7 +124,7 @@ def test_a_lost_file_is_looked_up_a_bounded_number_of_times_and_then_is_data_los
 ) -> None:
     stream, rng, refs = chunked(3)
     stream.store.delete([f"{stream.path}/{refs[1].path}"])
-    stream = again(stream)
+    stream = reopen(stream)
     found = counted(stream, monkeypatch)
     with pytest.raises(DataLoss, match=r"segment 0#0 \[5, 10\) is lost: .*restore"):
         read(stream, rng, refs if known else None, strict=True)
@@ -134,7 +137,7 @@ def test_a_policy_skips_a_lost_file_and_reads_the_chunks_around_it() -> None:
     rest = [*range(5), *range(10, 15), *range(20, 25)]
     for known in (refs, None):
         lost = [(5, 10, DataLoss), (15, 20, DataLoss)]
-        assert read(again(stream), rng, known) == (rest, lost)
+        assert read(reopen(stream), rng, known) == (rest, lost)
 
 
 def test_a_policy_skips_exactly_the_events_that_no_chunk_of_the_log_holds() -> None:
@@ -143,18 +146,18 @@ def test_a_policy_skips_exactly_the_events_that_no_chunk_of_the_log_holds() -> N
     rest = [*range(5), *range(15, 20)]
     for known in (refs, None):
         lost = [(5, 15, DataLoss), (20, 25, DataLoss)]
-        assert read(again(stream), rng, known) == (rest, lost)
+        assert read(reopen(stream), rng, known) == (rest, lost)
     with pytest.raises(DataLoss, match="no chunk with offset 5"):
-        read(again(stream), rng, refs, strict=True)
+        read(reopen(stream), rng, refs, strict=True)
 
 
 def test_a_policy_skips_truncated_events_up_to_the_head() -> None:
     stream, rng, refs = chunked(5)
     truncate(stream, {0: 12})
     for known in (refs, None):
-        assert read(again(stream), rng, known) == (
+        assert read(reopen(stream), rng, known) == (
             list(range(12, 25)),
             [(0, 12, TruncatedData)],
         )
         with pytest.raises(TruncatedData, match="continue from the head"):
-            read(again(stream), rng, known, strict=True)
+            read(reopen(stream), rng, known, strict=True)

@@ -18,8 +18,8 @@ from pravega_spark.jobs import stream_tasks
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.spark.source import PravegaDataSource
-from tests.harness.engine import Spy
 from tests.harness.failpoints import at_failpoint
+from tests.harness.spy_store import Spy
 
 TWO = StreamConfiguration(ScalingPolicy.fixed(2))
 

@@ -17,18 +17,11 @@ from pravega_spark.engine.stream.writer_ids import anonymous_id
 from pravega_spark.engine.tables.state_table import StateTable, TableChange, TableState
 from pravega_spark.engine.writing.batch_identity import SessionBatch
 from pravega_spark.errors import CommitUnknown
-from tests.harness.engine import (
-    FakeRuntime,
-    Spy,
-    again,
-    all_events,
-    make_stream,
-    memory,
-    staged,
-    versions,
-    write,
-)
 from tests.harness.failpoints import at_failpoint
+from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.small_streams import all_events, make_stream, reopen, staged, write
+from tests.harness.small_tables import versions
+from tests.harness.spy_store import Spy
 
 HOUR_MS = 3_600_000
 
@@ -43,7 +36,7 @@ def stream_of() -> tuple[FakeRuntime, StreamLog]:
 
 def sweep_now(stream: StreamLog, hours: int = 2) -> SweepResult:
     ages_ms = dict.fromkeys(("grace_ms", "retain_ms", "completed_ms"), hours * HOUR_MS)
-    return sweep_stream(again(stream), **ages_ms)
+    return sweep_stream(reopen(stream), **ages_ms)
 
 
 def test_version_at_a_time_is_the_newest_one_committed_by_then() -> None:
@@ -73,7 +66,7 @@ def test_log_of_a_stream_that_is_written_and_swept_stays_bounded(
         kept.append(len(versions(stream.log)))
     assert max(kept[20:]) < 120 < stream.view().version
     assert versions(stream.log)[0] == 0
-    assert [event for _, event in all_events(again(stream))] == [b"%d" % n for n in range(240)]
+    assert [event for _, event in all_events(reopen(stream))] == [b"%d" % n for n in range(240)]
 
 
 def test_uncommitted_files_are_deleted_after_the_grace_only() -> None:
@@ -119,7 +112,7 @@ def test_anonymous_writers_become_history() -> None:
         write(stream, [("k", b"x")], SessionBatch(name, 0, 0, 1))
     runtime.sleep(3 * 3_600)
     assert sweep_now(stream).records == 3  # the last commit of the newest one is the horizon
-    assert [name for name in names if again(stream).view().writer(name)] == names[3:]
+    assert [name for name in names if reopen(stream).view().writer(name)] == names[3:]
     with pytest.raises(CommitUnknown, match="open a new writer"):
         write(stream, [("k", b"y")], SessionBatch(names[0], 0, 1, 2))
     (entry,) = stream.store.list("s/t/metadata/data")
@@ -134,7 +127,7 @@ def test_note_of_an_anonymous_writer_becomes_history_with_it() -> None:
         write(stream, [("k", b"x")], SessionBatch(name, 0, 0, 1, f"note of {name}"))
     runtime.sleep(3 * 3_600)
     assert sweep_now(stream).records == 1
-    snapshot = again(stream).view().snapshot
+    snapshot = reopen(stream).view().snapshot
     assert list(snapshot.names("pravega.note.")) == [f"pravega.note.{names[1]}"]
 
 
@@ -147,7 +140,7 @@ def test_two_concurrent_sweeps_do_no_harm(point: str) -> None:
     runtime.sleep(3 * 3_600)
     with at_failpoint(point, lambda: sweep_now(stream)):
         sweep_now(stream)
-    assert len(all_events(again(stream))) == 3
+    assert len(all_events(reopen(stream))) == 3
     assert len(stream.store.list(f"{stream.path}/data")) == 3
 
 

@@ -20,10 +20,12 @@ from pravega_spark.errors import (
     NoSuchSubscriber,
 )
 from pravega_spark.model import StreamCut
-from tests.harness.engine import FakeRuntime, Spy, again, make_stream, memory, write
 from tests.harness.failpoints import at_failpoint
+from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
+from tests.harness.small_streams import make_stream, reopen, write
+from tests.harness.spy_store import Spy
 
 GROUP = "s/readers"
 
@@ -159,7 +161,7 @@ def test_a_lost_answer_publishes_once() -> None:
     stream = filled()
     subscribe(stream, GROUP, 0)
     spy = Spy(stream.store)
-    other = again(stream, spy)
+    other = reopen(stream, spy)
     other.view()
     spy.rules.add(Rule(Fault.LOSE_ANSWER, "put_if_absent", nth=1))
     publish(other, GROUP, 0, at(4))
@@ -168,7 +170,7 @@ def test_a_lost_answer_publishes_once() -> None:
 
 def test_a_concurrent_truncation_does_not_pass_a_subscriber() -> None:
     stream = filled()
-    other = again(stream)
+    other = reopen(stream)
     subscribe(stream, GROUP, 0)
 
     def race() -> None:

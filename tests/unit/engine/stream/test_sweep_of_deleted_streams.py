@@ -16,9 +16,12 @@ from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import CommitUnknown, StaleIdentity
 from pravega_spark.limits import CLEANUP_WAIT_SECONDS
-from tests.harness.engine import FakeRuntime, Spy, checkpointing_rests, memory, versions
 from tests.harness.failpoints import at_failpoint
+from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.faulty_store import FaultyStore
+from tests.harness.folder_state import wait_for_maintenance
+from tests.harness.small_tables import versions
+from tests.harness.spy_store import Spy
 
 SECRET = b"payroll-writer"
 
@@ -40,7 +43,7 @@ def world() -> tuple[StreamManager, Spy, FakeRuntime]:
     manager.seal_stream("s/t")
     manager.delete_stream("s/t")
     store.put(f"s/t/transactions/{transaction.id}/00000007.json", b"a late manifest")
-    checkpointing_rests()
+    wait_for_maintenance()
     return manager, store, runtime
 
 
@@ -135,7 +138,7 @@ def test_process_that_was_paused_in_the_first_life_cannot_change_the_second() ->
     def second_life() -> None:
         swept(manager, runtime)
         assert manager.create_stream("s/t")
-        checkpointing_rests()
+        wait_for_maintenance()
 
     with at_failpoint("commit.before", second_life), pytest.raises(CommitUnknown):
         stalled.commit(lambda snapshot: (Body("APPEND"), None))
@@ -201,7 +204,7 @@ def test_files_of_killed_processes_are_swept_when_they_are_old(tmp_path: Path) -
     manager.create_stream("s/gone")
     manager.seal_stream("s/gone")
     manager.delete_stream("s/gone")
-    checkpointing_rests()
+    wait_for_maintenance()
     folders = ["s/t/events/data/v7", "s/t/events/_delta_log", "s/t/transactions/x", "s/_scope/data"]
     old = [hidden(tmp_path / f, age_seconds=7_200) for f in (*folders, "s/gone/events/data/v1")]
     new = [hidden(tmp_path / f, age_seconds=60) for f in folders]

@@ -5,7 +5,9 @@ import pytest
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.time_search import TimeSearch
 from pravega_spark.model import SegmentRange
-from tests.harness.engine import FakeRuntime, Spy, make_stream, memory, write
+from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.small_streams import make_stream, write
+from tests.harness.spy_store import Spy
 
 
 def stream_of(*seconds: int) -> StreamLog:

@@ -23,20 +23,12 @@ from pravega_spark.errors import (
 from pravega_spark.model import END, SegmentRange, StreamCut, make_segment_id
 from pravega_spark.transactions import sweeper, transaction_lifecycle
 from tests.harness import stream_cuts as cuts
-from tests.harness.engine import (
-    FakeRuntime,
-    Spy,
-    again,
-    events_of,
-    make_stream,
-    memory,
-    scale,
-    staged,
-    write,
-)
 from tests.harness.failpoints import at_failpoint
+from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
+from tests.harness.small_streams import events_of, make_stream, reopen, scale, staged, write
+from tests.harness.spy_store import Spy
 
 DAY_MS = 86_400_000
 
@@ -84,7 +76,7 @@ def test_one_truncation_proves_each_cut_once(monkeypatch: pytest.MonkeyPatch) ->
         return prove(lineage, cut)
 
     monkeypatch.setattr(located_cut, "prove", counted)
-    truncate(again(stream), cut_of(stream, s0=7))
+    truncate(reopen(stream), cut_of(stream, s0=7))
     assert sorted(map(str, proved)) == ["s/t@1:0#0=0", "s/t@1:0#0=10", "s/t@1:0#0=7"]
 
 
@@ -92,14 +84,14 @@ def test_the_same_cut_again_commits_nothing_also_from_another_process() -> None:
     stream = filled()
     truncate(stream, cut_of(stream, s0=7))
     version = stream.view().version
-    assert truncate(again(stream), str(cut_of(stream, s0=7))).chunks == 0
+    assert truncate(reopen(stream), str(cut_of(stream, s0=7))).chunks == 0
     assert stream.view().version == version
 
 
 def test_an_unknown_outcome_does_not_truncate_twice() -> None:
     stream = filled()
     spy = Spy(stream.store)
-    other = again(stream, spy)
+    other = reopen(stream, spy)
     other.view()
     spy.rules.add(Rule(Fault.LOSE_ANSWER, "put_if_absent", nth=1))
     truncate(other, cut_of(stream, s0=4))
@@ -129,7 +121,7 @@ def test_a_sealed_stream_is_truncated_up_to_its_end_and_readers_get_the_end() ->
     assert truncate(stream, StreamCut("s/t", 1, {left: 2, right: 1})).chunks == 0
     view = stream.view()
     assert truncate(stream, StreamCut.LATEST).events == 20 - 3
-    view = again(stream).view()
+    view = reopen(stream).view()
     assert view.head == view.tail == StreamCut("s/t", 1, {left: END, right: END})
     assert live(stream) == 0
     assert cuts.next_step(view, view.head, view.tail).ranges == ()
@@ -147,7 +139,7 @@ def test_a_stream_that_is_being_sealed_is_not_truncated() -> None:
 
     def during() -> None:
         with pytest.raises(IllegalState, match=r"is being sealed .* cannot be truncated before"):
-            truncate(again(stream), cut_of(stream, s0=7))
+            truncate(reopen(stream), cut_of(stream, s0=7))
 
     with at_failpoint("seal.sealing", during):
         lifecycle.seal(stream, sweeper.end_all_transactions)
@@ -166,7 +158,7 @@ def test_a_later_life_is_not_truncated_by_a_cut_of_an_earlier_one() -> None:
 
 def test_a_life_that_ends_during_a_truncation_is_not_truncated() -> None:
     stream = filled()
-    other = again(stream)
+    other = reopen(stream)
 
     def recreate() -> None:
         configuration = stream.view().record.configuration
@@ -180,7 +172,7 @@ def test_a_life_that_ends_during_a_truncation_is_not_truncated() -> None:
 
 def test_two_concurrent_truncations_end_at_the_later_cut() -> None:
     stream = filled()
-    other = again(stream)
+    other = reopen(stream)
     later = cut_of(stream, s0=9)
     with (
         at_failpoint("truncate.history", lambda: truncate(other, later)),
@@ -198,7 +190,7 @@ WHO = (
 
 def test_readers_below_the_head_get_the_lost_range_and_the_author() -> None:
     stream = filled()
-    reader = again(stream)
+    reader = reopen(stream)
     view = reader.view()
     truncate(stream, cut_of(stream, s0=7), by="the retention job")
     rng = SegmentRange("s/t", view.life, 0, 1, 5)
@@ -300,7 +292,7 @@ def test_truncation_costs_the_same_for_any_number_of_chunks() -> None:
     calls = []
     for stream, offset in ((small, 9), (large, 177)):
         spy = Spy(stream.store)
-        other = again(stream, spy)
+        other = reopen(stream, spy)
         other.view()
         with other.log.files():
             pass

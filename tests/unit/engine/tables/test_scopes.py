@@ -17,7 +17,7 @@ from pravega_spark.engine.tables.scopes import (
 )
 from pravega_spark.errors import InvalidName, NoSuchScope, ScopeNotEmpty
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
-from tests.harness.engine import FakeRuntime
+from tests.harness.fake_runtime import FakeRuntime
 
 ONE = StreamConfiguration(tags=frozenset({"a"}))
 TWO = StreamConfiguration(ScalingPolicy.fixed(2), tags=frozenset({"b"}))

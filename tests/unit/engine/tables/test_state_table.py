@@ -18,9 +18,10 @@ from pravega_spark.engine.tables.row_files import Rows
 from pravega_spark.engine.tables.state_table import ROWS_DOMAIN, StateTable, TableChange, TableState
 from pravega_spark.errors import CorruptChunk, InvalidInput, StoreError
 from pravega_spark.limits import STATE_TABLE_FILE_ROWS
-from tests.harness.engine import FakeRuntime, Spy
+from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
+from tests.harness.spy_store import Spy
 
 SCHEMA = pa.schema([("name", pa.string()), ("count", pa.int64()), ("tags", pa.list_(pa.string()))])
 

@@ -18,9 +18,10 @@ from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.tables.row_files import Rows
 from pravega_spark.engine.tables.synchronizer import Synchronizer
 from pravega_spark.errors import IllegalState, InvalidInput
-from tests.harness.engine import DatedDisk, FakeRuntime, Spy
+from tests.harness.fake_runtime import DatedDisk, FakeRuntime
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
+from tests.harness.spy_store import Spy
 
 State = Mapping[str, int]
 

@@ -24,19 +24,19 @@ from pravega_spark.errors import (
     WriterFenced,
 )
 from pravega_spark.policies import StreamConfiguration
-from tests.harness.engine import (
-    FakeRuntime,
-    Spy,
-    again,
+from tests.harness.fake_runtime import FakeRuntime
+from tests.harness.fault_plans import Rule
+from tests.harness.faulty_store import Fault
+from tests.harness.small_streams import (
     all_events,
     events_of,
     make_stream,
+    reopen,
     scale,
     staged,
     write,
 )
-from tests.harness.fault_plans import Rule
-from tests.harness.faulty_store import Fault
+from tests.harness.spy_store import Spy
 
 
 def batch(n: int, size: int = 1) -> list[tuple[str | None, bytes]]:
@@ -44,7 +44,7 @@ def batch(n: int, size: int = 1) -> list[tuple[str | None, bytes]]:
 
 
 def payloads(stream: StreamLog) -> list[bytes]:
-    return [event for _, event in all_events(again(stream))]
+    return [event for _, event in all_events(reopen(stream))]
 
 
 # -------------------------------------------------------------------------------------- offsets
@@ -52,7 +52,7 @@ def payloads(stream: StreamLog) -> list[bytes]:
 
 def test_chunks_get_their_offsets_at_commit_without_gaps() -> None:
     stream = make_stream(segments=2)
-    other = again(stream)
+    other = reopen(stream)
     early = staged(stream, [(f"k{i}", b"early") for i in range(8)])
     write(other, [(f"k{i}", b"first") for i in range(8)])
 
@@ -93,7 +93,7 @@ def test_repeated_batch_is_acknowledged_as_a_duplicate() -> None:
     write(stream, batch(2, 1), SessionBatch("w", session, 2, 3))
 
     for repeated in (first, SessionBatch("w", session, 2, 3)):
-        found = write(again(stream), batch(9), repeated)
+        found = write(reopen(stream), batch(9), repeated)
         assert found == AppendResult(found.version, duplicate=True, ranges=())
     assert payloads(stream) == [b"1.0", b"1.1", b"2.0"]
 
@@ -127,7 +127,7 @@ def test_batch_of_an_older_session_is_fenced_even_if_it_follows_the_last() -> No
     zombie = open_session(stream, 1, "w").session
     write(stream, batch(1), SessionBatch("w", zombie, 0, 1))
     late = staged(stream, batch(2))
-    newer = open_session(again(stream), 1, "w")
+    newer = open_session(reopen(stream), 1, "w")
     assert (newer.session, newer.last) == (zombie + 1, 1)
 
     with pytest.raises(WriterFenced, match=rf"session {zombie} was fenced by session {zombie + 1}"):
@@ -167,7 +167,7 @@ def test_duplicate_is_acknowledged_only_after_the_first_batch_is_durable() -> No
     store = Spy()
     stream = make_stream(store)
     write(stream, batch(1), NumberedBatch("query", 1))
-    restarted = again(stream)
+    restarted = reopen(stream)
     store.calls.clear()
     assert write(restarted, batch(1), NumberedBatch("query", 1)).duplicate
     assert store.count("make_durable", stream.path) >= 1
@@ -189,7 +189,7 @@ def test_note_and_its_event_number_stay_until_the_next_note() -> None:
     session = open_session(stream, 1, "w").session
     write(stream, batch(1, 2), SessionBatch("w", session, 0, 2, "here"))
     write(stream, batch(2), SessionBatch("w", session, 2, 3))
-    opened = open_session(again(stream), 1, "w")
+    opened = open_session(reopen(stream), 1, "w")
     assert (opened.last, opened.note, opened.note_number) == (3, "here", 2)
 
 
@@ -199,7 +199,7 @@ def test_note_and_its_event_number_stay_until_the_next_note() -> None:
 def test_sealed_stream_accepts_no_event() -> None:
     stream = make_stream()
     late = staged(stream, batch(1))
-    lifecycle.seal(again(stream))
+    lifecycle.seal(reopen(stream))
     with pytest.raises(StreamSealed, match="s/t was sealed"):
         append(stream, 1, 0, late)
     assert payloads(stream) == []
@@ -209,14 +209,14 @@ def test_chunks_of_an_earlier_life_never_enter_a_later_one() -> None:
     stream = make_stream()
     session = open_session(stream, 1, "w").session
     late = staged(stream, batch(1))
-    other = again(stream)
+    other = reopen(stream)
     lifecycle.seal(other)
     lifecycle.delete(other)
     with pytest.raises(NoSuchStream, match="was deleted"):
         append(stream, 1, 0, late, SessionBatch("w", session, 0, 1))
     lifecycle.create(other, 2, StreamConfiguration())
     for identity in (None, SessionBatch("w", session, 0, 1), NumberedBatch("q", 1)):
-        for opened in (stream, again(stream)):
+        for opened in (stream, reopen(stream)):
             with pytest.raises(StaleIdentity, match=r"life 2.*life 1.*[Oo]pen it again"):
                 append(opened, 1, 0, late, identity)
     assert payloads(stream) == []
@@ -252,9 +252,9 @@ def test_staged_chunks_of_a_split_segment_are_cut_again_in_order(steps: int) -> 
     stream = make_stream()
     first = staged(stream, keyed(20))
     second = staged(stream, [*keyed(20, b"x"), (None, b"no key")])
-    view = scale(again(stream), [0], [(0, 0.5), (0.5, 1)])
+    view = scale(reopen(stream), [0], [(0, 0.5), (0.5, 1)])
     if steps == 2:
-        view = scale(again(stream), view.active.segment_ids[:1], [(0, 0.1), (0.1, 0.5)])
+        view = scale(reopen(stream), view.active.segment_ids[:1], [(0, 0.1), (0.1, 0.5)])
 
     append(stream, 1, 0, [*first, *second])
 
@@ -269,7 +269,7 @@ def test_staged_chunks_of_merged_segments_move_by_metadata_alone() -> None:
     store = Spy()
     stream = make_stream(store, segments=2)
     chunks = staged(stream, keyed(20))
-    (merged,) = scale(again(stream), [0, 1], [(0, 1)]).active.segment_ids
+    (merged,) = scale(reopen(stream), [0, 1], [(0, 1)]).active.segment_ids
     store.calls.clear()
     append(stream, 1, 0, chunks)
     assert store.count("put") == 0
@@ -279,7 +279,7 @@ def test_staged_chunks_of_merged_segments_move_by_metadata_alone() -> None:
 def test_without_follow_scale_a_sealed_segment_is_reported_and_nothing_is_written() -> None:
     stream = make_stream()
     chunks = staged(stream, keyed(5))
-    scale(again(stream), [0], [(0, 0.5), (0.5, 1)])
+    scale(reopen(stream), [0], [(0, 0.5), (0.5, 1)])
     with pytest.raises(SegmentSealed, match="0#0 was sealed by a scale"):
         append(stream, 1, 0, chunks, follow_scale=False)
     assert stream.view().version == 1
@@ -289,7 +289,7 @@ def test_without_follow_scale_a_sealed_segment_is_reported_and_nothing_is_writte
 def test_staged_chunks_of_a_truncated_segment_move_to_its_successors(follow: bool) -> None:
     stream = make_stream()
     chunks = staged(stream, keyed(20))
-    other = again(stream)
+    other = reopen(stream)
     scale(other, [0], [(0, 0.5), (0.5, 1)])
     truncate(other, other.view().tail)
     assert not other.view().has_segment(0)
@@ -304,7 +304,7 @@ def test_staged_chunks_of_a_truncated_segment_move_to_its_successors(follow: boo
 def test_append_that_loses_the_race_against_a_scale_leaves_the_sealed_segment_unchanged() -> None:
     store = Spy()
     stream = make_stream(store, FakeRuntime())
-    other = again(stream)
+    other = reopen(stream)
     stream.view()
 
     def scale_first(operation: str, key: str) -> None:
@@ -341,10 +341,10 @@ def test_only_a_commit_that_changes_the_note_writes_it() -> None:
         for n in range(1, 4):
             write(stream, [("k", b"x")], SessionBatch("w", 1, n, n + 1))
         sizes[length] = sum(len(data) for key, data in store.sent if "_delta_log" in key)
-        known = again(stream).view().writer("w")
+        known = reopen(stream).view().writer("w")
         assert known is not None
         assert (known.note, known.note_number, known.last) == ("n" * length, 1, 4)
-        assert open_session(again(stream), 1, "w").note == "n" * length
+        assert open_session(reopen(stream), 1, "w").note == "n" * length
     assert abs(sizes[100] - sizes[10_000]) < 100
 
 

@@ -14,9 +14,10 @@ from pravega_spark.engine.writing.write_batch import WriteBatch
 from pravega_spark.engine.writing.write_futures import WriteFuture
 from pravega_spark.errors import CommitUnknown
 from pravega_spark.model import EventPointer
-from tests.harness.engine import Spy, all_events, events_of, make_stream, scale, write
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
+from tests.harness.small_streams import all_events, events_of, make_stream, scale, write
+from tests.harness.spy_store import Spy
 
 
 class Batch(WriteBatch):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pravega_spark.engine.chunks.routing import position
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.reroute import reroute
-from tests.harness.engine import make_stream, scale, staged
+from tests.harness.small_streams import make_stream, scale, staged
 
 KEYS = st.lists(st.none() | st.sampled_from([f"k{i}" for i in range(12)]), max_size=30)
 CUTS = st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=4)

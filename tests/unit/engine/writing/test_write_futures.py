@@ -19,8 +19,9 @@ from pravega_spark.engine.writing.write_futures import WriteFuture
 from pravega_spark.errors import ObjectClosed, StoreFull, TooBusy
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.model import EventPointer
-from tests.harness.engine import Spy, all_events, events_of, make_stream
 from tests.harness.fault_plans import Rule
+from tests.harness.small_streams import all_events, events_of, make_stream
+from tests.harness.spy_store import Spy
 
 WAIT = 30.0
 

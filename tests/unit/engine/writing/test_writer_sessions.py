@@ -14,14 +14,15 @@ from pravega_spark.errors import (
     StreamSealed,
 )
 from pravega_spark.names import check_name
-from tests.harness.engine import Spy, again, make_stream, write
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
+from tests.harness.small_streams import make_stream, reopen, write
+from tests.harness.spy_store import Spy
 
 
 def test_each_opening_increments_the_session_in_one_commit() -> None:
     stream = make_stream()
-    sessions = [open_session(again(stream), 1, "w").session for _ in range(3)]
+    sessions = [open_session(reopen(stream), 1, "w").session for _ in range(3)]
     assert sessions == [1, 2, 3]
     assert open_session(stream, 1, "other").session == 1
     assert stream.view().version == 4
@@ -45,10 +46,10 @@ def test_opening_decides_a_commit_with_an_unknown_outcome() -> None:
         write(stream, [("k", b"x")], SessionBatch("w", session, 0, 1))
     store.rules.clear()
 
-    opened = open_session(again(stream), 1, "w")
+    opened = open_session(reopen(stream), 1, "w")
     store.deliver()  # too late: its version is taken
     assert opened.last == 0
-    assert open_session(again(stream), 1, "w").last == 0
+    assert open_session(reopen(stream), 1, "w").last == 0
 
 
 def test_no_session_is_opened_on_a_sealed_stream_a_deleted_one_or_another_life() -> None:

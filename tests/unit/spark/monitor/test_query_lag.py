@@ -17,7 +17,7 @@ from pravega_spark.model import StreamCut
 from pravega_spark.spark.monitor.lag_listener import StreamLagListener
 from pravega_spark.spark.monitor.query_lag import lag_of, query_lag
 from pravega_spark.spark.source_offsets import OffsetOwner, StreamOffset, encode
-from tests.harness.engine import created, scale, write
+from tests.harness.small_streams import created, scale, write
 
 
 def fill(stream: StreamLog, count: int) -> None:

@@ -10,7 +10,7 @@ from pravega_spark.errors import (
     InvalidOption,
 )
 from pravega_spark.spark.source import PravegaDataSource
-from tests.harness.engine import created
+from tests.harness.small_streams import created
 from tests.harness.spark_reading import batch_reader, fill, rows
 
 

@@ -21,7 +21,8 @@ from pravega_spark.errors import (
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import SegmentRange
 from pravega_spark.spark.read.input_partitions import EventPartition, by_offset, partition_counts
-from tests.harness.engine import commit, created
+from tests.harness.small_streams import created
+from tests.harness.small_tables import commit
 from tests.harness.spark_reading import batch_reader, events, fill, rows, stream_reader
 
 

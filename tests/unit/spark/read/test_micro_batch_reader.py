@@ -22,7 +22,7 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.spark.read.input_partitions import EventPartition
 from pravega_spark.spark.read.micro_batch_reader import PravegaStreamReader
 from pravega_spark.spark.source import PravegaDataSource
-from tests.harness.engine import created, scale, write
+from tests.harness.small_streams import created, scale, write
 from tests.harness.spark_reading import batch_reader, events, fill, first_batch, rows, stream_reader
 from tests.harness.truncating import truncate
 

@@ -22,7 +22,7 @@ from pravega_spark.spark.read.offset_planner import OffsetPlanner
 from pravega_spark.spark.read.stream_discovery import matching_streams
 from pravega_spark.spark.settings import ReadBound, ReadSettings
 from pravega_spark.spark.source_offsets import StreamOffsets
-from tests.harness.engine import created, scale, write
+from tests.harness.small_streams import created, scale, write
 from tests.harness.truncating import truncate
 
 

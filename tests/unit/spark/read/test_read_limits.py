@@ -6,7 +6,7 @@ from typing import Any
 
 from pravega_spark.spark.read.read_limits import ReadLimits, StreamLimit, events_within
 from pravega_spark.spark.settings import ReadSettings
-from tests.harness.engine import created, write
+from tests.harness.small_streams import created, write
 
 
 def limits(now: list[float] | None = None, **settings: Any) -> ReadLimits:

@@ -24,7 +24,7 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.spark.write import task_staging as staging_module
 from pravega_spark.spark.write.commit_messages import TaskCommitMessage
 from pravega_spark.spark.write.sink import PravegaStreamWriter
-from tests.harness.engine import scale
+from tests.harness.small_streams import scale
 from tests.harness.spark_writing import TEXT, batch_writer, read, rows, schema, source
 
 KAFKA = {"key": "binary", "value": "binary"}

@@ -30,8 +30,8 @@ from pravega_spark.transactions import sweeper
 from pravega_spark.transactions.manifests import Manifests
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transactional_writer import TransactionalWriter
-from tests.harness.engine import scale
 from tests.harness.failpoints import at_failpoint
+from tests.harness.small_streams import scale
 from tests.harness.spark_writing import TEXT, batch_writer, read, rows, schema, source
 
 

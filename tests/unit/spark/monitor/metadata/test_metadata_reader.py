@@ -19,7 +19,8 @@ from pravega_spark.policies import RetentionPolicy, StreamConfiguration
 from pravega_spark.spark.monitor.metadata import metadata_reader
 from pravega_spark.spark.monitor.metadata.metadata_reader import TABLES, MetadataReader
 from pravega_spark.spark.source import PravegaDataSource
-from tests.harness.engine import created, files_below, scale, write
+from tests.harness.folder_state import write_times
+from tests.harness.small_streams import created, scale, write
 
 Row = dict[str, Any]
 
@@ -276,10 +277,10 @@ def test_reading_metadata_writes_nothing(manager: StreamManager, tmp_path: Path)
     with manager.create_transactional_writer("s/a") as writer:
         writer.begin_transaction()
         time.sleep(0.05)
-        before = files_below(tmp_path)
+        before = write_times(tmp_path)
         for table in TABLES:
             assert rows(manager, table)
-        assert files_below(tmp_path) == before
+        assert write_times(tmp_path) == before
 
 
 def test_names_are_spread_over_tasks(
