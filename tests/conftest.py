@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Settings, markers and the S3 server of all tests."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from hypothesis import settings
 from tests.harness.s3_server import S3Server, start_s3
 from tests.harness.tiers import IS_LONG, LONG_TIMEOUT_SECONDS
 
-# Without it Spark's workers run whatever `python3` is first on the path.
+# By default Spark's workers run the first `python3` on the path.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
-# Time limits are pytest-timeout's: on a busy machine a deadline for each example only flakes.
+# pytest-timeout limits a test's time; a deadline per example is flaky on a busy machine.
 settings.register_profile("pravega_spark", deadline=None)
 settings.load_profile("pravega_spark")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by the servers of their fixtures and by real processes; give long forms time."""
+    """Mark tests by folder and fixtures; give long tests a longer time limit."""
     for item in items:
         if "faults" in item.path.parent.parts:
             item.add_marker("slow")

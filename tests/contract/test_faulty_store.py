@@ -76,7 +76,7 @@ def test_delete_under_each_fault(fault: Fault, stays: bool) -> None:
 
 def test_refusal_is_raised_before_anything_is_done() -> None:
     store = faulty(Rule(Fault.REFUSE, "put"), Rule(StoreFull("no space"), "*"))
-    with pytest.raises(StoreError, match="refused on purpose"):
+    with pytest.raises(StoreError, match="refused by the plan"):
         store.put("key", b"")
     for call in (
         lambda: store.put_if_absent("key", b""),

@@ -22,7 +22,7 @@ from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.stream.stream_log import StreamLog
 from tests.harness import format_reader
 from tests.harness.format_examples import examples, shape
-from tests.harness.format_story import Story, tell
+from tests.harness.format_story import Story, write_story
 
 PAGE = Path(__file__).parents[2] / "docs/FORMAT.md"
 EXAMPLE = re.compile(r"(<!-- example: ([^\n]*) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -31,7 +31,7 @@ STREAM = "nyc/flights"
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
-    return tell(tmp_path_factory.mktemp("format"))
+    return write_story(tmp_path_factory.mktemp("format"))
 
 
 # ------------------------------------------------------------ the page and what is written

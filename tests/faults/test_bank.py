@@ -1,7 +1,7 @@
 """A bank whose tellers are killed at every step of a transaction while its segments are scaled.
 
-``BANK_TRANSFERS=2000`` runs it longer, ``BANK_SEED`` chooses another run; the choices of tellers
-and nemesis follow from the seed, what the machine makes of them does not.
+``BANK_TRANSFERS=2000`` runs it longer, ``BANK_SEED`` chooses another run. The seed fixes the
+choices of the tellers and the nemesis, but not the interleaving of the processes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SEED = os.environ.get("BANK_SEED", "1")
 COUNT = sized(40, 400, "BANK_TRANSFERS")
 """Transfers of each teller."""
 STRIKES = COUNT // 6
-"""So often somebody is killed, or stopped and replaced, besides the crash points."""
+"""Number of times that a process is killed, or stopped and replaced, besides failpoints."""
 TELLERS = ("ann", "bob", "cid")
 SPARK_VERSIONS = 2
 LAUNCH = {
@@ -75,13 +75,13 @@ class Actor:
     done: bool = False
 
     def start(self) -> None:
-        """Start it, to be killed at the first crash point at which it was not killed yet."""
+        """Start the process, to be killed at the first failpoint that has not killed it yet."""
         self.crash = self.crashes[0] if self.crashes else ""
         self.killed = False
         self.process = self.run(self.crash)
 
     def run(self, crash: str = "") -> subprocess.Popen[bytes]:
-        """Run the command; what it prints is appended to the acknowledgements."""
+        """Run the command; append its output to the acknowledgements."""
         with self.acks.open("ab") as acks:
             return subprocess.Popen(
                 [sys.executable, "-m", "tests.harness.bank", *self.command],
@@ -91,13 +91,13 @@ class Actor:
             )
 
     def kill(self) -> None:
-        """Kill it wherever it is."""
+        """Kill the process at any step."""
         assert self.process is not None
         self.killed = True
         self.process.kill()
 
-    def look(self) -> None:
-        """Start it again if it was killed; note whether it has finished."""
+    def restart_if_killed(self) -> None:
+        """Start the process again if it was killed; record whether it has finished."""
         assert self.process is not None
         code = self.process.poll()
         if code is None or self.done:
@@ -113,7 +113,7 @@ class Actor:
 
 
 class Nemesis:
-    """Runs the actors, kills them, and lets a stopped one come back behind its successor."""
+    """Runs the actors and kills them; a stopped one resumes after its successor has started."""
 
     def __init__(self, root: Path, seed: str) -> None:
         self.dice = Random(f"{seed}/nemesis")
@@ -134,7 +134,7 @@ class Nemesis:
         self.fenced = 0
 
     def _crashes(self) -> list[list[str]]:
-        """Deal the crash points out to the tellers: each of them once for twenty transfers."""
+        """Distribute the failpoints over the tellers: each point once per twenty transfers."""
         points = [p for _ in range(COUNT // 20) for p in self.dice.sample(POINTS, len(POINTS))]
         named = [f"{p}:{self.dice.randint(1, 8 if p.startswith('commit') else 3)}" for p in points]
         return [named[number :: len(TELLERS)] for number in range(len(TELLERS))]
@@ -149,11 +149,11 @@ class Nemesis:
             strike = time.monotonic() + self.dice.uniform(0.6, 1.2)
             strikes = 0
             while self.stopped or not all(teller.done for teller in self.tellers):
-                assert time.monotonic() < deadline, "the tellers do not come to an end"
+                assert time.monotonic() < deadline, "the tellers do not finish"
                 time.sleep(0.02)
                 for actor in actors:
-                    actor.look()
-                self._awake()
+                    actor.restart_if_killed()
+                self._resume_stopped()
                 running = [actor for actor in actors if not actor.done]
                 if time.monotonic() > strike and running and strikes < STRIKES:
                     self._strike(running)
@@ -177,15 +177,15 @@ class Nemesis:
             self._replace(victim)
 
     def _replace(self, victim: Actor) -> None:
-        """Stop a teller, start another of its name, and let the first go on behind its back."""
+        """Stop a teller, start another with the same name, and resume the first one later."""
         old = victim.process
         assert old is not None
         old.send_signal(signal.SIGSTOP)
         victim.start()
         self.stopped.append((time.monotonic() + self.dice.uniform(0.5, 3.0), old))
 
-    def _awake(self) -> None:
-        """Let who was stopped go on, and count who finds its id taken."""
+    def _resume_stopped(self) -> None:
+        """Resume stopped tellers when their time has come; count the fenced ones."""
         for moment, old in self.stopped[:]:
             if time.monotonic() > moment:
                 old.send_signal(signal.SIGCONT)
@@ -198,7 +198,7 @@ class Nemesis:
 
 @pytest.fixture(scope="module")
 def bank(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Nemesis]:
-    """The storage of a bank after a day of murder, and who did it."""
+    """The root of a bank after the run, and the nemesis that killed its processes."""
     root = tmp_path_factory.mktemp("bank") / "root"
     manager = StreamManager(root)
     manager.create_scope("bank")
@@ -226,7 +226,9 @@ def pairs(table: pa.Table | pa.RecordBatch) -> Iterator[tuple[str, bytes]]:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_every_transfer_is_done_once_whoever_is_killed_when(bank: tuple[Path, Nemesis]) -> None:
+def test_every_transfer_is_done_once_although_processes_are_killed(
+    bank: tuple[Path, Nemesis],
+) -> None:
     root, nemesis = bank
     books = Books()
     books.enter((str(e.routing_key), e.data) for e in StreamManager(root).read(STREAM))
@@ -242,7 +244,7 @@ def test_every_transfer_is_done_once_whoever_is_killed_when(bank: tuple[Path, Ne
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_every_version_balances_for_our_reader(bank: tuple[Path, Nemesis]) -> None:
+def test_every_version_balances_for_the_event_reader(bank: tuple[Path, Nemesis]) -> None:
     root, _ = bank
     manager, books = StreamManager(root), Books()
     stream = open_stream(manager.root, STREAM)
@@ -254,7 +256,7 @@ def test_every_version_balances_for_our_reader(bank: tuple[Path, Nemesis]) -> No
         books.check(f"version {snapshot.version}")
         cut = view.tail
         rolled += view.active.number != view.active.reference
-    assert rolled > 0, "no transaction was late for a scale"
+    assert rolled > 0, "no commit rolled over a scale"
 
 
 @pytest.mark.slow
@@ -262,8 +264,8 @@ def test_every_version_balances_for_our_reader(bank: tuple[Path, Nemesis]) -> No
 def test_every_version_balances_for_delta_rs(bank: tuple[Path, Nemesis], tmp_path: Path) -> None:
     root, _ = bank
     table = root / STREAM / "events"
-    # A table with the same files whose log grows at one end and goes at the other: so the reader
-    # takes one commit for each version, and not the whole log.
+    # A second table with the same files. Its log gains the next commit and loses the previous one
+    # at each step, so the reader reads one commit per version instead of the whole log.
     log = tmp_path / "_delta_log"
     log.mkdir()
     (tmp_path / "data").symlink_to(table / "data")
@@ -297,7 +299,7 @@ def test_sampled_versions_balance_for_delta_spark(bank: tuple[Path, Nemesis]) ->
     spark.conf.set("spark.databricks.delta.snapshotPartitions", "1")
     spark.conf.set("spark.sql.shuffle.partitions", "1")
     for version in sorted({last, *Random(SEED).sample(range(1, last), SPARK_VERSIONS)}):
-        # It would read every commit again for each version; so our checkpoints are read, too.
+        # Without a checkpoint Spark would read every earlier commit for each version.
         checkpointing.maintain(
             open_stream(manager.root, STREAM).log.reader, version, checkpoint=True
         )
@@ -317,9 +319,7 @@ def test_sampled_versions_balance_for_delta_spark(bank: tuple[Path, Nemesis]) ->
         ([("a", DECOY, 1, 5)], "aborted"),
     ],
 )
-def test_books_that_do_not_balance_are_found(
-    events: list[tuple[str, str, int, int]], found: str
-) -> None:
+def test_unbalanced_books_are_detected(events: list[tuple[str, str, int, int]], found: str) -> None:
     def audit() -> None:
         books = Books()
         books.enter((row[0], event(*row[1:])) for row in events)

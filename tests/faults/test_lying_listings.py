@@ -1,4 +1,4 @@
-"""A store whose listings leave things out: nothing that is needed is deleted because of one."""
+"""Listings that omit objects never cause a sweep or clean-up to delete needed files."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from tests.harness.small_tables import clean, put, table_log, versions
 from tests.harness.spy_store import Spy
 
 
-class Far(Spy):
-    """An object store: what is new is listed, and not asked for one by one."""
+class StaleListings(Spy):
+    """An object store, where readers list new commits instead of probing for each."""
 
     shown: frozenset[str] | None = None
-    """What listings of logs show, whatever is there; None: the truth."""
+    """The only keys that listings of logs show; None: all existing ones."""
 
     @property
     def is_local(self) -> bool:
@@ -44,20 +44,20 @@ class Far(Spy):
 
 
 class World:
-    """A stream, and another process to which listings show the log as it was."""
+    """A stream, and another process whose listings keep showing the log at its start."""
 
     def __init__(self) -> None:
         self.manager = StreamManager(f"memory://{uuid4().hex}", runtime=FakeRuntime())
         self.manager.create_scope("s")
         self.manager.create_stream("s/t")
         self.stream = StreamLog(self.manager._store, "s/t", FakeRuntime())
-        self.store = Far(self.manager._store)
+        self.store = StaleListings(self.manager._store)
         self.other = StreamLog(self.store, "s/t", FakeRuntime())
         self.other.view()
         self.store.shown = frozenset(entry.key for entry in self.store.list("s/t"))
 
     def begin(self) -> Transaction:
-        """Begin a transaction of one event, some commits behind what the other process knows."""
+        """Begin a transaction of one event, some commits after the other process's listings."""
         with self.manager.create_writer("s/t") as writer:
             for _ in range(4):
                 writer.write_event(b"before").result(30)
@@ -68,7 +68,7 @@ class World:
         return transaction
 
     def committed(self, transaction: Transaction) -> list[bytes]:
-        """Commit it elsewhere, and return all events."""
+        """Commit the transaction through the manager, and return all events."""
         self.manager.transaction("s/t", transaction.id).commit()
         return [event.data for event in self.manager.read("s/t")]
 
@@ -79,7 +79,7 @@ def world() -> World:
 
 
 @pytest.mark.parametrize("prepared", [False, True])
-def test_manifests_of_a_transaction_that_is_open_or_prepared_stay(
+def test_manifests_of_an_open_or_prepared_transaction_are_kept(
     world: World, prepared: bool
 ) -> None:
     transaction = world.begin()
@@ -89,17 +89,17 @@ def test_manifests_of_a_transaction_that_is_open_or_prepared_stay(
     assert world.committed(transaction) == [*[b"before"] * 4, b"within"]
 
 
-def test_chunks_of_an_open_transaction_stay(world: World) -> None:
+def test_chunks_of_an_open_transaction_are_kept(world: World) -> None:
     transaction = world.begin()
     assert delete_unreferenced_files(world.other.log).files == 0
     assert world.committed(transaction) == [*[b"before"] * 4, b"within"]
 
 
-def test_files_of_a_root_that_took_the_place_of_another_stay() -> None:
-    """An object store is asked for no marker, but what is deleted is decided on a live log."""
+def test_files_of_a_replaced_root_are_kept() -> None:
+    """On an object store nobody checks the root marker; the deletion decides on the live log."""
     runtime = FakeRuntime()
     store = memory(runtime)
-    old = table_log(Far(store), runtime)
+    old = table_log(StaleListings(store), runtime)
     for number in range(4):
         put(old, str(number))
     raise_horizon(old, 4)
@@ -110,8 +110,8 @@ def test_files_of_a_root_that_took_the_place_of_another_stay() -> None:
     assert store.exists(f"{old.path}/data/v0/staged.parquet")
 
 
-def test_clean_up_leaves_no_version_behind_that_a_listing_left_out() -> None:
-    """Who knew one of them would take its successor for free, and be acknowledged there."""
+def test_log_cleanup_keeps_no_version_that_a_listing_omitted() -> None:
+    """A process at such a version would find the next one free, and commit into the past."""
     runtime = FakeRuntime()
     store = Spy(memory(runtime))
     log = table_log(store, runtime)

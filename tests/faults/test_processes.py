@@ -1,4 +1,4 @@
-"""Real processes that race, are killed at named places, and are finished by others."""
+"""Real processes race or are killed at failpoints; the next process completes their work."""
 
 from __future__ import annotations
 
@@ -73,9 +73,7 @@ def texts(root: str, **options: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("point", ["append.staged:3", "commit.before:4", "commit.applied:2"])
-def test_killed_writer_goes_on_where_it_stopped_without_loss_or_duplicate(
-    root: str, point: str
-) -> None:
+def test_restarted_writer_resumes_without_loss_or_duplicate(root: str, point: str) -> None:
     assert run("resume", root, "w", str(COUNT), crash=point) == -signal.SIGKILL
     left = len(texts(root))
     assert left < COUNT
@@ -90,8 +88,8 @@ def test_killed_writer_goes_on_where_it_stopped_without_loss_or_duplicate(
         assert (writer.last_event_number, writer.last_note) == (COUNT, f"line {COUNT}")
 
 
-def test_of_two_live_processes_of_one_id_the_older_is_fenced(root: str) -> None:
-    old = start("zombie", root, "w")
+def test_second_process_with_the_same_writer_id_fences_the_first(root: str) -> None:
+    old = start("stall", root, "w")
     ready([old])
     with StreamManager(root).create_writer(STREAM, "w") as writer:
         assert writer.last_event_number == 1
@@ -99,7 +97,7 @@ def test_of_two_live_processes_of_one_id_the_older_is_fenced(root: str) -> None:
         writer.flush()
         assert go([old]) == ["WriterFenced\n"]
         writer.write_event("newest")
-    assert sorted(texts(root)) == ["newer", "newest", "zombie before"]
+    assert sorted(texts(root)) == ["before the stall", "newer", "newest"]
 
 
 # --------------------------------------------------------------------------------------- races
@@ -112,7 +110,7 @@ def check_race(found: list[str], racers: int, count: int) -> None:
         assert mine == list(range(count))
 
 
-def test_eight_processes_on_a_local_disk_commit_everything_once_and_in_order(root: str) -> None:
+def test_eight_processes_on_a_local_disk_commit_each_event_once_in_order(root: str) -> None:
     racers, count = 8, 15
     processes = [start("race", root, f"r{n}", str(count)) for n in range(racers)]
     ready(processes)
@@ -130,7 +128,7 @@ def test_eight_processes_on_a_local_disk_commit_everything_once_and_in_order(roo
 
 
 @pytest.mark.s3
-def test_eight_processes_on_s3_commit_everything_once_and_in_order(s3: Any) -> None:
+def test_eight_processes_on_s3_commit_each_event_once_in_order(s3: Any) -> None:
     racers, count = 8, 2
     root = f"s3://{s3.bucket}/race-of-processes"
     manager = StreamManager(root, storage_options=s3.options)
@@ -146,20 +144,22 @@ def test_eight_processes_on_s3_commit_everything_once_and_in_order(s3: Any) -> N
     assert manager.stream_info(STREAM).version == racers * count
 
 
-def test_processes_that_create_at_once_converge(tmp_path: Path) -> None:
+def test_concurrent_creates_have_one_winner(tmp_path: Path) -> None:
     processes = [start("create", str(tmp_path), str(n)) for n in range(1, 5)]
     ready(processes)
     created = [out == "True\n" for out in go(processes)]
 
-    (winner,) = [n for n, was_it in enumerate(created, 1) if was_it]
+    (winner,) = [n for n, has_won in enumerate(created, 1) if has_won]
     info = StreamManager(tmp_path).stream_info(STREAM)
     assert (len(info.segments), info.version, info.life) == (winner, 0, 1)
 
 
-# ------------------------------------------------------------------- killed between two tables
+# ----------------------------------------------------- killed between the scope and the stream
 
 
-def test_creator_killed_between_row_and_create_is_finished_by_the_next(tmp_path: Path) -> None:
+def test_stream_is_completed_after_its_creator_was_killed_between_row_and_table(
+    tmp_path: Path,
+) -> None:
     process = start("create", str(tmp_path), "2", crash="create.row")
     ready([process])
     assert process.stdin is not None
@@ -174,7 +174,7 @@ def test_creator_killed_between_row_and_create_is_finished_by_the_next(tmp_path:
 
 
 @pytest.mark.parametrize("point", ["delete.committed", "delete.row", "sweep.delete"])
-def test_deleter_killed_on_the_way_is_finished_by_the_next(root: str, point: str) -> None:
+def test_killed_delete_is_finished_by_the_next_call(root: str, point: str) -> None:
     manager = StreamManager(root)
     with manager.create_writer(STREAM) as writer:
         writer.write_event("x")
@@ -189,7 +189,7 @@ def test_deleter_killed_on_the_way_is_finished_by_the_next(root: str, point: str
 
 
 @pytest.mark.parametrize("point", ["sweep.history", "sweep.delete"])
-def test_sweep_killed_on_the_way_loses_nothing(root: str, point: str) -> None:
+def test_killed_sweep_loses_no_event(root: str, point: str) -> None:
     assert run("resume", root, "w", "9", crash="append.staged:2") == -signal.SIGKILL
     assert run("resume", root, "w", str(COUNT)) == 0
     for n in range(3):

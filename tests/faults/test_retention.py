@@ -1,7 +1,7 @@
 """Retention in pairs of processes that are killed at every step, on a stream in use.
 
 Two processes write, one of them also scales, and a third acts as the subscribers: a slow one, a
-fast one, one that goes back, one that joins late and an idle one. ``RETENTION_ROUNDS=50`` runs it
+fast one, one that moves back, one that joins late and an idle one. ``RETENTION_ROUNDS=50`` runs it
 longer.
 """
 

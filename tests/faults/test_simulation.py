@@ -1,3 +1,5 @@
+"""Simulated writers on faulty storage: no event is lost or duplicated, for any seed."""
+
 from __future__ import annotations
 
 import collections
@@ -6,16 +8,16 @@ import pytest
 
 from pravega_spark.engine.log.commit_log import Log
 from tests.harness.faulty_store import Fault
-from tests.harness.simulation import LOSSES, LookAtNewest, NewToken, RetryAtNext, Simulation
+from tests.harness.simulation import LOSSES, CheckNewest, NewToken, RetryAtNext, Simulation
 from tests.harness.tiers import sized
 
 SEEDS = sized(600, 10_000, "SIMULATION_SEEDS")
-"""More of them find rarer things: SIMULATION_SEEDS=5000 takes a minute or two."""
+"""More seeds find rarer faults: SIMULATION_SEEDS=5000 takes a minute or two."""
 FEW = 100
 
 
 @pytest.mark.long
-def test_no_event_is_lost_or_doubled_whatever_answers_are_lost_or_late() -> None:
+def test_lost_and_late_answers_lose_and_duplicate_no_event() -> None:
     met: collections.Counter[Fault] = collections.Counter()
     for seed in range(SEEDS):
         history = Simulation(seed, sessions=False).run()
@@ -28,7 +30,7 @@ def test_no_event_is_lost_or_doubled_whatever_answers_are_lost_or_late() -> None
 
 
 @pytest.mark.long
-def test_writers_with_sessions_end_with_every_event_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writers_with_sessions_write_every_event_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pravega_spark.engine.log.create_once.COMMIT_DEADLINE_SECONDS", 0.01)
     unknown = 0
     for seed in range(SEEDS // 2):
@@ -39,18 +41,18 @@ def test_writers_with_sessions_end_with_every_event_once(monkeypatch: pytest.Mon
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
         unknown += history.unknown
-    assert unknown > SEEDS / 20, "the seeds do not reach unknown outcomes any more"
+    assert unknown > SEEDS / 20, "too few seeds reach unknown outcomes"
 
 
-@pytest.mark.parametrize("wrong", [RetryAtNext, LookAtNewest, NewToken])
-def test_every_shortcut_is_caught(wrong: type[Log]) -> None:
-    doubled = sum(
+@pytest.mark.parametrize("wrong", [RetryAtNext, CheckNewest, NewToken])
+def test_wrong_commit_rule_is_caught(wrong: type[Log]) -> None:
+    duplicated = sum(
         bool(Simulation(s, sessions=False, log=wrong).run().duplicates) for s in range(FEW)
     )
-    assert doubled > FEW / 20, f"{wrong.__name__}: {doubled} of {FEW} seeds"
+    assert duplicated > FEW / 20, f"{wrong.__name__}: {duplicated} of {FEW} seeds"
 
 
-def test_the_same_seed_gives_the_same_history() -> None:
+def test_same_seed_gives_the_same_history() -> None:
     for seed in range(20):
         first, second = (Simulation(seed, sessions=True).run() for _ in range(2))
         assert first == second

@@ -1,4 +1,4 @@
-"""Transactions when processes die, stall, race, and storage loses answers."""
+"""Transactions while processes are killed, stall or race, and storage loses answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.harness.transaction_processes import KEYS, LINES
 from tests.harness.writer_processes import STREAM
 
 SEEDS = sized(40, 400, "TRANSACTION_SEEDS")
-"""More of them find rarer things: TRANSACTION_SEEDS=1000 takes about ten minutes."""
+"""More seeds find rarer faults: TRANSACTION_SEEDS=1000 takes about ten minutes."""
 
 
 # -------------------------------------------------------------------------------- simulations
@@ -33,7 +33,7 @@ SEEDS = sized(40, 400, "TRANSACTION_SEEDS")
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_every_line_is_copied_once_whatever_dies_stalls_or_gets_lost(
+def test_kills_stalls_and_lost_writes_leave_every_line_copied_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("pravega_spark.engine.log.create_once.COMMIT_DEADLINE_SECONDS", 0.01)
@@ -46,7 +46,7 @@ def test_every_line_is_copied_once_whatever_dies_stalls_or_gets_lost(
     for fault in (*LOSSES, Fault.REFUSE):
         assert met.faults[fault] > SEEDS / 4, met
     for point in POINTS:
-        assert met.deaths[point] > 0, met
+        assert met.kills[point] > 0, met
     assert met.stalls.total() > SEEDS / 2, met
     assert met.outcomes["ABORT TRANSACTION"] > SEEDS / 4, met
     assert met.rolled > SEEDS / 4, met
@@ -91,7 +91,7 @@ def by_key(root: str) -> dict[str | None, list[str]]:
 
 
 def check_lines(root: str) -> int:
-    """Check that the first lines are there, each whole and once; return how many they are."""
+    """Check that every copied line is complete and exists once; return the number of lines."""
     found = by_key(root)
     lines = len(found.get(KEYS[0], ()))
     wanted = [str(n + 1) for n in range(lines)]
@@ -113,11 +113,13 @@ COPYING = [
     "commit.applied:8",
     "commit.applied:9",
 ]
-"""Where the copier is killed, and at which visit: different steps of different lines."""
+"""Failpoints and visits at which the copier is killed: different steps of different lines."""
 
 
 @pytest.mark.parametrize("point", COPYING)
-def test_killed_copier_leaves_whole_lines_and_the_next_goes_on(root: str, point: str) -> None:
+def test_killed_copier_leaves_complete_lines_and_the_next_one_resumes(
+    root: str, point: str
+) -> None:
     assert run("resume", root, str(LINES), crash=point) == -signal.SIGKILL
     manager = StreamManager(root)
     manager.sweep_transactions(STREAM)
@@ -136,7 +138,7 @@ def test_killed_copier_leaves_whole_lines_and_the_next_goes_on(root: str, point:
     "point",
     ["seal.sealing", "txn.deciding:2", "txn.decided:2", "txn.committed", "txn.deleting-remains"],
 )
-def test_sealing_that_was_killed_is_finished_by_the_next(root: str, point: str) -> None:
+def test_killed_sealing_is_finished_by_the_next_call(root: str, point: str) -> None:
     assert run("resume", root, "3") == 0
     assert run("seal", root, crash=point) == -signal.SIGKILL
     manager = StreamManager(root)
@@ -149,7 +151,7 @@ def test_sealing_that_was_killed_is_finished_by_the_next(root: str, point: str) 
     assert list(Path(root, STREAM, "transactions").glob("*/*")) == []
 
 
-def test_processes_that_commit_at_once_are_in_one_order_in_every_segment(root: str) -> None:
+def test_concurrent_commits_have_the_same_order_in_every_segment(root: str) -> None:
     names, rounds = [f"p{n}" for n in range(4)], 6
     processes = [start("race", root, name, str(rounds)) for name in names]
     ready(processes)
@@ -168,7 +170,9 @@ def test_processes_that_commit_at_once_are_in_one_order_in_every_segment(root: s
     assert len(order) == len(names) * rounds
 
 
-def test_stalled_process_learns_that_its_successor_aborted_its_transaction(root: str) -> None:
+def test_stalled_process_gets_txn_failed_after_its_successor_aborted_the_transaction(
+    root: str,
+) -> None:
     old = start("stall", root)
     assert old.stdout is not None
     transaction_id = old.stdout.readline().strip()
@@ -189,7 +193,7 @@ def test_stalled_process_learns_that_its_successor_aborted_its_transaction(root:
 
 @pytest.fixture(params=["local", "memory", pytest.param("s3", marks=pytest.mark.s3)])
 def manager(request: pytest.FixtureRequest, tmp_path: Path) -> StreamManager:
-    """A manager of an empty root on the system's clocks."""
+    """A manager of a new stream, with the real clocks of the process and the storage."""
     if request.param == "s3":
         s3 = request.getfixturevalue("s3")
         root, options = f"s3://{s3.bucket}/transactions-{tmp_path.name}", s3.options
@@ -202,7 +206,7 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> StreamManager:
     return made
 
 
-def test_transactions_live_roll_and_expire_by_the_clock_of_the_storage(
+def test_transactions_roll_over_scales_and_expire_by_the_clock_of_the_storage(
     manager: StreamManager,
 ) -> None:
     with manager.create_transactional_writer(STREAM, "w") as writer:

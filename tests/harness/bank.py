@@ -1,10 +1,10 @@
-"""Tellers that move money between accounts, and what splits and merges the segments meanwhile.
+"""Processes of a bank: tellers move money between accounts; a scaler splits and merges segments.
 
-``python -m tests.harness.bank teller|scaler <root> <name> <seed> ...``: processes that are killed
-and started again. A transfer is one transaction with two events, keyed by the accounts: the amount
-taken from one and given to the other, so that the sum of all amounts never changes. All choices
-follow from the seed, the teller and the number of the transfer, so a teller that was killed repeats
-what it has not done, and nothing else.
+``python -m tests.harness.bank teller|scaler <root> <name> <seed> ...`` starts one process. The
+tests kill it and start it again. A transfer is one transaction of two events, keyed by the
+accounts: one takes the amount, the other gives it, so the total never changes. All choices follow
+from the seed, the teller and the transfer's number: a restarted teller repeats exactly the
+transfers that it has not done.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ ACCOUNTS = [f"account-{number:02d}" for number in range(16)]
 OPENING_BALANCE = 1_000
 MOST_SEGMENTS = 6
 FENCED = 3
-"""Exit code of a teller whose id is another's now."""
+"""Exit code of a teller that another process has fenced."""
 DECOY = "decoy"
-"""Teller of events that are written into transactions which are aborted."""
+"""The teller's name in events of transactions that are aborted."""
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """One transfer of a teller, and how it is to be written."""
+    """One transfer of a teller, and how the teller writes it."""
 
     source: str
     target: str
@@ -43,7 +43,7 @@ class Transfer:
 
     @classmethod
     def of(cls, seed: str, teller: str, number: int) -> Transfer:
-        """Return the transfer of that number, the same whoever asks."""
+        """Return the transfer of that number; the same arguments give the same transfer."""
         dice = Random(f"{seed}/{teller}/{number}")
         source, target = dice.sample(ACCOUNTS, 2)
         amount = dice.randint(1, 99)
@@ -53,7 +53,7 @@ class Transfer:
 
 
 def event(teller: str, number: int, amount: int) -> bytes:
-    """Return one half of a transfer."""
+    """Return the event for one half of a transfer."""
     return json.dumps([teller, number, amount]).encode()
 
 
@@ -68,7 +68,7 @@ def fund(manager: StreamManager) -> None:
 
 
 def teller(root: str, name: str, seed: str, count: str) -> int:
-    """Do the transfers up to ``count`` that the log does not hold; print each that is decided."""
+    """Do the transfers up to ``count`` that are not in the log; print the number of each."""
     manager = StreamManager(root)
     try:
         with manager.create_transactional_writer(STREAM, name) as writer:
@@ -93,7 +93,7 @@ def teller(root: str, name: str, seed: str, count: str) -> int:
 
 
 def scaler(root: str, name: str, seed: str, stop: str) -> int:
-    """Split and merge segments until there is a file ``stop``, and tend what tellers left."""
+    """Split and merge segments and sweep transactions until the file ``stop`` exists."""
     manager, dice = StreamManager(root), Random(f"{seed}/{name}/{time.monotonic_ns()}")
     while not Path(stop).exists():
         time.sleep(dice.uniform(0.01, 0.08))
@@ -117,5 +117,5 @@ def scaler(root: str, name: str, seed: str, stop: str) -> int:
 
 
 if __name__ == "__main__":
-    what = {function.__name__: function for function in (teller, scaler)}[sys.argv[1]]
-    sys.exit(what(*sys.argv[2:]))
+    role = {function.__name__: function for function in (teller, scaler)}[sys.argv[1]]
+    sys.exit(role(*sys.argv[2:]))

@@ -1,4 +1,4 @@
-"""Books of the bank at a version of the log: nothing is created, nothing lost, nothing half."""
+"""Books of the bank: at every version the total is constant and every transfer is complete."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Halves = list[tuple[str, int]]
 
 @dataclass
 class Books:
-    """What the events that were read so far amount to."""
+    """The balances and transfers that follow from the events read so far."""
 
     balance: dict[str, int] = field(default_factory=dict)
     transfers: dict[tuple[str, int], Halves] = field(default_factory=dict)
     _half: set[tuple[str, int]] = field(default_factory=set)
 
     def enter(self, events: Iterable[tuple[str, bytes]]) -> None:
-        """Take events with their accounts."""
+        """Enter events, each with its account."""
         for account, data in events:
             name, number, amount = json.loads(data)
             assert name != DECOY, "an event of an aborted transaction is visible"
@@ -29,18 +29,18 @@ class Books:
                 continue
             halves = self.transfers.setdefault((name, number), [])
             halves.append((account, amount))
-            assert len(halves) <= 2, f"transfer {number} of {name} is there twice: {halves}"
+            assert len(halves) <= 2, f"transfer {number} of {name} exists twice: {halves}"
             (self._half.add if len(halves) == 1 else self._half.remove)((name, number))
 
-    def check(self, what: str) -> None:
-        """Check that the version is one between transfers."""
-        assert not self._half, f"{what}: half of the transfers {sorted(self._half)[:8]}"
+    def check(self, version: str) -> None:
+        """Check that the version holds only complete transfers and the constant total."""
+        assert not self._half, f"{version}: half of the transfers {sorted(self._half)[:8]}"
         total = sum(self.balance.values())
-        assert total in (0, len(ACCOUNTS) * OPENING_BALANCE), f"{what}: the total is {total}"
+        assert total in (0, len(ACCOUNTS) * OPENING_BALANCE), f"{version}: the total is {total}"
         assert total or not self.balance
 
     def check_end(self, seed: str, tellers: Iterable[str], count: int) -> None:
-        """Check that every transfer of every teller was done, as it was meant, once."""
+        """Check that every transfer of every teller was done once, with its accounts and amount."""
         wanted = {
             (name, number): Transfer.of(seed, name, number)
             for name in tellers

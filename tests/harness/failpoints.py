@@ -75,7 +75,7 @@ def kill_at(visit: str) -> None:
 def variables(visit: str) -> dict[str, str]:
     """Return the environment variables with which a child process is killed at ``name[:n]``.
 
-    There are none for an empty text: that child lives.
+    Empty text gives no variables: that child is not killed.
     """
     if not visit:
         return {}

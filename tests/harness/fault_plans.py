@@ -1,4 +1,4 @@
-"""Which call of a FaultyStore goes wrong: by explicit rules, or by a seed."""
+"""Plans for a FaultyStore: explicit rules, or random faults from a seed."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ WRITE_FAULTS: Mapping[str, tuple[Fault, ...]] = {
     "put": (Fault.REFUSE, Fault.LOSE_ANSWER, Fault.LOSE_REQUEST, Fault.DELAY),
     "delete": (Fault.REFUSE, Fault.LOSE_ANSWER, Fault.LOSE_REQUEST, Fault.DELAY),
 }
-"""What any network may do to a write; TORN and BIT_FLIP need a bad disk."""
+"""The faults that any network can cause at a write; TORN and BIT_FLIP need a bad disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """The fault of the ``nth`` call (from 1; 0: of each) of ``operation`` on a key like ``keys``.
 
-    ``operation`` and ``keys`` are globs in which ``*`` matches slashes too. An exception as the
-    fault is raised instead of the operation.
+    ``operation`` and ``keys`` are globs; ``*`` also matches slashes. If the fault is an exception,
+    the store raises it instead of the operation.
     """
 
     fault: Fault | Exception
@@ -38,7 +38,7 @@ class Rule:
     nth: int = 0
 
     def covers(self, operation: str, key: str) -> bool:
-        """Tell whether a call counts for this rule."""
+        """Return whether the rule counts this call."""
         return fnmatch.fnmatchcase(operation, self.operation) and fnmatch.fnmatchcase(
             key, self.keys
         )
@@ -51,20 +51,20 @@ class _Counted:
 
 
 class Rules:
-    """An explicit plan: the first rule that applies to a call decides."""
+    """An explicit plan: the first rule that applies to a call gives its fault."""
 
     def __init__(self, *rules: Rule):
-        """Take the rules; more may be added while the store is in use."""
+        """Start with these rules; a test may add more while the store is in use."""
         self._counted: list[_Counted] = []
         self._lock = threading.Lock()
         self.add(*rules)
 
     def add(self, *rules: Rule) -> None:
-        """Add rules after those there are; each counts its calls from now."""
+        """Append rules; each counts its calls from now on."""
         self._counted.extend(_Counted(rule) for rule in rules)
 
     def clear(self) -> None:
-        """Drop all rules: from now on nothing goes wrong."""
+        """Remove all rules: later calls have no fault."""
         self._counted.clear()
 
     def __call__(self, operation: str, key: str) -> Fault | Exception | None:
@@ -80,7 +80,7 @@ class Rules:
 
 
 class RandomFaults:
-    """A seeded plan: each write goes wrong with ``probability``, in one of the ways it can."""
+    """A seeded plan: each write fails with ``probability``, by one of its operation's faults."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""An HTTP proxy before an S3 server that loses requests and answers, or answers by itself."""
+"""An HTTP proxy in front of an S3 server: loses requests or answers, or sends replies itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOSE_REQUEST = "lose request"
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer that the server did not give."""
+    """An answer that the proxy sends instead of the server's."""
 
     status: int
     code: str
@@ -29,14 +29,14 @@ Decide = Callable[[str, str], "str | Reply | None"]
 
 @dataclass
 class FaultProxy:
-    """Where it listens, what it has seen, and what the next requests suffer."""
+    """The proxy's address, the methods it has seen, and the faults of the next requests."""
 
     endpoint_url: str
     seen: list[str] = field(default_factory=list)
     decide: Decide = lambda method, path: None
 
     def spoil(self, method: str, *faults: str | Reply) -> None:
-        """Let the next requests of ``method`` suffer ``faults``, one each."""
+        """Apply ``faults`` to the next requests of ``method``, one fault to each."""
         waiting = list(faults)
         lock = threading.Lock()
 
@@ -105,7 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def start_proxy(endpoint_url: str) -> Iterator[FaultProxy]:
-    """Serve on a free port of loopback until the end of the block."""
+    """Serve on a free loopback port until the block ends."""
     handler = type("_ThisHandler", (_Handler,), {"upstream": urlsplit(endpoint_url).netloc})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         proxy = FaultProxy(f"http://127.0.0.1:{server.server_port}")

@@ -1,4 +1,4 @@
-"""Any store with faults put in: what may go wrong at the seam, on purpose and by plan."""
+"""A wrapper around any store that injects faults by a plan."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ from pravega_spark.errors import StoreError
 
 
 class Fault(enum.Enum):
-    """What goes wrong with one operation."""
+    """A fault of one operation."""
 
     REFUSE = "refuse"
-    """The store refuses with an error; nothing is done."""
+    """The store raises an error and changes nothing."""
     LOSE_ANSWER = "lose answer"
-    """The change is made, and nobody tells."""
+    """The store makes the change, but the caller gets no answer."""
     LOSE_REQUEST = "lose request"
-    """The change is not made, and nobody tells."""
+    """The store does not make the change, and the caller gets no answer."""
     RESEND = "resend"
-    """A client sends the request again after its answer was lost: our own object EXISTS."""
+    """The client resends after a lost answer, so the caller's own object answers EXISTS."""
     DELAY = "delay"
-    """Nobody tells, and the change is made later, by :meth:`FaultyStore.deliver`."""
+    """The caller gets no answer; :meth:`FaultyStore.deliver` makes the change later."""
     TORN = "torn"
-    """Half of the bytes are written under the name, then the answer is lost."""
+    """The store writes half of the bytes under the key; then the answer is lost."""
     BIT_FLIP = "bit flip"
-    """One bit of what is written or read is another one."""
+    """One bit of the written or read bytes flips."""
     SHORT_READ = "short read"
-    """A read gives the first half of the bytes."""
+    """A read returns the first half of the bytes."""
     STALE_LIST = "stale list"
-    """A listing or ``exists`` misses what was created last."""
+    """A listing or ``exists`` misses the newest object."""
     PARTIAL_LIST = "partial list"
-    """A listing shows every second object or folder, beginning with the second."""
+    """A listing shows every second object or folder, starting with the second."""
 
 
 Plan = Callable[[str, str], Fault | Exception | None]
-"""Given an operation's name and its key (or prefix): what goes wrong with this call, if anything.
+"""Returns the fault of a call, or None, given the operation's name and its key (or prefix).
 
-It is called before the operation, in the caller's thread, so a plan may also block there. An
-exception is raised instead of the operation.
+The store calls the plan before the operation in the caller's thread, so a plan may also block. If
+the plan returns an exception, the store raises it instead of the operation.
 """
 
 
 class FaultyStore:
-    """A store around another whose calls go wrong as ``plan`` says.
+    """A wrapper around a store; ``plan`` chooses the fault of each call.
 
-    ``fired`` counts each (operation, fault), so that a test can demand that every fault was met.
+    ``fired`` counts each (operation, fault), so a test can require that every fault occurred.
     """
 
     def __init__(self, inner: Store, plan: Plan):
-        """Wrap ``inner``, which stays usable beside and knows nothing of the faults."""
+        """Wrap ``inner``; direct calls of ``inner`` have no faults."""
         self.inner = inner
         self.plan = plan
         self.fired: collections.Counter[tuple[str, Fault]] = collections.Counter()
@@ -68,17 +68,17 @@ class FaultyStore:
 
     @property
     def is_local(self) -> bool:
-        """As the wrapped store."""
+        """The wrapped store's answer."""
         return self.inner.is_local
 
     @property
     def has_clock(self) -> bool:
-        """As the wrapped store."""
+        """The wrapped store's answer."""
         return self.inner.has_clock
 
     @property
     def dated(self) -> Dated | None:
-        """As the wrapped store."""
+        """The wrapped store's answer."""
         return self.inner.dated
 
     def time_ms(self) -> int:
@@ -87,30 +87,30 @@ class FaultyStore:
         return self.inner.time_ms()
 
     def modified_ms(self, key: str) -> int | None:
-        """Return when the object was written last."""
+        """Return when the object was last written."""
         self._fault("modified_ms", key)
         return self.inner.modified_ms(key)
 
     @property
     def storage(self) -> str:
-        """As the wrapped store."""
+        """The wrapped store's answer."""
         return self.inner.storage
 
     def stamp(self, key: str) -> object:
-        """As the wrapped store."""
+        """The wrapped store's answer."""
         return self.inner.stamp(key)
 
     def hold_to(self, check: Callable[[], None]) -> None:
-        """As the wrapped store."""
+        """The wrapped store's answer."""
         self.inner.hold_to(check)
 
     @property
     def delayed(self) -> int:
-        """How many delayed changes wait for :meth:`deliver`."""
+        """The number of delayed changes that wait for :meth:`deliver`."""
         return len(self._delayed)
 
     def deliver(self) -> int:
-        """Make the delayed changes, oldest first; return how many there were."""
+        """Make the delayed changes, oldest first; return their number."""
         count = 0
         while self._delayed:
             self._delayed.popleft()()
@@ -118,12 +118,12 @@ class FaultyStore:
         return count
 
     def get(self, key: str) -> bytes:
-        """Return the object, or what is left of it."""
+        """Return the object, perhaps spoiled."""
         fault = self._fault("get", key)
         return _spoil(self.inner.get(key), fault)
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        """Return the objects, each with a fault of its own."""
+        """Return the objects; each key has its own fault."""
         faults = [self._fault("get_many", key) for key in keys]
         found = self.inner.get_many(keys)
         return [
@@ -132,12 +132,12 @@ class FaultyStore:
         ]
 
     def exists(self, key: str) -> bool:
-        """Tell whether the object exists, or did a moment ago."""
+        """Return whether the object exists, perhaps by a stale answer."""
         stale = self._fault("exists", key) is Fault.STALE_LIST
         return self.inner.exists(key) and not (stale and key == self._newest)
 
     def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
-        """Create the object, or not, or say nothing of it."""
+        """Create the object; with a fault it may not be created, or the answer may be lost."""
         fault = self._fault("put_if_absent", key)
         if fault is None:
             return self._created(key, self.inner.put_if_absent(key, data, after=after))
@@ -154,7 +154,7 @@ class FaultyStore:
         return Put.UNKNOWN
 
     def put(self, key: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
-        """Write the object, or not, or raise StoreError for an answer that never came."""
+        """Write the object; raises StoreError if the answer is lost."""
         fault = self._fault("put", key)
         content = bytes(data)
         if fault is Fault.DELAY:
@@ -165,7 +165,7 @@ class FaultyStore:
         _no_answer("put", key, fault)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete the objects; the first fault among them stands for the whole call."""
+        """Delete the objects; the first fault among the keys applies to the whole call."""
         doomed = list(keys)
         fault = next((f for f in (self._fault("delete", key) for key in doomed) if f), None)
         if fault is Fault.DELAY:
@@ -175,7 +175,7 @@ class FaultyStore:
         _no_answer("delete", ", ".join(doomed), fault)
 
     def discard_unfinished(self, prefix: str, older_ms: int, *, deep: bool = True) -> list[Entry]:
-        """Delete what killed processes left."""
+        """Delete unfinished writes of killed processes."""
         self._fault("discard_unfinished", prefix)
         return self.inner.discard_unfinished(prefix, older_ms, deep=deep)
 
@@ -185,19 +185,19 @@ class FaultyStore:
         return self.inner.folders(prefix)[1 if partial else 0 :: 2 if partial else 1]
 
     def open(self, key: str) -> pa.NativeFile:
-        """Open the object, or what is left of it."""
+        """Open the object, perhaps spoiled."""
         fault = self._fault("open", key)
         if fault is None:
             return self.inner.open(key)
         return pa.BufferReader(_spoil(self.inner.get(key), fault))
 
     def make_durable(self, prefix: str) -> None:
-        """Settle the folder."""
+        """Make the folder durable."""
         self._fault("make_durable", prefix)
         self.inner.make_durable(prefix)
 
     def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:
-        """Return the objects, or those of a moment ago."""
+        """Return the objects, perhaps by a stale or partial listing."""
         fault = self._fault("list", prefix)
         entries = self.inner.list(prefix, after=after)
         if fault is Fault.PARTIAL_LIST:
@@ -220,7 +220,7 @@ class FaultyStore:
         if isinstance(decided, Exception):
             raise decided
         if fault is Fault.REFUSE:
-            raise StoreError(f"{self.url}/{key}: {operation} refused on purpose.")
+            raise StoreError(f"{self.url}/{key}: {operation} refused by the plan.")
         return fault
 
 
@@ -235,4 +235,4 @@ def _spoil(data: bytes, fault: Fault | None) -> bytes:
 
 def _no_answer(operation: str, key: str, fault: Fault | None) -> None:
     if fault not in (None, Fault.BIT_FLIP):
-        raise StoreError(f"{key}: no answer to {operation}, it may or may not have been done.")
+        raise StoreError(f"{key}: no answer to {operation}; the change may or may not exist.")

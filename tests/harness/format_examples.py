@@ -37,7 +37,7 @@ class _Maker:
         self.domains = story.domains()
 
     def page(self, text: str) -> str:
-        """Name no place of this machine, and break long lines behind commas."""
+        """Replace paths and ids of this machine, and break long lines after commas."""
         text = text.replace(str(self.story.folder / ROOT), "/data/streams")
         text = re.sub(r'"storage": \["[^"]*"\]', '"storage": ["ext4 5a157c6739a7cd2f"]', text)
         process = "host-1/5e4b2a6c-90d1-4f0e-8a57-3c1d8b6e2f90/pid:[4026531836] 4711 95359"
@@ -82,8 +82,8 @@ class _Maker:
             if root == ROOT and key.startswith(f"{table}/data/"):
                 rows = pq.ParquetFile(pa.BufferReader(contents[-1])).read().to_pylist()
                 if any(map(wanted, rows)):
-                    told = [{k: v for k, v in row.items() if v is not None} for row in rows]
-                    return "\n".join(sorted(map(_compact, told)))
+                    shown = [{k: v for k, v in row.items() if v is not None} for row in rows]
+                    return "\n".join(sorted(map(_compact, shown)))
         raise KeyError(table)
 
     def state(self) -> tuple[str, list[str]]:
@@ -139,8 +139,8 @@ def _state_lines(made: _Maker) -> str:
     first, *rest = made.state()[1]
     state = json.loads(first)
     domains = dict(list(state["domains"].items())[:2])
-    told = _compact({"protocol": "…", "metaData": "…", "domains": domains})
-    return "\n".join([told.removesuffix("}}") + ",…}}", *rest[:1]])
+    shown = _compact({"protocol": "…", "metaData": "…", "domains": domains})
+    return "\n".join([shown.removesuffix("}}") + ",…}}", *rest[:1]])
 
 
 def _appended(made: _Maker) -> str:

@@ -1,7 +1,7 @@
 """A reader of streams on a local disk that was written from docs/FORMAT.md.
 
 It imports the standard library and pyarrow alone, so that nothing of the package can help it.
-XXH3 is in neither, so whoever wants the digests checked hands in the two functions.
+Neither contains XXH3: to check digests, pass the two functions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Add = dict[str, Any]
 
 
 class Refused(Exception):
-    """The page says that a reader must refuse this."""
+    """Data that a reader must refuse according to the page."""
 
 
 # ------------------------------------------------------------------- names, ids and texts
@@ -388,7 +388,7 @@ class Stream:
         return self._overlapping(sealed, *self._range(segment))
 
     def predecessors(self, segment: int) -> list[int]:
-        """The segments that a segment goes on from."""
+        """Return the predecessors of a segment."""
         if segment >> 32 <= self._record["oldestEpoch"]:
             return []
         return self._overlapping((segment >> 32) - 1, *self._range(segment))

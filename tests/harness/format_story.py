@@ -88,7 +88,7 @@ class Story:
 
 @contextmanager
 def _recorded(story: Story) -> Iterator[None]:
-    """Note whatever is put on a local disk below the story's folder."""
+    """Record every put on a local disk below the story's folder."""
     put, put_if_absent = LocalStore.put, LocalStore.put_if_absent
 
     def note(store: LocalStore, key: str, data: Any) -> None:
@@ -112,7 +112,7 @@ def _recorded(story: Story) -> Iterator[None]:
         yield
 
 
-def tell(folder: Path) -> Story:
+def write_story(folder: Path) -> Story:
     """Write everything once; return what was written."""
     story = Story(folder)
     with _recorded(story):

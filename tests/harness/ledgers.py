@@ -1,9 +1,9 @@
-"""Transactional writers that copy numbered lines, on storage that loses, delays, and with crashes.
+"""Transactional writers copy numbered lines while processes crash and storage loses writes.
 
-One thread, one seed. Before any call of the storage another process may do a whole step of its
-own; at any crash point the process may die, or stall while its successor takes over. Each writer
-notes the number of the line with the commit and goes on after ``last_note``, so in the end every
-line of every writer is there as a whole, once, in order.
+One thread, one seed. Before any storage call another process may make a complete step. At any
+failpoint the process may be killed, or stall while its successor takes over. Each writer stores
+the number of a line as the note of its commit and resumes after ``last_note``. So at the end every
+line of every writer exists completely, once and in order.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ LINES = 4
 NO_ANSWER = (StoreError, CommitUnknown)
 
 
-class Died(BaseException):
-    """The process is gone; whatever it held in memory with it."""
+class Killed(BaseException):
+    """The process is killed and loses its memory."""
 
 
 class Tokens(FakeRuntime):
-    """Tokens from the seed as well, so that the same seed gives the same calls."""
+    """Tokens that repeat in every run, so that the same seed gives the same calls."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -74,17 +74,17 @@ class Tokens(FakeRuntime):
 
 @dataclass
 class Met:
-    """What a simulation ran into."""
+    """The faults, kills, stalls and outcomes of a simulation."""
 
     faults: collections.Counter[Fault] = field(default_factory=collections.Counter)
-    deaths: collections.Counter[str] = field(default_factory=collections.Counter)
+    kills: collections.Counter[str] = field(default_factory=collections.Counter)
     stalls: collections.Counter[str] = field(default_factory=collections.Counter)
     outcomes: collections.Counter[str] = field(default_factory=collections.Counter)
     rolled: int = 0
 
     def __iadd__(self, other: Met) -> Met:
         self.faults += other.faults
-        self.deaths += other.deaths
+        self.kills += other.kills
         self.stalls += other.stalls
         self.outcomes += other.outcomes
         self.rolled += other.rolled
@@ -92,7 +92,7 @@ class Met:
 
 
 class Ledgers:
-    """The world of one seed."""
+    """One simulation: a stream, its copiers and the disturbances, all from one seed."""
 
     def __init__(self, seed: int, writers: int = 3) -> None:
         self.source = random.Random(seed)
@@ -114,7 +114,7 @@ class Ledgers:
         stream.log.maintain = None
         return stream
 
-    # ----------------------------------------------------------------------------- what happens
+    # ------------------------------------------------------------------------ faults and steps
 
     def _plan(self, operation: str, key: str) -> Fault | StoreError | None:
         if self.source.random() < 0.05:
@@ -128,7 +128,7 @@ class Ledgers:
         return None
 
     def _at(self, point: str) -> None:
-        """Let the process that is at a crash point die, or stall while its successor works."""
+        """Kill the process at a failpoint, or stall it while its successor works."""
         if not self.busy or self.source.random() >= self.crashing:
             return
         stalled = self.busy[-1]
@@ -139,8 +139,8 @@ class Ledgers:
             for _ in range(self.source.randint(1, 4)):
                 self._step([successor])
         else:
-            self.met.deaths[point] += 1
-            raise Died(point)
+            self.met.kills[point] += 1
+            raise Killed(point)
 
     def _replace(self, copier: Copier) -> Copier:
         successor = Copier(self, copier.name)
@@ -148,9 +148,9 @@ class Ledgers:
         return successor
 
     def _step(self, copiers: Iterable[Copier]) -> None:
-        """Let one of the copiers take a step, or somebody else disturb them."""
+        """Run a step of one of the copiers, or a disturbance."""
         ready = [copier for copier in copiers if not copier.is_done and copier in self.copiers]
-        acts = [self._tend, self._scale, self._append, self._wait]
+        acts = [self._sweep, self._scale, self._append, self._wait]
         if not ready or self.source.random() < 0.25:
             actor: Copier | Callable[[], None] = self.source.choice(acts)
         else:
@@ -163,23 +163,23 @@ class Ledgers:
                 actor()
         except (*NO_ANSWER, ScaleConflict, StreamSealed):
             pass
-        except Died:
+        except Killed:
             if isinstance(actor, Copier) and actor in self.copiers:
                 self._replace(actor)
         finally:
             self.busy.remove(actor)
 
     @contextmanager
-    def _crash_points(self) -> Iterator[None]:
+    def _failpoints(self) -> Iterator[None]:
         with ExitStack() as stack:
             for point in POINTS:
                 failpoints.register(point, partial(self._at, point))
                 stack.callback(failpoints.register, point, None)
             yield
 
-    # ------------------------------------------------------------------------------- others' acts
+    # ------------------------------------------------------------------------------ disturbances
 
-    def _tend(self) -> None:
+    def _sweep(self) -> None:
         sweeper.sweep_transactions(self.open())
 
     def _wait(self) -> None:
@@ -209,7 +209,7 @@ class Ledgers:
     def run(self) -> Met:
         self.faulty = self.source.choice((0.0, 0.05, 0.2))
         self.crashing = self.source.choice((0.0, 0.03, 0.1))
-        with self._crash_points():
+        with self._failpoints():
             for _ in range(600):
                 if all(copier.is_done for copier in self.copiers):
                     break
@@ -225,7 +225,7 @@ class Ledgers:
         return self.met
 
     def _extras(self) -> dict[str, bool]:
-        """Begin transactions that sealing finds: decided ones (True) and open ones."""
+        """Begin transactions for sealing to end: decided ones (True) and open ones (False)."""
         found = {}
         writer = TransactionalWriter(self.open(safe=True))
         writer._leases._thread = threading.Thread()
@@ -244,7 +244,7 @@ class Ledgers:
             try:
                 lifecycle.seal(self.open(), sweeper.end_all_transactions)
                 return
-            except (*NO_ANSWER, Died):
+            except (*NO_ANSWER, Killed):
                 continue
             finally:
                 self.busy.pop()
@@ -261,19 +261,19 @@ class Ledgers:
         assert stream.store.folders("s/t/transactions") == []
         events = list(EventReader(stream).events())
         texts = [(event.routing_key, event.data.decode()) for event in events]
-        assert len(set(texts)) == len(texts), "an event is there twice"
+        assert len(set(texts)) == len(texts), "an event exists twice"
         for copier in self.copiers:
             for key in KEYS:
                 mine = [t for k, t in texts if k == key and t.startswith(f"{copier.name} ")]
                 wanted = [f"{copier.name} {line}" for line in range(1, LINES + 1)]
                 assert mine == wanted, f"{copier.name} on {key}: {mine}"
-        there = {text for _, text in texts}
-        assert {name: name in there for name in extras} == extras
-        assert {data.decode() for data in self.acked} <= there
+        existing = {text for _, text in texts}
+        assert {name: name in existing for name in extras} == extras
+        assert {data.decode() for data in self.acked} <= existing
         self._check_orders(stream)
 
     def _check_orders(self, stream: StreamLog) -> None:
-        """All segments have the transactions in one order, each in one piece."""
+        """Check that transactions are contiguous, in the same order in all segments."""
         order: list[str] = []
         owners: dict[str, list[str]] = collections.defaultdict(list)
         for commit in stream.log.reader.span(-1, stream.view().version):
@@ -289,11 +289,13 @@ class Ledgers:
             self.met.outcomes[commit.operation] += 1
         for held in owners.values():
             assert len(set(held)) == len(held), "transactions interleave"
-            assert held == sorted(held, key=order.index), "segments differ in the order"
+            assert held == sorted(held, key=order.index), (
+                "segments have transactions in different orders"
+            )
 
 
 class Copier:
-    """A process that copies the lines of one writer id, one transaction a line."""
+    """A process that copies the lines of one writer id, each in one transaction."""
 
     def __init__(self, world: Ledgers, name: str) -> None:
         self.world = world
@@ -301,27 +303,27 @@ class Copier:
         self.stream = world.open()
         self.writer: TransactionalWriter | None = None
         self.txn: Transaction | None = None
-        self.left: list[str] = []
+        self.keys_left: list[str] = []
         self.line = 0
         self.is_done = False
 
     def step(self) -> None:
-        """Open the writer, or copy the next line; after an error the next step goes on."""
+        """Open the writer, or copy the next line; after an error the next step continues."""
         try:
             if self.writer is None:
                 self._open()
             elif self.txn is None:
-                self.txn, self.left = self.writer.begin_transaction(lease=10), list(KEYS)
+                self.txn, self.keys_left = self.writer.begin_transaction(lease=10), list(KEYS)
             else:
                 self._copy(self.txn)
         except TxnFailed:
-            self.txn = None  # aborted: its lease ran out, or a successor took over; once more
-        except WriterFenced:  # by a predecessor, which had stalled on its way to open
+            self.txn = None  # aborted (lease expired or successor took over): begin it again
+        except WriterFenced:  # by a predecessor that stalled while opening its session
             self.writer = None
 
     def _open(self) -> None:
         writer = TransactionalWriter(self.stream, self.name)
-        writer._leases._thread = threading.Thread()  # never started: leases are not extended here
+        writer._leases._thread = threading.Thread()  # never started: extends no lease
         for name, opened in sorted(self.stream.view().transactions.items()):
             if opened.writer_id == self.name:
                 self._decide(writer.get_transaction(name), int(writer.last_note or 0) + 1)
@@ -330,7 +332,7 @@ class Copier:
         self.is_done = self.line > LINES
 
     def _decide(self, txn: Transaction, line: int) -> None:
-        """Commit or abort what a predecessor has prepared, which is its next line."""
+        """Commit or abort a transaction that a predecessor has prepared for its next line."""
         if txn.status is TransactionStatus.PREPARED:
             if self.world.source.random() < 0.5:
                 txn.commit(str(line))
@@ -339,11 +341,11 @@ class Copier:
 
     def _copy(self, txn: Transaction) -> None:
         source = self.world.source
-        while self.left:
-            txn.write_event(f"{self.name} {self.line}", self.left.pop())
+        while self.keys_left:
+            txn.write_event(f"{self.name} {self.line}", self.keys_left.pop())
             if source.random() < 0.2:
                 txn.flush()
-            elif not self.left and source.random() < 0.15:
+            elif not self.keys_left and source.random() < 0.15:
                 txn.prepare()
         txn.commit(str(self.line), wait=source.random() < 0.7)
         self.txn = None

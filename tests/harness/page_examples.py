@@ -1,9 +1,9 @@
-"""The examples of the pages: what their fenced blocks are, and how a page's blocks are run.
+"""The examples of the pages: finds their fenced blocks and runs them.
 
 A page runs like a user's session: its blocks in order, in one Python namespace, with one Spark
-session, and with a fresh folder in the place of ``/tmp``. Python, SQL and shell blocks are run; of
-``make`` only the target is looked up. A block that cannot run here has a comment of one line above
-it: ``<!-- not run: the reason -->``.
+session, and with a fresh folder instead of ``/tmp``. Python, SQL and shell blocks run; for ``make``
+the test only checks that the target exists. A block that cannot run in the tests has a comment of
+one line above it: ``<!-- not run: the reason -->``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ JOB_MODULE = "pravega_spark.jobs."
 
 @dataclass(frozen=True)
 class Example:
-    """A fenced block that could run; ``reason`` says why it does not."""
+    """A fenced block in a language that can run; ``reason``: why this one does not."""
 
     line: int
     language: str

@@ -1,4 +1,4 @@
-"""What each contender of a race runs, in a process or a thread of its own."""
+"""Races for the same keys: each racer runs in a separate process or thread."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(store: Store, racer: int, rounds: int, start: Any) -> list[Put]:
 
 
 def _run_in_process(store: Store, racer: int, rounds: int, start: Any, results: Any) -> None:
-    store.exists("race/warm-up")  # so that connecting takes no part in the race
+    store.exists("race/warm-up")  # connect before the race starts
     results.put((racer, run(store, racer, rounds, start)))
 
 

@@ -54,7 +54,7 @@ class History:
         return next(views).segment(segment_id).next_offset
 
     def point(self, positions: Positions, key: float) -> Point:
-        """Return the point of a cut at a key: the earliest one that it names there."""
+        """Return the point of a cut at a key: the earliest one that the cut names."""
         chain = self.chains[key]
         number, offset = min(
             (chain.index(s) + (mark == END), max(mark, 0))
@@ -71,7 +71,7 @@ class History:
         return {key: min(self.point(cut, key) for cut in found) for key in self.keys}
 
     def bytes_after(self, points: Mapping[float, Point], view: StreamView) -> int:
-        """Return the bytes that a version holds after points, one for each key."""
+        """Return the bytes of a version after the points, one point for each key."""
         events = 0
         for segment_id in self.ranges:
             keys = [key for key in self.keys if segment_id in self.chains[key]]

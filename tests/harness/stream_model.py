@@ -1,8 +1,9 @@
-"""What a watcher knows of a stream with transactions, held against its log version by version.
+"""A ledger of a stream with transactions, compared with the stream's log version by version.
 
-The watcher is told what was tried and what was answered. It reads the log commit by commit, and
-the events with the package's reader from cut to cut, so what it has read once stays read: an event
-that came to stand before another one that was there already would be missed, and found missing.
+The tests report to the ledger the events that they tried to write and the answers that they got.
+The ledger reads the log commit by commit, and the events with the package's reader from cut to
+cut. It never reads an event twice. An event that appears before an already read one is therefore
+missed, and a check reports it as missing.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ Written = tuple[str | None, bytes]
 
 @dataclass
 class Write:
-    """Events that one process made durable in a transaction together: all of them, or none.
+    """Events that one process flushed to a transaction together: all of them exist, or none.
 
-    ``answered``: a call of the handle came back, so that none is no choice any more. ``refused``:
-    the call said that they are not in it.
+    ``answered``: a call of the handle succeeded, so all of them must exist. ``refused``: the call
+    reported that none exists.
     """
 
     handle: object
@@ -47,37 +48,37 @@ class Write:
 
 @dataclass
 class Book:
-    """What is known of one transaction."""
+    """The ledger's record of one transaction."""
 
     writes: list[Write] = field(default_factory=list)
     asked: int | None = None
-    """When the first commit was called."""
+    """Tick of the first call of commit."""
     closed: int | None = None
-    """When a commit first came back; from then on it is promised."""
+    """Tick of the first successful commit; from then on the commit is promised."""
     aborted: bool = False
-    """Whether an abort came back."""
-    blame: bool = False
-    """Whether anybody called abort."""
+    """Whether an abort succeeded."""
+    abort_called: bool = False
+    """Whether a process called abort."""
     opened: OpenTransaction | None = None
     seen: list[Event] = field(default_factory=list)
     outcome: TransactionOutcome | None = None
 
     def answer(self, handle: object) -> None:
-        """Note that a flush or a commit of the handle came back: all it took before is durable."""
+        """Record that a flush or commit of the handle succeeded: its earlier events are durable."""
         for write in self.writes:
             if write.handle is handle and not write.refused:
                 write.answered = True
 
 
 class Ledger:
-    """The watcher of one stream of one life."""
+    """The ledger of one life of a stream."""
 
     def __init__(self, stream: StreamLog) -> None:
-        """Begin at version 0, with nothing read."""
+        """Start at version 0, with no event read."""
         self.stream = stream
         self.books: dict[str, Book] = {}
         self.homes: dict[bytes, tuple[str | None, str | None]] = {}
-        """For each event that was ever tried its key and its transaction."""
+        """The key and transaction of each tried event."""
         self.order: list[str] = []
         """Committed transactions in the order of the log."""
         self.by_key: dict[str | None, list[bytes]] = {}
@@ -90,23 +91,23 @@ class Ledger:
         self._acked: set[bytes] = set()
 
     def book(self, name: str) -> Book:
-        """Return what is known of a transaction, nothing yet if it was begun just now."""
+        """Return the record of a transaction; it is empty for a new one."""
         return self.books.setdefault(name, Book())
 
     def has_ended(self, name: str) -> bool:
-        """Tell whether the transaction had an outcome at the last look."""
+        """Return whether the transaction had an outcome at the last check."""
         return self.books[name].outcome is not None
 
     def acked(self, events: list[Written]) -> None:
-        """Note that plain events were answered for."""
+        """Record that plain events were acknowledged."""
         self._acked.update(data for _, data in events)
 
     def tried(self, events: list[Written], transaction: str | None) -> None:
-        """Note events before the call that may make them durable."""
+        """Record events before the call that may make them durable."""
         self.homes.update({data: (key, transaction) for key, data in events})
 
-    def look(self) -> StreamView:
-        """Check what is new; return the newest view."""
+    def check_new_versions(self) -> StreamView:
+        """Check the new versions and events; return the newest view."""
         view = self.stream.view()
         ended: list[str] = []
         start = -1 if self._snapshot is None else self._snapshot.version
@@ -115,7 +116,7 @@ class Ledger:
         for event in EventReader(self.stream).events(self._cut, view.tail):
             self._event(event)
         self._cut = view.tail
-        assert self._acked <= self._read, "an acknowledged event is not there"
+        assert self._acked <= self._read, "an acknowledged event is missing"
         for name in ended:
             self._ended(self.books[name])
         return view
@@ -193,7 +194,9 @@ class Ledger:
             assert commit.domains[f"{OPEN_PREFIX}{name}"] is None
             assert outcome.events == rows.pop(name, 0)
             book.outcome = outcome
-        assert not any(name in self.books for name in rows), "events of a transaction without it"
+        assert not any(name in self.books for name in rows), (
+            "a commit has events of a transaction without its outcome"
+        )
         if commit.operation == "COMMIT TRANSACTION":
             story = json.loads(commit.info["operationParameters"]["transactions"])
             self.order += [item["id"] for item in story]
@@ -205,11 +208,11 @@ class Ledger:
     def _event(self, event: Event) -> None:
         key, transaction = self.homes[event.data]
         assert event.routing_key == key
-        assert event.data not in self._read, "an event is there twice"
+        assert event.data not in self._read, "an event exists twice"
         self._read.add(event.data)
         if key is not None:
             keys = self._ranges[event.segment_id]
-            assert keys.low <= position(key) < keys.high, "an event is in another's segment"
+            assert keys.low <= position(key) < keys.high, "an event is in a segment of other keys"
         self.by_key.setdefault(key, []).append(event.data)
         if transaction is not None:
             self.books[transaction].seen.append(event)
@@ -219,16 +222,16 @@ class Ledger:
         seen = [event.data for event in book.seen]
         if not book.outcome.committed:
             assert not seen, "events of an aborted transaction are visible"
-            assert book.closed is None, "a commit came back and was broken"
+            assert book.closed is None, "a transaction was aborted after a successful commit"
             self._check_reason(book, book.outcome)
             return
-        assert not book.aborted, "an abort came back and was broken"
+        assert not book.aborted, "a transaction was committed after a successful abort"
         for write in book.writes:
             found = [data for _, data in write.events if data in seen]
-            whole = len(found) == len(write.events)
-            assert whole or not found, "half of a write is there"
-            assert whole or not write.answered, "a write that was answered for is not there"
-            assert not found or not write.refused, "a write is there that was said not to be"
+            complete = len(found) == len(write.events)
+            assert complete or not found, "a part of a write exists"
+            assert complete or not write.answered, "an acknowledged write is missing"
+            assert not found or not write.refused, "a refused write exists"
         assert len({e.segment_id for e in book.seen if e.routing_key is None}) <= 1
         for handle in {id(write.handle) for write in book.writes}:
             mine = [e for w in book.writes if id(w.handle) == handle for e in w.events]
@@ -237,7 +240,7 @@ class Ledger:
                 assert written == [data for data in seen if (key, data) in mine]
 
     def _check_reason(self, book: Book, outcome: TransactionOutcome) -> None:
-        """Only who asks for it is aborted, whose lease ran out, or whose writer was fenced."""
+        """Check the reason of an abort: a call, an expired lease, or a fenced writer."""
         opened = book.opened
         assert opened is not None
         fenced = False
@@ -245,10 +248,10 @@ class Ledger:
             known = StreamView(self._snapshot).writer(opened.writer_id)
             fenced = known is not None and known.session > opened.session
         late = outcome.ended_ms - opened.created_ms > opened.lease_ms
-        assert book.blame or late or fenced, f"aborted for no reason: {outcome.reason}"
+        assert book.abort_called or late or fenced, f"aborted for no reason: {outcome.reason}"
 
     def check_orders(self) -> None:
-        """Check that all segments have the transactions in one order, which is that of closing."""
+        """Check that all segments have the transactions in one order: that of their commits."""
         rank = {name: number for number, name in enumerate(self.order)}
         for owners in self._owners.values():
             ranks = [rank[owner] for owner in owners if owner is not None]
@@ -260,10 +263,10 @@ class Ledger:
                     later.closed is not None
                     and earlier.asked is not None
                     and later.closed < earlier.asked
-                ), "a transaction went before one that was closed before it"
+                ), "a transaction precedes one that was committed before its own commit call"
 
     def check_all(self) -> None:
-        """Read everything anew: what was read once stands where it stood, for every key."""
+        """Read all events again: each key has the same events in the same order."""
         again: dict[str | None, list[bytes]] = {}
         for event in EventReader(self.stream).events():
             again.setdefault(event.routing_key, []).append(event.data)

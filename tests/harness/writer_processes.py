@@ -27,14 +27,14 @@ def resume(root: str, writer_id: str, count: str) -> None:
                 writer.flush(f"line {n + 1}")
 
 
-def zombie(root: str, writer_id: str) -> None:
+def stall(root: str, writer_id: str) -> None:
     """Write one event, wait for a line of input, write another, and print the outcome."""
     writer = manager_of(root).create_writer(STREAM, writer_id)
-    writer.write_event("zombie before").result(60)
+    writer.write_event("before the stall").result(60)
     print("ready", flush=True)
     sys.stdin.readline()
     try:
-        writer.write_event("zombie after").result(60)
+        writer.write_event("after the stall").result(60)
         print("written", flush=True)
     except PravegaSparkError as error:
         print(type(error).__name__, flush=True)
@@ -74,5 +74,5 @@ def sweep(root: str) -> None:
 
 
 if __name__ == "__main__":
-    action = {f.__name__: f for f in (resume, zombie, race, create, delete, sweep)}[sys.argv[1]]
+    action = {f.__name__: f for f in (resume, stall, race, create, delete, sweep)}[sys.argv[1]]
     action(*sys.argv[2:])

@@ -287,10 +287,10 @@ class StreamMachine(RuleBasedStateMachine):
             self._create(self.processes[who], life, segments)
             assert self.life == (life if may else before)
 
-    # ----------------------------------------------------------------------------- housekeeping
+    # -------------------------------------------------------------------------- log maintenance
 
     @rule(who=WHO, back=st.integers(0, 8), checkpoint=st.booleans())
-    def hygiene(self, who: int, back: int, checkpoint: bool) -> None:
+    def maintain_log(self, who: int, back: int, checkpoint: bool) -> None:
         stream = self._open(self.inner)
         view = lifecycle.current_view(stream)
         assert view is not None
@@ -390,8 +390,8 @@ class StreamMachine(RuleBasedStateMachine):
         found = events_of(stream, segment_id)
         assert len(found) == view.segment(segment_id).next_offset
         for offset, (key, event) in enumerate(found):
-            place = (view.life, segment_id, offset)
-            assert self.seen.setdefault(place, event) == event, "an offset changed its value"
+            where = (view.life, segment_id, offset)
+            assert self.seen.setdefault(where, event) == event, "an offset changed its value"
             assert key is not None
             segment = next(
                 s for n in range(view.oldest_epoch, view.active.number + 1)

@@ -5,7 +5,7 @@ succeed with a lost answer, or be followed by an outage. After every step the le
 answers with the log and the events. A transaction is visible completely or not at all: once, in
 one version, complete in every segment and in the same order in all. The events of a key are in
 order across all epochs; a late transaction follows the earlier events and precedes newer ones.
-Epochs tile the keys and offsets have no gap. Decisions are final, and nothing else is.
+Epochs tile the keys and offsets have no gap. Only decisions are final.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ CALLS = [
     call
     for call in (
         *("begin", "write", "flush", "commit", "decide", "abort", "append", "scale"),
-        *("tend", "open_writer", "restart", "wait", "arrive"),
+        *("sweep", "open_writer", "restart", "wait", "arrive"),
     )
     for _ in range(OFTEN.get(call, 1))
 ]
@@ -147,7 +147,7 @@ class TransactionMachine(RuleBasedStateMachine):
         lifecycle.create(stream, 1, StreamConfiguration(ScalingPolicy.fixed(1)))
         scale_commit.scale_stream(stream, [0], epochs.split(KeyRange(0.0, 1.0), segments))
         self.ledger = Ledger(stream)
-        self.ledger.look()
+        self.ledger.check_new_versions()
 
     # ------------------------------------------------------------------------------- trouble
 
@@ -264,7 +264,7 @@ class TransactionMachine(RuleBasedStateMachine):
         with contextlib.suppress(*NO_ANSWER):
             handle = self._handle(who, name)
             self.processes[who].buffers.pop(name, None)
-            book.blame = True
+            book.abort_called = True
             try:
                 handle.abort()
             except TxnFailed:
@@ -297,7 +297,7 @@ class TransactionMachine(RuleBasedStateMachine):
             doomed = [segment.segment_id for segment in sealed]
             scale_commit.scale_stream(self.processes[who].stream, doomed, ranges)
 
-    def _tend(self, who: int, which: int) -> None:
+    def _sweep(self, who: int, which: int) -> None:
         with contextlib.suppress(*NO_ANSWER):
             sweeper.sweep_transactions(self.processes[who].stream)
 
@@ -315,7 +315,7 @@ class TransactionMachine(RuleBasedStateMachine):
         """Write events to a handle's buffer; flush them every other time."""
         if all(self.ledger.has_ended(name) for name in self.ledger.books):
             self._begin(who, which)
-            self.ledger.look()
+            self.ledger.check_new_versions()
         name = self._name(which)
         if name is None:
             return
@@ -358,7 +358,7 @@ class TransactionMachine(RuleBasedStateMachine):
     @invariant()
     def answers_agree_with_the_log(self) -> None:
         if hasattr(self, "ledger"):
-            self.ledger.look()
+            self.ledger.check_new_versions()
             self.ledger.check_orders()
 
     def teardown(self) -> None:
@@ -368,11 +368,11 @@ class TransactionMachine(RuleBasedStateMachine):
         self.store.deliver()
         stream = self._open(self.inner)
         sweeper.sweep_transactions(stream)
-        self.ledger.look()
+        self.ledger.check_new_versions()
         assert all(self.ledger.has_ended(n) for n, b in self.ledger.books.items() if b.closed)
         self.runtime.sleep(LEASE_MS / 1_000 + 1)
         sweeper.sweep_transactions(stream)
-        view = self.ledger.look()
+        view = self.ledger.check_new_versions()
         assert not view.transactions
         assert self.inner.folders("s/t/transactions") == []
         self.ledger.check_orders()
@@ -388,30 +388,32 @@ test_transactions = pytest.mark.long(TransactionMachine.TestCase)
 # --------------------------------------------------------------- wrong rules that must be found
 
 
-def all_at_once(stream: StreamLog, view: StreamView, transaction_id: str) -> int:
+def same_commit_order(stream: StreamLog, view: StreamView, transaction_id: str) -> int:
     """Give every decision the same commit order."""
     return 1
 
 
-def into_the_first(rolling: RollingCommit, chunks: Iterable[StagedChunk]) -> list[StagedChunk]:
+def all_to_first_successor(
+    rolling: RollingCommit, chunks: Iterable[StagedChunk]
+) -> list[StagedChunk]:
     """Append the chunks of a split segment to the first of its successors."""
     found = {c.segment_id: targets(rolling._builder, c.segment_id)[0].segment_id for c in chunks}
     return [replace(chunk, segment_id=found[chunk.segment_id]) for chunk in chunks]
 
 
-def stay_there(rolling: RollingCommit) -> None:
+def stay_in_duplicate(rolling: RollingCommit) -> None:
     """Stay in the duplicated epoch."""
 
 
 @pytest.mark.parametrize(
     ("where", "name", "shortcut"),
     [
-        (committer, "next_commit_order", all_at_once),
-        (RollingCommit, "_moved", into_the_first),
-        (RollingCommit, "finish", stay_there),
+        (committer, "next_commit_order", same_commit_order),
+        (RollingCommit, "_moved", all_to_first_successor),
+        (RollingCommit, "finish", stay_in_duplicate),
     ],
 )
-def test_every_shortcut_is_caught(
+def test_wrong_rule_is_caught(
     monkeypatch: pytest.MonkeyPatch, where: object, name: str, shortcut: object
 ) -> None:
     monkeypatch.setattr(where, name, shortcut)

@@ -1,4 +1,4 @@
-"""A backup from a disk to a real S3 server, and a restore there."""
+"""A backup from a disk to a real S3 server, and a restore on that server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.harness.s3_server import S3Server
 pytestmark = pytest.mark.s3
 
 
-def test_a_backup_to_s3_is_a_root_there_and_can_be_restored(s3: S3Server, tmp_path: Path) -> None:
+def test_backup_to_s3_is_a_readable_root_and_can_be_restored(s3: S3Server, tmp_path: Path) -> None:
     manager = StreamManager(tmp_path / "root")
     manager.create_scope("s")
     manager.create_stream("s/t")

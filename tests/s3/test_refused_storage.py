@@ -1,4 +1,4 @@
-"""Storage that cannot keep two creators apart is refused before anything is made on it."""
+"""Storage without exclusive create is refused before any object is written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pravega_spark.errors import StoreRefused
 
 
 class SloppyFileSystem(MemoryFileSystem):
-    """An fsspec driver that takes ``mode="create"`` and overwrites all the same."""
+    """An fsspec driver that accepts ``mode="create"`` but overwrites."""
 
     protocol = "sloppy"
     store: ClassVar[dict[str, Any]] = {}
@@ -28,7 +28,7 @@ class SloppyFileSystem(MemoryFileSystem):
 
 
 class HonestFileSystem(SloppyFileSystem):
-    """An fsspec driver that says that it cannot create exclusively."""
+    """An fsspec driver that rejects ``mode="create"``."""
 
     protocol = "honest"
     store: ClassVar[dict[str, Any]] = {}
@@ -48,13 +48,13 @@ class HonestFileSystem(SloppyFileSystem):
     ("driver", "reason"),
     [(SloppyFileSystem, "could be created twice"), (HonestFileSystem, "exclusive")],
 )
-def test_store_without_exclusive_create_is_refused_and_holds_nothing(
+def test_store_without_exclusive_create_is_refused_and_stays_empty(
     driver: type[SloppyFileSystem], reason: str
 ) -> None:
     fsspec.register_implementation(driver.protocol, driver, clobber=True)
     url = f"{driver.protocol}://root"
     manager = StreamManager(url)
-    for _ in range(2):  # a refused root is not remembered as a good one
+    for _ in range(2):  # the probe's result is not cached as a success
         with pytest.raises(StoreRefused, match=reason) as caught:
             manager.create_scope("nyc")
         assert url in str(caught.value)

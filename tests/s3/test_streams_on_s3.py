@@ -1,4 +1,4 @@
-"""Whole streams on a real S3 server: life, idle cost, races, unknown outcomes, other readers."""
+"""Streams on a real S3 server: lifecycle, idle cost, races, unknown outcomes, other readers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _streams = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def manager(s3: S3Server) -> StreamManager:
-    """A root that was probed once."""
+    """A manager of a root, which the server's tests share."""
     manager = StreamManager(f"s3://{s3.bucket}/streams", storage_options=s3.options)
     assert manager.create_scope("nyc")
     return manager
@@ -51,8 +51,8 @@ def stream(manager: StreamManager) -> str:
     return name
 
 
-def anew(manager: StreamManager) -> StreamManager:
-    """The same root as another process would open it."""
+def reopen(manager: StreamManager) -> StreamManager:
+    """Open the same root as another process would."""
     copy: StreamManager = pickle.loads(pickle.dumps(manager))
     return copy
 
@@ -61,8 +61,8 @@ def keys(manager: StreamManager, folder: str = "") -> list[str]:
     return [entry.key for entry in manager._store.list(folder)]
 
 
-class Patient(Runtime):
-    """Time that passes by waiting for it only."""
+class SleepOnlyRuntime(Runtime):
+    """A runtime whose time passes only in ``sleep``."""
 
     def __init__(self) -> None:
         self.elapsed = 0.0
@@ -74,7 +74,7 @@ class Patient(Runtime):
         self.elapsed += seconds
 
 
-def test_stream_lives_from_probe_to_deletion(manager: StreamManager, stream: str) -> None:
+def test_stream_passes_through_its_whole_lifecycle(manager: StreamManager, stream: str) -> None:
     assert MARKER_KEY in keys(manager)
     assert not any(key.startswith("_probe/") for key in keys(manager))
     assert not manager.create_scope("nyc")
@@ -86,7 +86,7 @@ def test_stream_lives_from_probe_to_deletion(manager: StreamManager, stream: str
         writer.write_events([b"one", b"two"], "UA").result()
         writer.write_event("ünïcödé 🚀".encode()).result()
         writer.flush(note="row 4")
-    other = anew(manager)
+    other = reopen(manager)
     assert other.fetch_event(pointer).data == b"first"
     with other.create_writer(stream, writer_id="ingest") as writer:
         assert (writer.last_event_number, writer.last_note) == (4, "row 4")
@@ -112,7 +112,7 @@ def test_stream_lives_from_probe_to_deletion(manager: StreamManager, stream: str
     assert manager.list_scopes() == ["nyc"]
 
 
-def test_state_files_and_checkpoint_serve_who_comes_next(
+def test_new_reader_starts_from_state_files_and_checkpoint(
     manager: StreamManager, stream: str
 ) -> None:
     with manager.create_writer(stream) as writer:
@@ -127,17 +127,17 @@ def test_state_files_and_checkpoint_serve_who_comes_next(
     store = FaultyStore(manager._store, lambda operation, key: calls.append(key))
     reader = EventReader(StreamLog(store, stream))
     assert sorted(int(event.data) for event in reader.events()) == list(range(12))
-    asked = {int(key[-25:-5]) for key in calls if "_delta_log/" in key and key.endswith(".json")}
-    assert asked
-    assert min(asked) >= 9  # the version of the last state file and checkpoint
+    fetched = {int(key[-25:-5]) for key in calls if "_delta_log/" in key and key.endswith(".json")}
+    assert fetched
+    assert min(fetched) >= 9  # the version of the last state file and checkpoint
 
 
-def test_idle_follower_asks_the_store_at_most_once_a_second(
+def test_idle_follower_polls_the_store_at_most_once_a_second(
     manager: StreamManager, stream: str
 ) -> None:
     with manager.create_writer(stream) as writer:
         writer.write_event(b"only").result()
-    runtime = Patient()
+    runtime = SleepOnlyRuntime()
     calls: list[tuple[float, str, str]] = []
     store = FaultyStore(
         manager._store, lambda operation, key: calls.append((runtime.elapsed, operation, key))
@@ -147,17 +147,17 @@ def test_idle_follower_asks_the_store_at_most_once_a_second(
     assert [event.data for event in events] == [b"only"]
     assert runtime.elapsed >= 60.0
 
-    settled = [(operation, key) for at, operation, key in calls if at > 10.0]
-    assert 20 <= len(settled) <= runtime.elapsed - 10.0
-    assert set(settled) == {("get", f"{stream}/events/_delta_log/{2:020d}.json")}
-    assert sum(0.0 < at <= 10.0 for at, *_ in calls) <= 30  # and before, not much more
+    steady = [(operation, key) for at, operation, key in calls if at > 10.0]
+    assert 20 <= len(steady) <= runtime.elapsed - 10.0
+    assert set(steady) == {("get", f"{stream}/events/_delta_log/{2:020d}.json")}
+    assert sum(0.0 < at <= 10.0 for at, *_ in calls) <= 30  # a little more often at first
 
 
 RACERS, BATCHES, BATCH_EVENTS = 8, 2, 25
 
 
 def _race(manager: StreamManager, stream: str, racer: int, start: Any) -> None:
-    assert manager.stream_exists(stream)  # so that connecting takes no part in the race
+    assert manager.stream_exists(stream)  # connect before the race starts
     start.wait()
     with manager.create_writer(stream, writer_id=f"racer-{racer}") as writer:
         for batch in range(BATCHES):
@@ -166,7 +166,7 @@ def _race(manager: StreamManager, stream: str, racer: int, start: Any) -> None:
             writer.flush()
 
 
-def test_racing_writers_write_every_event_once_and_in_order(
+def test_racing_writers_write_each_event_once_in_order(
     manager: StreamManager, stream: str, s3: S3Server
 ) -> None:
     context = multiprocessing.get_context("spawn")
@@ -182,7 +182,7 @@ def test_racing_writers_write_every_event_once_and_in_order(
         assert process.exitcode == 0
         process.close()
 
-    events = list(anew(manager).read(stream))
+    events = list(reopen(manager).read(stream))
     total = BATCHES * BATCH_EVENTS
     written = [b"%d:%d" % cell for cell in itertools.product(range(RACERS), range(total))]
     assert sorted(event.data for event in events) == sorted(written)
@@ -248,10 +248,10 @@ def writer_on(
     manager: StreamManager, stream: str, rules: Rules
 ) -> tuple[EventStreamWriter, FaultyStore]:
     store = FaultyStore(manager._store, rules)
-    return EventStreamWriter(StreamLog(store, stream, Patient()), "ingest"), store
+    return EventStreamWriter(StreamLog(store, stream, SleepOnlyRuntime()), "ingest"), store
 
 
-def test_lost_answer_to_a_commit_is_not_a_second_commit(
+def test_lost_answer_to_a_commit_causes_no_second_commit(
     manager: StreamManager, stream: str
 ) -> None:
     rules = Rules()
@@ -270,13 +270,13 @@ def test_lost_answer_to_a_commit_is_not_a_second_commit(
     [(Fault.LOSE_ANSWER, 2), (Fault.LOSE_REQUEST, 1), (Fault.DELAY, 1)],
     ids=lambda value: value.value if isinstance(value, Fault) else "",
 )
-def test_unknown_commit_is_settled_by_whoever_opens_the_writer_next(
+def test_next_session_of_the_writer_resolves_an_unknown_commit(
     manager: StreamManager, stream: str, fault: Fault, landed: int
 ) -> None:
     rules = Rules()
     writer, store = writer_on(manager, stream, rules)
     writer.write_event(b"0", "UA").result()
-    # From here on this process gets no answer any more, whatever it asks about the log.
+    # From now on this process gets no answer about the log.
     rules.add(Rule(fault, "put_if_absent", "*/_delta_log/*"))
     rules.add(Rule(Fault.REFUSE, "get", "*/_delta_log/*"))
     unknown = writer.write_event(b"1", "UA")
@@ -285,20 +285,20 @@ def test_unknown_commit_is_settled_by_whoever_opens_the_writer_next(
     with pytest.raises(CommitUnknown):
         writer.write_event(b"2", "UA")
 
-    with anew(manager).create_writer(stream, writer_id="ingest") as next_writer:
+    with reopen(manager).create_writer(stream, writer_id="ingest") as next_writer:
         assert next_writer.last_event_number == landed
-        store.deliver()  # what was on its way arrives at last, and comes too late
+        store.deliver()  # the delayed put arrives too late
         for number in range(landed, 3):
             next_writer.write_event(b"%d" % number, "UA").result()
     rules.clear()
-    assert [event.data for event in anew(manager).read(stream)] == [b"0", b"1", b"2"]
+    assert [event.data for event in reopen(manager).read(stream)] == [b"0", b"1", b"2"]
 
 
-def test_zombie_of_a_writer_id_is_fenced(manager: StreamManager, stream: str) -> None:
-    zombie = manager.create_writer(stream, writer_id="ingest")
-    zombie.write_event(b"0", "UA").result()
-    with anew(manager).create_writer(stream, writer_id="ingest") as heir:
+def test_older_session_of_a_writer_id_is_fenced(manager: StreamManager, stream: str) -> None:
+    old_writer = manager.create_writer(stream, writer_id="ingest")
+    old_writer.write_event(b"0", "UA").result()
+    with reopen(manager).create_writer(stream, writer_id="ingest") as new_writer:
         with pytest.raises(WriterFenced):
-            zombie.write_event(b"lost", "UA").result()
-        heir.write_event(b"1", "UA").result()
+            old_writer.write_event(b"lost", "UA").result()
+        new_writer.write_event(b"1", "UA").result()
     assert [event.data for event in manager.read(stream)] == [b"0", b"1"]

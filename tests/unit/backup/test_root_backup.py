@@ -102,7 +102,7 @@ def test_copy_is_an_independent_root_with_streams_and_groups() -> None:
     assert opened.create_scope("other")
 
 
-def test_copy_holds_the_events_up_to_its_version_whatever_is_written_meanwhile() -> None:
+def test_copy_holds_the_events_up_to_its_version_during_concurrent_writes() -> None:
     world, copy = World(), MemoryStore()
     for point in ("backup.pinned", "backup.file", "backup.files", "backup.log"):
         with at_failpoint(point, lambda: world.grow(2)) as reached:

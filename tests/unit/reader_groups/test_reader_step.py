@@ -93,7 +93,7 @@ def test_reader_releases_about_half_of_the_unread_events_with_half_of_its_segmen
 
 
 @pytest.mark.parametrize(("segments", "readers"), [(1, 3), (4, 3), (8, 3), (7, 2), (2, 5)])
-def test_shares_differ_by_at_most_one_whatever_the_order(segments: int, readers: int) -> None:
+def test_shares_differ_by_at_most_one_in_any_order(segments: int, readers: int) -> None:
     stream = MemoryStream.of(segments)
     state = begun(stream)
     names = [f"r{i}" for i in range(readers)]

@@ -21,7 +21,7 @@ from pravega_spark.retention.truncation_inputs import (
     TruncationInputs,
 )
 from tests.harness import stream_cuts as cuts
-from tests.harness.strategies import MemoryStream, cut_of, travels
+from tests.harness.strategies import MemoryStream, cut_of, journeys
 from tests.harness.stream_cuts import lower_bound_of, raised
 
 NOW_MS = 10_000
@@ -303,7 +303,7 @@ def test_minimum_stays_and_subscribers_lose_data_only_to_the_maximum(
     data: st.DataObject,
 ) -> None:
     """On scaled streams, with entries and subscribers at the positions of readers."""
-    stream, positions = data.draw(travels())
+    stream, positions = data.draw(journeys())
     known = [
         RetentionEntry(n, 10 * n, size_of(stream, cut), cut)
         for n, (_, cut) in enumerate(positions, start=1)
@@ -347,7 +347,7 @@ def test_minimum_stays_and_subscribers_lose_data_only_to_the_maximum(
 
 @given(st.data())
 def test_limits_by_size_hold_to_the_event_over_splits_and_merges(data: st.DataObject) -> None:
-    stream, positions = data.draw(travels())
+    stream, positions = data.draw(journeys())
     total, largest = size_of(stream, StreamCut.LATEST), 11
     found = [cut for _, cut in positions if data.draw(st.booleans())]
     known = [

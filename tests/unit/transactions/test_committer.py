@@ -41,7 +41,7 @@ def world() -> World:
 # ------------------------------------------------------------------------------------ the cost
 
 
-def test_single_commit_is_a_read_a_manifest_and_a_commit_whatever_its_size(world: World) -> None:
+def test_single_commit_of_any_size_is_a_read_a_manifest_and_a_commit(world: World) -> None:
     txn = begun(world.stream)
     for n in range(30):
         txn.write_event(b"%d" % n, f"k{n}")

@@ -459,7 +459,7 @@ def test_ping_of_a_transaction_that_is_not_open_fails_with_its_status(
         txn.ping()
 
 
-def test_ping_beyond_the_maximum_execution_time_fails_whatever_the_wall_clock(
+def test_ping_beyond_the_maximum_execution_time_fails_at_any_wall_clock(
     world: World,
 ) -> None:
     txn = begun(world.stream, execution_ms=3 * LEASE_MS)

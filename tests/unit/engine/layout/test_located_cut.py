@@ -17,9 +17,9 @@ from tests.harness.strategies import (
     events_of,
     half_merged,
     is_valid,
+    journeys,
     readers,
     streams,
-    travels,
 )
 
 # --- validity ---------------------------------------------------------------------------------
@@ -27,8 +27,8 @@ from tests.harness.strategies import (
 
 @given(st.data())
 def test_every_cut_of_a_reader_is_valid_in_every_form(data: st.DataObject) -> None:
-    stream, places = data.draw(travels())
-    for reader, cut in places:
+    stream, positions = data.draw(journeys())
+    for reader, cut in positions:
         cuts.check(stream, cut)
         if any(mark >= 0 for _, mark in cut):
             cuts.check(stream, reader.short_cut(stream))
@@ -179,9 +179,9 @@ def test_a_tail_cut_is_checked_without_a_walk_over_the_epochs() -> None:
 
 @given(st.data())
 def test_one_position_has_one_canonical_form(data: st.DataObject) -> None:
-    stream, places = data.draw(travels())
-    for reader, cut in places:
-        eager = reader.copy().settle(stream).cut(stream)
+    stream, positions = data.draw(journeys())
+    for reader, cut in positions:
+        eager = reader.copy().pass_ends(stream).cut(stream)
         assert cuts.canonical(stream, cut) == eager
         assert cuts.canonical(stream, eager) == eager
         if any(mark >= 0 for _, mark in cut):
@@ -214,8 +214,8 @@ def test_canonical_form_where_a_segment_has_a_reached_and_a_future_successor() -
 
 @given(st.data())
 def test_a_later_cut_of_a_reader_is_equal_or_after(data: st.DataObject) -> None:
-    stream, places = data.draw(travels())
-    for (_, a), (_, b) in itertools.combinations(places, 2):
+    stream, positions = data.draw(journeys())
+    for (_, a), (_, b) in itertools.combinations(positions, 2):
         assert cuts.compare(stream, b, a) is Order.EQUAL_OR_AFTER
         assert cuts.equal_or_after(stream, b, a)
         assert cuts.compare(stream, a, b) is not Order.OVERLAPS
@@ -254,8 +254,8 @@ def test_age_counts_before_offset() -> None:
 
 @given(st.data())
 def test_ranges_between_are_the_events_read_between(data: st.DataObject) -> None:
-    stream, places = data.draw(travels())
-    for (a, start), (b, end) in itertools.combinations(places, 2):
+    stream, positions = data.draw(journeys())
+    for (a, start), (b, end) in itertools.combinations(positions, 2):
         ranges = cuts.ranges_between(stream, start, end)
         found = events_of(ranges)
         assert len(found) == len(set(found))

@@ -15,9 +15,9 @@ from tests.harness.strategies import (
     cut_of,
     events_of,
     half_merged,
+    journeys,
     readers,
     streams,
-    travels,
 )
 
 LIMITS = st.one_of(st.none(), st.integers(1, 40))
@@ -61,9 +61,9 @@ def walk(
 def test_steps_reach_the_target_and_read_each_event_between_once(
     data: st.DataObject, limit: int | None
 ) -> None:
-    stream, places = data.draw(travels())
-    first, second = sorted(data.draw(st.tuples(*[st.integers(0, len(places) - 1)] * 2)))
-    (a, cut), (b, target) = places[first], places[second]
+    stream, positions = data.draw(journeys())
+    first, second = sorted(data.draw(st.tuples(*[st.integers(0, len(positions) - 1)] * 2)))
+    (a, cut), (b, target) = positions[first], positions[second]
     end, read = walk(stream, cut, target, a.events(), limit)
     assert read == b.events()
     assert end == target
@@ -174,7 +174,7 @@ def test_independent_offsets_make_the_latest_cut_that_passes_none_of_them(
             moved |= reader.offsets.get(s, 0) != wanted
             reader.offsets[s] = wanted
         size = len(reader.ended)
-        if not moved and len(reader.settle(stream).ended) == size:
+        if not moved and len(reader.pass_ends(stream).ended) == size:
             break
     assert cut == reader.cut(stream)
 

@@ -99,7 +99,7 @@ def test_another_process_may_win_while_the_outcome_is_unknown() -> None:
 
 def test_refused_first_attempt_is_an_error() -> None:
     race = Race(Rule(Fault.REFUSE, "put_if_absent"))
-    with pytest.raises(StoreError, match="refused on purpose"):
+    with pytest.raises(StoreError, match="refused by the plan"):
         race.run()
     assert race.calls == ["put_if_absent"]
 

@@ -324,7 +324,7 @@ def test_marker_is_read_once_and_never_by_an_append() -> None:
     assert store.count("get", MARKER_KEY) == 2  # to open the root, and before the first write
 
 
-def test_local_disk_names_its_file_system_whatever_the_folder(tmp_path: Path) -> None:
+def test_local_disk_names_its_file_system_from_any_folder(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path / "not/yet/there"))
     assert store.storage == LocalStore(str(tmp_path)).storage
     kind, number = store.storage.split(" ")

@@ -79,7 +79,7 @@ CALLS: dict[str, Callable[[str], Any]] = {
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_whoever_opens_the_stream_finds_it_as_its_creator_asked(
+def test_any_first_call_finds_the_stream_with_the_configuration_of_its_creator(
     root: str, call: Callable[[str], Any]
 ) -> None:
     call(root)
@@ -96,7 +96,7 @@ def test_work_on_a_stream_that_exists_costs_no_more_than_the_work(root: str) -> 
     assert costs[1] == costs[2]
 
 
-def test_a_stream_that_nobody_began_is_reported_as_missing(root: str) -> None:
+def test_stream_without_row_is_reported_as_missing(root: str) -> None:
     with pytest.raises(NoSuchStream) as missing:
         existing_view(open_stream(root, "s/none"))
     assert missing.value.stream == "s/none"
