@@ -42,11 +42,13 @@ def of_index() -> list[Entry]:
     found = []
     for line in (FOLDER / "README.md").read_text().splitlines():
         if line.startswith("| ["):
-            link, title, day, status, told = (cell.strip() for cell in line.strip("|").split("|"))
+            link, title, day, status, decision = (
+                cell.strip() for cell in line.strip("|").split("|")
+            )
             number, file = re.fullmatch(r"\[(\d+)\]\((.*)\)", link).groups()  # type: ignore[union-attr]
             state, _, relation = status.partition("; ")
             others = re.findall(r"\b(\d+)\b", relation.replace("512 rows", ""))
-            assert told
+            assert decision
             entry = Entry(int(number), file, title, day, state, tuple(map(int, others)))
             found.append(entry)
     return found

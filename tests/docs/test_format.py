@@ -1,6 +1,6 @@
-"""docs/FORMAT.md names all that the package writes, shows it as it is, and suffices to read it.
+"""docs/FORMAT.md names all files, shows real examples, and suffices to write a reader.
 
-``PRAVEGA_SPARK_WRITE_DOCS=1 pytest tests/docs`` writes the examples anew.
+``PRAVEGA_SPARK_WRITE_DOCS=1 pytest tests/docs`` rewrites the examples.
 """
 
 from __future__ import annotations

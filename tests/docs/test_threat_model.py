@@ -53,7 +53,7 @@ def forge(root: Path, table: str, change: Callable[[list[Action]], object]) -> N
 
 
 def opened(root: Path, tmp_path: Path) -> StreamManager:
-    """A manager that knows nothing of the root: a copy of it, opened anew."""
+    """Rename the root and return a manager without any cached state of it."""
     return StreamManager(root.rename(tmp_path / "forged"))
 
 
@@ -77,8 +77,8 @@ def test_rows_outside_the_root_are_refused(root: Path, tmp_path: Path, path: str
     def lead_away(actions: list[Action]) -> None:
         for action in actions:
             if action.get("domainMetadata", {}).get("domain") == "pravega.rows":
-                told = json.dumps({"path": path, "size": 1})
-                action["domainMetadata"]["configuration"] = told
+                forged = json.dumps({"path": path, "size": 1})
+                action["domainMetadata"]["configuration"] = forged
 
     forge(root, SCOPE, lead_away)
     with pytest.raises(InvalidInput, match="is no key"):

@@ -51,28 +51,6 @@ def copy_objects(
     return target
 
 
-class Killed(BaseException):
-    """Ends a call like a kill of its process: no handler of errors catches it."""
-
-
-def kill() -> None:
-    """Raise Killed."""
-    raise Killed
-
-
-def kill_at_visit(nth: int) -> Callable[[], None]:
-    """Return an action for a failpoint that raises Killed at the n-th visit."""
-    remaining = nth
-
-    def visit() -> None:
-        nonlocal remaining
-        remaining -= 1
-        if remaining == 0:
-            kill()
-
-    return visit
-
-
 class World:
     """A root with the stream ``s/t``, which grows by two events a commit."""
 

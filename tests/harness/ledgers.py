@@ -39,6 +39,7 @@ from pravega_spark.transactions.transactional_writer import TransactionalWriter
 from tests.harness import failpoints
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.faulty_store import Fault, FaultyStore
+from tests.harness.simulated_kills import Killed
 from tests.harness.small_streams import staged
 
 LOSSES = (Fault.LOSE_ANSWER, Fault.LOSE_REQUEST, Fault.RESEND, Fault.DELAY)
@@ -55,10 +56,6 @@ POINTS = (
 KEYS = tuple(f"k{n}" for n in range(6))
 LINES = 4
 NO_ANSWER = (StoreError, CommitUnknown)
-
-
-class Killed(BaseException):
-    """The process is killed and loses its memory."""
 
 
 class Tokens(FakeRuntime):
@@ -140,7 +137,7 @@ class Ledgers:
                 self._step([successor])
         else:
             self.met.kills[point] += 1
-            raise Killed(point)
+            raise Killed
 
     def _replace(self, copier: Copier) -> Copier:
         successor = Copier(self, copier.name)

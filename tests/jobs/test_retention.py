@@ -30,6 +30,7 @@ from pravega_spark.jobs import job_runner, retention
 from pravega_spark.model import StreamCut
 from tests.harness.failpoints import at_failpoint
 from tests.harness.folder_state import folder_state
+from tests.harness.simulated_kills import Killed, kill
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 JOB = ("-m", "pravega_spark.jobs.retention")
@@ -55,14 +56,6 @@ def spark() -> SparkSession:
     ).newSession()
     made.conf.set("spark.sql.shuffle.partitions", "2")
     return made
-
-
-class Died(BaseException):
-    """Stands for the death of the process."""
-
-
-def die() -> None:
-    raise Died
 
 
 def made(manager: StreamManager, name: str, policy: RetentionPolicy | None) -> None:
@@ -191,7 +184,7 @@ def test_interrupted_groups_are_completed_first_and_a_broken_one_fails_the_job(
 ) -> None:
     manager = StreamManager(root)
     for name in ("s/late", "s/broken"):
-        with at_failpoint("group.change.noted", die), pytest.raises(Died):
+        with at_failpoint("group.change.noted", kill), pytest.raises(Killed):
             manager.create_reader_group(name, [READ], retention="manual")
     for commit in (root / "s" / "_reader_groups" / "broken" / "_delta_log").glob("*.json"):
         commit.write_bytes(commit.read_bytes()[:-30])

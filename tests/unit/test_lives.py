@@ -36,6 +36,7 @@ from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transactional_writer import TransactionalWriter
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import NOW_MS, FakeRuntime, memory
+from tests.harness.simulated_kills import Killed, kill
 from tests.harness.spy_store import Spy
 from tests.unit.test_stream import verbs as stream_verbs
 
@@ -146,11 +147,7 @@ def next_life_and_seal(world: World) -> None:
 
 def half_made(world: World) -> None:
     """A group whose creation is in its own log, but not in its stream's."""
-
-    def die() -> None:
-        raise KeyboardInterrupt
-
-    with at_failpoint("group.change.noted", die), pytest.raises(KeyboardInterrupt):
+    with at_failpoint("group.change.noted", kill), pytest.raises(Killed):
         world.other.create_reader_group(H, [S], retention="automatic")
 
 
@@ -402,11 +399,8 @@ def test_a_creation_after_the_end_of_its_life_leaves_no_row() -> None:
 def test_a_group_releases_a_former_stream_only_in_the_life_that_it_held(first: World) -> None:
     world = first.copy()
 
-    def die() -> None:
-        raise KeyboardInterrupt
-
     world.other.create_stream("s/u")
-    with at_failpoint("group.change.noted", die), pytest.raises(KeyboardInterrupt):
+    with at_failpoint("group.change.noted", kill), pytest.raises(Killed):
         world.other.reader_group(G).reset(ReaderGroupConfiguration(["s/u"], retention="manual"))
     world.other.seal_stream(S)
     world.other.delete_stream(S)

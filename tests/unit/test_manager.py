@@ -51,18 +51,11 @@ from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
 from tests.harness.folder_state import wait_for_maintenance
+from tests.harness.simulated_kills import Killed, kill
 from tests.harness.small_streams import created
 from tests.harness.spy_store import Spy
 
 TWO = StreamConfiguration(ScalingPolicy.fixed(2), tags=frozenset({"two"}))
-
-
-class Died(Exception):
-    """The process is killed here."""
-
-
-def die() -> None:
-    raise Died
 
 
 def manager_of(store: Store) -> StreamManager:
@@ -139,7 +132,7 @@ def test_killed_recursive_deletion_is_finished_by_the_next_one(store: Spy, point
     manager = manager_of(store)
     for name in ("s/a", "s/b"):
         filled(manager, name)
-    with at_failpoint(point, die), pytest.raises(Died):
+    with at_failpoint(point, kill), pytest.raises(Killed):
         manager.delete_scope("s", recursive=True)
     with pytest.raises(NoSuchScope, match="is being deleted"):
         manager_of(store).create_stream("s/new")
@@ -158,7 +151,7 @@ def test_two_concurrent_recursive_deletions_both_succeed(store: Spy) -> None:
 
 
 def test_recursive_deletion_deletes_a_half_made_stream(store: Spy) -> None:
-    with at_failpoint("create.row", die), pytest.raises(Died):
+    with at_failpoint("create.row", kill), pytest.raises(Killed):
         manager_of(store).create_stream("s/t")
     assert manager_of(store).delete_scope("s", recursive=True)
     assert not manager_of(store).scope_exists("s")
@@ -204,7 +197,7 @@ def test_concurrent_creators_converge_on_the_stream_of_one_of_them(store: Spy) -
 def test_creation_killed_after_its_row_is_finished_by_the_next_call(
     store: Spy, next_one: str
 ) -> None:
-    with at_failpoint("create.row", die), pytest.raises(Died):
+    with at_failpoint("create.row", kill), pytest.raises(Killed):
         manager_of(store).create_stream("s/t", TWO)
     manager = manager_of(store)
     if next_one == "create":
@@ -286,7 +279,7 @@ def test_deletion_killed_before_its_row_was_dropped_is_finished_by_the_next_call
     manager = manager_of(store)
     filled(manager)
     manager.seal_stream("s/t")
-    with at_failpoint(point, die), pytest.raises(Died):
+    with at_failpoint(point, kill), pytest.raises(Killed):
         manager.delete_stream("s/t")
     manager = manager_of(store)
     if next_one == "delete":
@@ -358,7 +351,7 @@ def test_streams_are_listed_by_their_newest_tags(manager: StreamManager) -> None
 def test_row_of_a_killed_update_is_written_by_the_next_one(store: Spy) -> None:
     manager = manager_of(store)
     manager.create_stream("s/t")
-    with at_failpoint("update.row", die), pytest.raises(Died):
+    with at_failpoint("update.row", kill), pytest.raises(Killed):
         manager.update_stream("s/t", TWO)
     assert not manager_of(store).update_stream("s/t", TWO)
     assert manager_of(store).list_streams("s", tag="two") == ["s/t"]
@@ -765,7 +758,7 @@ def test_group_creation_killed_after_its_row_is_finished_by_the_next_call(
     store: Spy, next_one: str
 ) -> None:
     filled(manager_of(store))
-    with at_failpoint("group.create.row", die), pytest.raises(Died):
+    with at_failpoint("group.create.row", kill), pytest.raises(Killed):
         manager_of(store).create_reader_group("s/g", ["s/t"], retention="manual")
     manager = manager_of(store)
     assert manager.list_reader_groups("s") == ["s/g"]
@@ -826,7 +819,7 @@ def test_group_whose_stream_was_deleted_during_its_creation_is_not_created(store
     assert manager.create_reader_group("s/g", ["s/t"]).generation == 1
 
     manager.delete_reader_group("s/g")
-    with at_failpoint("group.create.row", die), pytest.raises(Died):
+    with at_failpoint("group.create.row", kill), pytest.raises(Killed):
         manager_of(store).create_reader_group("s/g", ["s/t"])
     manager.seal_stream("s/t")
     manager.delete_stream("s/t")
@@ -839,7 +832,7 @@ def test_group_deletion_killed_before_its_row_was_dropped_is_finished(store: Spy
     manager = manager_of(store)
     filled(manager)
     manager.create_reader_group("s/g", ["s/t"])
-    with at_failpoint("group.change.done", die), pytest.raises(Died):
+    with at_failpoint("group.change.done", kill), pytest.raises(Killed):
         manager_of(store).delete_reader_group("s/g")
     with pytest.raises(NoSuchReaderGroup):
         manager_of(store).reader_group("s/g")

@@ -82,14 +82,14 @@ def test_dir_lists_public_names_before_they_are_imported() -> None:
 def test_type_checkers_see_the_module_of_every_name() -> None:
     tree = ast.parse(Path(pravega_spark.__file__).read_text())
     (guarded,) = (node for node in tree.body if ast.unparse(node).startswith("if TYPE_CHECKING"))
-    told = {
+    expected = {
         alias.name: f"{node.module}.".removeprefix("pravega_spark.").rstrip(".")
         for node in ast.walk(guarded)
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    assert told == {**pravega_spark._HOMES, "errors": ""}
-    assert {*told, "session"} == set(pravega_spark.__all__)
+    assert expected == {**pravega_spark._HOMES, "errors": ""}
+    assert {*expected, "session"} == set(pravega_spark.__all__)
 
 
 def test_unknown_name_is_an_attribute_error() -> None:

@@ -32,16 +32,14 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
 from tests.harness import failpoints
 from tests.harness.backup_world import (
-    Killed,
     World,
     events_in,
-    kill,
-    kill_at_visit,
     manager_of,
     numbers,
     stream_of,
 )
 from tests.harness.failpoints import at_failpoint
+from tests.harness.simulated_kills import Killed, kill, kill_at_visit
 from tests.harness.small_streams import all_events, scale, write
 from tests.harness.small_tables import clean, versions
 

@@ -23,17 +23,15 @@ from pravega_spark.errors import (
 from pravega_spark.manager import StreamManager
 from tests.harness import failpoints
 from tests.harness.backup_world import (
-    Killed,
     World,
     copy_objects,
     events_in,
-    kill,
-    kill_at_visit,
     manager_of,
     numbers,
     stream_of,
 )
 from tests.harness.failpoints import at_failpoint
+from tests.harness.simulated_kills import Killed, kill, kill_at_visit
 from tests.harness.small_streams import write
 from tests.harness.small_tables import clean
 

@@ -65,8 +65,8 @@ def test_groups_are_listed_by_scope_as_table_names_and_json(
         ["GROUP", "STATE", "GENERATION", "RETENTION", "MEMBERS", "STREAMS"],
         ["s/g", "ACTIVE", "0", "manual", "0", "s/a"],
     ]
-    (told,) = json.loads(run("reader-group", "ls", "other", "--output=json")[1])
-    assert (told["group"], told["streams"], told["readers"]) == ("other/h", ["s/a"], [])
+    (shown,) = json.loads(run("reader-group", "ls", "other", "--output=json")[1])
+    assert (shown["group"], shown["streams"], shown["readers"]) == ("other/h", ["s/a"], [])
 
 
 def test_a_group_is_described_with_its_lag_by_segment(run: Any, manager: StreamManager) -> None:
@@ -82,10 +82,10 @@ def test_a_group_is_described_with_its_lag_by_segment(run: Any, manager: StreamM
     manager.truncate_stream("s/a", StreamCut("s/a", 1, {0: 1}))
     status, text, _ = run("reader-group", "describe", "s/g")
     summary, _, segments = text.partition("\n\n")
-    told = dict(line.split(maxsplit=1) for line in summary.splitlines())
-    assert (status, told["GROUP"], told["STATE"], told["MEMBERS"]) == (0, "s/g", "ACTIVE", "0")
-    assert told["TOTAL-LAG"].startswith("8 events, 40 B, ")
-    assert told["CHECKPOINT"] == "-"
+    shown = dict(line.split(maxsplit=1) for line in summary.splitlines())
+    assert (status, shown["GROUP"], shown["STATE"], shown["MEMBERS"]) == (0, "s/g", "ACTIVE", "0")
+    assert shown["TOTAL-LAG"].startswith("8 events, 40 B, ")
+    assert shown["CHECKPOINT"] == "-"
     rows = [line.split() for line in segments.splitlines()]
     assert rows[0] == [
         *("STREAM", "SEGMENT", "CURRENT-OFFSET", "HEAD", "TAIL"),
@@ -205,8 +205,8 @@ def test_sync_acknowledges_the_last_batch_that_was_committed(
         *("s/g", "0", "2", "s/a", str(cut)),
         "would be acknowledged",
     ]
-    told = run("reader-group", "sync", f"--checkpoint=file://{folder}", "--output=json")[1]
-    assert json.loads(told) == {
+    shown = run("reader-group", "sync", f"--checkpoint=file://{folder}", "--output=json")[1]
+    assert json.loads(shown) == {
         "batch": 2,
         "dry_run": False,
         "groups": [

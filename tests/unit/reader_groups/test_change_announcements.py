@@ -8,15 +8,8 @@ from pravega_spark.reader_groups.change_announcements import ABANDONED_MS, FOLDE
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.folder_state import wait_for_maintenance
+from tests.harness.simulated_kills import Killed, kill
 from tests.harness.spy_store import Spy
-
-
-class Killed(BaseException):
-    """Ends a process at a failpoint."""
-
-
-def kill() -> None:
-    raise Killed
 
 
 class World:

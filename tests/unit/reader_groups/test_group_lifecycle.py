@@ -28,18 +28,11 @@ from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
 from tests.harness.group_world import NAME, World, drain
+from tests.harness.simulated_kills import Killed, kill
 from tests.harness.small_streams import reopen, scale, write
 from tests.harness.spy_store import Spy
 
 PLAIN = ReaderGroupConfiguration([NAME])
-
-
-class Killed(BaseException):
-    """Ends a process at a failpoint."""
-
-
-def kill() -> None:
-    raise Killed
 
 
 def subscriptions(world: World, name: str = NAME) -> dict[str, tuple[int, str]]:

@@ -21,6 +21,7 @@ from pravega_spark.transactions import sweeper, transaction_lifecycle
 from tests.harness import failpoints
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.simulated_kills import Killed, kill
 from tests.harness.small_streams import events_of, reopen, scale, write
 from tests.harness.small_tables import clean, versions
 
@@ -463,10 +464,6 @@ def test_run_gives_up_if_subscribers_change_at_every_attempt() -> None:
         failpoints.register("retention.decided", None)
 
 
-class Killed(BaseException):
-    """Ends a run like a kill of its process."""
-
-
 @pytest.mark.parametrize(
     "point",
     ["retention.decided", "truncate.history", "commit.before", "retention.truncated",
@@ -475,9 +472,6 @@ class Killed(BaseException):
 def test_killed_run_is_finished_by_the_next(point: str) -> None:
     stream = made(RetentionPolicy.by_time("3 min"))
     options = replace(RetentionOptions(), grace_ms=0, retain_ms=0)
-
-    def kill() -> None:
-        raise Killed
 
     with at_failpoint(point, kill) as hit:
         try:

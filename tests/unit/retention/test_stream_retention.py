@@ -16,6 +16,7 @@ from pravega_spark.retention.retention_run import ROW_SCHEMA, RetentionResult
 from pravega_spark.retention.stream_retention import retention_rows, run_within
 from pravega_spark.retention.truncation_decision import RetentionRule
 from tests.harness.failpoints import at_failpoint
+from tests.harness.simulated_kills import Killed, kill
 
 
 @pytest.fixture
@@ -78,14 +79,6 @@ def test_error_of_a_run_reaches_the_caller() -> None:
 
     with pytest.raises(CorruptLog, match="torn"):
         run_within(60, run, "s/t")
-
-
-class Killed(BaseException):
-    """Ends a call like a kill of its process."""
-
-
-def kill() -> None:
-    raise Killed
 
 
 KEEPING = ReaderGroupConfiguration(["s/t"], retention="manual")

@@ -20,6 +20,7 @@ from pravega_spark.transactions.transaction_paths import announced_transactions,
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
+from tests.harness.simulated_kills import Killed, kill
 from tests.harness.small_streams import all_events, events_of, make_stream, reopen, scale
 from tests.harness.small_tables import commit as commit_body
 from tests.harness.spy_store import Spy
@@ -143,10 +144,7 @@ def test_decision_of_a_crashed_process_is_committed_by_the_next_commit(
     crowd(world)
     crashed = written(world.process(), [("a", b"1")])
 
-    def crash() -> None:
-        raise KeyboardInterrupt
-
-    with at_failpoint("txn.decided", crash), pytest.raises(KeyboardInterrupt):
+    with at_failpoint("txn.decided", kill), pytest.raises(Killed):
         crashed.commit()
     written(world.stream, [("a", b"2")]).commit()
     assert world.events() == [b"1", b"2"]

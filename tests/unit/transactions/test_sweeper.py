@@ -13,6 +13,7 @@ from pravega_spark.transactions.transaction import Transaction
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
+from tests.harness.simulated_kills import Killed, kill
 from tests.harness.small_streams import write
 from tests.harness.transaction_world import (
     LEASE_MS,
@@ -83,12 +84,6 @@ def test_concurrent_sweeps_are_harmless(world: World) -> None:
 
 
 def test_crash_anywhere_in_a_sweep_is_finished_by_the_next(world: World) -> None:
-    class Crashed(BaseException):
-        pass
-
-    def crash() -> None:
-        raise Crashed
-
     done, lost = written(world.process(), [("a", b"x")]), written(world.process(), [("a", b"y")])
     done.commit(wait=False)
     lost.ping()
@@ -100,7 +95,7 @@ def test_crash_anywhere_in_a_sweep_is_finished_by_the_next(world: World) -> None
         "txn.committed",
         "txn.deleting-remains",
     ):
-        with at_failpoint(point, crash), pytest.raises(Crashed):
+        with at_failpoint(point, kill), pytest.raises(Killed):
             sweeper.sweep_transactions(world.process())
     sweeper.sweep_transactions(world.process())
     assert world.events() == [b"x"]
@@ -224,14 +219,8 @@ def test_crashed_seal_is_finished_by_the_next(world: World) -> None:
     done, lost = (written(world.process(), [("a", event)]) for event in (b"x", b"y"))
     done.commit(wait=False)
 
-    class Crashed(BaseException):
-        pass
-
-    def crash() -> None:
-        raise Crashed
-
     for point in ("seal.sealing", "txn.decided", "txn.committed"):
-        with at_failpoint(point, crash), pytest.raises(Crashed):
+        with at_failpoint(point, kill), pytest.raises(Killed):
             lifecycle.seal(world.process(), sweeper.end_all_transactions)
         assert state(world) is StreamState.SEALING
     assert lifecycle.seal(world.process(), sweeper.end_all_transactions)

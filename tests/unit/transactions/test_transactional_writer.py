@@ -33,6 +33,7 @@ from pravega_spark.transactions.transactional_writer import TransactionalWriter
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
+from tests.harness.simulated_kills import Killed, kill
 from tests.harness.small_streams import all_events, make_stream, reopen
 from tests.harness.spy_store import Spy
 from tests.harness.transaction_world import LEASE_MS, World, begun, results_of_child, written
@@ -217,10 +218,7 @@ def test_crashed_newer_writer_leaves_the_aborts_to_the_next_writer(
     txn.write_event(b"x", "a")
     txn.flush()
 
-    def crash() -> None:
-        raise KeyboardInterrupt
-
-    with at_failpoint("txn.deciding", crash), pytest.raises(KeyboardInterrupt):
+    with at_failpoint("txn.deciding", kill), pytest.raises(Killed):
         writers(world.process(), "w")
     writers(world.process(), "w")
     assert txn.status is ABORTED

@@ -131,16 +131,16 @@ def test_deletion_goes_upward_and_a_killed_cleanup_is_finished_by_the_next() -> 
     store.calls.clear()
     delete = store.inner.delete
 
-    def die(keys: Iterable[str]) -> None:
+    def fail_midway(keys: Iterable[str]) -> None:
         listed = list(keys)
         if not any("/_delta_log/" in key for key in listed):
             return delete(listed)
         delete(listed[:3])
-        raise StoreError("died")
+        raise StoreError("failed midway")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store.inner, "delete", die)
-        with pytest.raises(StoreError, match="died"):
+        patch.setattr(store.inner, "delete", fail_midway)
+        with pytest.raises(StoreError, match="failed midway"):
             delete_old_commits(log)
     assert versions(log) == [0, *range(4, 14)]
     with log.files() as files:

@@ -17,6 +17,7 @@ from pravega_spark.errors import CommitUnknown, CorruptLog
 from pravega_spark.transactions import transaction_lifecycle
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.simulated_kills import Killed, kill
 from tests.harness.small_streams import make_stream, reopen, write
 from tests.harness.spy_store import Spy
 
@@ -137,10 +138,7 @@ def test_writer_that_returns_during_a_sweep_is_kept() -> None:
 def test_sweep_that_is_killed_before_its_commit_changes_no_record() -> None:
     old = Old()
 
-    def die() -> None:
-        raise KeyboardInterrupt
-
-    with at_failpoint("sweep.history", die), pytest.raises(KeyboardInterrupt):
+    with at_failpoint("sweep.history", kill), pytest.raises(Killed):
         old.sweep()
     assert len(old.domains()) == 4
     write(old.process(), [("k", b"x")], SessionBatch("w", 1, 3, 4))

@@ -19,17 +19,10 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.spark.source import PravegaDataSource
 from tests.harness.failpoints import at_failpoint
+from tests.harness.simulated_kills import Killed, kill
 from tests.harness.spy_store import Spy
 
 TWO = StreamConfiguration(ScalingPolicy.fixed(2))
-
-
-class Killed(Exception):
-    """The process ends here."""
-
-
-def kill() -> None:
-    raise Killed
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.faulty_store import FaultyStore
 from tests.harness.folder_state import wait_for_maintenance
+from tests.harness.simulated_kills import Killed, kill
 from tests.harness.small_tables import versions
 from tests.harness.spy_store import Spy
 
@@ -150,23 +151,17 @@ def test_process_that_was_paused_in_the_first_life_cannot_change_the_second() ->
 
 
 @pytest.mark.parametrize("point", ["cleanup.delete", "maintain.state", "maintain.checkpoint"])
-def test_sweep_that_is_killed_is_finished_by_the_next(point: str) -> None:
+def test_killed_sweep_is_finished_by_the_next(point: str) -> None:
     manager, _, runtime = world()
 
-    class Killed(BaseException):
-        pass
-
-    def die() -> None:
-        raise Killed
-
-    with at_failpoint(point, die) as died:
+    with at_failpoint(point, kill) as killed:
         for _ in range(3):
             try:
                 manager.sweep_scope("s", grace="1 s", retain="1 s")
             except Killed:
                 break
             runtime.sleep(CLEANUP_WAIT_SECONDS + 1)
-        assert died.hits
+        assert killed.hits
     swept(manager, runtime)
     assert len(versions(log_of(manager).log)) == 2
     assert manager.create_stream("s/t")

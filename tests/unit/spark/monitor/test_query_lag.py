@@ -102,7 +102,9 @@ def test_truncated_events_are_not_behind(root: str) -> None:
     assert lag_of(progress(offset(root, StreamCut("s/a", 1, {0: 1})))).backlog_records == 6
 
 
-def test_query_without_progress_has_no_lag_and_one_without_our_sources_is_refused(root: str) -> None:
+def test_query_without_progress_has_no_lag_and_one_without_our_sources_is_refused(
+    root: str,
+) -> None:
     created(root)
     assert query_lag(SimpleNamespace(lastProgress=None)) is None  # type: ignore[arg-type]
     for end in (FOREIGN, "null", None, "17"):
