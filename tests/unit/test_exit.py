@@ -119,7 +119,8 @@ import sys, threading
 from pravega_spark.engine.writing import writer_exit
 from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.event_writer import EventStreamWriter
-from tests.harness.engine import Spy, make_stream
+from tests.harness.small_streams import make_stream
+from tests.harness.spy_store import Spy
 writer_exit.WRITER_EXIT_SECONDS = {bound}
 store = Spy()
 stream = make_stream(store, SYSTEM)

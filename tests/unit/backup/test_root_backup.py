@@ -160,7 +160,7 @@ def test_sweep_keeps_the_commits_that_a_backup_is_copying(point: str) -> None:
 def test_without_a_pin_the_same_sweep_makes_the_backup_fail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in ("horizon", "sweep"):
+    for module in ("horizon", "table_sweep"):
         monkeypatch.setattr(f"pravega_spark.engine.log.{module}.is_pinned", lambda snapshot: False)
     world = World(commits=10)
 

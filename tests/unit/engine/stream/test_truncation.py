@@ -102,7 +102,9 @@ def test_an_unknown_outcome_does_not_truncate_twice() -> None:
 def test_the_head_never_moves_back_and_invalid_cuts_are_refused() -> None:
     stream = filled()
     truncate(stream, cut_of(stream, s0=7))
-    with pytest.raises(InvalidStreamCut, match=r"s/t cannot be truncated at .*=6: .*behind"):
+    with pytest.raises(
+        InvalidStreamCut, match=r"s/t cannot be truncated at .*=6: .*below the head"
+    ):
         truncate(stream, cut_of(stream, s0=6))
     with pytest.raises(InvalidStreamCut):
         truncate(stream, cut_of(stream, s0=13))
