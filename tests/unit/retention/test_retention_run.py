@@ -473,11 +473,9 @@ def test_killed_run_is_finished_by_the_next(point: str) -> None:
     stream = made(RetentionPolicy.by_time("3 min"))
     options = replace(RetentionOptions(), grace_ms=0, retain_ms=0)
 
-    with at_failpoint(point, kill) as hit:
-        try:
-            run_retention(reopen(stream), options)
-        except Killed:
-            assert hit.hits == 1
+    with at_failpoint(point, kill) as hit, pytest.raises(Killed):
+        run_retention(reopen(stream), options)
+    assert hit.hits == 1
     stream = reopen(stream)
     run_retention(stream, options)
     assert head(stream) == 7
