@@ -18,6 +18,7 @@ from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.time_search import TimeSearch
 from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.writing.event_encoder import check_timeout
 from pravega_spark.errors import InvalidInput, InvalidStreamCut, NoSuchEvent
 from pravega_spark.limits import POLL_IDLE_FRACTION, POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS
 from pravega_spark.model import Event, EventPointer, SegmentRange, StreamCut
@@ -131,6 +132,8 @@ class EventReader:
         object store, and 50 ms on a local disk. A poll that finds nothing is one storage call.
         """
         self._guard.check()
+        if timeout is not None:
+            check_timeout("follow", timeout)
         view = self._stream.view()
         state = _ReadState(view, locate(view, start), view.located_tail)
         return self._follow(state, timeout)

@@ -439,12 +439,12 @@ class StreamManager:
         """See :meth:`Stream.segments`."""
         return self.stream(stream).segments(time_ms=time_ms, epoch=epoch)
 
-    def segment(self, stream: str, segment_id: int) -> SegmentInfo:
+    def segment(self, stream: str, segment_id: int | str) -> SegmentInfo:
         """See :meth:`Stream.segment`."""
         return self.stream(stream).segment(segment_id)
 
     def successors(
-        self, stream: str, segment_id: int
+        self, stream: str, segment_id: int | str
     ) -> tuple[tuple[Segment, tuple[Segment, ...]], ...]:
         """See :meth:`Stream.successors`."""
         return self.stream(stream).successors(segment_id)

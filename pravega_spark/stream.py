@@ -21,7 +21,13 @@ from pravega_spark.engine.stream.truncation import TruncationResult
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.scopes import Scope
 from pravega_spark.engine.writing.event_encoder import Serializer
-from pravega_spark.errors import InvalidConfiguration, NoSuchScope, NoSuchStream, StaleIdentity
+from pravega_spark.errors import (
+    InvalidConfiguration,
+    InvalidInput,
+    NoSuchScope,
+    NoSuchStream,
+    StaleIdentity,
+)
 from pravega_spark.event_reader import Deserializer, EventReader
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.limits import KEEP_COMPLETED, PREPARED_LIMIT, SWEEP_GRACE, SWEEP_RETAIN
@@ -189,6 +195,10 @@ class Stream:
         ``past_subscribers``, which the stream's history records; IllegalState while the stream is
         being sealed. A sealed stream can be truncated up to its end.
         """
+        if not isinstance(past_subscribers, bool):
+            raise InvalidInput(
+                f"past_subscribers is True or False, got {past_subscribers!r}; nothing was done."
+            )
         life = self._view().life
         return truncation.truncate(self._log(), cut, past_subscribers=past_subscribers, life=life)
 
@@ -283,14 +293,24 @@ class Stream:
             return view.epoch(epoch).segments
         return view.active.segments if time_ms is None else epochs.segments_at(view, time_ms)
 
-    def segment(self, segment_id: int) -> SegmentInfo:
-        """Return a segment's length in events and bytes, and the epoch that sealed it."""
-        record = self._view().segment(segment_id)
-        return SegmentInfo(segment_id, record.next_offset, record.size_bytes, record.sealed_epoch)
+    def segment(self, segment_id: int | str) -> SegmentInfo:
+        """Return a segment's length in events and bytes, and the epoch that sealed it.
 
-    def successors(self, segment_id: int) -> tuple[tuple[Segment, tuple[Segment, ...]], ...]:
-        """Return a sealed segment's successors, each with all its predecessors; none if open."""
-        return epochs.successors(self._view(), segment_id)
+        A segment is named by its id, by text (``"3#1"``), or by the number of an active one. Raises
+        InvalidInput for anything else, and NoSuchSegment.
+        """
+        view = self._view()
+        resolved = scale_commit.resolve_segment_id(view, segment_id)
+        record = view.segment(resolved)
+        return SegmentInfo(resolved, record.next_offset, record.size_bytes, record.sealed_epoch)
+
+    def successors(self, segment_id: int | str) -> tuple[tuple[Segment, tuple[Segment, ...]], ...]:
+        """Return a sealed segment's successors, each with all its predecessors; none if open.
+
+        The segment is named as in :meth:`segment`.
+        """
+        view = self._view()
+        return epochs.successors(view, scale_commit.resolve_segment_id(view, segment_id))
 
     def segments_between(self, start: StreamCut | str, end: StreamCut | str) -> list[Segment]:
         """Return the segments that have events between two cuts, predecessors first.

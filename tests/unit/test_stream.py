@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 
-from pravega_spark.errors import InvalidName, NoSuchScope, NoSuchStream, RootChanged
+from pravega_spark.errors import InvalidInput, InvalidName, NoSuchScope, NoSuchStream, RootChanged
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import EventPointer, SegmentInfo
 from pravega_spark.stream import Stream
@@ -107,3 +107,39 @@ def test_handle_of_a_root_that_was_replaced_is_refused(tmp_path: Path) -> None:
         pickle.loads(pickled)
     with pytest.raises(RootChanged):
         stream.info()
+
+
+@pytest.mark.parametrize("given", ["false", "no", 1, None])
+def test_only_true_passes_subscribers(given: Any) -> None:
+    manager = StreamManager(f"memory://only-true-{given}")
+    manager.create_scope("s")
+    manager.create_stream("s/t")
+    with manager.create_writer("s/t") as writer:
+        writer.write_event(b"kept").result(30)
+    stream = manager.stream("s/t")
+    with pytest.raises(InvalidInput, match="past_subscribers is True or False"):
+        stream.truncate(stream.tail(), past_subscribers=given)
+    assert [event.data for event in stream.read()] == [b"kept"]
+
+
+def test_segments_are_named_by_id_text_or_number_and_by_nothing_else() -> None:
+    manager = StreamManager("memory://named-segments")
+    manager.create_scope("s")
+    manager.create_stream("s/t")
+    stream = manager.stream("s/t")
+    assert stream.segment(0) == stream.segment("0#0") == manager.segment("s/t", "0#0")
+    assert stream.successors("0#0") == ()
+    for wrong in (None, 1.5, True, [0], -1, "x"):
+        with pytest.raises(InvalidInput, match="segment"):
+            stream.segment(wrong)  # type: ignore[arg-type]
+        with pytest.raises(InvalidInput, match="segment"):
+            stream.successors(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("timeout", [float("nan"), "5 s", [1], True])
+def test_following_with_what_is_no_timeout_is_refused(timeout: Any) -> None:
+    manager = StreamManager(f"memory://timeout-{timeout}")
+    manager.create_scope("s")
+    manager.create_stream("s/t")
+    with pytest.raises(InvalidInput, match="timeout of follow"):
+        manager.stream("s/t").follow(timeout=timeout)
