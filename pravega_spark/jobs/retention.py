@@ -73,14 +73,16 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         type=duration,
         default=duration(SWEEP_GRACE),
         metavar="TIME",
-        help="must exceed the run time of the longest job that writes to a stream (default: 1 day)",
+        help="must exceed the run time of the longest job that writes to a stream (default: "
+        f"{SWEEP_GRACE})",
     )
     parser.add_argument(
         "--retain",
         type=duration,
         default=duration(SWEEP_RETAIN),
         metavar="TIME",
-        help="how long old versions, with events truncated since, stay readable (default: 30 days)",
+        help="how long old versions, with events truncated since, stay readable (default: "
+        f"{SWEEP_RETAIN})",
     )
     parser.add_argument(
         "--confirm-clock",

@@ -36,7 +36,7 @@ def add_write(
 
     def propose(entries: Sequence[Manifest]) -> Manifest | None:
         left = not_in(entries, chunks)
-        is_held = _is_repeated(entries, writer, number) or (len(chunks) > 0 and not left)
+        is_held = holds_write(entries, writer, number) or (len(chunks) > 0 and not left)
         if is_held and manifests.last is not ManifestKind.ABORTING:
             return None
         check_accepts_writes(manifests)
@@ -44,13 +44,14 @@ def add_write(
 
     if manifests.append(propose) is not None:
         return AddedWrite(True, chunks)
-    if not _is_repeated(manifests.entries, writer, number):
+    if not holds_write(manifests.entries, writer, number):
         return AddedWrite(False, chunks)
     earlier = [entry for entry in manifests.entries if entry.writer == writer]
     return AddedWrite(False, tuple(chunk for entry in earlier for chunk in entry.chunks))
 
 
-def _is_repeated(entries: Sequence[Manifest], writer: str | None, number: int) -> bool:
+def holds_write(entries: Sequence[Manifest], writer: str | None, number: int) -> bool:
+    """Return whether the manifests hold a writer's write of that number or a later one."""
     return writer is not None and any(
         entry.writer == writer and number <= entry.number for entry in entries
     )

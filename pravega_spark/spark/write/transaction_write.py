@@ -22,6 +22,7 @@ from pravega_spark.transactions import transaction_lifecycle
 from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind
 from pravega_spark.transactions.manifests import Manifests
 from pravega_spark.transactions.transaction import Transaction
+from pravega_spark.transactions.transaction_decisions import holds_write
 from pravega_spark.transactions.transaction_paths import chunk_folder
 
 
@@ -87,4 +88,4 @@ def _has(entries: Sequence[Manifest], settings: WriteSettings) -> bool:
         return False
     name, number = settings.application
     writer = application_writer(name)
-    return any(entry.writer == writer and entry.number >= number for entry in entries)
+    return holds_write(entries, writer, number)
