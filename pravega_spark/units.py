@@ -1,4 +1,4 @@
-"""Durations and sizes: parse texts such as '7 days' and '10 GB'."""
+"""Durations and sizes: parse texts such as '7 days' and '10 GB', and show them."""
 
 from __future__ import annotations
 
@@ -66,3 +66,21 @@ def unit_of(value: str) -> str | None:
     if unit in ("", "m"):  # minutes or mebibytes
         return None
     return "time" if unit in _DURATION_UNITS_MS else "size" if unit in _SIZE_UNITS else None
+
+
+def size_text(size_bytes: int) -> str:
+    """Return a size as text: ``1.5 MiB``."""
+    number, unit = float(size_bytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if number < 1_024:
+            break
+        number, unit = number / 1_024, larger
+    return f"{number:,.0f} {unit}" if unit == "B" else f"{number:,.1f} {unit}"
+
+
+def time_text(seconds: float) -> str:
+    """Return a duration as text: ``2.5 hours``."""
+    for length, unit in ((86_400, "days"), (3_600, "hours"), (60, "minutes")):
+        if seconds >= length:
+            return f"{seconds / length:,.1f} {unit}"
+    return f"{seconds:,.1f} s"

@@ -28,7 +28,7 @@ from pravega_spark.reader_groups.group_description import (
     segment_positions,
     with_heartbeats,
 )
-from pravega_spark.retention.explanation import size_text, time_text
+from pravega_spark.units import size_text, time_text
 
 
 @click.group("reader-group")

@@ -23,11 +23,11 @@ from pravega_spark.jobs.stream_tasks import map_streams
 from pravega_spark.jobs.text_table import FAILED, Cell, Side, TextTable, bold
 from pravega_spark.limits import SAMPLE_FREQUENCY, STREAM_TIMEOUT, SWEEP_GRACE, SWEEP_RETAIN
 from pravega_spark.manager import StreamManager
-from pravega_spark.retention.explanation import size_text, time_text
 from pravega_spark.retention.retention_options import parse_options
 from pravega_spark.retention.retention_run import ROW_SCHEMA
 from pravega_spark.retention.stream_retention import retention_rows
 from pravega_spark.retention.truncation_decision import RetentionRule
+from pravega_spark.units import size_text, time_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,6 +8,7 @@ from typing import Any
 from pravega_spark.model import StreamCut
 from pravega_spark.policies import LimitUnit, RetentionPolicy, RetentionType
 from pravega_spark.retention.truncation_decision import RetentionRule
+from pravega_spark.units import size_text, time_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,21 +115,3 @@ def policy_text(policy: RetentionPolicy | None) -> str:
     if policy.type is RetentionType.CONSUMPTION and not policy.minimum:
         return name
     return f"{name}, at least {text(policy.minimum)}"
-
-
-def size_text(size_bytes: int) -> str:
-    """Return a size as text: ``1.5 MiB``."""
-    number, unit = float(size_bytes), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if number < 1_024:
-            break
-        number, unit = number / 1_024, larger
-    return f"{number:,.0f} {unit}" if unit == "B" else f"{number:,.1f} {unit}"
-
-
-def time_text(seconds: float) -> str:
-    """Return a duration as text: ``2.5 hours``."""
-    for length, unit in ((86_400, "days"), (3_600, "hours"), (60, "minutes")):
-        if seconds >= length:
-            return f"{seconds / length:,.1f} {unit}"
-    return f"{seconds:,.1f} s"

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from pravega_spark.engine.stream.backlog import backlog, files
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.errors import InvalidInput
-from pravega_spark.retention.explanation import size_text, time_text
 from pravega_spark.spark.source_offsets import StreamOffset, decode, find_record, owner_of
+from pravega_spark.units import size_text, time_text
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
