@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from pravega_spark.retention.retention_run import RetentionResult
     from pravega_spark.retention.stream_retention import StreamRetention
     from pravega_spark.retention.truncation_decision import RetentionRule
+    from pravega_spark.root_settings import EffectiveSettings, SettingOrigin
     from pravega_spark.spark.monitor.lag_listener import StreamLagListener
     from pravega_spark.spark.monitor.query_lag import (
         QueryLag,
@@ -87,6 +88,7 @@ __all__ = [
     "CheckpointFuture",
     "CopiedTable",
     "DataAmount",
+    "EffectiveSettings",
     "EndOfDataNotification",
     "Epoch",
     "Event",
@@ -124,6 +126,7 @@ __all__ = [
     "SegmentLag",
     "SegmentNotification",
     "SegmentRange",
+    "SettingOrigin",
     "SourceLag",
     "Stream",
     "StreamConfiguration",
@@ -154,6 +157,7 @@ _HOMES = {
     "CheckpointFuture": "reader_groups.checkpoint_future",
     "CopiedTable": "backup.table_backup",
     "DataAmount": "retention.explanation",
+    "EffectiveSettings": "root_settings",
     "EndOfDataNotification": "reader_groups.notifications",
     "Epoch": "model",
     "Event": "model",
@@ -191,6 +195,7 @@ _HOMES = {
     "SegmentLag": "reader_groups.group_lag",
     "SegmentNotification": "reader_groups.notifications",
     "SegmentRange": "model",
+    "SettingOrigin": "root_settings",
     "SourceLag": "spark.monitor.query_lag",
     "Stream": "stream",
     "StreamConfiguration": "policies",

@@ -134,6 +134,10 @@ MAX_SAMPLES = 2_000
 """Entries of the retention set before every second one of its older half is deleted."""
 RETENTION_ATTEMPTS = 10
 """Decisions of one retention run, which decides again if subscribers or the head moved."""
+RETENTION_INTERVAL = "30 minutes"
+"""The retention job starts a round this often, as in Pravega, if it keeps running."""
+SCALING_INTERVAL = TRANSACTIONS_INTERVAL = "60 s"
+"""The other jobs start a round this often if they keep running."""
 STREAM_TIMEOUT = "10 minutes"
 """The retention job gives up on a stream after this long, and continues with the others."""
 STREAMS_PER_TASK = 50

@@ -28,6 +28,7 @@ from pravega_spark.engine.tables.scopes import (
     Scope,
     row_name,
 )
+from pravega_spark.engine.tables.settings_table import open_settings
 from pravega_spark.engine.writing.event_encoder import Serializer
 from pravega_spark.errors import InvalidInput, NoSuchScope, NoSuchStream, StaleIdentity
 from pravega_spark.event_reader import Deserializer, EventReader
@@ -61,6 +62,7 @@ from pravega_spark.reader_groups.group_configuration import GroupRetention, Read
 from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
 from pravega_spark.reader_groups.group_repair import repair_group
 from pravega_spark.reader_groups.reader_group import ReaderGroup
+from pravega_spark.root_settings import EffectiveSettings, decide_settings, parse_changes
 from pravega_spark.stream import Stream
 from pravega_spark.transactions.sweeper import TransactionSweepResult
 from pravega_spark.transactions.transaction import Transaction
@@ -121,6 +123,27 @@ class StreamManager:
         """
         ensure_probed(self._store, self._runtime)
         return clock_record.confirm_clock(self._store, self._runtime, limit)
+
+    # Settings
+
+    def settings(self) -> EffectiveSettings:
+        """Return the settings of the root: those that were set, and the defaults of the others.
+
+        A root on which nothing was set has all defaults. Raises CorruptLog, CorruptChunk.
+        """
+        return decide_settings(open_settings(self._store, self._runtime).read())
+
+    def update_settings(self, **changes: str | float | None) -> EffectiveSettings:
+        """Change some settings of the root in one commit, and return all; the others stay.
+
+        A duration is a text such as ``"2 hours"`` or a number of seconds; ``expire`` may be
+        ``"never"``. None returns a setting to its default. Jobs and writers follow with their next
+        run or check. Raises InvalidConfiguration.
+        """
+        parsed = parse_changes(changes)
+        ensure_probed(self._store, self._runtime)
+        clock_record.begin_record(self._store, self._runtime)
+        return decide_settings(open_settings(self._store, self._runtime).update(parsed))
 
     # Scopes
 

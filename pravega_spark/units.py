@@ -43,6 +43,14 @@ def parse_duration_ms(what: str, value: str | float) -> int:
     return round(number * _DURATION_UNITS_MS[unit])
 
 
+def duration_text(value_ms: int) -> str:
+    """Return a duration as a text that can be parsed again, in its largest whole unit."""
+    for unit, size_ms in (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000)):
+        if value_ms and value_ms % size_ms == 0:
+            return f"{value_ms // size_ms} {unit}{'s' if value_ms != size_ms else ''}"
+    return f"{value_ms} ms" if value_ms % 1_000 else f"{value_ms // 1_000} s"
+
+
 def parse_size_bytes(what: str, value: str | int) -> int:
     """Parse ``"256m"``, ``"1 GB"`` (binary multiples) or a number of bytes."""
     if isinstance(value, int) and not isinstance(value, bool):

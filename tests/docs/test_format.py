@@ -50,6 +50,7 @@ TABLES = (
     "<scope>/<stream>/events",
     "<scope>/<stream>/metadata",
     "<scope>/_reader_groups/<group>",
+    "_settings",
 )
 PLACEHOLDERS = {
     "table": f"(?:{'|'.join(TABLES)})",

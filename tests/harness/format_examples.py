@@ -192,6 +192,7 @@ _TEXTS: dict[str, Callable[[_Maker], str]] = {
     "rates": lambda made: made.last(f"{EVENTS}/_pravega/rates.json"),
     "moved": lambda made: made.containing(f"{EVENTS}/_pravega/moved/", "ingest-1"),
     "scope rows": lambda made: made.rows(SCOPE, lambda row: row["kind"] == "group"),
+    "settings rows": lambda made: made.rows("_settings", lambda row: row["name"] == "grace"),
     "group rows": lambda made: made.rows(GROUP_TABLE, lambda row: row["kind"] == "last"),
     "lease": lambda made: made.last(f"{GROUP_TABLE}/_leases/reader-1.json"),
     "history rows": lambda made: made.rows(

@@ -132,6 +132,8 @@ def write_story(folder: Path) -> Story:
 
 def _begin(manager: StreamManager, clock: Clock) -> None:
     manager.create_scope("nyc")
+    manager.update_settings(grace="2 hours", expire="30 days")
+    manager.update_settings(expire="never", grace=None)
     scaling = ScalingPolicy.by_event_rate(1_000, minimum=2)
     retention = RetentionPolicy.by_consumption(maximum="7 days")
     manager.create_stream(STREAM, StreamConfiguration(scaling, retention, {"demo"}))

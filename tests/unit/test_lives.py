@@ -248,6 +248,7 @@ WRITES: dict[str, list[Verb]] = {
 """Verbs that write, with calls on the objects that they return."""
 
 READS: dict[str, Callable[[World], Any]] = {
+    "settings": lambda w: w.manager.settings(),
     "scope_exists": lambda w: w.manager.scope_exists("s"),
     "list_scopes": lambda w: w.manager.list_scopes(),
     "stream": lambda w: w.manager.stream(S).info(),
@@ -275,9 +276,9 @@ READS: dict[str, Callable[[World], Any]] = {
     "segment_ranges": lambda w: w.manager.segment_ranges(S),
 }
 
-OF_NO_LIFE = {"confirm_clock", "backup", "restore", "restore_stream"}
-"""These work on the root, or on logs regardless of lives: a backup pins versions of any life, and
-no other process uses a copy that is being restored."""
+OF_NO_LIFE = {"update_settings", "confirm_clock", "backup", "restore", "restore_stream"}
+"""These work on the root, which has one life, or on logs regardless of lives: a backup pins
+versions of any life, and no other process uses a copy that is being restored."""
 
 CASES = [(f"{name}-{n}", verb) for name, verbs in WRITES.items() for n, verb in enumerate(verbs)]
 

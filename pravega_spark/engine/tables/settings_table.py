@@ -1,0 +1,97 @@
+"""The root's table of settings: one row for each setting that was given, changed field by field.
+
+A root without the table has all defaults. A table that cannot be read is an error, never a default:
+a sweep with a shorter grace than the root's would delete files that writers still need.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Final
+
+import pyarrow as pa
+
+from pravega_spark.engine.json_codec import to_json
+from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.store import Store
+from pravega_spark.engine.store.root_marker import check_same
+from pravega_spark.engine.tables.row_files import Rows
+from pravega_spark.engine.tables.state_table import StateTable, TableChange, TableState
+from pravega_spark.errors import CorruptLog
+from pravega_spark.root_settings import GivenSettings, SettingChanges, decode_given
+
+SETTINGS_TABLE: Final = "_settings"
+SETTINGS_SCHEMA: Final = pa.schema([("name", pa.string()), ("value", pa.string())])
+"""``value`` is JSON: the ms of a duration, null for never, or a text."""
+_OPEN_TABLES = 64
+
+
+class SettingsTable:
+    """The table of settings of one root."""
+
+    def __init__(self, store: Store, runtime: Runtime = SYSTEM) -> None:
+        """Name the table; nothing is read yet, and it need not exist."""
+        self.table = StateTable(store, SETTINGS_TABLE, SETTINGS_SCHEMA, "name", runtime)
+        self._was_absent = False
+
+    def read(self) -> GivenSettings:
+        """Return the settings that are given now; one storage call if nothing changed.
+
+        Raises Damaged if the table cannot be read.
+        """
+        log = self.table.log
+        if self._was_absent:
+            check_same(log.store)
+            if not log.reader.has(0):  # the first commit is never deleted
+                return {}
+        state = self.table.read()
+        self._was_absent = state.snapshot is None
+        return self._decode(state.rows)
+
+    def update(self, changes: SettingChanges) -> GivenSettings:
+        """Change some settings in one commit, decided on the newest state; return all of them.
+
+        Rows that only a newer version knows stay. A value that cannot be read may be replaced.
+        """
+
+        def decide(state: TableState) -> tuple[TableChange | None, None]:
+            rows = dict(state.rows)
+            for name in changes.cleared:
+                rows.pop(name, None)
+            for name, value in changes.values.items():
+                rows[name] = {"name": name, "value": to_json(value)}
+            if rows == state.rows:
+                return None, None
+            parameters = {"set": dict(changes.values), "cleared": list(changes.cleared)}
+            return TableChange("SET SETTINGS", rows, parameters=parameters), None
+
+        return self._decode(self.table.change(decide)[0].rows)
+
+    def _decode(self, rows: Rows) -> GivenSettings:
+        try:
+            return decode_given((name, json.loads(row["value"])) for name, row in rows.items())
+        except (TypeError, ValueError) as error:
+            where = self.table.log.reader.where
+            raise CorruptLog(
+                f"{where}: {error}. Set it again with update_settings, or restore the table from a "
+                "copy.",
+                path=where,
+            ) from error
+
+
+_tables: dict[tuple[int, str], SettingsTable] = {}
+"""The open tables of this process, by process id, since a forked child opens its own, and root."""
+
+
+def open_settings(store: Store, runtime: Runtime = SYSTEM) -> SettingsTable:
+    """Return this process's table of a root, so that a worker reads it on from what it knows."""
+    if runtime is not SYSTEM:
+        return SettingsTable(store, runtime)
+    key = (os.getpid(), store.url)
+    found = _tables.get(key)
+    if found is None or found.table.log.store is not store:
+        if len(_tables) >= _OPEN_TABLES:
+            _tables.clear()
+        found = _tables[key] = SettingsTable(store)
+    return found

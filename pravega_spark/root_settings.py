@@ -1,0 +1,290 @@
+"""The settings of a root: their rules, and the one function that decides which value holds.
+
+A setting is given in up to three places: by the argument of a call or the flag of a job, in the
+configuration of a stream, and in the root's table of settings. The first of these decides, and
+without any the default does. Each setting is one field of :class:`EffectiveSettings`. Pure.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from types import MappingProxyType
+from typing import Any, Final
+
+from pravega_spark.errors import InvalidConfiguration
+from pravega_spark.limits import (
+    KEEP_COMPLETED,
+    PREPARED_LIMIT,
+    RETENTION_INTERVAL,
+    SAMPLE_FREQUENCY,
+    SCALING_INTERVAL,
+    SWEEP_GRACE,
+    SWEEP_RETAIN,
+    TRANSACTIONS_INTERVAL,
+)
+from pravega_spark.units import duration_text, parse_duration_ms
+
+SettingValue = int | str | None
+"""A parsed value: of a duration in ms, or None for ``never``; of a choice its word."""
+GivenSettings = Mapping[str, SettingValue]
+"""The parsed values that one place gives, by name; a setting that is not in it is not given."""
+NOTHING_GIVEN: Final[GivenSettings] = MappingProxyType({})
+NEVER: Final = "never"
+LONGEST: Final = "3650 days"
+
+
+class SettingOrigin(enum.Enum):
+    """The place that decides a setting."""
+
+    DEFAULT = "default"
+    ROOT = "root"
+    STREAM = "stream"
+    FLAG = "flag"
+
+
+@dataclass(frozen=True, slots=True)
+class DurationRule:
+    """A duration from ``least`` to ten years; ``never`` is allowed if that is the default."""
+
+    default: str
+    least: str
+    of_streams: bool
+    """Whether a stream's configuration may override it."""
+    meaning: str
+
+    def parse(self, name: str, given: object, *, is_bounded: bool = True) -> SettingValue:
+        """Return a given value in ms; raise InvalidConfiguration for anything else.
+
+        Without ``is_bounded``, any duration is allowed: the caller chose it for one run.
+        """
+        if given == NEVER and self.default == NEVER:
+            return None
+        value = parse_duration_ms(f"the setting {name}", given)  # type: ignore[arg-type]
+        low, high = (parse_duration_ms(name, limit) for limit in (self.least, LONGEST))
+        if is_bounded and not low <= value <= high:
+            raise InvalidConfiguration(
+                f"the setting {name} must be {self.limits}, got {given!r}; nothing was changed."
+            )
+        return value
+
+    def decode(self, value: object) -> SettingValue:
+        """Return a stored value; raise ValueError if it is none."""
+        is_duration = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+        if not is_duration and not (value is None and self.default == NEVER):
+            raise ValueError(f"{value!r} is no duration in ms")
+        return value  # type: ignore[return-value]
+
+    def text(self, value: SettingValue) -> str:
+        """Return a value as users write it."""
+        return NEVER if value is None else duration_text(int(value))
+
+    @property
+    def limits(self) -> str:
+        """The allowed values, for people."""
+        limits = f"{self.least} to {LONGEST}"
+        return f"{limits}, or '{NEVER}'" if self.default == NEVER else limits
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceRule:
+    """One of a few words."""
+
+    default: str
+    choices: tuple[str, ...]
+    of_streams: bool
+    """Whether a stream's configuration may override it."""
+    meaning: str
+
+    def parse(self, name: str, given: object, *, is_bounded: bool = True) -> SettingValue:
+        """Return a given word; raise InvalidConfiguration for anything else."""
+        if given not in self.choices:
+            raise InvalidConfiguration(
+                f"the setting {name} must be {self.limits}, got {given!r}; nothing was changed."
+            )
+        return str(given)
+
+    def decode(self, value: object) -> SettingValue:
+        """Return a stored value; raise ValueError if it is none."""
+        if value not in self.choices:
+            raise ValueError(f"{value!r} is none of {self.choices}")
+        return str(value)
+
+    def text(self, value: SettingValue) -> str:
+        """Return a value as users write it."""
+        return str(value)
+
+    @property
+    def limits(self) -> str:
+        """The allowed values, for people."""
+        return " or ".join(map(repr, self.choices))
+
+
+SettingRule = DurationRule | ChoiceRule
+
+
+def _duration(default: str, least: str, meaning: str, *, of_streams: bool = True) -> Any:
+    rule = DurationRule(default, least, of_streams, meaning)
+    value = None if default == NEVER else parse_duration_ms("a default", default)
+    return field(default=value, metadata={"rule": rule})
+
+
+def _interval(default: str, job: str) -> Any:
+    meaning = f"pause between the starts of two rounds of the {job} job"
+    return _duration(default, "1 s", meaning, of_streams=False)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class EffectiveSettings:
+    """The settings that hold for a root, a stream or a run, and where each was given.
+
+    To add a setting, add a field with its rule. A name that ends in ``_ms`` is of a duration; the
+    setting is named without it.
+    """
+
+    grace_ms: int = _duration(SWEEP_GRACE, "1 minute", "age of a staged file that a sweep deletes")
+    retain_ms: int = _duration(SWEEP_RETAIN, "0 s", "age up to which versions stay readable")
+    sample_every_ms: int = _duration(
+        SAMPLE_FREQUENCY, "1 s", "age of the newest sample of the tail at which a run adds one"
+    )
+    expire_ms: int | None = _duration(
+        NEVER, "1 minute", "silence after which a subscriber is removed"
+    )
+    keep_completed_ms: int = _duration(
+        KEEP_COMPLETED, "1 minute", "time that the outcome of a transaction is kept"
+    )
+    prepared_limit_ms: int = _duration(
+        PREPARED_LIMIT, "1 minute", "time after which an undecided prepared transaction is aborted"
+    )
+    retention_interval_ms: int = _interval(RETENTION_INTERVAL, "retention")
+    scaling_interval_ms: int = _interval(SCALING_INTERVAL, "scaling")
+    transactions_interval_ms: int = _interval(TRANSACTIONS_INTERVAL, "transactions")
+    origins: tuple[tuple[str, SettingOrigin], ...] = ()
+    """Where each setting that is not the default was given, by name."""
+
+    def origin(self, name: str) -> SettingOrigin:
+        """Return where a setting was given. Raises InvalidConfiguration for an unknown name."""
+        rule_of(name)
+        return dict(self.origins).get(name, SettingOrigin.DEFAULT)
+
+    def value(self, name: str) -> SettingValue:
+        """Return a setting by its name. Raises InvalidConfiguration for an unknown name."""
+        rule_of(name)
+        return getattr(self, _FIELDS[name].name)  # type: ignore[no-any-return]
+
+    def text(self, name: str) -> str:
+        """Return a setting as users write it, such as ``2 hours``."""
+        return rule_of(name).text(self.value(name))
+
+    def given_by(self, origin: SettingOrigin) -> str:
+        """Return the settings of one origin as a text for people, such as ``grace=2 hours``."""
+        return ", ".join(
+            f"{name}={self.text(name)}" for name, found in self.origins if found is origin
+        )
+
+    def __repr__(self) -> str:
+        """Show each setting as users write it, with its origin."""
+        shown = (f"{n}={self.text(n)!r} ({self.origin(n).value})" for n in SETTING_NAMES)
+        return f"EffectiveSettings({', '.join(shown)})"
+
+
+_FIELDS: Final[Mapping[str, Field[Any]]] = {
+    found.name.removesuffix("_ms"): found
+    for found in fields(EffectiveSettings)
+    if "rule" in found.metadata
+}
+SETTING_NAMES: Final = tuple(_FIELDS)
+
+
+def decide_settings(
+    root: GivenSettings,
+    stream: GivenSettings = NOTHING_GIVEN,
+    flags: GivenSettings = NOTHING_GIVEN,
+) -> EffectiveSettings:
+    """Return the settings that hold: a flag before the stream, the root, and the default."""
+    places = (
+        (SettingOrigin.ROOT, root),
+        (SettingOrigin.STREAM, stream),
+        (SettingOrigin.FLAG, flags),
+    )
+    values: dict[str, Any] = {}
+    origins: dict[str, SettingOrigin] = {}
+    for origin, given in places:
+        for name in SETTING_NAMES:
+            if name in given:
+                values[_FIELDS[name].name] = given[name]
+                origins[name] = origin
+    return EffectiveSettings(**values, origins=tuple(sorted(origins.items())))
+
+
+def rule_of(name: str, *, of_streams: bool = False) -> SettingRule:
+    """Return the rule of a setting; raise InvalidConfiguration for an unknown name.
+
+    With ``of_streams`` the setting must be one that a stream may override.
+    """
+    known = [n for n in SETTING_NAMES if not of_streams or _rule(n).of_streams]
+    if name not in known:
+        what = "setting of a stream" if of_streams else "setting"
+        raise InvalidConfiguration(
+            f"there is no {what} {name!r}; nothing was changed. Use one of {', '.join(known)}."
+        )
+    return _rule(name)
+
+
+def _rule(name: str) -> SettingRule:
+    rule: SettingRule = _FIELDS[name].metadata["rule"]
+    return rule
+
+
+@dataclass(frozen=True, slots=True)
+class SettingChanges:
+    """Checked changes of some settings; the others stay as they are."""
+
+    values: GivenSettings
+    cleared: tuple[str, ...] = ()
+    """The settings that are no longer given."""
+
+    def apply(self, given: GivenSettings) -> dict[str, SettingValue]:
+        """Return what is given after the changes."""
+        kept = {name: value for name, value in given.items() if name not in self.cleared}
+        return dict(sorted({**kept, **self.values}.items()))
+
+
+def parse_changes(changes: Mapping[str, object], *, of_streams: bool = False) -> SettingChanges:
+    """Check changes as users write them: a value sets, None clears.
+
+    Raises InvalidConfiguration for an unknown name, and for a value out of its limits.
+    """
+    rules = {name: rule_of(name, of_streams=of_streams) for name in changes}
+    values = {
+        name: rules[name].parse(name, value) for name, value in changes.items() if value is not None
+    }
+    return SettingChanges(values, tuple(sorted(set(changes) - set(values))))
+
+
+def parse_flags(flags: Mapping[str, object]) -> dict[str, SettingValue]:
+    """Return what the arguments of a call give; None does not give a setting.
+
+    Raises InvalidConfiguration for a value that cannot be read. Limits do not apply.
+    """
+    return {
+        name: rule_of(name).parse(name, value, is_bounded=False)
+        for name, value in flags.items()
+        if value is not None
+    }
+
+
+def decode_given(stored: Iterable[tuple[str, object]]) -> dict[str, SettingValue]:
+    """Return stored settings by name, without those that only a newer version knows.
+
+    Raises ValueError for a value that breaks the rule of its type.
+    """
+    found: dict[str, SettingValue] = {}
+    for name, value in stored:
+        if name in _FIELDS:
+            try:
+                found[name] = _rule(name).decode(value)
+            except ValueError as error:
+                raise ValueError(f"the setting {name}: {error}") from None
+    return found

@@ -1,0 +1,218 @@
+"""The root's table of settings: concurrent changes, costs, damage, and a root without it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.store.local import LocalStore
+from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.engine.tables.settings_table import (
+    SETTINGS_TABLE,
+    SettingsTable,
+    open_settings,
+)
+from pravega_spark.engine.tables.state_table import TableChange
+from pravega_spark.errors import (
+    CorruptChunk,
+    CorruptLog,
+    Damaged,
+    InvalidConfiguration,
+    RootChanged,
+    StoreReadOnly,
+)
+from pravega_spark.manager import StreamManager
+from pravega_spark.root_settings import SETTING_NAMES, EffectiveSettings, parse_changes
+from tests.harness.fake_runtime import FakeRuntime
+from tests.harness.spy_store import Spy
+
+HOUR = 3_600_000
+
+
+def table(store: MemoryStore | Spy) -> SettingsTable:
+    """The table as another process has it."""
+    made = SettingsTable(store, FakeRuntime())
+    made.table.log.maintain = None
+    return made
+
+
+def test_changes_of_one_process_are_read_by_the_others() -> None:
+    store = MemoryStore()
+    reader, writer = table(store), table(store)
+    assert reader.read() == {}
+    assert writer.update(parse_changes({"grace": "2 hours"})) == {"grace": 2 * HOUR}
+    assert reader.read() == {"grace": 2 * HOUR}
+    writer.update(parse_changes({"grace": None, "expire": "never"}))
+    assert reader.read() == {"expire": None} == table(store).read()
+    writer.update(parse_changes({"expire": None}))
+    assert reader.read() == {} == table(store).read()
+
+
+def test_a_change_of_nothing_writes_no_commit() -> None:
+    spy = Spy()
+    changed = table(spy)
+    changed.update(parse_changes({"grace": "2 hours"}))
+    changed.update(parse_changes({"grace": 7_200, "retain": None}))
+    changed.update(parse_changes({}))
+    assert spy.count("put_if_absent", SETTINGS_TABLE) == 1
+
+
+def test_concurrent_changes_of_different_settings_lose_nothing() -> None:
+    store = MemoryStore()
+    values = {name: 2 * HOUR + n * 1_000 for n, name in enumerate(SETTING_NAMES)}
+    start = threading.Barrier(len(values))
+
+    def change(name: str, value: int) -> None:
+        changes = parse_changes({name: value / 1_000})
+        start.wait()
+        table(store).update(changes)
+
+    threads = [threading.Thread(target=change, args=item) for item in values.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert table(store).read() == values
+
+
+def test_a_known_table_is_read_by_one_call_and_so_is_an_absent_one() -> None:
+    spy = Spy()
+    reader = table(spy)
+    reader.read()
+    spy.calls.clear()
+    assert reader.read() == {}
+    assert len(spy.calls) == 1
+    table(spy).update(parse_changes({"grace": "2 hours"}))
+    assert reader.read() == {"grace": 2 * HOUR}
+    spy.calls.clear()
+    assert reader.read() == {"grace": 2 * HOUR}
+    assert len(spy.calls) == 1
+
+
+def test_settings_of_a_newer_version_are_kept() -> None:
+    store = MemoryStore()
+    changed = table(store)
+    changed.update(parse_changes({"grace": "2 hours"}))
+    newer = {"name": "colour", "value": '"blue"'}
+    changed.table.change(
+        lambda state: (TableChange("NEWER", {**state.rows, "colour": newer}), None)
+    )
+    assert changed.update(parse_changes({"grace": "3 hours"})) == {"grace": 3 * HOUR}
+    assert table(store).table.read().rows["colour"] == newer
+
+
+@pytest.mark.parametrize("value", ["null", '"2 hours"', "{", "-1", None])
+def test_a_value_that_cannot_be_read_is_an_error_until_it_is_set_again(value: str | None) -> None:
+    store = MemoryStore()
+    row = {"name": "grace", "value": value}
+    table(store).table.change(lambda state: (TableChange("DAMAGE", {"grace": row}), None))
+    with pytest.raises(CorruptLog, match=r"_settings: .*update_settings"):
+        table(store).read()
+    assert table(store).update(parse_changes({"grace": "3 hours"})) == {"grace": 3 * HOUR}
+    assert table(store).read() == {"grace": 3 * HOUR}
+
+
+# ------------------------------------------------------------------------------ on a disk
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    manager = StreamManager(tmp_path / "root")
+    manager.update_settings(grace="2 hours")
+    manager.update_settings(retain="3 days")
+    return tmp_path / "root"
+
+
+def test_a_root_may_get_its_settings_before_its_first_scope(root: Path) -> None:
+    manager = StreamManager(root)
+    assert manager.settings().text("grace") == "2 hours"
+    assert manager.list_scopes() == []
+    assert manager.create_scope("s")
+    assert StreamManager(root).settings() == manager.settings()
+
+
+def test_a_root_without_the_table_has_all_defaults(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path)
+    assert manager.settings() == EffectiveSettings()
+    manager.create_scope("s")
+    assert manager.settings() == EffectiveSettings()
+    assert not (tmp_path / SETTINGS_TABLE).exists()
+
+
+def test_a_refused_change_creates_nothing(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfiguration):
+        StreamManager(tmp_path / "root").update_settings(grace="1 s")
+    assert not (tmp_path / "root").exists()
+
+
+def test_the_settings_of_a_root_that_was_removed_are_not_the_defaults(root: Path) -> None:
+    manager = StreamManager(root)
+    manager.settings()
+    root.rename(root.parent / "moved")
+    with pytest.raises(RootChanged):
+        manager.settings()
+
+
+def test_the_absent_settings_of_a_root_that_was_removed_are_an_error(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("s")
+    for _ in range(2):
+        manager.settings()
+    (tmp_path / "root").rename(tmp_path / "moved")
+    with pytest.raises(RootChanged):
+        manager.settings()
+
+
+def commit(root: Path, version: int) -> Path:
+    return root / SETTINGS_TABLE / "_delta_log" / f"{version:020d}.json"
+
+
+def test_damaged_settings_are_an_error_and_never_the_defaults(root: Path) -> None:
+    commit(root, 1).write_bytes(commit(root, 1).read_bytes()[:-40])
+    with pytest.raises(CorruptLog, match="_settings"):
+        SettingsTable(LocalStore(str(root))).read()
+
+
+def test_settings_whose_first_commit_is_lost_are_an_error(root: Path) -> None:
+    commit(root, 0).unlink()
+    with pytest.raises(Damaged, match="_settings"):
+        SettingsTable(LocalStore(str(root))).read()
+
+
+def test_lost_or_torn_rows_are_an_error(root: Path) -> None:
+    rows = sorted((root / SETTINGS_TABLE / "data" / "v0").iterdir())
+    (newest,) = [path for path in rows if pq.read_table(path).num_rows == 2]
+    data = newest.read_bytes()
+    newest.write_bytes(data[:-30])
+    with pytest.raises(CorruptChunk, match="_settings"):
+        SettingsTable(LocalStore(str(root))).read()
+    newest.unlink()
+    with pytest.raises(CorruptChunk, match="_settings"):
+        SettingsTable(LocalStore(str(root))).read()
+
+
+def test_a_root_that_cannot_be_written_shows_its_settings(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: LocalStore, key: str, *arguments: object, **options: object) -> None:
+        raise StoreReadOnly(f"{key}: read-only")
+
+    for name in ("put", "put_if_absent", "delete"):
+        monkeypatch.setattr(LocalStore, name, refuse)
+    manager = StreamManager(root)
+    assert manager.settings().text("grace") == "2 hours"
+    with pytest.raises(StoreReadOnly):
+        manager.update_settings(grace="3 hours")
+    assert manager.settings().text("grace") == "2 hours"
+
+
+def test_a_process_keeps_the_table_of_a_root_open(root: Path) -> None:
+    store = StreamManager(root)._store
+    assert open_settings(store) is open_settings(store)
+    assert open_settings(store, FakeRuntime()) is not open_settings(store, SYSTEM)
+    other = MemoryStore()
+    assert open_settings(other) is not open_settings(MemoryStore())
