@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pravega_spark.arguments import check_function, check_timeout, check_whole
 from pravega_spark.engine.chunks.chunk_reader import events_of
 from pravega_spark.engine.layout import read_plan
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
@@ -18,7 +19,6 @@ from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.time_search import TimeSearch
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.writing.event_encoder import check_timeout
 from pravega_spark.errors import InvalidInput, InvalidStreamCut, NoSuchEvent
 from pravega_spark.limits import POLL_IDLE_FRACTION, POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS
 from pravega_spark.model import Event, EventPointer, SegmentRange, StreamCut
@@ -58,7 +58,7 @@ class EventReader:
     def __init__(self, stream: StreamLog, *, deserializer: Deserializer | None = None) -> None:
         """Name the stream; ``deserializer`` turns an event's bytes into ``Event.data``."""
         self._stream = stream
-        self._deserializer = deserializer
+        self._deserializer = check_function("a deserializer", deserializer)
         self._guard = ProcessGuard(f"the reader of {stream.name}")
         self._current: _ReadState | None = None
 
@@ -132,8 +132,7 @@ class EventReader:
         object store, and 50 ms on a local disk. A poll that finds nothing is one storage call.
         """
         self._guard.check()
-        if timeout is not None:
-            check_timeout("follow", timeout)
+        check_timeout("follow", timeout)
         view = self._stream.view()
         state = _ReadState(view, locate(view, start), view.located_tail)
         return self._follow(state, timeout)
@@ -188,6 +187,12 @@ class EventReader:
     def read_range(self, rng: SegmentRange) -> Iterator[Event]:
         """Yield the events of one segment's range, in order. Raises TruncatedData, DataLoss."""
         self._guard.check()
+        if not isinstance(rng, SegmentRange):
+            raise InvalidInput(
+                f"read_range reads a SegmentRange, such as segment_ranges returns; got {rng!r}."
+            )
+        check_whole("the start of a range", rng.start)
+        check_whole("the end of a range", rng.end, rng.start)
         self._check_stream("a range", rng.stream)
         self._stream.view().check_life(rng.life)
         return self._range(rng)
@@ -217,6 +222,7 @@ class EventReader:
 
     def cut_at(self, timestamp_us: int) -> StreamCut:
         """Return the cut before the first events at or after a time, in us since 1970 (UTC)."""
+        check_whole("a time in us", timestamp_us, None)
         return TimeSearch(self._stream, timestamp_us).cut(self._stream.view()).cut
 
     def fetch(self, pointer: EventPointer | str) -> Event:
@@ -227,6 +233,7 @@ class EventReader:
         self._guard.check()
         pointer = EventPointer.of(pointer)
         self._check_stream("a pointer", pointer.stream)
+        check_whole("the offset of a pointer", pointer.offset)
         view = self._stream.view()
         view.check_life(pointer.life)
         rng = SegmentRange(

@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
+from pravega_spark.arguments import check_timeout
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.batch_committer import BatchCommitter
-from pravega_spark.engine.writing.event_encoder import EventEncoder, Serializer, check_timeout
+from pravega_spark.engine.writing.event_encoder import EventEncoder, Serializer
 from pravega_spark.engine.writing.write_futures import WriteFuture
 from pravega_spark.engine.writing.write_outcomes import DurableGroup
 from pravega_spark.engine.writing.write_queue import WriteQueue
@@ -60,8 +61,8 @@ class EventStreamWriter:
 
         ``life`` is the life of the stream that the writer is for, by default the present one.
         """
-        self._committer = BatchCommitter(stream, writer_id, life=life)
         self._encoder = EventEncoder(stream.name, serializer)
+        self._committer = BatchCommitter(stream, writer_id, life=life)
         self._plain = serializer is None
         self._now_us = stream.runtime.now_us
         self._name = stream.name
@@ -167,8 +168,7 @@ class EventStreamWriter:
         """
         if note is not None:
             self._check_note(note)
-        if timeout is not None:
-            check_timeout("flush", timeout)
+        check_timeout("flush", timeout)
         if self._queue.is_writer_thread:
             raise IllegalState(
                 f"flush of the writer of stream {self._name} was called in a callback of one of "

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pravega_spark.arguments import check_flag, check_options, check_text
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log import clock_record
 from pravega_spark.engine.log.commit_log import Log
@@ -98,7 +99,7 @@ class StreamManager:
         """Name the root; nothing is read or written yet."""
         if not isinstance(root, (str, os.PathLike)):
             raise InvalidInput(f"a root is a path or a URL, got {root!r}.")
-        self._options = storage_options or {}
+        self._options = check_options("storage_options", storage_options)
         self._store = open_store(root, **self._options)
         self._runtime = runtime
         self._known_scopes: dict[tuple[int, str], Scope] = {}
@@ -176,6 +177,7 @@ class StreamManager:
         then deletes every group, and seals and deletes every stream; a repeated call finishes one
         that was interrupted.
         """
+        check_flag("recursive", recursive)
         found = self._scope(scope)
         life = found.life()
         if life is None:
@@ -267,6 +269,8 @@ class StreamManager:
 
     def list_streams(self, scope: str, *, tag: str | None = None) -> list[str]:
         """Return the names ``scope/stream`` of a scope's streams, or of those with a tag."""
+        if tag is not None:
+            check_text("a tag", tag)
         rows = self._scope(scope).rows()
         return [
             f"{scope}/{name}"
@@ -369,7 +373,7 @@ class StreamManager:
         elif name:
             check_scope(name)
         keep_ms = parse_duration_ms("keep", keep)
-        copy = open_store(target, **(storage_options or {}))
+        copy = open_store(target, **check_options("storage_options", storage_options))
         return back_up(self._store, copy, self._runtime, name, keep_ms)
 
     def restore(self) -> RestoreResult:

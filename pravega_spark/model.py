@@ -10,6 +10,7 @@ from datetime import datetime, timedelta, timezone
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
+from pravega_spark.arguments import is_number
 from pravega_spark.errors import InvalidInput, InvalidStreamCut
 from pravega_spark.names import split_stream
 from pravega_spark.policies import StreamConfiguration
@@ -64,8 +65,15 @@ class KeyRange:
 
     def __post_init__(self) -> None:
         """Raise InvalidInput for a range outside of [0, 1)."""
-        if not 0.0 <= self.low < self.high <= 1.0:
-            raise InvalidInput(f"key range [{self.low}, {self.high}) is not a part of [0, 1).")
+        low, high = self.low, self.high
+        if type(low) is float and type(high) is float and 0.0 <= low < high <= 1.0:
+            return
+        if not (is_number(low) and is_number(high)):
+            raise InvalidInput(
+                f"a key range has two numbers, low and high; got {low!r} and {high!r}."
+            )
+        if not 0.0 <= low < high <= 1.0:
+            raise InvalidInput(f"key range [{low}, {high}) is not a part of [0, 1).")
 
     def overlaps(self, other: KeyRange) -> bool:
         """Return True if the two ranges overlap."""
@@ -177,7 +185,7 @@ class StreamCut:
                 f"{self.positions!r}."
             )
         for cell in self.positions.items():
-            if not (isinstance(cell[0], int) and isinstance(cell[1], int)):
+            if not (type(cell[0]) is int and type(cell[1]) is int):  # no bool
                 raise InvalidStreamCut(
                     f"cut of {self.stream}: {cell} must be a segment id and an offset, both whole "
                     "numbers."

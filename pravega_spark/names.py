@@ -7,12 +7,8 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Iterable, Mapping
-from typing import TypeVar
 
-from pravega_spark.errors import InvalidInput, InvalidName
-
-_Item = TypeVar("_Item")
+from pravega_spark.errors import InvalidName
 
 MAX_SCOPE_LENGTH = 255
 MAX_NAME_LENGTH = 250
@@ -29,15 +25,6 @@ def is_name(name: str, limit: int = MAX_NAME_LENGTH) -> bool:
 def is_number(text: str) -> bool:
     """Return True if a text consists of ASCII digits."""
     return text.isascii() and text.isdigit()
-
-
-def check_list(what: str, given: Iterable[_Item]) -> list[_Item]:
-    """Return the items as a list; raise InvalidInput for a text, a mapping or no iterable."""
-    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
-        raise InvalidInput(
-            f"{what}: a list is needed, got {reprlib.repr(given)}; put a single item into a list."
-        )
-    return list(given)
 
 
 def check_name(kind: str, name: object, limit: int = MAX_NAME_LENGTH) -> str:

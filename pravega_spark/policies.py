@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, cast
 
+from pravega_spark.arguments import is_number, is_whole
 from pravega_spark.errors import InvalidConfiguration
 from pravega_spark.limits import MAX_SEGMENTS, MAX_TAG_LENGTH, MAX_TAGS, MIN_COOLDOWN_MS
 from pravega_spark.names import has_utf8
@@ -15,9 +15,9 @@ from pravega_spark.units import parse_duration_ms, parse_size_bytes, unit_of
 
 
 def _positive(what: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+    if not is_whole(value) or cast("int", value) <= 0:
         raise InvalidConfiguration(f"{what} must be a whole number above 0, got {value!r}.")
-    return value
+    return cast("int", value)
 
 
 class ScalingType(enum.Enum):
@@ -104,7 +104,7 @@ class ScalingPace:
 
     def scaled(self, factor: float) -> ScalingPace:
         """Return the pace with every time multiplied by ``factor``, which is above 0."""
-        if not 0.0 < factor < math.inf:
+        if not is_number(factor) or factor <= 0:
             raise InvalidConfiguration(f"the factor of a pace must be above 0, got {factor!r}.")
         times: dict[str, Any] = {
             name: tuple(t * factor for t in value) if isinstance(value, tuple) else value * factor
@@ -150,9 +150,20 @@ class RetentionPolicy:
     maximum: int | None = None
 
     def __post_init__(self) -> None:
-        """Check that the limits are in order."""
-        if self.minimum < 0:
-            raise InvalidConfiguration(f"the minimum to keep is negative: {self.minimum}.")
+        """Check the kinds of the values, and that the limits are in order."""
+        if not (isinstance(self.type, RetentionType) and isinstance(self.unit, LimitUnit)):
+            raise InvalidConfiguration(
+                f"a retention policy needs a RetentionType and a LimitUnit, got {self.type!r} and "
+                f"{self.unit!r}; use by_time, by_size or by_consumption."
+            )
+        if not is_whole(self.minimum) or self.minimum < 0:
+            raise InvalidConfiguration(
+                f"the minimum to keep must be a whole number of at least 0, got {self.minimum!r}."
+            )
+        if self.maximum is not None and not is_whole(self.maximum):
+            raise InvalidConfiguration(
+                f"the maximum to keep must be a whole number or None, got {self.maximum!r}."
+            )
         if self.maximum is not None and self.maximum < max(1, self.minimum):
             raise InvalidConfiguration(
                 f"the maximum to keep ({self.maximum}) is below the minimum ({self.minimum}) or 0."

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from pravega_spark.arguments import check_flag, check_list, check_options, check_whole
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.layout import epochs
 from pravega_spark.engine.layout.located_cut import locate
@@ -44,7 +45,7 @@ from pravega_spark.model import (
     SubscriberInfo,
     TransactionInfo,
 )
-from pravega_spark.names import check_list, split_stream
+from pravega_spark.names import split_stream
 from pravega_spark.policies import StreamConfiguration, check_configuration
 from pravega_spark.reader_groups.group_repair import release_absent_groups, repair_changing_groups
 from pravega_spark.scaling import scale_commit
@@ -80,7 +81,7 @@ class Stream:
         self._scope_name, self._short_name = split_stream(name)
         self._name = name
         self._store = store
-        self._options = storage_options or {}
+        self._options = check_options("storage_options", storage_options)
         self._runtime = runtime
         self._scope_of = scope_of or (lambda scope: Scope(store, scope, runtime))
 
@@ -195,10 +196,7 @@ class Stream:
         ``past_subscribers``, which the stream's history records; IllegalState while the stream is
         being sealed. A sealed stream can be truncated up to its end.
         """
-        if not isinstance(past_subscribers, bool):
-            raise InvalidInput(
-                f"past_subscribers is True or False, got {past_subscribers!r}; nothing was done."
-            )
+        check_flag("past_subscribers", past_subscribers)
         life = self._view().life
         return truncation.truncate(self._log(), cut, past_subscribers=past_subscribers, life=life)
 
@@ -286,8 +284,17 @@ class Stream:
     ) -> tuple[Segment, ...]:
         """Return the active segments, or those of a time (ms since 1970) or of an epoch.
 
-        Time 0 means the head.
+        Time 0 means the head. Raises InvalidInput for both, and for an epoch that is not kept.
         """
+        if time_ms is not None and epoch is not None:
+            raise InvalidInput(
+                f"segments of stream {self._name} are asked for by time_ms {time_ms!r} and by "
+                f"epoch {epoch!r}: give one of the two."
+            )
+        if epoch is not None:
+            check_whole("epoch", epoch)
+        if time_ms is not None:
+            check_whole("time_ms", time_ms)
         view = self._view()
         if epoch is not None:
             return view.epoch(epoch).segments

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import TimeoutError as WaitTimeout
 from dataclasses import dataclass
 
+from pravega_spark.arguments import check_timeout
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.errors import CheckpointFailed
 from pravega_spark.model import StreamCut
@@ -76,6 +77,7 @@ class CheckpointFuture:
 
         Raises CheckpointFailed, and TimeoutError after ``timeout`` seconds.
         """
+        check_timeout("a checkpoint's result", timeout)
         runtime = self._runtime
         began = expired = runtime.monotonic()
         while (found := self._poll()) is None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from pravega_spark.arguments import is_whole
 from pravega_spark.errors import InvalidConfiguration
 from pravega_spark.limits import (
     CHECKPOINT_INTERVAL,
@@ -83,9 +84,9 @@ class ReaderGroupConfiguration:
                     f"{checkpoint_interval!r}; None turns automatic checkpoints off."
                 )
         most = max_outstanding_checkpoints
-        if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+        if not is_whole(most) or most < 1:
             raise InvalidConfiguration(
-                f"at least 1 checkpoint may be outstanding, got {max_outstanding_checkpoints!r}."
+                f"max_outstanding_checkpoints must be a whole number of at least 1, got {most!r}."
             )
         object.__setattr__(self, "streams", MappingProxyType(_cut_ranges(streams)))
         object.__setattr__(self, "retention", retention)

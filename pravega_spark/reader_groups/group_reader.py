@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from pravega_spark.arguments import check_function, check_timeout, check_whole
 from pravega_spark.engine.layout.located_cut import ranges_text
 from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.tables.synchronizer import Synchronizer
@@ -61,7 +62,8 @@ class EventStreamReader:
     ) -> None:
         """Join the group. Raises IllegalState if it has a live reader of that id."""
         self.reader_id = check_name("reader", reader_id)
-        self._streams, self._deserializer = streams, deserializer
+        self._streams = streams
+        self._deserializer = check_function("a deserializer", deserializer)
         log = sync.table.log
         self._runtime, self._is_local = log.runtime, log.store.is_local
         self._guard = ProcessGuard(f"reader {reader_id}")
@@ -108,8 +110,7 @@ class EventStreamReader:
         self, max_events: int = GROUP_BUFFER_EVENTS, timeout: float | None = None
     ) -> EventsRead:
         """Return up to ``max_events`` events of one segment; otherwise as ``read_next_event``."""
-        if max_events < 1:
-            raise InvalidInput(f"max_events must be at least 1, got {max_events}.")
+        check_whole("max_events", max_events, 1)
         marker, is_completed, batch = self._next(
             timeout, lambda buffer: buffer.next_batch(max_events)
         )
@@ -171,6 +172,7 @@ class EventStreamReader:
         self, timeout: float | None, read_buffer: Callable[[SegmentBuffer], _Events | None]
     ) -> tuple[str | None, bool, _Events | None]:
         """Return a marker's name, whether everything was read, and what ``read_buffer`` returns."""
+        check_timeout("a read", timeout)
         self._guard.check()
         if self._closed:
             raise ObjectClosed(f"reader {self.reader_id} was closed.")

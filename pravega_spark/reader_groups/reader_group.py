@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
+from pravega_spark.arguments import check_list, check_timeout
 from pravega_spark.errors import IllegalState, InvalidInput, InvalidName
 from pravega_spark.limits import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS, READER_LEASE
 from pravega_spark.model import StreamCut
-from pravega_spark.names import check_checkpoint, check_list, check_name
+from pravega_spark.names import check_checkpoint, check_name
 from pravega_spark.reader_groups import assignment, checkpoints
 from pravega_spark.reader_groups.checkpoint_future import CheckpointFuture, GroupCheckpoint
 from pravega_spark.reader_groups.group_configuration import (
@@ -222,6 +223,7 @@ class ReaderGroup:
         Ends also when nothing has changed for ``timeout`` seconds. Raises NoSuchReaderGroup.
         """
         interval_ms = parse_duration_ms("the interval", interval)
+        check_timeout("notifications", timeout)
         return watch(self._state, self._runtime, interval_ms / 1_000, timeout)
 
     # -------------------------------------------------------------------------------- checkpoints

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from pravega_spark.arguments import check_flag
 from pravega_spark.limits import KEEP_COMPLETED, SAMPLE_FREQUENCY, SWEEP_GRACE, SWEEP_RETAIN
 from pravega_spark.units import parse_duration_ms
 
@@ -38,7 +39,7 @@ def parse_options(
     return RetentionOptions(
         parse_duration_ms("the frequency of samples", sample_every),
         None if expire is None else parse_duration_ms("the expiry of subscribers", expire),
-        sweep,
+        check_flag("sweep", sweep),
         parse_duration_ms("grace", grace),
         parse_duration_ms("retain", retain),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from pravega_spark.arguments import check_whole, is_whole
 from pravega_spark.engine.layout import epoch_changes, epochs
 from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.stream.commit_builder import CommitBuilder
@@ -148,7 +149,7 @@ def resolve_segment_id(view: StreamView, name: int | str) -> int:
     """Return the id of a segment given as id, as text (``"3#1"``), or as an active one's number."""
     if isinstance(name, str):
         return parse_segment(name)
-    if isinstance(name, bool) or not isinstance(name, int) or name < 0:
+    if not is_whole(name) or name < 0:
         raise InvalidInput(
             f"a segment is given as its id, its number, or text like '3#1'; got {name!r}."
         )
@@ -177,9 +178,9 @@ def check_scale(view: StreamView, epoch: int) -> bool:
 
     A scale is one commit, so it is never partly done. Raises InvalidInput for a future epoch.
     """
-    if not isinstance(epoch, int) or not 0 <= epoch <= view.active.number:
+    if check_whole("an epoch", epoch) > view.active.number:
         raise InvalidInput(
-            f"stream {view.stream} has no epoch {epoch!r} yet; the active one is "
+            f"stream {view.stream} has no epoch {epoch} yet; the active one is "
             f"{view.active.number}."
         )
     return epoch < view.active.number

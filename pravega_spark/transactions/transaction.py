@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from types import TracebackType
 from typing import Any
 
+from pravega_spark.arguments import check_flag
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.runtime import ProcessGuard
@@ -59,6 +60,7 @@ class Transaction:
         default the present one.
         """
         check_transaction(transaction_id)
+        encoder = EventEncoder(stream.name, serializer)
         view = stream.view(refresh=stream.log.snapshot is None, life=life)
         if transaction_id not in view.transactions:
             view = stream.view(life=life)
@@ -72,7 +74,7 @@ class Transaction:
         self._lease = Lease(stream, self._opened) if self._opened else None
         segments = view.epoch(self._opened.epoch).segments if self._opened else ()
         self._buffer = TransactionBuffer(stream, transaction_id, self.epoch, segments)
-        self._encoder = EventEncoder(stream.name, serializer)
+        self._encoder = encoder
         self._on_end = on_end
         self._on_id = on_id
         self._end_reported = self._opened is None
@@ -255,6 +257,7 @@ class Transaction:
         """
         if note is not None:
             self._check_note(note)
+        check_flag("wait", wait)
         timestamp_us = None if timestamp is None else _microseconds(timestamp)
         self._guard.check()
         with self._lock:

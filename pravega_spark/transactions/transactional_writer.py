@@ -8,6 +8,7 @@ import threading
 from types import TracebackType
 from typing import Any
 
+from pravega_spark.arguments import check_function
 from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream import archived_records
 from pravega_spark.engine.stream.records import StreamState, WriterRecord
@@ -54,6 +55,7 @@ class TransactionalWriter:
 
         ``life`` is the life of the stream that the writer is for, by default the present one.
         """
+        check_function("a serializer", serializer)
         view = stream.view(life=life)
         if view.record.state is not StreamState.ACTIVE:
             raise sealed_error(view)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from pravega_spark.arguments import check_whole
 from pravega_spark.engine.layout.epochs import Layout
 from pravega_spark.engine.layout.frontier import Frontier
 from pravega_spark.engine.layout.located_cut import LocatedCut, reached
@@ -86,8 +87,7 @@ def next_cut(start: LocatedCut, approx_events: int) -> LocatedCut:
     successors, which share its part, or get the parts of all of their predecessors. Without new
     events the same cut is returned. Raises TruncatedData below the head.
     """
-    if approx_events < 1:
-        raise InvalidInput(f"approx_events must be at least 1, got {approx_events}.")
+    check_whole("approx_events", approx_events, 1)
     lineage = start.lineage
     frontier = Frontier(start.readable())
     part = max(1, approx_events // len(frontier.offsets))

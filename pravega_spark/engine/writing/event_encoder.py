@@ -1,27 +1,16 @@
-"""Checks of what users pass to writers: events, routing keys, notes and timeouts."""
+"""Checks of what users pass to writers: events, routing keys and notes."""
 
 from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Iterable, Mapping
-from math import isnan
-from numbers import Real
-from typing import Any, cast
+from typing import Any
 
+from pravega_spark.arguments import check_function
 from pravega_spark.errors import EventTooLarge, InvalidInput
 from pravega_spark.limits import MAX_EVENT_BYTES, MAX_NOTE_LENGTH
 
 Serializer = Callable[[Any], bytes]
-
-
-def check_timeout(call: str, timeout: object) -> None:
-    """Raise InvalidInput unless the timeout is a number of seconds."""
-    is_number = isinstance(timeout, Real) and not isinstance(timeout, bool)
-    if not is_number or isnan(cast("float", timeout)):
-        raise InvalidInput(
-            f"the timeout of {call} must be a number of seconds or None, got "
-            f"{reprlib.repr(timeout)}."
-        )
 
 
 class EventEncoder:
@@ -32,7 +21,7 @@ class EventEncoder:
     def __init__(self, name: str, serializer: Serializer | None) -> None:
         """Keep the stream's name for errors; without a serializer, events are bytes or str."""
         self._name = name
-        self.serializer = serializer
+        self.serializer = check_function("a serializer", serializer)
 
     def event(self, event: Any) -> bytes:
         """Return an event as bytes; raise InvalidInput, or EventTooLarge above 8 MiB."""

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, TypeVar, cast
 
+from pravega_spark.arguments import check_timeout
 from pravega_spark.engine.writing.pending_writes import EventOutcomes, PendingWrites, call
 from pravega_spark.engine.writing.write_outcomes import DurableEvents, DurableGroup, FailedWrites
 from pravega_spark.errors import PravegaSparkError
@@ -48,6 +49,7 @@ class WriteFuture(Future[_Result]):
         outcome = outcomes.find(self._number)
         if outcome is None:
             assert not isinstance(outcomes, DurableGroup)
+            check_timeout("a write's future", timeout)
             if not outcomes.pending.condition.wait_for(self.done, timeout):
                 raise FutureTimeoutError(f"the write is not durable after {timeout} s.")
             outcome = self._outcome()

@@ -1,0 +1,87 @@
+"""Checks of arguments that public calls take: whole numbers, times, flags, lists, functions.
+
+Python accepts ``True`` as a number and any value as true or false. These checks do not. Each
+returns the argument, or raises InvalidInput with its name and value before anything is done.
+"""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from collections.abc import Callable, Iterable, Mapping
+from numbers import Real
+from typing import Any, TypeVar, cast
+
+from pravega_spark.errors import InvalidInput
+
+_Item = TypeVar("_Item")
+_Function = TypeVar("_Function", bound="Callable[..., Any] | None")
+
+
+def is_whole(value: object) -> bool:
+    """Return True for an int that is not a bool."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Return True for a finite real number that is not a bool."""
+    real = isinstance(value, Real) and not isinstance(value, bool)
+    return real and math.isfinite(cast("float", value))
+
+
+def check_whole(what: str, value: int, least: int | None = 0) -> int:
+    """Return a whole number that is at least ``least``, if that is given."""
+    if not is_whole(value) or (least is not None and value < least):
+        bound = "" if least is None else f" of at least {least}"
+        raise InvalidInput(f"{what} must be a whole number{bound}, got {reprlib.repr(value)}.")
+    return value
+
+
+def check_timeout(call: str, timeout: object) -> None:
+    """Check a number of seconds, or None for no limit. Cheap, since reads call it per event."""
+    if timeout is None or (type(timeout) in (float, int) and 0 <= cast("float", timeout) < 1e9):
+        return
+    if not is_number(timeout) or cast("float", timeout) < 0:
+        raise InvalidInput(
+            f"the timeout of {call} must be a number of seconds of at least 0, or None to wait "
+            f"without limit; got {reprlib.repr(timeout)}."
+        )
+
+
+def check_flag(what: str, value: bool) -> bool:
+    """Return True or False."""
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{what} is True or False, got {reprlib.repr(value)}.")
+    return value
+
+
+def check_text(what: str, value: str) -> str:
+    """Return a str."""
+    if not isinstance(value, str):
+        raise InvalidInput(f"{what} must be a str, got {reprlib.repr(value)}.")
+    return value
+
+
+def check_function(what: str, value: _Function) -> _Function:
+    """Return a function, or None."""
+    if value is not None and not callable(value):
+        raise InvalidInput(f"{what} must be a function or None, got {reprlib.repr(value)}.")
+    return value
+
+
+def check_list(what: str, given: Iterable[_Item]) -> list[_Item]:
+    """Return the items as a list. A text, a mapping or a single value is refused."""
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+        raise InvalidInput(
+            f"{what}: a list is needed, got {reprlib.repr(given)}; put a single item into a list."
+        )
+    return list(given)
+
+
+def check_options(what: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a mapping from names to values; None is an empty one."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise InvalidInput(f"{what} must be a dict from names to values, got a {type(given)!r}.")
+    return dict(given)
