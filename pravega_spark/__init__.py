@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         ScalingPolicy,
         ScalingType,
         StreamConfiguration,
+        Unchanged,
     )
     from pravega_spark.reader_groups.checkpoint_future import CheckpointFuture, GroupCheckpoint
     from pravega_spark.reader_groups.group_configuration import (
@@ -144,6 +145,7 @@ __all__ = [
     "TransactionSweepResult",
     "TransactionalWriter",
     "TruncationResult",
+    "Unchanged",
     "WriteFuture",
     "errors",
     "json_deserializer",
@@ -213,6 +215,7 @@ _HOMES = {
     "TransactionSweepResult": "transactions.sweeper",
     "TransactionalWriter": "transactions.transactional_writer",
     "TruncationResult": "engine.stream.truncation",
+    "Unchanged": "policies",
     "WriteFuture": "engine.writing.write_futures",
     "json_deserializer": "event_reader",
     "json_serializer": "event_writer",

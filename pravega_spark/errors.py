@@ -28,6 +28,7 @@
     │   └── ObjectClosed
     ├── TryAgain                         wait or refresh, then call again; nothing was done
     │   ├── TooBusy
+    │   ├── ConfigurationConflict
     │   ├── ScaleConflict
     │   ├── SegmentSealed
     │   ├── TooManyCheckpoints
@@ -65,6 +66,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pravega_spark.model import EventPointer, SegmentRange, StreamCut, TransactionStatus
+    from pravega_spark.policies import StreamConfiguration
 
 
 @dataclass(eq=False, repr=False)
@@ -243,6 +245,20 @@ class TryAgain(PravegaSparkError):
 
 class TooBusy(TryAgain):
     """The call lost too many races in a row, or took too long: call it again later."""
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class ConfigurationConflict(TryAgain):
+    """Another update changed the configuration first: read the present one and decide again.
+
+    ``configuration`` is that of ``current_version``, and ``wanted`` what the update would set.
+    """
+
+    stream: str | None = None
+    expected_version: int | None = None
+    current_version: int | None = None
+    configuration: StreamConfiguration | None = None
+    wanted: StreamConfiguration | None = None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -58,7 +58,14 @@ from pravega_spark.model import (
     TransactionInfo,
 )
 from pravega_spark.names import MAX_SCOPE_LENGTH, check_scope, is_name, split_stream
-from pravega_spark.policies import StreamConfiguration, check_configuration
+from pravega_spark.policies import (
+    UNCHANGED,
+    RetentionPolicy,
+    ScalingPolicy,
+    StreamConfiguration,
+    Unchanged,
+    check_configuration,
+)
 from pravega_spark.reader_groups.group_configuration import GroupRetention, ReaderGroupConfiguration
 from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
 from pravega_spark.reader_groups.group_repair import repair_group
@@ -404,9 +411,26 @@ class StreamManager:
         """See :meth:`Stream.info`."""
         return self.stream(stream).info()
 
-    def update_stream(self, stream: str, configuration: StreamConfiguration) -> bool:
+    def update_stream(
+        self,
+        stream: str,
+        configuration: StreamConfiguration | None = None,
+        *,
+        scaling: ScalingPolicy | Unchanged = UNCHANGED,
+        retention: RetentionPolicy | Unchanged | None = UNCHANGED,
+        add_tags: Iterable[str] | None = None,
+        remove_tags: Iterable[str] | None = None,
+        expected_version: int | None = None,
+    ) -> bool:
         """See :meth:`Stream.update`."""
-        return self.stream(stream).update(configuration)
+        return self.stream(stream).update(
+            configuration,
+            scaling=scaling,
+            retention=retention,
+            add_tags=add_tags,
+            remove_tags=remove_tags,
+            expected_version=expected_version,
+        )
 
     def seal_stream(self, stream: str) -> bool:
         """See :meth:`Stream.seal`."""

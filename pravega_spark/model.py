@@ -428,7 +428,11 @@ class SubscriberInfo:
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """A stream at one version: configuration, layout, head and tail."""
+    """A stream at one version: configuration, layout, head and tail.
+
+    ``configuration_version`` is the version that set the configuration: an update that expects it
+    is refused if another one came first.
+    """
 
     stream: str
     life: int
@@ -442,3 +446,4 @@ class StreamInfo:
     events: int
     size_bytes: int
     created_ms: int
+    configuration_version: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from pravega_spark.arguments import is_number, is_whole
 from pravega_spark.errors import InvalidConfiguration
@@ -233,6 +233,15 @@ def _unit_of(name: str, value: str | float) -> LimitUnit:
     raise InvalidConfiguration(
         f"the {name} {value!r} names no clear unit: write '1 hour', '7 days', '10 GB' or '500 MB'."
     )
+
+
+class Unchanged(enum.Enum):
+    """The default for a field that an update does not name: None is a value of some fields."""
+
+    UNCHANGED = "unchanged"
+
+
+UNCHANGED: Final = Unchanged.UNCHANGED
 
 
 @dataclass(frozen=True, slots=True, init=False)

@@ -15,6 +15,7 @@ from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.store.root_marker import bind_root, token_of
 from pravega_spark.engine.stream import lifecycle, repair, stream_sweep, subscribers, truncation
+from pravega_spark.engine.stream.configuration_update import check_version, checked_update
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -46,7 +47,13 @@ from pravega_spark.model import (
     TransactionInfo,
 )
 from pravega_spark.names import split_stream
-from pravega_spark.policies import StreamConfiguration, check_configuration
+from pravega_spark.policies import (
+    UNCHANGED,
+    RetentionPolicy,
+    ScalingPolicy,
+    StreamConfiguration,
+    Unchanged,
+)
 from pravega_spark.reader_groups.group_repair import release_absent_groups, repair_changing_groups
 from pravega_spark.scaling import scale_commit
 from pravega_spark.transactions import sweeper, transaction_listing
@@ -127,19 +134,38 @@ class Stream:
             head.events_to(tail),
             size,
             record.created_ms,
+            record.configuration_version,
         )
 
-    def update(self, configuration: StreamConfiguration) -> bool:
-        """Replace the configuration and the tags; False if they are the same already.
+    def update(
+        self,
+        configuration: StreamConfiguration | None = None,
+        *,
+        scaling: ScalingPolicy | Unchanged = UNCHANGED,
+        retention: RetentionPolicy | Unchanged | None = UNCHANGED,
+        add_tags: Iterable[str] | None = None,
+        remove_tags: Iterable[str] | None = None,
+        expected_version: int | None = None,
+    ) -> bool:
+        """Update the configuration; False if it is the same already.
+
+        Give a whole configuration, tags included, or only the fields to change: the others stay
+        as the commit finds them, so concurrent updates of different fields lose nothing.
+        ``retention=None`` removes the policy. A tag to add may be present, and one to remove
+        absent. With ``expected_version``, a ``StreamInfo.configuration_version``, the update
+        raises ConfigurationConflict if another one changed the configuration first; False if it
+        already is as wanted, so that a repeated call succeeds.
 
         A fixed number of segments other than the present one, or a higher minimum, scales the
         stream in the same commit, with equal ranges. On a sealed stream, retention and tags can
-        change. Raises StreamSealed if a sealed stream's scaling would change, and IllegalState
-        while the stream is being sealed.
+        change. Raises StreamSealed if a sealed stream's scaling would change, IllegalState while
+        the stream is being sealed, and InvalidConfiguration.
         """
-        check_configuration(configuration)
+        name = self._name
+        change = checked_update(name, configuration, scaling, retention, add_tags, remove_tags)
+        check_version(name, expected_version)
         life, log = self._view().life, self._log()
-        changed = lifecycle.update(log, configuration, life=life)
+        changed = lifecycle.update(log, change, expected_version=expected_version, life=life)
         failpoint("update.row")
         view = lifecycle.current_view(log)
         if view is not None and view.life == life:

@@ -28,7 +28,7 @@ MUST_RUN = {
     "docs/reader-groups.md": 4,
     "docs/reliability.md": 1,
     "docs/retention.md": 6,
-    "docs/scaling.md": 3,
+    "docs/scaling.md": 5,
     "docs/spark.md": 4,
     "docs/transactions.md": 6,
 }

@@ -16,6 +16,7 @@ from pravega_spark import errors
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import EventPointer, SegmentRange, StreamCut, TransactionStatus
+from pravega_spark.policies import StreamConfiguration
 
 CLASSES = [
     found
@@ -43,6 +44,7 @@ SAMPLES: dict[str, Any] = {
     "SegmentRange | None": RANGE,
     "EventPointer | None": EventPointer("s/t", 1, 0, 4),
     "TransactionStatus | None": TransactionStatus.COMMITTED,
+    "StreamConfiguration | None": StreamConfiguration(tags={"eu"}),
 }
 
 

@@ -185,7 +185,11 @@ WRITES: dict[str, list[Verb]] = {
         Verb(lambda w: w.manager.create_stream(S, THIRD)),
         Verb(lambda w: w.manager.create_stream(S, THIRD), STREAM, emptied),
     ],
-    "update_stream": [Verb(lambda w: w.manager.update_stream(S, THIRD))],
+    "update_stream": [
+        Verb(lambda w: w.manager.update_stream(S, THIRD)),
+        Verb(lambda w: w.manager.update_stream(S, retention=None, add_tags=["third"])),
+        Verb(lambda w: w.manager.update_stream(S, add_tags=["third"], expected_version=0)),
+    ],
     "seal_stream": [Verb(lambda w: w.manager.seal_stream(S))],
     "delete_stream": [
         Verb(lambda w: w.manager.delete_stream(S)),

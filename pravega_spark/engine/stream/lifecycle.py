@@ -20,6 +20,11 @@ from pravega_spark.engine.log.snapshot import LOG_DOMAIN, Snapshot
 from pravega_spark.engine.log.table_definition import PROTOCOL, new_table
 from pravega_spark.engine.log.unreferenced_files import delete_unreferenced_files
 from pravega_spark.engine.stream.commit_builder import CommitBuilder
+from pravega_spark.engine.stream.configuration_update import (
+    ConfigurationUpdate,
+    check_expected,
+    updated,
+)
 from pravega_spark.engine.stream.records import (
     EPOCH_PREFIX,
     SEGMENT_PREFIX,
@@ -88,6 +93,7 @@ def _creation(
         next_segment_number=first + count,
         head=dict.fromkeys(epoch.segment_ids, 0),
         created_ms=now_ms,
+        configuration_version=0 if snapshot is None else snapshot.version + 1,
     )
     domains: dict[str, str | None] = {
         STREAM_DOMAIN: record.encode(),
@@ -113,32 +119,42 @@ def _creation(
 
 
 def update(
-    stream: StreamLog, configuration: StreamConfiguration, *, life: int | None = None
+    stream: StreamLog,
+    change: StreamConfiguration | ConfigurationUpdate,
+    *,
+    expected_version: int | None = None,
+    life: int | None = None,
 ) -> bool:
-    """Replace the configuration; return False if it does not change.
+    """Replace the configuration, or some of its fields; return False if it does not change.
+
+    The commit decides on the newest configuration, so updates of different fields lose nothing.
+    With ``expected_version`` a change is made only to the configuration of this version.
 
     A fixed number of segments other than the present one, or a minimum above it, also scales the
     stream to equal ranges in the same commit; a lower minimum merges nothing (as in Pravega). On a
     sealed stream only retention and tags can change. ``life`` is the life that the call is made
-    for, by default the present one. Raises StreamSealed if a sealed stream's scaling would change,
-    and IllegalState while the stream is being sealed.
+    for, by default the present one. Raises ConfigurationConflict, StreamSealed if a sealed stream's
+    scaling would change, and IllegalState while the stream is being sealed.
     """
 
     def decide(view: StreamView) -> Proposal[bool]:
         view.check_not_sealing("updated")
         old, is_sealed = view.record.configuration, view.record.state is StreamState.SEALED
+        configuration = updated(stream.name, old, change)
+        if old == configuration and old.tags == configuration.tags:
+            return None, False
+        check_expected(view.record, configuration, expected_version)
         if is_sealed and configuration.scaling != old.scaling:
             raise StreamSealed(
-                f"stream {stream.name} is sealed: its scaling policy cannot be updated. Give the "
-                f"present one, {old.scaling}, to update the retention policy and tags.",
+                f"stream {stream.name} is sealed: its scaling policy cannot be updated. Update "
+                f"only the retention policy and tags, or give the present one, {old.scaling}.",
                 stream=stream.name,
             )
-        same = old == configuration and old.tags == configuration.tags
-        if same:
-            return None, False
         now_ms = stream.now_ms()
         builder = CommitBuilder(view, now_ms)
-        builder.record = replace(view.record, configuration=configuration)
+        builder.record = replace(
+            view.record, configuration=configuration, configuration_version=view.version + 1
+        )
         segments = len(view.active.segments)
         if not is_sealed and _wants_layout(configuration.scaling, segments):
             whole = split(KeyRange(0.0, 1.0), configuration.scaling.minimum)

@@ -92,7 +92,8 @@ class StreamRecord:
     ``head`` holds the offsets of the head. ``next_segment_number`` never falls. ``oldest_epoch`` is
     the oldest epoch that is kept: no segment of the head is of an earlier one. ``head_sizes`` holds
     the bytes of the head's segments before the head, where they are known; ``gone_bytes`` those of
-    the segments without a record.
+    the segments without a record. ``configuration_version`` is the version that set the
+    configuration, 0 also where only older versions of this package set it.
     """
 
     stream: str
@@ -109,6 +110,7 @@ class StreamRecord:
     truncation: Truncation | None = None
     head_sizes: Mapping[int, int] = field(default_factory=dict)
     gone_bytes: int = 0
+    configuration_version: int = 0
 
     def encode(self) -> str:
         """Return the JSON text."""
@@ -130,6 +132,7 @@ class StreamRecord:
                 "truncation": [last.version, last.time_ms, last.by] if last else None,
                 "headBytes": {str(s): b for s, b in sorted(self.head_sizes.items())},
                 "goneBytes": self.gone_bytes,
+                "configurationVersion": self.configuration_version,
             }
         )
 
@@ -154,6 +157,7 @@ def decode_stream(text: str) -> StreamRecord:
         Truncation(*record["truncation"]) if record.get("truncation") else None,
         MappingProxyType({int(s): b for s, b in record.get("headBytes", {}).items()}),
         record.get("goneBytes", 0),
+        record.get("configurationVersion", 0),
     )
 
 

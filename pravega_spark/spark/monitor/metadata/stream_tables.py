@@ -49,6 +49,7 @@ def _stream_info_row(manager: StreamManager, name: str) -> Iterator[Row]:
         "created": utc_time(info.created_ms),
         "tags": sorted(info.configuration.tags),
         "configuration": json.dumps(info.configuration.to_json()),
+        "configuration_version": info.configuration_version,
     }
 
 
@@ -68,6 +69,7 @@ STREAM_INFO = MetadataTable(
         created=TimestampType(),
         tags=ArrayType(StringType()),
         configuration=StringType(),
+        configuration_version=LongType(),
     ),
     rows_of_stream=_stream_info_row,
 )

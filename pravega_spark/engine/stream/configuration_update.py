@@ -1,0 +1,149 @@
+"""Updates of a stream's configuration: a whole one, or single fields of the newest one.
+
+The commit decides: it applies the update to the configuration of its own snapshot. So two updates
+of different fields both count, and a caller that expects a version learns of any change since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from pravega_spark.engine.json_codec import to_json
+from pravega_spark.engine.stream.records import StreamRecord
+from pravega_spark.errors import ConfigurationConflict, InvalidConfiguration, InvalidInput
+from pravega_spark.limits import MAX_TAGS
+from pravega_spark.policies import (
+    UNCHANGED,
+    RetentionPolicy,
+    ScalingPolicy,
+    StreamConfiguration,
+    Unchanged,
+    check_configuration,
+    check_tags,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationUpdate:
+    """The fields of a configuration to change; the others stay as the commit finds them.
+
+    Adding a tag that is present, or removing one that is absent, changes nothing.
+    """
+
+    scaling: ScalingPolicy | Unchanged = UNCHANGED
+    retention: RetentionPolicy | Unchanged | None = UNCHANGED
+    add_tags: frozenset[str] = frozenset()
+    remove_tags: frozenset[str] = frozenset()
+
+
+def checked_update(
+    stream: str,
+    configuration: StreamConfiguration | None,
+    scaling: ScalingPolicy | Unchanged,
+    retention: RetentionPolicy | Unchanged | None,
+    add_tags: Iterable[str] | None,
+    remove_tags: Iterable[str] | None,
+) -> StreamConfiguration | ConfigurationUpdate:
+    """Return the arguments of an update; raise InvalidConfiguration unless they are one."""
+    given = {
+        "scaling": scaling is not UNCHANGED,
+        "retention": retention is not UNCHANGED,
+        "add_tags": add_tags is not None,
+        "remove_tags": remove_tags is not None,
+    }
+    fields = [name for name, is_given in given.items() if is_given]
+    if configuration is not None:
+        if fields:
+            raise InvalidConfiguration(
+                f"the update of stream {stream} gives a whole configuration and also "
+                f"{', '.join(fields)}; give one or the other. Nothing was changed."
+            )
+        return check_configuration(configuration)
+    if not fields:
+        raise InvalidConfiguration(
+            f"the update of stream {stream} names nothing to change: give a StreamConfiguration, "
+            f"or some of {', '.join(given)}."
+        )
+    if not isinstance(scaling, ScalingPolicy | Unchanged):
+        raise InvalidConfiguration(
+            f"the scaling of stream {stream} must be a ScalingPolicy, got {scaling!r}; a stream "
+            "always has one."
+        )
+    if not isinstance(retention, RetentionPolicy | Unchanged | None):
+        raise InvalidConfiguration(
+            f"the retention of stream {stream} must be a RetentionPolicy, or None to keep "
+            f"everything, got {retention!r}."
+        )
+    added, removed = check_tags(add_tags or ()), check_tags(remove_tags or ())
+    if added & removed:
+        raise InvalidConfiguration(
+            f"the update of stream {stream} adds and removes the tag {min(added & removed)!r}; "
+            "name it once. Nothing was changed."
+        )
+    return ConfigurationUpdate(scaling, retention, added, removed)
+
+
+def check_version(stream: str, expected_version: int | None) -> None:
+    """Raise InvalidInput unless the expected version is a version, or None."""
+    if expected_version is None:
+        return
+    is_number = isinstance(expected_version, int) and not isinstance(expected_version, bool)
+    if not is_number or expected_version < 0:
+        raise InvalidInput(
+            f"the expected version of stream {stream} is the configuration_version of its "
+            f"StreamInfo, got {expected_version!r}."
+        )
+
+
+def updated(
+    stream: str, present: StreamConfiguration, change: StreamConfiguration | ConfigurationUpdate
+) -> StreamConfiguration:
+    """Return the configuration after an update of the present one.
+
+    Raises InvalidConfiguration if it would have too many tags.
+    """
+    if isinstance(change, StreamConfiguration):
+        return change
+    tags = (present.tags - change.remove_tags) | change.add_tags
+    if len(tags) > MAX_TAGS:
+        raise InvalidConfiguration(
+            f"stream {stream} has {len(present.tags)} tags and would have {len(tags)}; at most "
+            f"{MAX_TAGS} are allowed. Remove some by remove_tags."
+        )
+    return replace(
+        present,
+        scaling=present.scaling if change.scaling is UNCHANGED else change.scaling,
+        retention=present.retention if change.retention is UNCHANGED else change.retention,
+        tags=tags,
+    )
+
+
+def check_expected(
+    record: StreamRecord, wanted: StreamConfiguration, expected_version: int | None
+) -> None:
+    """Raise ConfigurationConflict if the configuration is not of the expected version."""
+    if expected_version is None or expected_version == record.configuration_version:
+        return
+    raise ConfigurationConflict(
+        f"stream {record.stream} has the configuration of version {record.configuration_version}, "
+        f"and the update expects that of version {expected_version}; nothing was changed. "
+        f"It has {_difference(record.configuration, wanted)}. Read stream_info, decide on its "
+        "configuration, and update with its configuration_version.",
+        stream=record.stream,
+        expected_version=expected_version,
+        current_version=record.configuration_version,
+        configuration=record.configuration,
+        wanted=wanted,
+    )
+
+
+def _difference(present: StreamConfiguration, wanted: StreamConfiguration) -> str:
+    """Return what differs between two configurations, as a list."""
+    mine, theirs = wanted.to_json(), present.to_json()
+    cells = [
+        f"{name} {to_json(theirs[name])} (wanted: {to_json(mine[name])})"
+        for name in theirs
+        if theirs[name] != mine[name]
+    ]
+    return ", ".join(cells)
