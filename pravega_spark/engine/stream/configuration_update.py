@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from pravega_spark.arguments import check_whole
 from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.stream.records import StreamRecord
-from pravega_spark.errors import ConfigurationConflict, InvalidConfiguration, InvalidInput
+from pravega_spark.errors import ConfigurationConflict, InvalidConfiguration
 from pravega_spark.limits import MAX_TAGS
 from pravega_spark.policies import (
     UNCHANGED,
@@ -86,13 +87,9 @@ def checked_update(
 
 def check_version(stream: str, expected_version: int | None) -> None:
     """Raise InvalidInput unless the expected version is a version, or None."""
-    if expected_version is None:
-        return
-    is_number = isinstance(expected_version, int) and not isinstance(expected_version, bool)
-    if not is_number or expected_version < 0:
-        raise InvalidInput(
-            f"the expected version of stream {stream} is the configuration_version of its "
-            f"StreamInfo, got {expected_version!r}."
+    if expected_version is not None:
+        check_whole(
+            f"the configuration version that the update of {stream} expects", expected_version
         )
 
 

@@ -194,7 +194,7 @@ def test_stream_that_is_being_sealed_takes_no_update(manager: StreamManager) -> 
         ({"add_tags": "gdpr"}, "tags must be a set of texts, got 'gdpr'"),
         ({"remove_tags": [7]}, "a tag must be a text"),
         ({"add_tags": ["a", "b"], "remove_tags": ["b"]}, "adds and removes the tag 'b'"),
-        ({**TAG, "expected_version": -1}, "expected version of stream s/t is the"),
+        ({**TAG, "expected_version": -1}, "version that the update of s/t expects must be"),
         ({**TAG, "expected_version": True}, "got True"),
         ({**TAG, "expected_version": "3"}, "got '3'"),
     ],
