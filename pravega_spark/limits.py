@@ -143,6 +143,22 @@ STREAM_TIMEOUT = "10 minutes"
 STREAMS_PER_TASK = 50
 """Streams that one task of a job works on, one after the other."""
 
+# Maintenance
+
+CLAIM_MS = 90_000
+"""A process that maintains a root extends its claim; without that the claim ends after this."""
+OVERDUE_INTERVALS, OVERDUE_MS = 4, 7_200_000
+"""A run is overdue after this many of its intervals, but not before this time."""
+RECORD_RETAIN_MS = 3_600_000
+"""Versions of the record of maintenance that are older are swept."""
+RECORD_SWEEP_COMMITS = 128
+"""The record of maintenance is swept about once in this many commits of its table."""
+RECORD_FAILURES = 8
+RECORD_FAILURE_CHARACTERS = 300
+"""Failures that the record of a run names, and the length of each error's text."""
+SCOPE_RECORD_MS = 2_592_000_000
+"""The record of a scope's runs is dropped if none finished for this long."""
+
 # Following a tail
 
 POLL_LOCAL_SECONDS = (0.001, 0.050)

@@ -20,6 +20,8 @@ from pravega_spark.engine.stream import lifecycle, stream_sweep
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import TruncationResult
+from pravega_spark.engine.tables.maintenance_entry import describe, intervals_ms
+from pravega_spark.engine.tables.maintenance_table import open_maintenance
 from pravega_spark.engine.tables.scopes import (
     ACTIVE,
     DELETED,
@@ -49,6 +51,7 @@ from pravega_spark.model import (
     Event,
     EventPointer,
     KeyRange,
+    MaintenanceInfo,
     Segment,
     SegmentInfo,
     SegmentRange,
@@ -152,6 +155,15 @@ class StreamManager:
         ensure_probed(self._store, self._runtime)
         clock_record.begin_record(self._store, self._runtime)
         return decide_settings(open_settings(self._store, self._runtime).update(parsed))
+
+    def maintenance(self) -> list[MaintenanceInfo]:
+        """Return the last finished run of each kind of maintenance, and who is at work now.
+
+        A kind without a run has an entry, too. Runs over single scopes follow those over all
+        scopes. A run over single streams is not recorded, nor is one by hand.
+        """
+        table = open_maintenance(self._store, self._runtime)
+        return describe(table.entries(), intervals_ms(self.settings()), table.about_now_ms())
 
     # Scopes
 

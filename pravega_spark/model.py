@@ -14,6 +14,7 @@ from pravega_spark.arguments import is_number
 from pravega_spark.errors import InvalidInput, InvalidStreamCut
 from pravega_spark.names import split_stream
 from pravega_spark.policies import StreamConfiguration
+from pravega_spark.units import time_text
 
 END: Final = -1
 """In a cut instead of an offset: the segment is sealed and was read to its end."""
@@ -447,3 +448,50 @@ class StreamInfo:
     size_bytes: int
     created_ms: int
     configuration_version: int
+
+
+class MaintenanceKind(enum.Enum):
+    """The work that keeps the streams of a root in order; each kind has a job of this name."""
+
+    RETENTION = "retention"
+    SCALING = "scaling"
+    TRANSACTIONS = "transactions"
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceInfo:
+    """The last finished run of a kind over all streams of a root, or of a scope.
+
+    Times are in ms since 1970 by the storage's clock, and None without a run or a claim.
+    """
+
+    kind: MaintenanceKind
+    scope: str | None
+    """None for a run over all scopes."""
+    interval_seconds: float
+    """The root's setting: a run is due when the last one is older."""
+    is_overdue: bool
+    """Whether the last run is older than several intervals, or none is recorded."""
+    finished_ms: int | None = None
+    age_seconds: float | None = None
+    by: str | None = None
+    """What finished the run, with host and process: ``job on host-1, process 4711``."""
+    started_ms: int | None = None
+    streams: int = 0
+    """The streams of that run, failed ones included."""
+    failed: int = 0
+    failures: Mapping[str, str] = field(default_factory=dict)
+    """Some of what failed, with the error of each."""
+    claimed_by: str | None = None
+    """What is doing the work now; another one begins when it has ended or the claim has."""
+    claimed_until_ms: int | None = None
+    streams_so_far: int = 0
+    """The streams that a run in several shares has done; the next share continues there."""
+
+    def __str__(self) -> str:
+        """Return a line of text for people."""
+        what = self.kind.value if self.scope is None else f"{self.kind.value} of {self.scope}"
+        if self.age_seconds is None:
+            return f"{what}: no run is recorded"
+        counts = f"{self.streams:,} streams, {self.failed:,} failed"
+        return f"{what}: {counts}, {time_text(self.age_seconds)} ago by {self.by}"

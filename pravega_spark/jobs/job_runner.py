@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING
 
 from pravega_spark.errors import InvalidInput, NotFound, PravegaSparkError
 from pravega_spark.jobs.launcher_stderr import launcher_stderr
+from pravega_spark.jobs.run_record import RoundRecord
 from pravega_spark.jobs.signals import StopSignal
 from pravega_spark.jobs.stream_tasks import find_streams
 from pravega_spark.jobs.text_table import TextTable
+from pravega_spark.model import MaintenanceKind
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -149,7 +151,11 @@ def _round(
     """
     try:
         root, streams = find_streams(arguments.root, arguments.scope, arguments.stream)
-        report = work(spark, root, streams, arguments.interval is not None)
+        with RoundRecord(MaintenanceKind(prog), arguments, root) as record:
+            record.claim(stop)
+            report = work(spark, root, streams, arguments.interval is not None)
+            if not stop.is_set:
+                record.finish(report.counts["streams"], report.failures)
     except _errors_of_a_round() as error:
         if stop.is_set:
             return None

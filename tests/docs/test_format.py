@@ -51,6 +51,7 @@ TABLES = (
     "<scope>/<stream>/metadata",
     "<scope>/_reader_groups/<group>",
     "_settings",
+    "_maintenance",
 )
 PLACEHOLDERS = {
     "table": f"(?:{'|'.join(TABLES)})",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -42,6 +43,7 @@ class _Maker:
         text = re.sub(r'"storage": \["[^"]*"\]', '"storage": ["ext4 5a157c6739a7cd2f"]', text)
         process = "host-1/5e4b2a6c-90d1-4f0e-8a57-3c1d8b6e2f90/pid:[4026531836] 4711 95359"
         text = re.sub(r'"process":"[^"]*"', f'"process":"{process}"', text)
+        text = text.replace(f" on {socket.gethostname()}, process ", " on host-1, process ")
         return "\n".join(part for line in text.splitlines() for part in _broken(line))
 
     def last(self, key: str, root: str = ROOT) -> str:
@@ -193,6 +195,9 @@ _TEXTS: dict[str, Callable[[_Maker], str]] = {
     "moved": lambda made: made.containing(f"{EVENTS}/_pravega/moved/", "ingest-1"),
     "scope rows": lambda made: made.rows(SCOPE, lambda row: row["kind"] == "group"),
     "settings rows": lambda made: made.rows("_settings", lambda row: row["name"] == "grace"),
+    "maintenance rows": lambda made: made.rows(
+        "_maintenance", lambda row: row["claim"] is not None
+    ),
     "group rows": lambda made: made.rows(GROUP_TABLE, lambda row: row["kind"] == "last"),
     "lease": lambda made: made.last(f"{GROUP_TABLE}/_leases/reader-1.json"),
     "history rows": lambda made: made.rows(

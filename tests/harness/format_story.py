@@ -21,6 +21,9 @@ from pravega_spark import (
 )
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.tables.maintenance_entry import RunProgress
+from pravega_spark.engine.tables.maintenance_table import AUTO, JOB, MaintenanceTable
+from pravega_spark.model import MaintenanceKind
 from pravega_spark.scaling import auto_scaling
 from tests.harness.fake_runtime import DatedDisk, FakeRuntime
 
@@ -125,6 +128,7 @@ def write_story(folder: Path) -> Story:
         _scale_and_truncate(manager, clock)
         _sweep(manager, clock)
         _state_in_several_files(manager)
+        _maintain(manager, clock)
         _copy(manager, clock, folder)
         _end(manager, clock)
     return story
@@ -204,6 +208,25 @@ def _state_in_several_files(manager: StreamManager) -> None:
     policy = StreamConfiguration(ScalingPolicy.fixed(600))
     manager.create_stream("nyc/many", policy)
     manager.create_reader_group("nyc/all", ["nyc/many"])
+
+
+def _maintain(manager: StreamManager, clock: Clock) -> None:
+    """A run of a job, and two shares of one by a process that does them beside its own work."""
+    record, kind, every = (
+        MaintenanceTable(manager._store, clock),
+        MaintenanceKind.RETENTION,
+        (None,),
+    )
+    began_ms = clock.now_ms()
+    clock.sleep(60)
+    record.finish_now(kind, every, JOB, began_ms, 2, {"nyc/many": "StoreError: disk full"})
+    work = record.claim(kind, every, AUTO)
+    assert work is not None
+    record.release(work, RunProgress(clock.now_ms()).add(STREAM, 1, {}))
+    work = record.claim(kind, every, AUTO)
+    assert work is not None
+    clock.sleep(30)
+    assert record.extend(work)
 
 
 def _copy(manager: StreamManager, clock: Clock, folder: Path) -> None:

@@ -1,0 +1,233 @@
+"""The record of a root's maintenance: a state table by which processes share the work.
+
+A process claims a kind of work by compare-and-set, with an end by the storage's clock, and records
+the run when it has reached all streams. The claim only saves work: all runs may be repeated, and
+two at the same time do no harm.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from pravega_spark.engine.log.table_sweep import sweep_table
+from pravega_spark.engine.processes import has_ended, identity
+from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.store import Store
+from pravega_spark.engine.tables.maintenance_entry import (
+    MAINTENANCE_SCHEMA,
+    NOTHING_FAILED,
+    Entries,
+    FinishedRun,
+    MaintenanceEntry,
+    RunClaim,
+    RunProgress,
+    decode_entries,
+    encode_entry,
+    entry_of,
+    overlapping,
+    shortened,
+    without_old_scopes,
+)
+from pravega_spark.engine.tables.state_table import StateTable, TableChange, TableState
+from pravega_spark.limits import CLAIM_MS, RECORD_RETAIN_MS, RECORD_SWEEP_COMMITS
+from pravega_spark.model import MaintenanceKind
+
+MAINTENANCE_TABLE: Final = "_maintenance"
+"""A folder of the root; no scope has such a name."""
+JOB, AUTO = "job", "auto"
+"""What does a run: a scheduled job, or a process with ``maintain="auto"``."""
+_OPEN_TABLES = 64
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedWork:
+    """A kind of work that this process has claimed, for all scopes (None) or for some."""
+
+    kind: MaintenanceKind
+    scopes: tuple[str | None, ...]
+    claim: RunClaim
+    progress: RunProgress | None = None
+    """The progress of the run that this process continues."""
+
+
+class MaintenanceTable:
+    """The record of one root; thread-safe."""
+
+    def __init__(self, store: Store, runtime: Runtime = SYSTEM) -> None:
+        """Name the table; nothing is read yet, and it need not exist."""
+        self.table = StateTable(store, MAINTENANCE_TABLE, MAINTENANCE_SCHEMA, "work", runtime)
+        self._store = store
+        self._runtime = runtime
+
+    def entries(self) -> Entries:
+        """Return what is recorded now; one storage call if nothing changed."""
+        return decode_entries(self.table.read().rows)
+
+    def about_now_ms(self) -> int:
+        """Return the storage's time within a few seconds, without a call."""
+        return self.table.log.clock.now_ms()
+
+    def claim(
+        self,
+        kind: MaintenanceKind,
+        scopes: Iterable[str | None],
+        by: str,
+        is_wanted: Callable[[Entries, int], bool] = lambda entries, now_ms: True,
+    ) -> ClaimedWork | None:
+        """Claim a kind of work; None if another process has it, or if it is not wanted any more.
+
+        ``is_wanted`` is asked on the state that the claim is committed on, with the time.
+        """
+        names, now_ms = tuple(scopes), self._store.time_ms()
+        mark = RunClaim(
+            self._runtime.token(), worker_text(by), identity(), now_ms, now_ms + CLAIM_MS
+        )
+
+        def decide(entries: Entries) -> tuple[Entries | None, ClaimedWork | None]:
+            if blocking_claim(entries, kind, names, now_ms) or not is_wanted(entries, now_ms):
+                return None, None
+            mine = [entry_of(entries, kind, scope) for scope in names]
+            progress = mine[0].progress if names == (None,) else None
+            claimed = {entry.work: replace(entry, claim=mark) for entry in mine}
+            return {**entries, **claimed}, ClaimedWork(kind, names, mark, progress)
+
+        return self._change("CLAIM MAINTENANCE", kind, decide)
+
+    def extend(self, work: ClaimedWork) -> bool:
+        """Move the end of a claim; False if it is another process's by now."""
+        until_ms = self._store.time_ms() + CLAIM_MS
+
+        def decide(entries: Entries) -> tuple[Entries | None, bool]:
+            changed = {
+                entry.work: replace(entry, claim=replace(entry.claim, until_ms=until_ms))
+                for entry in _claimed(entries, work)
+                if entry.claim is not None
+            }
+            return ({**entries, **changed}, True) if changed else (None, False)
+
+        return self._change("EXTEND MAINTENANCE", work.kind, decide)
+
+    def release(self, work: ClaimedWork, progress: RunProgress | None = None) -> None:
+        """End a claim before its end, and record the progress if there is some.
+
+        Does nothing if the claim is another process's by now: that one continues.
+        """
+
+        def decide(entries: Entries) -> tuple[Entries | None, None]:
+            changed = {
+                e.work: replace(e, claim=None, progress=progress or e.progress)
+                for e in _claimed(entries, work)
+            }
+            return ({**entries, **changed} if changed else None), None
+
+        self._change("RELEASE MAINTENANCE", work.kind, decide)
+
+    def finish(
+        self,
+        kind: MaintenanceKind,
+        scopes: Iterable[str | None],
+        run: FinishedRun,
+        work: ClaimedWork | None = None,
+    ) -> None:
+        """Record a run that reached all streams of the scopes, and end the claim of it."""
+        names = tuple(scopes)
+        run = replace(run, failures=shortened(run.failures))
+
+        def decide(entries: Entries) -> tuple[Entries, None]:
+            ours = set() if work is None else {entry.work for entry in _claimed(entries, work)}
+            changed = {}
+            for entry in (entry_of(entries, kind, scope) for scope in names):
+                claim = None if entry.work in ours else entry.claim
+                changed[entry.work] = MaintenanceEntry(kind, entry.scope, run, None, claim)
+            return without_old_scopes({**entries, **changed}, run.finished_ms), None
+
+        self._change("FINISH MAINTENANCE", kind, decide)
+        self._sweep()
+
+    def finish_now(
+        self,
+        kind: MaintenanceKind,
+        scopes: Iterable[str | None],
+        by: str,
+        started_ms: int,
+        streams: int,
+        failures: Mapping[str, str] = NOTHING_FAILED,
+        work: ClaimedWork | None = None,
+    ) -> None:
+        """Record a run that has just reached all streams of the scopes."""
+        now_ms = self._store.time_ms()
+        run = FinishedRun(worker_text(by), started_ms, now_ms, streams, len(failures), failures)
+        self.finish(kind, scopes, run, work)
+
+    def _change(
+        self,
+        operation: str,
+        kind: MaintenanceKind,
+        decide: Callable[[Entries], tuple[Entries | None, _Value]],
+    ) -> _Value:
+        def change(state: TableState) -> tuple[TableChange | None, _Value]:
+            known = decode_entries(state.rows)
+            entries, value = decide(known)
+            if entries is None:
+                return None, value
+            rows = {work: row for work, row in state.rows.items() if work not in known}
+            rows |= {work: encode_entry(entry) for work, entry in entries.items()}
+            return TableChange(operation, rows, parameters={"kind": kind.value}), value
+
+        return self.table.change(change)[1]
+
+    def _sweep(self) -> None:
+        """Sweep the table from time to time, so that it does not grow with the number of runs."""
+        log = self.table.log
+        snapshot = log.snapshot
+        # A run makes two commits, so every second version that ends here is seen.
+        if snapshot is not None and snapshot.version % RECORD_SWEEP_COMMITS < 2:
+            sweep_table(log, grace_ms=RECORD_RETAIN_MS, retain_ms=RECORD_RETAIN_MS)
+
+
+def blocking_claim(
+    entries: Entries, kind: MaintenanceKind, scopes: Iterable[str | None], now_ms: int
+) -> RunClaim | None:
+    """Return the claim of a process that does a part of the work now; None if none does.
+
+    A process of this machine that has ended claims nothing; others are waited for.
+    """
+    for entry in overlapping(entries, kind, scopes):
+        claim = entry.claim
+        if claim is not None and claim.is_current(now_ms) and not has_ended(claim.process):
+            return claim
+    return None
+
+
+def _claimed(entries: Entries, work: ClaimedWork) -> list[MaintenanceEntry]:
+    """Return the entries that still have the claim."""
+    entered = (entry_of(entries, work.kind, scope) for scope in work.scopes)
+    return [e for e in entered if e.claim is not None and e.claim.token == work.claim.token]
+
+
+def worker_text(by: str) -> str:
+    """Return what does a run, for people: ``job on host-1, process 4711``."""
+    return f"{by} on {socket.gethostname()}, process {os.getpid()}"
+
+
+_tables: dict[tuple[int, str], MaintenanceTable] = {}
+"""The open tables of this process, by process id, since a forked child opens its own, and root."""
+
+
+def open_maintenance(store: Store, runtime: Runtime = SYSTEM) -> MaintenanceTable:
+    """Return this process's table of a root, so that a repeated look costs one storage call."""
+    if runtime is not SYSTEM:
+        return MaintenanceTable(store, runtime)
+    key = (os.getpid(), store.url)
+    found = _tables.get(key)
+    if found is None or found.table.log.store is not store:
+        if len(_tables) >= _OPEN_TABLES:
+            _tables.clear()
+        found = _tables[key] = MaintenanceTable(store)
+    return found
