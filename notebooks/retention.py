@@ -97,7 +97,7 @@ journal = []
 def retain(day):
     """Run retention; record its decision and the positions of head, tail and groups."""
     done = manager.retention(STREAM).run()
-    cuts = {s.group.removeprefix("nyc/"): s.cut for s in manager.list_subscribers(STREAM)}
+    cuts = {s.name.removeprefix("nyc/"): s.cut for s in manager.list_subscribers(STREAM)}
     cuts |= {"head": manager.head(STREAM), "tail": manager.tail(STREAM)}
     journal.append((day, done.explanation, cuts))
 

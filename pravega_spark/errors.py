@@ -165,10 +165,10 @@ class NoSuchReaderGroup(NotFound):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class NoSuchSubscriber(NotFound):
-    """The group does not subscribe to the stream: it never did, was removed, or expired."""
+    """The stream has no such subscriber: it never subscribed, was removed, or expired."""
 
     stream: str | None = None
-    group: str | None = None
+    subscriber: str | None = None
 
 
 class IllegalState(PravegaSparkError):
@@ -293,10 +293,10 @@ class TooManyCheckpoints(TryAgain):
 class HeldBySubscriber(TryAgain):
     """Subscribers still need what the truncation would delete: wait, remove or bypass them.
 
-    ``cut`` is the first cut that ``groups`` still need.
+    ``cut`` is the first cut that the first of ``subscribers`` still needs.
     """
 
-    groups: tuple[str, ...] = ()
+    subscribers: tuple[str, ...] = ()
     cut: StreamCut | None = None
 
 
@@ -378,13 +378,13 @@ class ReinitializationRequired(Reopen):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class GenerationMismatch(Reopen):
-    """The group was changed, reset or created again: the object is of another generation."""
+    """The subscriber was changed or subscribed again: the call is of another generation."""
 
-    group: str | None = None
+    subscriber: str | None = None
     generation: int | None = None
     current_generation: int | None = None
     cut: StreamCut | None = None
-    """The cut that the stream holds for the present generation."""
+    """The cut from which the stream holds data for the present generation."""
 
 
 class RootChanged(Reopen):

@@ -466,6 +466,32 @@ class StreamManager:
         """See :meth:`Stream.subscribers`."""
         return self.stream(stream).subscribers()
 
+    def subscribe(
+        self,
+        stream: str,
+        subscriber: str,
+        start: StreamCut | str | None = None,
+        *,
+        generation: int | None = None,
+    ) -> int:
+        """See :meth:`Stream.subscribe`."""
+        return self.stream(stream).subscribe(subscriber, start, generation=generation)
+
+    def unsubscribe(self, stream: str, subscriber: str, *, generation: int | None = None) -> bool:
+        """See :meth:`Stream.unsubscribe`."""
+        return self.stream(stream).unsubscribe(subscriber, generation=generation)
+
+    def publish(
+        self,
+        stream: str,
+        subscriber: str,
+        cut: StreamCut | str,
+        *,
+        generation: int | None = None,
+    ) -> bool:
+        """See :meth:`Stream.publish`."""
+        return self.stream(stream).publish(subscriber, cut, generation=generation)
+
     def sweep_stream(
         self,
         stream: str,

@@ -414,13 +414,14 @@ class TransactionInfo:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberInfo:
-    """A group for which a stream's retention keeps events: times in ms since 1970.
+    """A subscriber, for which a policy by consumption keeps events: times in ms since 1970.
 
-    The group needs nothing before ``cut``, and holds nothing if that is None. ``published_ms`` is
-    None until the group publishes its first cut; before that, ``cut`` is its starting point.
+    ``name`` is ``scope/group`` for a reader group; a plain subscriber's name has no slash. It needs
+    nothing before ``cut``, and holds nothing if that is None. ``published_ms`` is None until it
+    publishes its first cut; before that, ``cut`` is its starting point.
     """
 
-    group: str
+    name: str
     generation: int
     cut: StreamCut | None
     published_ms: int | None

@@ -84,6 +84,28 @@ def split_group(group: object) -> tuple[str, str]:
     return _split("reader group", group)
 
 
+def check_subscriber(name: object) -> str:
+    """Return the name of any subscriber: a reader group, or a plain one without a slash."""
+    if isinstance(name, str) and "/" in name:
+        return "/".join(split_group(name))
+    return check_name("subscriber", name)
+
+
+def check_plain_subscriber(name: object) -> str:
+    """Return the name of a subscriber that is no reader group: without a slash."""
+    if isinstance(name, str) and "/" in name:
+        raise InvalidName(
+            f"subscriber name {name!r} has a slash, as only reader groups' names have: choose a "
+            'name without one, or create the reader group with retention="manual".'
+        )
+    return check_name("subscriber", name)
+
+
+def is_group(subscriber: str) -> bool:
+    """Return True if a subscriber is a reader group, ``scope/group``, and no plain one."""
+    return "/" in subscriber
+
+
 def _split(kind: str, full: object) -> tuple[str, str]:
     if not isinstance(full, str) or full.count("/") != 1:
         short = kind.rpartition(" ")[2]

@@ -46,7 +46,7 @@ from pravega_spark.model import (
     SubscriberInfo,
     TransactionInfo,
 )
-from pravega_spark.names import split_stream
+from pravega_spark.names import check_plain_subscriber, split_stream
 from pravega_spark.policies import (
     UNCHANGED,
     RetentionPolicy,
@@ -242,8 +242,51 @@ class Stream:
         release_absent_groups(self._log(), self._log_of)
 
     def subscribers(self) -> list[SubscriberInfo]:
-        """Return the groups for which the retention keeps events, by name."""
+        """Return the subscribers, reader groups and plain ones, by name."""
         return subscribers.listed(self._view())
+
+    def subscribe(
+        self,
+        subscriber: str,
+        start: StreamCut | str | None = None,
+        *,
+        generation: int | None = None,
+    ) -> int:
+        """Make a retention policy by consumption keep what a plain subscriber still needs.
+
+        A plain subscriber is no reader group: its name has no slash and belongs to this stream. It
+        holds all events from ``start``, or from the head of this very commit, until it publishes.
+        Returns its generation. If it subscribes already, nothing changes; if it was removed or
+        expired, it begins again in the next generation. A given ``generation`` does nothing unless
+        it is newer; a newer one keeps the published cut, or begins at ``start`` if that is given.
+        Raises InvalidName, InvalidInput, and InvalidStreamCut for a cut of another stream or life.
+        """
+        name, wanted = check_plain_subscriber(subscriber), _check_generation(generation)
+        life, log = self._view().life, self._log()
+        return subscribers.subscribe(log, name, wanted, protect=True, start=start, life=life)
+
+    def unsubscribe(self, subscriber: str, *, generation: int | None = None) -> bool:
+        """Remove a plain subscriber, which then holds nothing; False if nothing was to be done.
+
+        A given ``generation`` does nothing unless it is newer than the subscriber's. It is
+        remembered: a late ``subscribe`` of the same or an older generation does nothing.
+        """
+        name, wanted = check_plain_subscriber(subscriber), _check_generation(generation)
+        life, log = self._view().life, self._log()
+        return subscribers.unsubscribe(log, name, wanted, life=life)
+
+    def publish(
+        self, subscriber: str, cut: StreamCut | str, *, generation: int | None = None
+    ) -> bool:
+        """Record that a plain subscriber needs no event before a cut; False if that is recorded.
+
+        Publishing truncates nothing; the next run of retention does. Raises NoSuchSubscriber if it
+        never subscribed, was removed or expired; GenerationMismatch if ``generation`` is given and
+        is not the subscriber's; InvalidStreamCut for a cut behind the last one at any key.
+        """
+        name, wanted = check_plain_subscriber(subscriber), _check_generation(generation)
+        life, log = self._view().life, self._log()
+        return subscribers.publish(log, name, wanted, cut, life=life)
 
     def sweep(
         self,
@@ -503,6 +546,10 @@ class Stream:
         except NoSuchStream:
             repair.repair(log, self._scope())
             return log.view()
+
+
+def _check_generation(generation: int | None) -> int | None:
+    return None if generation is None else check_whole("generation", generation)
 
 
 def _stream(url: str, options: dict[str, Any], name: str, token: str | None) -> Stream:

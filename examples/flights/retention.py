@@ -51,7 +51,7 @@ def wait_until_published(workspace: Workspace) -> None:
 
 def _unread(manager: StreamManager, workspace: Workspace) -> int:
     """Return how many events the query has not consumed, as the stream records it."""
-    cuts = {s.group: s.cut for s in manager.list_subscribers(workspace.stream)}
+    cuts = {s.name: s.cut for s in manager.list_subscribers(workspace.stream)}
     start = cuts.get(workspace.group) or manager.head(workspace.stream)
     return manager.distance(workspace.stream, start, manager.tail(workspace.stream))[0]
 

@@ -20,6 +20,7 @@ from pravega_spark.engine.stream.records import (
     decode_open,
     decode_subscriber,
 )
+from pravega_spark.names import is_group
 
 REASON = "it was open when the stream was backed up, and its events are not in the copy"
 
@@ -74,13 +75,14 @@ def _uncopied_groups(
 ) -> tuple[list[str], list[str]]:
     """Return the domains of groups that are not copied, and those of the groups that hold data.
 
-    Includes removed groups: in the copy a group of that name starts at generation 0 again.
+    Includes removed groups: in the copy a group of that name starts at generation 0 again. Plain
+    subscribers belong to the stream and are copied with it.
     """
     domains, holding = [], []
     for domain in snapshot.names(SUBSCRIBER_PREFIX):
-        group = domain.removeprefix(SUBSCRIBER_PREFIX)
-        if not has_group(group):
+        name = domain.removeprefix(SUBSCRIBER_PREFIX)
+        if is_group(name) and not has_group(name):
             domains.append(domain)
-            if not decode_subscriber(group, snapshot.domains[domain]).removed:
-                holding.append(group)
+            if not decode_subscriber(name, snapshot.domains[domain]).removed:
+                holding.append(name)
     return domains, sorted(holding)

@@ -24,6 +24,7 @@ from pravega_spark.engine.stream.records import (
 )
 from pravega_spark.engine.stream.stream_log import events_path
 from pravega_spark.engine.stream.writer_ids import is_anonymous
+from pravega_spark.names import is_group
 
 REASON = "the stream was restored from a copy"
 
@@ -57,12 +58,15 @@ def begin_new_life(
 
 
 def _subscribers(snapshot: Snapshot) -> dict[str, str | None]:
-    """Return the subscribers' records at generation 0, so that any group's next one is newer."""
+    """Return the subscribers' records, those of groups at generation 0.
+
+    So any group's next generation is newer. A plain subscriber's is recorded here alone, and stays.
+    """
     domains: dict[str, str | None] = {}
     for name in snapshot.names(SUBSCRIBER_PREFIX):
-        group = name.removeprefix(SUBSCRIBER_PREFIX)
-        known = decode_subscriber(group, snapshot.domains[name])
-        domains[name] = None if known.removed else replace(known, generation=0).encode()
+        known = decode_subscriber(name.removeprefix(SUBSCRIBER_PREFIX), snapshot.domains[name])
+        kept = replace(known, generation=0) if is_group(known.name) else known
+        domains[name] = None if kept.removed else kept.encode()
     return domains
 
 

@@ -9,6 +9,7 @@ from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.subscribers import listed, unsubscribe
 from pravega_spark.errors import PravegaSparkError
+from pravega_spark.names import is_group
 from pravega_spark.reader_groups.change_announcements import ChangeAnnouncements
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
 from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
@@ -42,18 +43,21 @@ def release_absent_groups(stream: StreamLog, streams: Streams) -> None:
     These were removed by other means than ``delete_reader_group``: the root has neither a row of
     the group in its scope nor a log of it. The group is recorded as deleted before the stream
     unsubscribes it. A concurrent creation of the name then begins in a later generation.
+    Plain subscribers are of no group and stay.
     """
     view = stream.view()
     silent_since_ms = stream.now_ms() - _SILENT_MS
     for found in listed(view):
+        if not is_group(found.name):
+            continue
         if max(found.since_ms, found.published_ms or 0) > silent_since_ms:
             continue
-        group = GroupLifecycle(stream.store, found.group, streams, stream.runtime)
+        group = GroupLifecycle(stream.store, found.name, streams, stream.runtime)
         ended = group.end_absent(found.generation + 1, ReaderGroupConfiguration([stream.name]))
         if ended is not None:
-            unsubscribe(stream, found.group, ended.generation, life=view.life)
+            unsubscribe(stream, found.name, ended.generation, life=view.life)
             logger.warning(
                 "unsubscribed reader group %s from %s: the root no longer has the group",
-                found.group,
+                found.name,
                 stream.name,
             )

@@ -81,7 +81,7 @@ def _commit_domains(
         domains = extra_domains(view)
         if not domains:
             return None, domains
-        parameters = {"expired": [record.group for record in plan.idle]} if plan.idle else {}
+        parameters = {"expired": [record.name for record in plan.idle]} if plan.idle else {}
         return Body("SAMPLE", parameters, domains=domains), domains
 
     return stream.commit(decide, life=plan.view.life).value
@@ -92,11 +92,11 @@ def _still_holds(plan: RetentionPlan, view: StreamView) -> bool:
 
     New events only add to the data that stays, and a subscriber that consumes more holds less.
     """
-    before = {record.group: record for record in plan.view.subscribers}
+    before = {record.name: record for record in plan.view.subscribers}
     return (
         _decided_on(view) == _decided_on(plan.view)
-        and all(_holds_no_more(before.get(now.group), now) for now in view.subscribers)
-        and all(view.subscriber(record.group) == record for record in plan.idle)
+        and all(_holds_no_more(before.get(now.name), now) for now in view.subscribers)
+        and all(view.subscriber(record.name) == record for record in plan.idle)
     )
 
 
@@ -115,7 +115,7 @@ def _holds_no_more(before: SubscriberRecord | None, now: SubscriberRecord) -> bo
 
 def _expiries(plan: RetentionPlan) -> dict[str, str | None]:
     return {
-        f"{SUBSCRIBER_PREFIX}{record.group}": replace(
+        f"{SUBSCRIBER_PREFIX}{record.name}": replace(
             record, hold=None, published=None, removed=IDLE
         ).encode()
         for record in plan.idle

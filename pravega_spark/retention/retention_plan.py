@@ -55,7 +55,7 @@ def plan_retention(
         return RetentionPlan(view, ages, amounts, (), unchanged)
     idle = () if expire_ms is None else idle_subscribers(view, ages, amounts, expire_ms)
     held = {
-        record.group: held_from(view, record.bound)
+        record.name: held_from(view, record.bound)
         for record in view.subscribers
         if record.bound is not None and record not in idle
     }
@@ -97,7 +97,7 @@ def _explain(
     if moves and decision.cut is not None:
         head = decision.cut
     passed = passed_subscribers(view, head) if moves else ()
-    idle_groups = tuple(record.group for record in idle)
+    idle_names = tuple(record.name for record in idle)
     return RetentionExplanation(
         view.stream,
         view.version,
@@ -108,8 +108,8 @@ def _explain(
         goes,
         amounts.amount(head),
         _claims(policy, decision, amounts, held, head),
-        tuple(record.group for record in passed if record.group not in idle_groups),
-        idle_groups,
+        tuple(record.name for record in passed if record.name not in idle_names),
+        idle_names,
     )
 
 
@@ -121,7 +121,7 @@ def _claims(
     head: LocatedCut,
 ) -> tuple[RetentionClaim, ...]:
     """Return the holders of data after the new head, the largest first."""
-    holders = {f"subscriber {group}": cut for group, cut in held.items()}
+    holders = {f"subscriber {name}": cut for name, cut in held.items()}
     if policy.minimum:
         holders["minimum"] = decision.minimum or head
     if policy.type is RetentionType.CONSUMPTION and not held:

@@ -208,6 +208,7 @@ def _state_in_several_files(manager: StreamManager) -> None:
     policy = StreamConfiguration(ScalingPolicy.fixed(600))
     manager.create_stream("nyc/many", policy)
     manager.create_reader_group("nyc/all", ["nyc/many"])
+    manager.subscribe("nyc/many", "nightly-batch")
 
 
 def _maintain(manager: StreamManager, clock: Clock) -> None:

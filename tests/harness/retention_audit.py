@@ -86,8 +86,8 @@ class History:
         """Check each commit; return why subscribers expired and why the head moved."""
         found = []
         for (before, _), (after, parameters) in itertools.pairwise(self.versions):
-            staying = {s.group for s in after.subscribers}
-            expired = [s for s in before.subscribers if s.group not in staying]
+            staying = {s.name for s in after.subscribers}
+            expired = [s for s in before.subscribers if s.name not in staying]
             assert all(_is_idle(record, after) for record in expired)
             found += ["expired" for _ in expired]
             if after.record.head != before.record.head:
@@ -103,7 +103,7 @@ class History:
         assert all(head[key] >= old[key] for key in self.keys), "the head moved back"
         kept = self.bytes_after(head, before)
         assert kept >= min(policy.minimum, before.total_bytes), "less than the minimum is kept"
-        held = [s.bound.positions for s in before.subscribers if s.group in staying and s.bound]
+        held = [s.bound.positions for s in before.subscribers if s.name in staying and s.bound]
         consumed = self.lower_bound(held or [before.record.head])
         bound = {key: max(consumed[key], old[key]) for key in self.keys}
         if all(head[key] <= bound[key] for key in self.keys):

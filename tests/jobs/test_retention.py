@@ -193,7 +193,7 @@ def test_interrupted_groups_are_completed_first_and_a_broken_one_fails_the_job(
     assert (status, found["failed"], found["truncated"]) == (1, 1, 1)
     assert "retention: reader group s/broken: CorruptLog: " in text
     assert heads(root) == [70, 0, 0, 0]
-    assert {held.group for held in manager.list_subscribers(READ)} >= {"s/late"}
+    assert {held.name for held in manager.list_subscribers(READ)} >= {"s/late"}
 
 
 def test_a_stream_slower_than_its_limit_fails_the_job_and_is_finished_later(

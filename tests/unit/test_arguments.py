@@ -83,6 +83,9 @@ WHOLE: dict[str, Call] = {
     "end of a range": lambda w, v: w.plain.read_range(replace(_range(w), end=v)),
     "minimum to keep": lambda w, v: RetentionPolicy(RetentionType.TIME, LimitUnit.TIME_MS, v),
     "maximum to keep": lambda w, v: RetentionPolicy(RetentionType.TIME, LimitUnit.TIME_MS, 0, v),
+    "subscribe": lambda w, v: w.stream.subscribe("batch", generation=v),
+    "unsubscribe": lambda w, v: w.stream.unsubscribe("batch", generation=v),
+    "publish": lambda w, v: w.stream.publish("batch", w.tail, generation=v),
     "segment": lambda w, v: w.stream.segment(v),
     "segments": lambda w, v: ScalingPolicy.fixed(v),
 }

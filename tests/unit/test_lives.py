@@ -92,7 +92,7 @@ class World:
     # ------------------------------------------------------------------- what another process does
 
     def begin(self, configuration: StreamConfiguration) -> None:
-        """A scope, a stream with events and an open transaction, a group that holds its data."""
+        """A scope, a stream with events, a transaction, a group and a subscriber that hold data."""
         other = self.other
         other.create_scope("s")
         other.create_stream(S, configuration)
@@ -106,6 +106,7 @@ class World:
             flushed.write_event(b"y", "k")
             flushed.flush()
         other.create_reader_group(G, [S], retention="manual")
+        other.subscribe(S, "nightly")
 
     def end(self) -> None:
         """Delete everything, in any state that the process under test has left."""
@@ -200,6 +201,18 @@ WRITES: dict[str, list[Verb]] = {
     "truncate_stream": [
         Verb(lambda w: w.manager.truncate_stream(S, StreamCut.LATEST, past_subscribers=True)),
         Verb(lambda w: w.manager.truncate_stream(S, w.tail, past_subscribers=True)),
+    ],
+    "subscribe": [
+        Verb(lambda w: w.manager.subscribe(S, "batch")),
+        Verb(lambda w: w.manager.subscribe(S, "batch", w.tail, generation=3)),
+    ],
+    "unsubscribe": [
+        Verb(lambda w: w.manager.unsubscribe(S, "nightly")),
+        Verb(lambda w: w.manager.unsubscribe(S, "nightly", generation=3)),
+    ],
+    "publish": [
+        Verb(lambda w: w.manager.publish(S, "nightly", w.tail)),
+        Verb(lambda w: w.manager.publish(S, "nightly", StreamCut.LATEST, generation=0)),
     ],
     "retention": [
         Verb(lambda w: w.manager.retention(S).run(expire="1h", grace="1h", retain="1h")),
@@ -414,7 +427,7 @@ def test_a_group_releases_a_former_stream_only_in_the_life_that_it_held(first: W
     head = world.head(STREAM)
     assert world.manager.repair_reader_groups() == {}
     assert world.head(STREAM) == head
-    assert world.other.list_subscribers("s/u")[0].group == G
+    assert world.other.list_subscribers("s/u")[0].name == G
 
 
 @dataclass(frozen=True)

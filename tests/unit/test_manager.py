@@ -774,7 +774,7 @@ def test_group_creation_killed_after_its_row_is_finished_by_the_next_call(
     elif next_one == "reset":
         assert manager.reader_group("s/g").reset() == 1
     assert manager.reader_group("s/g").is_at_end() is False
-    assert [found.group for found in manager.list_subscribers("s/t")] == ["s/g"]
+    assert [found.name for found in manager.list_subscribers("s/t")] == ["s/g"]
 
 
 def test_scope_with_a_group_that_is_being_created_is_not_deleted(store: Spy) -> None:
@@ -875,7 +875,7 @@ def test_group_creation_and_scope_deletion_race_and_one_of_them_wins(
         delete = partial(deleter.delete_scope, scope, recursive=recursive)
         outcome = raced({"create": create, "delete": delete})
         assert (outcome["create"], outcome["delete"]) in allowed
-        held = {found.group for found in manager.list_subscribers("s/t")}
+        held = {found.name for found in manager.list_subscribers("s/t")}
         if outcome["delete"] == "done":
             assert not manager.scope_exists(scope)
             assert group not in held

@@ -13,7 +13,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pravega_spark import StreamManager
-from pravega_spark.engine.stream.subscribers import publish, subscribe, unsubscribe
 from pravega_spark.errors import InvalidName
 from pravega_spark.names import MAX_NAME_LENGTH, MAX_SCOPE_LENGTH, is_name, split_group
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
@@ -24,6 +23,7 @@ HARD = [".a", "..a", "...", "-", ".json", ".clock", "." * MAX_NAME_LENGTH,
 REFUSED: list[Any] = ["", ".", "..", "a_b", "_a", "a/b", "a b", "a\n", "ä", "٣", "a%2e", "a\\b",
                       "a:b", "x" * (MAX_SCOPE_LENGTH + 1), 7, None, b"a", ["a"], {}]  # fmt: skip
 
+RULES = ("must be a str", "use letters", "at most 25", "one slash", "without one", "hexadecimal")
 
 _roots = itertools.count(1)
 
@@ -53,7 +53,9 @@ def live(manager: StreamManager, name: str) -> None:
         assert group.expire_readers() == []
     assert not group.reader_offline(name)
     other.close()
-    assert [info.group for info in manager.list_subscribers(full)] == [full]
+    assert manager.subscribe(full, name) == 0
+    assert manager.publish(full, name, manager.tail(full))
+    assert [info.name for info in manager.list_subscribers(full)] == [name, full]
     assert manager.delete_scope(name, recursive=True)
     assert manager.list_scopes() == []
 
@@ -90,9 +92,9 @@ def test_every_other_name_is_refused_everywhere_with_the_rule(name: Any) -> None
         ("stream", lambda n: ReaderGroupConfiguration([n]), in_scope),
         ("reader group", manager.reader_group, in_scope),
         ("reader group", lambda n: manager.create_reader_group(n, ["s/t"]), in_scope),
-        ("reader group", lambda n: subscribe(stream, n, 0), in_scope),
-        ("reader group", lambda n: unsubscribe(stream, n, 0), in_scope),
-        ("reader group", lambda n: publish(stream, n, 0, "latest"), in_scope),
+        ("subscriber", lambda n: manager.subscribe("s/t", n), name),
+        ("subscriber", lambda n: manager.unsubscribe("s/t", n), name),
+        ("subscriber", lambda n: manager.publish("s/t", n, "latest"), name),
         ("reader", opened.create_reader, name),
         ("reader", opened.reader_offline, name),
         ("transaction", manager.create_transactional_writer("s/t").get_transaction, name),
@@ -107,10 +109,7 @@ def test_every_other_name_is_refused_everywhere_with_the_rule(name: Any) -> None
         with pytest.raises(InvalidName, match=kind) as refused:
             call(given_name)
         assert repr(name)[1:20].rstrip("'") in str(refused.value)
-        assert any(
-            rule in str(refused.value)
-            for rule in ("must be a str", "use letters", "at most 25", "one slash", "hexadecimal")
-        )
+        assert any(rule in str(refused.value) for rule in RULES)
     assert stream.view().version == version
     assert opened.online_readers() == []
 

@@ -53,14 +53,14 @@ def find_writer(stream: StreamLog, view: StreamView, writer_id: str) -> WriterRe
     return decode_writer(writer_id, values[name], values.get(f"{NOTE_PREFIX}{writer_id}"))
 
 
-def find_subscriber(stream: StreamLog, view: StreamView, group: str) -> SubscriberRecord | None:
+def find_subscriber(stream: StreamLog, view: StreamView, name: str) -> SubscriberRecord | None:
     """Return a subscriber's record from the log or the archive, or None if it never had one."""
-    known = view.subscriber(group)
+    known = view.subscriber(name)
     if known is not None:
         return known
-    name = f"{SUBSCRIBER_PREFIX}{group}"
-    values = _found(stream, view, name)
-    return decode_subscriber(group, values[name]) if name in values else None
+    domain = f"{SUBSCRIBER_PREFIX}{name}"
+    values = _found(stream, view, domain)
+    return decode_subscriber(name, values[domain]) if domain in values else None
 
 
 def read_archived_writers(store: Store, path: str, snapshot: Snapshot, life: int) -> dict[str, str]:

@@ -9,7 +9,7 @@
 | ``pravega.note.<id>`` | the writer's last note and its event number; set when it changes |
 | ``pravega.open.<id>`` | OpenTransaction: epoch, lease, writer |
 | ``pravega.transaction.<id>`` | TransactionOutcome: committed or aborted, when, how much |
-| ``pravega.subscriber.<group>`` | SubscriberRecord: generation, published cut, time |
+| ``pravega.subscriber.<name>`` | SubscriberRecord: generation, published cut, time |
 | ``pravega.sample.<version>`` | SampleRecord, an entry of the retention set: time, size, tail |
 """
 
@@ -347,15 +347,16 @@ class SizedCut:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberRecord:
-    """A reader group whose consumption the stream's retention waits for.
+    """A subscriber, whose consumption a policy by consumption waits for.
 
-    ``published`` is the cut before which the group needs nothing, and ``published_ms`` its time.
+    It is a reader group, ``scope/group``, or a plain subscriber with a name without a slash.
+    ``published`` is the cut before which it needs nothing, and ``published_ms`` its time.
     ``hold`` protects the events after it until the first publish; without a hold, a subscriber
     that has not published protects nothing. ``removed`` is the reason for the removal: the record
-    keeps the generation, so that late calls of the group do nothing.
+    keeps the generation, so that late calls do nothing.
     """
 
-    group: str
+    name: str
     generation: int
     since_ms: int
     since_version: int
@@ -381,11 +382,11 @@ class SubscriberRecord:
 
 @cached_by_text(DECODED_TEXT_CHARACTERS)
 @_sound
-def decode_subscriber(group: str, text: str) -> SubscriberRecord:
+def decode_subscriber(name: str, text: str) -> SubscriberRecord:
     """Read what ``SubscriberRecord.encode`` wrote."""
     generation, since_ms, since_version, hold, published, *rest = json.loads(text)
     cuts = SizedCut.of_cells(hold), SizedCut.of_cells(published)
-    return SubscriberRecord(group, generation, since_ms, since_version, *cuts, *rest)
+    return SubscriberRecord(name, generation, since_ms, since_version, *cuts, *rest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,16 @@
-"""Subscribers of a stream: reader groups that its retention waits for. Each call is one commit.
+"""Subscribers of a stream: those that retention by consumption waits for. Each call is one commit.
 
-A subscriber's record is in the stream's log, so publishes and truncations are decided in one
-order. Calls carry the group's generation, which rises with every change of the group: late calls
-of an older generation do nothing.
+A subscriber is a reader group, named ``scope/group``, or a plain one of a batch job or a Delta
+reader, whose name has no slash. Its record is in the stream's log, so publishes and truncations are
+decided in one order. Calls carry a generation, which rises with every change of a subscriber: late
+calls of an older generation do nothing. A call without a generation is of the present one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.log.actions import Body
@@ -20,39 +21,48 @@ from pravega_spark.engine.stream.stream_log import Sizes, StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import GenerationMismatch, InvalidStreamCut, NoSuchSubscriber
 from pravega_spark.model import StreamCut, SubscriberInfo
-from pravega_spark.names import split_group
+from pravega_spark.names import check_subscriber, is_group
 
 UNSUBSCRIBED, IDLE = "unsubscribed", "idle"
 """Reasons for the removal of a subscriber."""
 
 BytesAt = Callable[[int, int], "int | None"]
-Change = Callable[[StreamView, BytesAt], "SubscriberRecord | None"]
-"""Returns the record to commit, for a view and a function for the bytes before offsets."""
+Change = Callable[[StreamView, BytesAt, "SubscriberRecord | None"], "SubscriberRecord | None"]
+"""Returns the record to commit, for a view, a function for the bytes before offsets, and the
+subscriber's present record."""
 
 
 def subscribe(
     stream: StreamLog,
-    group: str,
-    generation: int,
+    subscriber: str,
+    generation: int | None = None,
     *,
     protect: bool = False,
     start: StreamCut | str | None = None,
-) -> bool:
-    """Make the group a subscriber, or renew it; return False if its generation is not newer.
+    life: int | None = None,
+) -> int:
+    """Make or renew a subscriber; return the generation that the stream has for it afterwards.
+
+    Nothing is committed if the given generation is not newer. Without one, a present subscriber
+    stays as it is, and one that is new, was removed or expired gets the next generation.
 
     As in Pravega, a new subscriber holds nothing until it publishes. Until then ``protect`` holds
     everything from the present head, and ``start`` everything from that cut. A renewed subscriber
     keeps the cut that it published; with ``start`` it begins there, which may be further back.
-    Where the head has passed ``start``, it begins at the head. Raises InvalidStreamCut,
+    Where the head has passed ``start``, it begins at the head. ``life`` is the life that the call
+    is made for, by default that of ``start`` or the present one. Raises InvalidStreamCut,
     InvalidName, NoSuchStream, StaleIdentity.
     """
-    name = _checked(group)
+    name = check_subscriber(subscriber)
     begin = StreamCut.EARLIEST if start is None else StreamCut.of(start)
-    _check_generation(generation)
 
-    def change(view: StreamView, bytes_at: BytesAt) -> SubscriberRecord | None:
-        known = archived_records.find_subscriber(stream, view, name)
-        if known is not None and known.generation >= generation:
+    def change(
+        view: StreamView, bytes_at: BytesAt, known: SubscriberRecord | None
+    ) -> SubscriberRecord | None:
+        if generation is None:
+            if known is not None and not known.removed:
+                return None
+        elif known is not None and known.generation >= generation:
             return None
         hold = None
         published: tuple[Any, ...] = (None, None, "", None)
@@ -62,56 +72,69 @@ def subscribe(
             published = known.published, known.published_ms, "", known.published_version
             hold = known.hold or hold
         since = stream.now_ms(), view.version + 1
-        return SubscriberRecord(name, generation, *since, hold, *published)
+        return SubscriberRecord(name, _next(generation, known), *since, hold, *published)
 
-    life = begin.life if begin.is_bound else None
-    return _commit(stream, "SUBSCRIBE", name, change, life)
+    if life is None and begin.is_bound:
+        life = begin.life
+    done = _commit(stream, "SUBSCRIBE", name, change, life)
+    assert done.generation is not None, f"subscribing {name} left no record"
+    return done.generation
 
 
-def unsubscribe(stream: StreamLog, group: str, generation: int, *, life: int | None = None) -> bool:
-    """Remove the subscriber, so that it holds nothing; return False if it is not newer.
+def unsubscribe(
+    stream: StreamLog, subscriber: str, generation: int | None = None, *, life: int | None = None
+) -> bool:
+    """Remove the subscriber, so that it holds nothing; return False if nothing was committed.
 
-    The generation is kept, even if the group never subscribed: a late ``subscribe`` does nothing.
-    ``life`` is the life that the call is made for, by default the present one.
+    That is so if the given generation is not newer or, without one, if there is no such subscriber.
+    A given generation is kept, even if the name never subscribed: a late ``subscribe`` does
+    nothing. ``life`` is the life that the call is made for, by default the present one.
     """
-    name = _checked(group)
-    _check_generation(generation)
+    name = check_subscriber(subscriber)
 
-    def change(view: StreamView, _: BytesAt) -> SubscriberRecord | None:
-        known = archived_records.find_subscriber(stream, view, name)
-        if known is not None and known.generation >= generation:
+    def change(
+        view: StreamView, _: BytesAt, known: SubscriberRecord | None
+    ) -> SubscriberRecord | None:
+        if generation is None:
+            if known is None or known.removed:
+                return None
+        elif known is not None and known.generation >= generation:
             return None
         since = stream.now_ms(), view.version + 1
-        return SubscriberRecord(name, generation, *since, removed=UNSUBSCRIBED)
+        return SubscriberRecord(name, _next(generation, known), *since, removed=UNSUBSCRIBED)
 
-    return _commit(stream, "UNSUBSCRIBE", name, change, life)
+    return _commit(stream, "UNSUBSCRIBE", name, change, life).changed
 
 
 def publish(
     stream: StreamLog,
-    group: str,
-    generation: int,
+    subscriber: str,
+    generation: int | None,
     cut: StreamCut | str,
     *,
     life: int | None = None,
 ) -> bool:
-    """Publish that the group needs nothing before a cut; return False if that is recorded already.
+    """Publish that a subscriber needs nothing before a cut; return False if that is recorded.
 
     A publish truncates nothing; the next run of retention may. ``life`` is the life that the call
-    is made for, by default the present one. Raises NoSuchSubscriber, GenerationMismatch, and
-    InvalidStreamCut for a cut of another stream or behind the last published one.
+    is made for, by default the present one. Raises NoSuchSubscriber, GenerationMismatch if a
+    generation is given and is not the present one, and InvalidStreamCut for a cut of another stream
+    or behind the last published one.
     """
-    name = _checked(group)
+    name = check_subscriber(subscriber)
 
-    def change(view: StreamView, bytes_at: BytesAt) -> SubscriberRecord | None:
+    def change(
+        view: StreamView, bytes_at: BytesAt, _: SubscriberRecord | None
+    ) -> SubscriberRecord | None:
         known = _published_by(view, name, generation)
         wanted = locate(view, cut).canonical()
         if known.bound is not None:
             before = locate(view, known.bound.cut(view.stream, view.life))
             if not wanted.is_at_or_after(before):
+                next_step = "Reset the group" if is_group(name) else "Unsubscribe and subscribe"
                 raise InvalidStreamCut(
                     f"subscriber {name} of {view.stream} cannot publish {wanted}: that is behind "
-                    f"{before}, at least in part, and subscribers do not go back. Reset the group "
+                    f"{before}, at least in part, and subscribers do not go back. {next_step} "
                     "to start again."
                 )
         if known.published is not None and known.published.positions == wanted.cut.positions:
@@ -123,7 +146,7 @@ def publish(
             published_version=view.version + 1,
         )
 
-    return _commit(stream, "PUBLISH", name, change, life)
+    return _commit(stream, "PUBLISH", name, change, life).changed
 
 
 def listed(view: StreamView) -> list[SubscriberInfo]:
@@ -133,35 +156,35 @@ def listed(view: StreamView) -> list[SubscriberInfo]:
         bound = record.bound
         cut = None if bound is None else bound.cut(view.stream, view.life)
         times = record.published_ms, record.since_ms
-        found.append(SubscriberInfo(record.group, record.generation, cut, *times))
+        found.append(SubscriberInfo(record.name, record.generation, cut, *times))
     return found
 
 
-def _checked(group: str) -> str:
-    return "/".join(split_group(group))
+def _next(generation: int | None, known: SubscriberRecord | None) -> int:
+    """Return the given generation, or without one the generation after the known record's."""
+    if generation is not None:
+        return generation
+    return 0 if known is None else known.generation + 1
 
 
-def _check_generation(generation: int) -> None:
-    assert generation >= 0, f"generation {generation} of a group"
-
-
-def _published_by(view: StreamView, name: str, generation: int) -> SubscriberRecord:
+def _published_by(view: StreamView, name: str, generation: int | None) -> SubscriberRecord:
     known = view.subscriber(name)
     if known is None or known.removed:
         why = ""
         if known is not None and known.removed == IDLE:
             why = ": it expired, since it published nothing for too long"
         raise NoSuchSubscriber(
-            f"group {name} does not subscribe to stream {view.stream}{why}. Subscribe it first.",
+            f"{name} is no subscriber of stream {view.stream}{why}. Subscribe it first.",
             stream=view.stream,
-            group=name,
+            subscriber=name,
         )
-    if known.generation != generation:
+    if generation is not None and known.generation != generation:
         bound = known.bound
+        next_step = "Open the group again" if is_group(name) else "Subscribe again"
         raise GenerationMismatch(
             f"subscriber {name} of {view.stream} is in generation {known.generation}, and this "
-            f"publish is of generation {generation}. Open the group again.",
-            group=name,
+            f"publish is of generation {generation}. {next_step}.",
+            subscriber=name,
             generation=generation,
             current_generation=known.generation,
             cut=None if bound is None else bound.cut(view.stream, view.life),
@@ -169,34 +192,44 @@ def _published_by(view: StreamView, name: str, generation: int) -> SubscriberRec
     return known
 
 
-def _commit(stream: StreamLog, operation: str, name: str, change: Change, life: int | None) -> bool:
-    """Commit the record that ``change`` returns; return False if it returns none.
+class _Outcome(NamedTuple):
+    """Whether a call changed the subscriber, and the generation that the stream has for it."""
+
+    changed: bool
+    generation: int | None
+
+
+def _commit(
+    stream: StreamLog, operation: str, name: str, change: Change, life: int | None
+) -> _Outcome:
+    """Commit the record that ``change`` returns, if any.
 
     Chunks are read before the commit, not while the log is locked. So after a lost race the record
     may lack the bytes of a segment; a run of retention then looks them up.
     """
     known = stream.view(life=life)
-    sizes = _bytes_needed(stream, known, change)
+    sizes = _bytes_needed(stream, known, name, change)
 
-    def decide(view: StreamView) -> Proposal[bool]:
-        record = change(view, lambda segment_id, offset: sizes.get((segment_id, offset)))
+    def decide(view: StreamView) -> Proposal[_Outcome]:
+        before = archived_records.find_subscriber(stream, view, name)
+        record = change(view, lambda segment_id, offset: sizes.get((segment_id, offset)), before)
         if record is None:
-            return None, False
+            return None, _Outcome(False, None if before is None else before.generation)
         parameters: dict[str, object] = {"subscriber": name, "generation": record.generation}
         if record.bound is not None:
             parameters["cut"] = str(record.bound.cut(view.stream, view.life))
         body = Body(operation, parameters, domains={f"{SUBSCRIBER_PREFIX}{name}": record.encode()})
-        return body, True
+        return body, _Outcome(True, record.generation)
 
     return stream.commit(decide, life=known.life).value
 
 
-def _bytes_needed(stream: StreamLog, view: StreamView, change: Change) -> Sizes:
+def _bytes_needed(stream: StreamLog, view: StreamView, name: str, change: Change) -> Sizes:
     """Return the bytes that a change needs on a view."""
     needed = list[tuple[int, int]]()
 
     def record(segment_id: int, offset: int) -> None:
         needed.append((segment_id, offset))
 
-    change(view, record)
+    change(view, record, archived_records.find_subscriber(stream, view, name))
     return stream.bytes_of(needed, view)

@@ -145,21 +145,21 @@ def _refuse_held(
     expired: Collection[str],
 ) -> list[str]:
     """Return the names of the subscribers that are passed; raise if one may not be passed."""
-    passed = [record for record in passed_subscribers(view, goal) if record.group not in expired]
-    held = [] if allowed is None else [r.group for r in passed if r.group not in allowed]
+    passed = [record for record in passed_subscribers(view, goal) if record.name not in expired]
+    held = [] if allowed is None else [r.name for r in passed if r.name not in allowed]
     for record in passed:
-        if record.group in held:
+        if record.name in held:
             bound = record.bound
             assert bound is not None
             holds = "published" if record.published else "is protected from"
             raise HeldBySubscriber(
-                f"stream {view.stream} cannot be truncated at {goal}: subscriber {record.group} "
+                f"stream {view.stream} cannot be truncated at {goal}: subscriber {record.name} "
                 f"{holds} {bound.cut(view.stream, view.life)} and still needs the events between. "
                 "Wait for it, remove it, or truncate with past_subscribers=True.",
-                groups=tuple(held),
+                subscribers=tuple(held),
                 cut=bound.cut(view.stream, view.life),
             )
-    return [record.group for record in passed]
+    return [record.name for record in passed]
 
 
 def _sizes(view: StreamView, head: StreamCut, bytes_at: BytesAt) -> Mapping[int, int]:

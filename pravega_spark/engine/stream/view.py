@@ -169,10 +169,10 @@ class StreamView:
         text = self.snapshot.domains.get(f"{OUTCOME_PREFIX}{transaction_id}")
         return None if text is None else decode_outcome(transaction_id, text)
 
-    def subscriber(self, group: str) -> SubscriberRecord | None:
+    def subscriber(self, name: str) -> SubscriberRecord | None:
         """Return a subscriber's record, also a removed one's, or None if the log has none."""
-        text = self.snapshot.domains.get(f"{SUBSCRIBER_PREFIX}{group}")
-        return None if text is None else decode_subscriber(group, text)
+        text = self.snapshot.domains.get(f"{SUBSCRIBER_PREFIX}{name}")
+        return None if text is None else decode_subscriber(name, text)
 
     @cached_property
     def subscribers(self) -> list[SubscriberRecord]:

@@ -46,7 +46,7 @@ def test_backup_omits_archived_records_of_removed_subscribers() -> None:
     world.manager.backup(copy.url)
     opened = manager_of(copy)
     opened.create_reader_group("s/g", ["s/t"], retention="automatic")
-    assert [subscriber.group for subscriber in opened.list_subscribers("s/t")] == ["s/g"]
+    assert [subscriber.name for subscriber in opened.list_subscribers("s/t")] == ["s/g"]
 
 
 def test_restored_stream_knows_writers_with_archived_records() -> None:

@@ -490,7 +490,7 @@ def test_backup_of_an_empty_or_unmarked_root_is_refused(made: str) -> None:
 
 
 def holders(manager: StreamManager, stream: str = "s/t") -> list[str]:
-    return [subscriber.group for subscriber in manager.list_subscribers(stream)]
+    return [subscriber.name for subscriber in manager.list_subscribers(stream)]
 
 
 def test_group_that_is_not_copied_holds_nothing_in_the_copy_and_is_reported() -> None:

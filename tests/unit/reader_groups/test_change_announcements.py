@@ -32,7 +32,7 @@ class World:
         return [entry.key for entry in self.store.list(FOLDER)]
 
     def subscribers(self) -> list[str]:
-        return [info.group for info in self.manager().list_subscribers("s/t")]
+        return [info.name for info in self.manager().list_subscribers("s/t")]
 
 
 def test_retention_of_a_stream_costs_the_same_with_ten_times_as_many_groups() -> None:

@@ -38,7 +38,7 @@ PLAIN = ReaderGroupConfiguration([NAME])
 def subscriptions(world: World, name: str = NAME) -> dict[str, tuple[int, str]]:
     """The subscribers of a stream, each with its generation and cut."""
     found = listed(world.streams[name].view())
-    return {info.group: (info.generation, str(info.cut)) for info in found}
+    return {info.name: (info.generation, str(info.cut)) for info in found}
 
 
 def test_creation_is_idempotent_for_an_equal_configuration_only() -> None:

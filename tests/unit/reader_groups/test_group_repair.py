@@ -13,7 +13,7 @@ DAY = 86_400
 
 
 def subscribers(world: World) -> dict[str, int]:
-    return {found.group: found.generation for found in listed(world.stream.view())}
+    return {found.name: found.generation for found in listed(world.stream.view())}
 
 
 def release(world: World) -> None:

@@ -100,7 +100,7 @@ class History:
             before = view.head if record.bound is None else record.bound.cut("s/t", 1)
             start = raised(view, before)
             step = cuts.next_cut(view, start, self.dice.randint(1, 12))
-            publish(stream, record.group, record.generation, step)
+            publish(stream, record.name, record.generation, step)
 
     def policy(self) -> None:
         if self.dice.random() < 0.5:
@@ -161,9 +161,9 @@ def check(
     """Check the promises of one commit that moved the head."""
     assert cuts.equal_or_after(before, raised(before, after.head), before.head)
     passed = set(json.loads(parameters.get("pastSubscribers", "[]")))
-    expired = {s.group for s in before.subscribers} - {s.group for s in after.subscribers}
+    expired = {s.name for s in before.subscribers} - {s.name for s in after.subscribers}
     for record in before.subscribers:
-        if record.bound is not None and record.group not in passed | expired:
+        if record.bound is not None and record.name not in passed | expired:
             bound = raised(before, record.bound.cut("s/t", 1))
             assert cuts.equal_or_after(before, bound, after.head)
     if json.loads(parameters["by"]) != "retention":

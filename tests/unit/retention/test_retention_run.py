@@ -265,7 +265,7 @@ def test_idle_subscriber_expires_only_if_asked_and_is_recorded() -> None:
     expired = stream.view().subscriber("s/idle")
     assert expired is not None
     assert (expired.removed, expired.generation, expired.bound) == ("idle", 3, None)
-    assert [s.group for s in stream.view().subscribers] == ["s/active"]
+    assert [s.name for s in stream.view().subscribers] == ["s/active"]
 
 
 def test_caught_up_subscriber_is_not_idle() -> None:
@@ -447,7 +447,7 @@ def test_run_decides_again_if_an_idle_or_passed_subscriber_returns(*, goes_back:
     with at_failpoint("truncate.history", return_late):
         done = run_retention(stream, options)
     assert done.explanation.idle == ("s/g",)
-    assert [s.group for s in stream.view().subscribers] == ["s/h"]
+    assert [s.name for s in stream.view().subscribers] == ["s/h"]
     assert head(stream) == (6 if goes_back else 9)
 
 

@@ -148,4 +148,4 @@ def test_group_that_cannot_be_repaired_does_not_stop_the_others(consumed: Stream
     (error,) = consumed.repair_reader_groups().items()
     assert error[0] == "s/a"
     assert error[1].startswith("CorruptLog: ")
-    assert {found.group for found in consumed.list_subscribers("s/t")} == {"s/b", "s/fast"}
+    assert {found.name for found in consumed.list_subscribers("s/t")} == {"s/b", "s/fast"}

@@ -115,7 +115,7 @@ def test_subscriber_of_a_host_with_a_wrong_clock_expires_late_never_early(
     busy(world, world.right)
     for host in (world.right, world.wrong):
         run_retention(world.host(host), options)
-        assert [s.group for s in world.host(world.right).view().subscribers] == ["s/g"]
+        assert [s.name for s in world.host(world.right).view().subscribers] == ["s/g"]
     busy(world, world.right, 180)  # the publisher's time delays the expiry by at most its limit
     run_retention(world.host(world.right), options)
     assert world.host(world.right).view().subscribers == []

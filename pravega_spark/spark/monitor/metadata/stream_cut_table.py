@@ -39,7 +39,7 @@ def _cuts_of_stream(manager: StreamManager, name: str) -> Iterator[Row]:
     for subscriber in subscribers.listed(view):
         if subscriber.cut is not None:
             time_ms = subscriber.published_ms or subscriber.since_ms
-            yield _row(view, "subscriber", subscriber.cut, time_ms, subscriber.group)
+            yield _row(view, "subscriber", subscriber.cut, time_ms, subscriber.name)
     for sample in view.samples:
         yield _row(view, "sample", sample.tail.cut(name, view.life), sample.time_ms)
 

@@ -112,9 +112,11 @@ def test_repeated_batch_of_an_archived_query_is_a_duplicate() -> None:
 def test_generation_of_a_removed_group_continues() -> None:
     old = Old()
     old.sweep()
-    assert not subscribers.subscribe(old.stream, "s/g", 5)
+    assert subscribers.subscribe(old.stream, "s/g", 5) == 5
+    assert old.stream.view().subscriber("s/g") is None, "it is not newer than the archived one"
     assert not subscribers.unsubscribe(old.stream, "s/g", 5)
-    assert subscribers.subscribe(old.stream, "s/g", 6)
+    assert not subscribers.unsubscribe(old.stream, "s/g"), "it was removed before"
+    assert subscribers.subscribe(old.stream, "s/g") == 6
 
 
 def test_writer_with_an_open_transaction_and_a_present_subscriber_are_kept() -> None:
