@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     )
     from pravega_spark.reader_groups.checkpoint_future import CheckpointFuture, GroupCheckpoint
     from pravega_spark.reader_groups.group_configuration import (
+        GroupAcknowledgement,
         GroupRetention,
         ReaderGroupConfiguration,
         StreamCutRange,
@@ -101,6 +102,7 @@ __all__ = [
     "EventStreamReader",
     "EventStreamWriter",
     "EventsRead",
+    "GroupAcknowledgement",
     "GroupCheckpoint",
     "GroupLag",
     "GroupRetention",
@@ -173,6 +175,7 @@ _HOMES = {
     "EventStreamReader": "reader_groups.group_reader",
     "EventStreamWriter": "event_writer",
     "EventsRead": "reader_groups.position",
+    "GroupAcknowledgement": "reader_groups.group_configuration",
     "GroupCheckpoint": "reader_groups.checkpoint_future",
     "GroupLag": "reader_groups.group_lag",
     "GroupRetention": "reader_groups.group_configuration",

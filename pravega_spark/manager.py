@@ -69,7 +69,11 @@ from pravega_spark.policies import (
     Unchanged,
     check_configuration,
 )
-from pravega_spark.reader_groups.group_configuration import GroupRetention, ReaderGroupConfiguration
+from pravega_spark.reader_groups.group_configuration import (
+    GroupAcknowledgement,
+    GroupRetention,
+    ReaderGroupConfiguration,
+)
 from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
 from pravega_spark.reader_groups.group_repair import repair_group
 from pravega_spark.reader_groups.reader_group import ReaderGroup
@@ -308,12 +312,15 @@ class StreamManager:
         refresh: str | float = GROUP_REFRESH,
         checkpoint_interval: str | float | None = CHECKPOINT_INTERVAL,
         max_outstanding_checkpoints: int = MAX_OUTSTANDING_CHECKPOINTS,
+        acknowledge: GroupAcknowledgement | str = GroupAcknowledgement.NEXT,
     ) -> ReaderGroup:
         """Create a reader group ``scope/group``; an equal one that exists is returned as it is.
 
         ``streams`` are names, or a mapping from each to its start cut or (start, end); they may
         be of any scopes. With ``retention`` "automatic" or "manual", the streams keep what the
-        group has not read, up to the maximum of their policy. Raises ConfigMismatch if the group
+        group has not read, up to the maximum of their policy. With ``acknowledge="checkpoint"`` an
+        event counts as processed only when its reader answers a checkpoint or is closed; by
+        default when the application asks for the next one. Raises ConfigMismatch if the group
         exists with another configuration; NoSuchScope, NoSuchStream, InvalidName,
         InvalidStreamCut.
         """
@@ -325,6 +332,7 @@ class StreamManager:
                 refresh=refresh,
                 checkpoint_interval=checkpoint_interval,
                 max_outstanding_checkpoints=max_outstanding_checkpoints,
+                acknowledge=acknowledge,
             )
         )
         return ReaderGroup(lifecycle)

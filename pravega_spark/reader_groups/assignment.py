@@ -55,10 +55,13 @@ def join(
 def record_offsets(state: GroupState, reader: str, number: int, held: HeldSegments) -> GroupState:
     """Record a reader's progress; an offset never moves back.
 
-    Raises ReinitializationRequired if the reader is no longer in the group.
+    Records nothing where only checkpoints acknowledge events. Raises ReinitializationRequired if
+    the reader is no longer in the group.
     """
     state.reader_entry(reader, number)
-    offsets = _owned_offsets(state, reader, held)
+    if state.configuration.acknowledges_at_checkpoints:
+        return state
+    offsets = owned_offsets(state, reader, held)
     moved = {k: o for k, o in offsets.items() if o > state.assigned[k].offset}
     if not moved:
         return state
@@ -68,7 +71,7 @@ def record_offsets(state: GroupState, reader: str, number: int, held: HeldSegmen
     return replace(state, assigned=assigned)
 
 
-def _owned_offsets(state: GroupState, reader: str, held: HeldSegments) -> dict[SegmentKey, int]:
+def owned_offsets(state: GroupState, reader: str, held: HeldSegments) -> dict[SegmentKey, int]:
     """Return the reported offsets of the segments that the reader really owns."""
     found = {}
     for key, (number, offset) in held.items():
@@ -132,7 +135,7 @@ def acquire(state: GroupState, reader: str, number: int) -> GroupState:
 def release(state: GroupState, reader: str, number: int, held: HeldSegments) -> GroupState:
     """Unassign segments at their exact next offsets. Raises ReinitializationRequired."""
     state.reader_entry(reader, number)
-    offsets = _owned_offsets(state, reader, held)
+    offsets = owned_offsets(state, reader, held)
     return _unassign(checkpoints.record_release(state, reader, offsets), offsets)
 
 

@@ -46,6 +46,13 @@ def initiate(
     return _add(state, begun), begun
 
 
+def begin_automatic(state: GroupState) -> GroupState:
+    """Begin an automatic checkpoint unless the group has a pending one that is not silent."""
+    if any(not c.is_complete and not c.silent for c in state.checkpoints):
+        return state
+    return initiate(state, f"automatic-{state.next_number}", automatic=True)[0]
+
+
 def add_complete(state: GroupState, name: str) -> GroupState:
     """Add a complete checkpoint at the group's recorded positions."""
     positions = dict(state.positions())

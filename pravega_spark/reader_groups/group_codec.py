@@ -36,7 +36,9 @@ from pravega_spark.reader_groups.group_state import (
     check_state,
 )
 
-FORMAT = 1
+FORMAT, CHECKPOINTS_FORMAT = 1, 2
+"""The second where only checkpoints acknowledge events: versions that do not know it must refuse
+such a group, since their readers would acknowledge more."""
 _CACHED_CHECKPOINTS = 16
 """Number of decoded checkpoints to cache."""
 _SENTINEL_TEXTS: Final[dict[int, str]] = {END: "end", NOT_REACHED: "future"}
@@ -90,10 +92,11 @@ class GroupCodec:
         """Return the state; raise CorruptLog for an unknown format."""
         group = rows["group"]
         value = json.loads(group["value"])
-        if value["format"] != FORMAT:
+        if value["format"] not in (FORMAT, CHECKPOINTS_FORMAT):
             raise CorruptLog(
                 f"reader group {group['name']} has format {value['format']}, which this version of "
-                f"pravega_spark does not know (it knows {FORMAT}); upgrade the package.",
+                f"pravega_spark does not know (it knows {FORMAT} and {CHECKPOINTS_FORMAT}); "
+                "upgrade the package.",
                 path=group["name"],
             )
         ordered = sorted(rows.values(), key=lambda row: row["number"] or 0)
@@ -142,8 +145,9 @@ def _row(key: str, kind: str, **columns: Any) -> dict[str, Any]:
 
 
 def _group(state: GroupState) -> dict[str, Any]:
+    at_checkpoints = state.configuration.acknowledges_at_checkpoints
     value = {
-        "format": FORMAT,
+        "format": CHECKPOINTS_FORMAT if at_checkpoints else FORMAT,
         "configuration": state.configuration.to_json(),
         "lives": dict(state.lives),
         "ends": {stream: str(cut) for stream, cut in state.ends.items()},

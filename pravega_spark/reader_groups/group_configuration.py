@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pravega_spark.arguments import is_whole
 from pravega_spark.errors import InvalidConfiguration
@@ -36,6 +36,15 @@ class GroupRetention(enum.Enum):
     """The streams may truncate up to the last completed checkpoint."""
 
 
+class GroupAcknowledgement(enum.Enum):
+    """When an event that a reader handed out counts as processed."""
+
+    NEXT = "next"
+    """When the application asks for the next one."""
+    CHECKPOINT = "checkpoint"
+    """When the reader answers a checkpoint, or is closed, as in Pravega."""
+
+
 class StreamCutRange(NamedTuple):
     """The part of a stream that a group reads; None as ``end`` means no end."""
 
@@ -52,6 +61,7 @@ class ReaderGroupConfiguration:
     refresh_ms: int
     checkpoint_ms: int | None
     max_outstanding: int
+    acknowledge: GroupAcknowledgement
 
     def __init__(
         self,
@@ -61,19 +71,15 @@ class ReaderGroupConfiguration:
         refresh: str | float = GROUP_REFRESH,
         checkpoint_interval: str | float | None = CHECKPOINT_INTERVAL,
         max_outstanding_checkpoints: int = MAX_OUTSTANDING_CHECKPOINTS,
+        acknowledge: GroupAcknowledgement | str = GroupAcknowledgement.NEXT,
     ) -> None:
         """Take stream names, or a mapping from each name to a start cut or (start, end).
 
         A cut may be a text. ``checkpoint_interval=None`` turns automatic checkpoints off. Raises
         InvalidConfiguration.
         """
-        try:
-            retention = GroupRetention(retention)
-        except ValueError:
-            known = ", ".join(repr(kind.value) for kind in GroupRetention)
-            raise InvalidConfiguration(
-                f"a group's retention is one of {known}, got {retention!r}."
-            ) from None
+        retention = _choice(GroupRetention, "a group's retention", retention)
+        acknowledge = _choice(GroupAcknowledgement, "a group's acknowledge", acknowledge)
         refresh_ms = parse_duration_ms("the refresh time", refresh)
         checkpoint_ms = None
         if checkpoint_interval is not None:
@@ -93,6 +99,7 @@ class ReaderGroupConfiguration:
         object.__setattr__(self, "refresh_ms", refresh_ms)
         object.__setattr__(self, "checkpoint_ms", checkpoint_ms)
         object.__setattr__(self, "max_outstanding", most)
+        object.__setattr__(self, "acknowledge", acknowledge)
 
     def __hash__(self) -> int:
         """Hash by value."""
@@ -104,22 +111,29 @@ class ReaderGroupConfiguration:
         return self.retention is not GroupRetention.NONE
 
     @property
+    def acknowledges_at_checkpoints(self) -> bool:
+        """Whether an event counts as processed only when its reader answers a checkpoint."""
+        return self.acknowledge is GroupAcknowledgement.CHECKPOINT
+
+    @property
     def starts(self) -> dict[str, StreamCut]:
         """The start cut of each stream."""
         return {name: cuts.start for name, cuts in self.streams.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the configuration as JSON values."""
+        """Return the configuration as JSON values; ``acknowledge`` is absent if it is "next"."""
         cut_ranges = {
             name: [str(cuts.start), None if cuts.end is None else str(cuts.end)]
             for name, cuts in self.streams.items()
         }
+        acknowledge = {"acknowledge": self.acknowledge.value}
         return {
             "streams": cut_ranges,
             "retention": self.retention.value,
             "refresh": self.refresh_ms,
             "checkpoint": self.checkpoint_ms,
             "outstanding": self.max_outstanding,
+            **(acknowledge if self.acknowledges_at_checkpoints else {}),
         }
 
     @classmethod
@@ -132,7 +146,19 @@ class ReaderGroupConfiguration:
             refresh=record["refresh"] / 1_000,
             checkpoint_interval=None if interval_ms is None else interval_ms / 1_000,
             max_outstanding_checkpoints=record["outstanding"],
+            acknowledge=record.get("acknowledge", GroupAcknowledgement.NEXT),
         )
+
+
+_Choice = TypeVar("_Choice", bound=enum.Enum)
+
+
+def _choice(kind: type[_Choice], what: str, given: object) -> _Choice:
+    try:
+        return kind(given)
+    except ValueError:
+        known = ", ".join(repr(choice.value) for choice in kind)
+        raise InvalidConfiguration(f"{what} is one of {known}, got {given!r}.") from None
 
 
 def _cut_ranges(streams: Iterable[str] | Mapping[str, Any]) -> dict[str, StreamCutRange]:

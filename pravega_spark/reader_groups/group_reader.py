@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
+import immutables
 import pyarrow as pa
 
 from pravega_spark.arguments import check_function, check_timeout, check_whole
@@ -12,6 +13,7 @@ from pravega_spark.engine.layout.located_cut import ranges_text
 from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.tables.synchronizer import Synchronizer
 from pravega_spark.errors import (
+    IllegalState,
     InvalidInput,
     NoSuchStream,
     ObjectClosed,
@@ -26,11 +28,11 @@ from pravega_spark.limits import (
 )
 from pravega_spark.model import Event
 from pravega_spark.names import check_name
-from pravega_spark.reader_groups.group_state import Checkpoint, GroupState, SegmentKey
+from pravega_spark.reader_groups.group_state import GroupState, SegmentKey
 from pravega_spark.reader_groups.group_table import Streams
 from pravega_spark.reader_groups.position import EventRead, EventsRead, Position
 from pravega_spark.reader_groups.reader_membership import ReaderMembership
-from pravega_spark.reader_groups.reader_step import StepResult
+from pravega_spark.reader_groups.reader_step import Marker, StepResult
 from pravega_spark.reader_groups.segment_buffer import SCHEMA, SegmentBuffer
 from pravega_spark.reader_groups.segment_selector import SegmentSelector, view_in_life
 from pravega_spark.reader_groups.subscriptions import Subscriptions
@@ -46,8 +48,10 @@ class EventStreamReader:
     """One reader of a group, for one thread at a time; see ``ReaderGroup.create_reader``.
 
     An event counts as processed when the application asks for the next one, or closes the reader.
-    Call often enough: a reader that makes no call for longer than its lease expires, and other
-    readers continue from its last recorded position.
+    In a group with ``acknowledge="checkpoint"`` it does so when the reader answers a checkpoint, or
+    is closed: store your results when a marker comes, and before closing. Call often enough: a
+    reader that makes no call for longer than its lease expires, and other readers continue from
+    its last recorded position.
     """
 
     def __init__(
@@ -69,7 +73,7 @@ class EventStreamReader:
         self._guard = ProcessGuard(f"reader {reader_id}")
         self._closed = False
         self._selector = SegmentSelector(streams, lambda: sync.local.state)
-        self._shown: Checkpoint | None = None
+        self._shown: Marker | None = None
         self._membership = ReaderMembership(sync, streams, reader_id, lease_ms, subscriptions)
 
     def __reduce__(self) -> Any:
@@ -120,7 +124,17 @@ class EventStreamReader:
         return EventsRead(batch, self.position)
 
     def __iter__(self) -> Iterator[Event]:
-        """Yield events until the group has read everything that it will ever read."""
+        """Yield events until the group has read everything that it will ever read.
+
+        Raises IllegalState in a group with ``acknowledge="checkpoint"``: an iteration shows no
+        markers, so the application would not know when to store its results.
+        """
+        if self._acknowledges_at_checkpoints:
+            raise IllegalState(
+                f"reader {self.reader_id}: an iteration shows no checkpoints, and in this group "
+                "they acknowledge events; call `read_next_event` and store your results when it "
+                "returns a checkpoint's marker."
+            )
         while True:
             _, is_completed, event = self._next_event(None)
             if event is not None:
@@ -129,7 +143,10 @@ class EventStreamReader:
                 return
 
     def close(self) -> None:
-        """Leave the group; other readers continue after the last event that was handed out."""
+        """Leave the group; other readers continue after the last event that was handed out.
+
+        This acknowledges all events that were handed out; store their results first.
+        """
         self._leave(self._selector.next_offsets)
 
     def close_at(self, position: Position | str) -> None:
@@ -152,12 +169,21 @@ class EventStreamReader:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        """Close the reader; after an error the last event does not count as processed."""
+        """Close the reader; after an error the last event does not count as processed.
+
+        With ``acknowledge="checkpoint"`` no event since the last checkpoint does after an error.
+        """
         offsets, before_last = self._selector.next_offsets, self._selector.before_last
-        if kind is not None and before_last is not None:
+        if kind is not None and self._acknowledges_at_checkpoints:
+            offsets = immutables.Map()
+        elif kind is not None and before_last is not None:
             key, offset = before_last
             offsets = offsets.set(key, offset) if key in offsets else offsets
         self._leave(offsets)
+
+    @property
+    def _acknowledges_at_checkpoints(self) -> bool:
+        return self._membership.state.configuration.acknowledges_at_checkpoints
 
     def _leave(self, offsets: Mapping[SegmentKey, int]) -> None:
         if self._closed:
@@ -191,11 +217,11 @@ class EventStreamReader:
                 return None, False, found
             if selector.behind_head or selector.poll():
                 continue
-            if selector.ended():
+            if selector.newly_ended():
                 marker = self._refresh(now)
                 if marker is not None:
                     return marker, False, None
-                if not selector.ended():
+                if not selector.newly_ended():
                     continue
             if membership.state.is_at_end:
                 return None, True, None
@@ -226,8 +252,11 @@ class EventStreamReader:
             return None
         self._shown = None
         self._assign(result)
-        self._shown = result.state.pending_checkpoint(self.reader_id)
-        return None if self._shown is None else self._shown.name
+        pending = result.state.pending_checkpoint(self.reader_id)
+        if pending is None:
+            return None
+        self._shown = Marker(pending.number, self._selector.held())
+        return pending.name
 
     def _assign(self, result: StepResult) -> None:
         """Hold the segments that the state assigns to this reader.

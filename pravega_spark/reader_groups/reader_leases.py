@@ -1,5 +1,7 @@
 """Leases of readers: each reader overwrites a small object, its heartbeat, with its offsets.
 
+Where only checkpoints acknowledge events, a heartbeat has no offsets.
+
 The storage's own clock dates heartbeats, as it does the leases of transactions. A reader that is
 expired too early loses its segments and learns so at its next refresh. Other readers continue from
 its last heartbeat, so an early expiry repeats events and never loses one.
@@ -149,7 +151,12 @@ class ReaderLeases:
         return {_reader(name): time_ms for name, time_ms in named if name != _OLD_CLOCK}
 
     def with_heartbeats(self, state: GroupState, runtime: Runtime = SYSTEM) -> GroupState:
-        """Return the state with the offsets of all readers' heartbeats recorded."""
+        """Return the state with the offsets of all readers' heartbeats recorded.
+
+        Reads nothing where only checkpoints acknowledge events: heartbeats have no offsets there.
+        """
+        if state.configuration.acknowledges_at_checkpoints:
+            return state
         readers = list(state.readers)
         found = runtime.each(self.heartbeat, readers)
         for reader, heartbeat in zip(readers, found, strict=True):

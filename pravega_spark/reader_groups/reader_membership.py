@@ -11,15 +11,10 @@ from pravega_spark.engine.tables.synchronizer import Synchronizer
 from pravega_spark.errors import CommitUnknown, IllegalState, StoreError
 from pravega_spark.limits import POLL_LOCAL_SECONDS
 from pravega_spark.reader_groups import assignment
-from pravega_spark.reader_groups.group_state import (
-    Checkpoint,
-    GroupState,
-    ReaderEntry,
-    SegmentKey,
-)
+from pravega_spark.reader_groups.group_state import GroupState, ReaderEntry, SegmentKey
 from pravega_spark.reader_groups.group_table import Streams
 from pravega_spark.reader_groups.reader_leases import Heartbeat, ReaderLeases, expire_readers
-from pravega_spark.reader_groups.reader_step import ReaderView, StepResult, reader_step
+from pravega_spark.reader_groups.reader_step import Marker, ReaderView, StepResult, reader_step
 from pravega_spark.reader_groups.segment_selector import SegmentSelector, view_in_life
 from pravega_spark.reader_groups.subscriptions import Subscriptions
 
@@ -101,7 +96,7 @@ class ReaderMembership:
             return False
 
     def refresh(
-        self, now: float, selector: SegmentSelector, answering: Checkpoint | None
+        self, now: float, selector: SegmentSelector, answering: Marker | None
     ) -> StepResult | None:
         """Do the reader's step in the group's state; return None if it cannot be reached.
 
@@ -128,7 +123,8 @@ class ReaderMembership:
     def _extend_lease(self, now: float, selector: SegmentSelector) -> None:
         if now < self._heartbeat_due:
             return
-        held = self._view(selector).held
+        at_checkpoints = self.state.configuration.acknowledges_at_checkpoints
+        held = {} if at_checkpoints else selector.held()
         self._leases.extend(self._reader_id, Heartbeat(self._number, held, self._process))
         self._heartbeat_at = now
         self._heartbeat_due = now + self._heartbeat_seconds
@@ -145,30 +141,26 @@ class ReaderMembership:
         self._expire_due = now + max(self._leases.next_expiry_ms / 1_000, _POLL_SECONDS)
 
     def _view(self, selector: SegmentSelector) -> ReaderView:
-        numbers = selector.ownership_numbers
         return ReaderView(
             self._reader_id,
             self._number,
-            {key: (numbers[key], offset) for key, offset in selector.next_offsets.items()},
+            selector.held(),
             selector.ended(),
             frozenset(selector.behind_head),
             selector.unread(),
         )
 
-    def _step(
-        self, now: float, selector: SegmentSelector, answering: Checkpoint | None
-    ) -> StepResult:
+    def _step(self, now: float, selector: SegmentSelector, answering: Marker | None) -> StepResult:
         self._sync.fetch()
         view = self._view(selector)
-        answered = None if answering is None else answering.number
-        automatic = self._automatic_checkpoint(now, selector)
+        automatic = self._is_checkpoint_due(now, selector)
 
         def generator(state: GroupState) -> tuple[GroupState, StepResult]:
             result = reader_step(
                 state,
                 view,
                 lambda stream: view_in_life(self._streams(stream), state.lives[stream]),
-                answering=answered,
+                answering=answering,
                 automatic=automatic,
             )
             return result.state, result
@@ -181,18 +173,16 @@ class ReaderMembership:
             self._checkpoint_number, self._checkpoint_since = newest, now
         return result
 
-    def _automatic_checkpoint(self, now: float, selector: SegmentSelector) -> str | None:
-        """Return the name of the automatic checkpoint to begin now, if one is due."""
+    def _is_checkpoint_due(self, now: float, selector: SegmentSelector) -> bool:
+        """Return whether the interval of automatic checkpoints is over and offsets have moved."""
         state = self.state
         interval_ms = state.configuration.checkpoint_ms
         if interval_ms is None or now - self._checkpoint_since < interval_ms / 1_000:
-            return None
+            return False
         self._checkpoint_since = now
-        if state.last_checkpoint is not None:
-            positions = dict(state.positions()) | dict(selector.next_offsets.items())
-            if positions == dict(state.last_checkpoint.positions):
-                return None  # no offset has moved since the last checkpoint
-        return f"automatic-{state.next_number}"
+        last = state.last_checkpoint
+        positions = dict(state.positions()) | dict(selector.next_offsets.items())
+        return last is None or positions != dict(last.positions)
 
     def _publish(self, state: GroupState, now: float) -> None:
         """Publish the last checkpoint to the streams, if the group's retention is automatic."""

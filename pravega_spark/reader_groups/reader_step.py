@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pravega_spark.engine.layout.epochs import Layout
 from pravega_spark.engine.layout.located_cut import locate
@@ -18,10 +19,10 @@ class ReaderView:
     """A reader's own knowledge: its identity in the group and its progress since the last refresh.
 
     ``held`` are its segments, each with the ownership number and the offset of the next event to
-    hand out. The application has asked for more, so all events before it are processed. ``ended``
-    are the held segments that were read to their ends. ``behind_head`` are the streams whose head
-    has passed the reader, or that were deleted. ``unread`` is the known number of unread events of
-    each segment.
+    hand out. The application has asked for more, so all events before it are processed, unless
+    only checkpoints acknowledge events. ``ended`` are the held segments that were read to their
+    ends. ``behind_head`` are the streams whose head has passed the reader, or that were deleted.
+    ``unread`` is the known number of unread events of each segment.
     """
 
     reader: str
@@ -30,6 +31,17 @@ class ReaderView:
     ended: frozenset[SegmentKey] = frozenset()
     behind_head: frozenset[str] = frozenset()
     unread: Mapping[SegmentKey, int] = field(default_factory=dict)
+
+
+class Marker(NamedTuple):
+    """The marker of a checkpoint that a reader has shown, and what the reader held then.
+
+    The application has stored the results of the events before these offsets, and perhaps of no
+    later ones: a reader that cannot reach its group's state reads on before it answers.
+    """
+
+    number: int
+    held: HeldSegments
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +63,17 @@ def reader_step(
     view: ReaderView,
     layout_of: Callable[[str], Layout | None],
     *,
-    answering: int | None = None,
-    automatic: str | None = None,
+    answering: Marker | None = None,
+    automatic: bool = False,
 ) -> StepResult:
     """Do everything that is due for a reader; return an equal state if nothing is.
 
     The reader answers the checkpoint whose marker it has shown (``answering``) and silent ones,
-    begins the automatic checkpoint of the given name unless one is pending, moves on from ended
-    segments, releases its surplus, and acquires its share. ``layout_of`` returns the newest layout
-    of a stream, or None if it was deleted. Raises ReinitializationRequired.
+    begins an ``automatic`` checkpoint unless one is pending, moves on from ended segments, releases
+    its surplus, and acquires its share. Where only checkpoints acknowledge events, it moves on and
+    releases only what it has acknowledged, and begins a checkpoint if that is not everything.
+    ``layout_of`` returns the newest layout of a stream, or None if it was deleted. Raises
+    ReinitializationRequired.
     """
     before = state
     state.reader_entry(view.reader, view.number)
@@ -67,28 +81,55 @@ def reader_step(
     revoked = frozenset(key for key, (number, _) in view.held.items() if mine.get(key) != number)
     offsets = {key: offset for key, (_, offset) in view.held.items() if key not in revoked}
     if answering is not None:
-        state = checkpoints.answer(state, view.reader, answering, offsets)
-    if automatic is not None and not any(
-        not c.is_complete and not c.silent for c in state.checkpoints
-    ):
-        state, _ = checkpoints.initiate(state, automatic, automatic=True)
+        at_marker = assignment.owned_offsets(state, view.reader, answering.held)
+        state = checkpoints.answer(state, view.reader, answering.number, at_marker)
+    if automatic:
+        state = checkpoints.begin_automatic(state)
     has_changed = state != before
     while (pending := state.pending_checkpoint(view.reader)) is not None and pending.silent:
         state = checkpoints.answer(state, view.reader, pending.number, offsets)
     after_silent = state
     state, lost = _move_on(state, view, layout_of)
-    count = assignment.surplus(state, view.reader)
-    if count:
-        owned = state.owned_by(view.reader)
-        released = {
-            key: view.held.get(key, (owned[key].number, owned[key].offset))
-            for key in _spread(owned, view.unread, count)
-        }
-        state = assignment.release(state, view.reader, view.number, released)
+    state = _release_surplus(state, view)
     state = assignment.acquire(state, view.reader, view.number)
+    if _needs_checkpoint(state, view):
+        state = checkpoints.begin_automatic(state)
     if has_changed or state != after_silent:  # answering a silent checkpoint records no offset
         state = assignment.record_offsets(state, view.reader, view.number, view.held)
     return StepResult(state, lost, revoked)
+
+
+def _unacknowledged(state: GroupState, view: ReaderView) -> frozenset[SegmentKey]:
+    """Return the segments with events that the reader handed out and has not acknowledged.
+
+    The application may not have stored their results, so no other reader may read on from there.
+    """
+    if not state.configuration.acknowledges_at_checkpoints:
+        return frozenset()
+    offsets = assignment.owned_offsets(state, view.reader, view.held)
+    return frozenset(k for k, offset in offsets.items() if offset > state.assigned[k].offset)
+
+
+def _needs_checkpoint(state: GroupState, view: ReaderView) -> bool:
+    """Return whether a reader cannot move on or release before it answers a checkpoint."""
+    waiting = _unacknowledged(state, view)
+    return bool(waiting and (waiting & view.ended or assignment.surplus(state, view.reader)))
+
+
+def _release_surplus(state: GroupState, view: ReaderView) -> GroupState:
+    """Release the reader's surplus.
+
+    Waits while anything is unacknowledged, so that the choice is among all segments.
+    """
+    count = assignment.surplus(state, view.reader)
+    if not count or _unacknowledged(state, view):
+        return state
+    owned = state.owned_by(view.reader)
+    released = {
+        key: view.held.get(key, (owned[key].number, owned[key].offset))
+        for key in _spread(owned, view.unread, count)
+    }
+    return assignment.release(state, view.reader, view.number, released)
 
 
 def _spread(
@@ -105,8 +146,9 @@ def _move_on(
 ) -> tuple[GroupState, tuple[SegmentRange, ...]]:
     """Complete ended segments, move to the head where it has passed, and drop deleted streams."""
     lost: tuple[SegmentRange, ...] = ()
-    ended = {key.stream for key in view.ended if key in state.assigned}
-    for stream in sorted(ended | view.behind_head):
+    ended = frozenset(key for key in view.ended if key in state.assigned)
+    ended -= _unacknowledged(state, view)
+    for stream in sorted({key.stream for key in ended} | view.behind_head):
         layout = layout_of(stream)
         if layout is None:
             state = segment_transitions.drop_stream(state, stream)
@@ -115,6 +157,6 @@ def _move_on(
             state = assignment.record_offsets(state, view.reader, view.number, view.held)
             state, found = segment_transitions.move_to_head(state, layout)
             lost += found
-        done = {key: view.held[key][0] for key in view.ended if key.stream == stream}
+        done = {key: view.held[key][0] for key in ended if key.stream == stream}
         state = segment_transitions.complete(state, layout, view.reader, view.number, done)
     return state, lost

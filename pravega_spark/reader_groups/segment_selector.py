@@ -64,6 +64,8 @@ class SegmentSelector:
         self._polled: dict[str, _PolledStream | None] = {}
         self._idle: tuple[object, ...] | None = None
         """The held offsets and the views of the last poll that found nothing to read."""
+        self._known_ended: frozenset[SegmentKey] = frozenset()
+        """The segments that the last refresh of the group's state found ended."""
         self._ended: tuple[object, object, frozenset[SegmentKey]] | None = None
         """The held offsets, the polled streams, and the segments that these show as ended."""
         self._buffers: OrderedDict[SegmentKey, SegmentBuffer] = OrderedDict()
@@ -131,6 +133,11 @@ class SegmentSelector:
         view = view_in_life(self._streams(stream), state.lives[stream])
         return None if view is None else _PolledStream(view, EndOffsets(state, view))
 
+    def held(self) -> dict[SegmentKey, tuple[int, int]]:
+        """Return the ownership number and the next offset of each segment."""
+        numbers = self.ownership_numbers
+        return {key: (numbers[key], offset) for key, offset in self.next_offsets.items()}
+
     def unread(self) -> dict[SegmentKey, int]:
         """Return the number of unread events of segments, as of the last poll."""
         return {key: buffer.end - self.next_offsets[key] for key, buffer in self._buffers.items()}
@@ -143,6 +150,10 @@ class SegmentSelector:
             found = frozenset(key for key, offset in held if self._has_ended(key, offset))
             known = self._ended = self.next_offsets, self._polled, found
         return known[2]
+
+    def newly_ended(self) -> frozenset[SegmentKey]:
+        """Return the ended segments that no refresh of the group's state has considered yet."""
+        return self.ended() - self._known_ended
 
     def _has_ended(self, key: SegmentKey, offset: int) -> bool:
         polled = self._polled.get(key.stream)
@@ -159,6 +170,7 @@ class SegmentSelector:
 
         Only a truncation moves a segment. Buffers of unchanged segments stay.
         """
+        self._known_ended = self.ended()
         next_offsets, numbers, moved = {}, {}, set()
         for key, mine in owned.items():
             is_known = self.ownership_numbers.get(key) == mine.number

@@ -207,7 +207,7 @@ def _sweep(manager: StreamManager, clock: Clock) -> None:
 def _state_in_several_files(manager: StreamManager) -> None:
     policy = StreamConfiguration(ScalingPolicy.fixed(600))
     manager.create_stream("nyc/many", policy)
-    manager.create_reader_group("nyc/all", ["nyc/many"])
+    manager.create_reader_group("nyc/all", ["nyc/many"], acknowledge="checkpoint")
     manager.subscribe("nyc/many", "nightly-batch")
 
 

@@ -93,6 +93,36 @@ class World:
         return group
 
 
+class BufferingApplication:
+    """An application that keeps events in a buffer and flushes it when it sees a marker."""
+
+    def __init__(self, reader: EventStreamReader, flushed: list[bytes]) -> None:
+        self.reader, self.flushed = reader, flushed
+        self.buffer: list[bytes] = []
+        self.markers: list[str] = []
+
+    def read(self, count: int) -> bool:
+        """Make some calls; return whether the last one found an event or a marker."""
+        for _ in range(count):
+            read = self.reader.read_next_event(0)
+            if read.checkpoint is not None:
+                self.markers.append(read.checkpoint)
+                self.flush()
+            elif read.event is not None:
+                self.buffer.append(read.event.data)
+            else:
+                return False
+        return True
+
+    def flush(self) -> None:
+        self.flushed += self.buffer
+        self.buffer.clear()
+
+    def close(self) -> None:
+        self.flush()
+        self.reader.close()
+
+
 def drain(reader: EventStreamReader, timeout: float = 0.0) -> list[bytes]:
     """Read until no event comes; skip markers."""
     found: list[bytes] = []

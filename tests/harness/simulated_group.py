@@ -1,7 +1,9 @@
 """A group of simulated readers over streams in memory, with a record of every event read.
 
 The readers do what real ones do: they refresh the state now and then, and read their segments in
-between. Every guarantee of a group is checked at each step.
+between. In a group where checkpoints acknowledge events, the application of a reader keeps events
+in a buffer that it flushes at markers, and that it loses when it fails. Every guarantee of a group
+is checked at each step.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from pravega_spark.reader_groups import assignment, checkpoints, segment_transit
 from pravega_spark.reader_groups.group_codec import GroupCodec
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
 from pravega_spark.reader_groups.group_state import GroupState, SegmentKey, check_state
-from pravega_spark.reader_groups.reader_step import ReaderView, reader_step
+from pravega_spark.reader_groups.reader_step import Marker, ReaderView, reader_step
 from tests.harness import stream_cuts as cuts
 from tests.harness.strategies import MemoryStream, Reader, scale_by_numbers
 
@@ -30,13 +32,21 @@ class LocalReader:
     number: int
     held: dict[SegmentKey, tuple[int, int]] = field(default_factory=dict)
     behind_head: set[str] = field(default_factory=set)
-    shown: int | None = None
-    pending: int | None = None
+    shown: Marker | None = None
+    pending: Marker | None = None
     is_zombie: bool = False
+    buffer: list[EventKey] = field(default_factory=list)
 
 
 class SimulatedGroup:
-    def __init__(self, dice: Random, *, streams: int = 1, with_ends: bool = False) -> None:
+    def __init__(
+        self,
+        dice: Random,
+        *,
+        streams: int = 1,
+        with_ends: bool = False,
+        acknowledge: str = "next",
+    ) -> None:
         self.dice = dice
         self._before: dict[StreamCut, set[EventKey]] = {}
         self.streams: dict[str, MemoryStream] = {}
@@ -58,7 +68,8 @@ class SimulatedGroup:
                     reader.move(stream, dice.randrange(32), dice.choice((0, 1, 5)))
                 end = reader.cut(stream)
             spans[name] = (start.cut(stream), end)
-        self.configuration = ReaderGroupConfiguration(spans)
+        self.configuration = ReaderGroupConfiguration(spans, acknowledge=acknowledge)
+        self.buffers = self.configuration.acknowledges_at_checkpoints
         self.state: GroupState = segment_transitions.begin(
             "nyc/g", 0, self.configuration, self.streams
         )
@@ -90,6 +101,8 @@ class SimulatedGroup:
             self.done |= self.before(stream, starts[name])
         self.skipped = set(self.done)
         self.handed_out = set(self.done)
+        self.flushed = set(self.done)
+        self.repeatable: set[EventKey] = set()
 
     def before(self, stream: MemoryStream, cut: StreamCut) -> set[EventKey]:
         """All events before a cut, including truncated ones."""
@@ -122,6 +135,11 @@ class SimulatedGroup:
         assert list(CODEC.decode(CODEC.encode(state)).unassigned) == list(state.unassigned)
         for name, stream in self.living.items():
             cuts.check(stream, state.cut(name))
+            if self.buffers:
+                missing = self.before(stream, state.cut(name)) - self.flushed
+                assert missing <= self.truncated(stream), (
+                    f"neither flushed nor to be read: {missing}"
+                )
             end = state.ends.get(name)
             if end is not None and end.is_bound:
                 allowed = self.wanted(name) | self.skipped | self.truncated(stream)
@@ -129,7 +147,8 @@ class SimulatedGroup:
         known = {c.number for c in before.checkpoints if c.is_complete}
         for checkpoint in state.checkpoints:
             if checkpoint.is_complete and checkpoint.number not in known:
-                done = self.handed_out if checkpoint.silent else self.done
+                done = self.flushed if self.buffers else self.done
+                done = self.handed_out if checkpoint.silent else done
                 self.completed(checkpoint.number, state.cuts_of(checkpoint.positions), done)
 
     def completed(self, number: int, found: dict[str, StreamCut], done: set[EventKey]) -> None:
@@ -170,6 +189,10 @@ class SimulatedGroup:
         local = self.readers[name]
         if local.pending is not None:
             local.shown, local.pending = local.pending, None
+            self.flush(local)
+            if self.dice.random() < 0.1:
+                self.count("unreachable")
+                return
         ended = frozenset(
             key for key, (_, offset) in local.held.items() if self.is_ended(key, offset)
         )
@@ -186,7 +209,7 @@ class SimulatedGroup:
                 view,
                 self.living.get,
                 answering=local.shown,
-                automatic=f"auto-{self.state.next_number}" if automatic else None,
+                automatic=automatic,
             )
         except ReinitializationRequired:
             self.count("evicted")
@@ -200,11 +223,7 @@ class SimulatedGroup:
         held = {}
         for key, owned in result.state.owned_by(name).items():
             known = local.held.get(key)
-            if (
-                known is not None
-                and known[0] == owned.number
-                and key.stream not in local.behind_head
-            ):
+            if known is not None and known[0] == owned.number:
                 held[key] = (owned.number, max(known[1], owned.offset))
             else:
                 held[key] = (owned.number, owned.offset)
@@ -212,7 +231,7 @@ class SimulatedGroup:
         pending = result.state.pending_checkpoint(name)
         if pending is not None:
             self.count("marker")
-            local.pending = pending.number
+            local.pending = Marker(pending.number, dict(held))
             self.shown[pending.number, name] = {key: offset for key, (_, offset) in held.items()}
 
     def is_ended(self, key: SegmentKey, offset: int) -> bool:
@@ -267,14 +286,45 @@ class SimulatedGroup:
             earlier = {
                 (SegmentKey(key.stream, before.segment_id), o) for o in range(record.next_offset)
             }
-            assert earlier <= self.done | self.truncated(stream), (
-                "a successor before its predecessor"
-            )
+            done = self.flushed if self.buffers else self.done
+            assert earlier <= done | self.truncated(stream), "a successor before its predecessor"
             assert record.sealed_epoch is not None
         assert event not in self.done, f"{event} was read twice"
         self.done.add(event)
         self.handed_out.add(event)
         self.count("read")
+        if self.buffers:
+            local.buffer.append(event)
+
+    def flush(self, local: LocalReader) -> None:
+        """Flush a reader's buffer; check that no event comes before an earlier one of its keys.
+
+        An event is flushed again only after its first reader failed to acknowledge it.
+        """
+        for event in local.buffer:
+            key, offset = event
+            stream = self.streams[key.stream]
+            truncated = set() if key.stream in self.deleted else self.truncated(stream)
+            if event in self.flushed:
+                assert event in self.repeatable, f"{event} was flushed twice"
+                self.count("flushed again")
+            elif event not in truncated and key.stream not in self.deleted:
+                before = {(key, offset - 1)} if offset else self.predecessors(key)
+                missing = before - self.flushed - truncated
+                assert not missing, f"{event} was flushed before {missing}"
+            self.flushed.add(event)
+            self.count("flushed")
+        local.buffer.clear()
+
+    def predecessors(self, key: SegmentKey) -> set[EventKey]:
+        """Return all events of a segment's predecessors."""
+        stream = self.streams[key.stream]
+        (segment,) = (s for s in stream.all_segments() if s.segment_id == key.segment_id)
+        return {
+            (SegmentKey(key.stream, before.segment_id), offset)
+            for before in stream.before(segment)
+            for offset in range(stream.records[before.segment_id].next_offset)
+        }
 
     def lost(self, key: SegmentKey) -> set[EventKey]:
         stream = self.streams[key.stream]
@@ -291,14 +341,7 @@ class SimulatedGroup:
             for key, (number, offset) in local.held.items()
             if key in self.state.assigned and self.dice.random() < 0.5
         }
-        recorded = {
-            key: max(owned.offset, held.get(key, (0, 0))[1])
-            for key, owned in self.state.owned_by(name).items()
-        }
-        for key, (_, offset) in local.held.items():
-            for o in range(recorded.get(key, offset), offset):
-                self.done.discard((key, o))  # another reader must read it again
-                self.count("repeated")
+        self.abandon(name, {} if self.buffers else held)
         self.shown = {at: held for at, held in self.shown.items() if at[1] != name}
         self.change(assignment.evict(self.state, name, local.number, held))
         self.count("expired")
@@ -307,10 +350,33 @@ class SimulatedGroup:
         else:
             local.is_zombie = True
 
+    def abandon(self, name: str, reported: dict[SegmentKey, tuple[int, int]]) -> None:
+        """Expect that other readers read again what a reader has not recorded or reported."""
+        local = self.readers[name]
+        recorded = {
+            key: max(owned.offset, reported.get(key, (0, 0))[1])
+            for key, owned in self.state.owned_by(name).items()
+        }
+        for key, (_, offset) in local.held.items():
+            for o in range(recorded.get(key, offset), offset):
+                self.done.discard((key, o))
+                self.repeatable.add((key, o))
+                self.count("repeated")
+
+    def fail(self, name: str) -> None:
+        """Leave the group by an error of the application, which loses its buffer."""
+        if not self.readers[name].is_zombie:
+            self.abandon(name, {})
+            self.shown = {at: held for at, held in self.shown.items() if at[1] != name}
+            self.change(assignment.remove_reader(self.state, name))
+            del self.readers[name]
+            self.count("failed")
+
     def leave(self, name: str) -> None:
         local = self.readers[name]
         if local.is_zombie:
             return
+        self.flush(local)
         offsets = {
             key: offset
             for key, (n, offset) in local.held.items()
@@ -356,6 +422,7 @@ class SimulatedGroup:
             return
         for local in self.readers.values():
             local.is_zombie = True
+            local.buffer.clear()
         self.restart(starts)
         self.shown.clear()
         self.change(state)
@@ -404,7 +471,8 @@ class SimulatedGroup:
                     self.read(name, 100)
         assert self.state.is_at_end, f"{self.state} is not read to the end"
         for name, stream in self.living.items():
-            missing = self.wanted(name) - self.done - self.truncated(stream)
+            done = self.flushed if self.buffers else self.done
+            missing = self.wanted(name) - done - self.truncated(stream)
             assert not missing, f"never read: {sorted(missing)}"
 
 
@@ -437,8 +505,10 @@ def step(group: SimulatedGroup) -> None:
     elif roll < 0.91:
         if not group.readers[name].is_zombie:
             group.expire(name, has_crashed=dice.random() < 0.5)
-    elif roll < 0.93:
+    elif roll < 0.92 or (roll < 0.93 and not group.buffers):
         group.leave(name)
+    elif roll < 0.93:
+        group.fail(name)
     elif roll < 0.96:
         group.checkpoint(silent=dice.random() < 0.3)
     elif roll < 0.97:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from pravega_spark.errors import CorruptLog
 from pravega_spark.reader_groups.group_codec import GroupCodec, decode_positions, encode_positions
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
 from pravega_spark.reader_groups.group_state import GroupState, Phase
@@ -21,6 +24,21 @@ def test_former_streams_are_decoded_with_lives_and_in_the_older_form_of_names() 
     older = {**rows["group"], "value": json.dumps({**value, "former": ["s/u"]})}
     assert GroupCodec().decode({**rows, "group": older}).former_streams == {"s/u": None}
     assert frozenset(value["former"]) == {"s/u"}, "an older version reads the names"
+
+
+def test_older_versions_refuse_a_group_that_acknowledges_at_checkpoints() -> None:
+    formats = {}
+    for acknowledge in ("next", "checkpoint"):
+        configuration = ReaderGroupConfiguration(["s/t"], acknowledge=acknowledge)
+        state = GroupState("s/g", 0, Phase.ACTIVE, configuration, {"s/t": 1})
+        rows = GroupCodec().encode(state)
+        assert GroupCodec().decode(rows) == state
+        formats[acknowledge] = json.loads(rows["group"]["value"])["format"]
+    assert formats == {"next": 1, "checkpoint": 2}
+
+    unknown = {**rows["group"], "value": rows["group"]["value"].replace('"format":2', '"format":3')}
+    with pytest.raises(CorruptLog, match=r"format 3.*upgrade the package"):
+        GroupCodec().decode({**rows, "group": unknown})
 
 
 def test_an_offset_that_an_older_version_wrote_as_a_float_is_decoded_as_an_int() -> None:

@@ -42,10 +42,20 @@ def test_json_decodes_to_an_equal_configuration() -> None:
         refresh="250 ms",
         checkpoint_interval=None,
         max_outstanding_checkpoints=7,
+        acknowledge="checkpoint",
     )
     again = ReaderGroupConfiguration.from_json(made.to_json())
     assert again == made
     assert hash(again) == hash(made)
+
+
+def test_configuration_of_an_older_version_acknowledges_at_the_next_event() -> None:
+    made = ReaderGroupConfiguration(["s/a"])
+    assert "acknowledge" not in made.to_json()
+    assert ReaderGroupConfiguration.from_json(made.to_json()).acknowledge.value == "next"
+    other = ReaderGroupConfiguration(["s/a"], acknowledge="checkpoint")
+    assert other != made
+    assert other.acknowledges_at_checkpoints
 
 
 @pytest.mark.parametrize(
@@ -57,6 +67,7 @@ def test_json_decodes_to_an_equal_configuration() -> None:
         ({"s/b": (None, CUT)}, {}, "the end of s/b is a cut of s/a"),
         ({"s/a": (None, "earliest")}, {}, "reads nothing"),
         (["s/a"], {"retention": "some"}, "'none', 'manual', 'automatic', got 'some'"),
+        (["s/a"], {"acknowledge": "later"}, "acknowledge is one of 'next', 'checkpoint', got 'la"),
         (["s/a"], {"checkpoint_interval": 0.01}, "at least 100 ms"),
         (["s/a"], {"max_outstanding_checkpoints": 0}, "at least 1"),
         (["s/a"], {"max_outstanding_checkpoints": True}, "at least 1"),

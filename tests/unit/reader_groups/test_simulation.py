@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from pravega_spark.errors import PravegaSparkError
-from pravega_spark.reader_groups import assignment, checkpoints, segment_transitions
+from pravega_spark.reader_groups import (
+    assignment,
+    checkpoints,
+    reader_step,
+    segment_transitions,
+)
+from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
+from tests.harness import simulated_group
 from tests.harness.simulated_group import SimulatedGroup, step
 from tests.harness.tiers import sized
 
@@ -25,17 +32,19 @@ EVERYTHING = {
     "reset",
     "truncated",
     "truncation",
+    "unreachable",
     "zombie",
 }
-
+OF_BUFFERS = {"failed", "flushed", "flushed again"}
 
 SEEDS = sized(50, 1_000, "GROUP_SEEDS")
 """Histories of each of the two parts."""
 
 
-def run(seed: int, steps: int = 160) -> dict[str, int]:
+def run(seed: int, acknowledge: str = "next", steps: int = 160) -> dict[str, int]:
     dice = Random(seed)
-    group = SimulatedGroup(dice, streams=dice.choice((1, 1, 2)), with_ends=dice.random() < 0.3)
+    streams, with_ends = dice.choice((1, 1, 2)), dice.random() < 0.3
+    group = SimulatedGroup(dice, streams=streams, with_ends=with_ends, acknowledge=acknowledge)
     for _ in range(dice.randrange(steps)):
         step(group)
     group.drain()
@@ -44,11 +53,12 @@ def run(seed: int, steps: int = 160) -> dict[str, int]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(2))
-def test_histories_keep_every_promise_of_a_group(part: int) -> None:
+@pytest.mark.parametrize("acknowledge", ["next", "checkpoint"])
+def test_histories_keep_every_promise_of_a_group(acknowledge: str, part: int) -> None:
     counts: Counter[str] = Counter()
     for seed in range(part * SEEDS, (part + 1) * SEEDS):
-        counts.update(run(seed))
-    assert set(counts) >= EVERYTHING
+        counts.update(run(seed, acknowledge))
+    assert set(counts) >= EVERYTHING | (OF_BUFFERS if acknowledge == "checkpoint" else set())
 
 
 def acquire_with_a_pending_checkpoint(acquire: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,23 +94,63 @@ def keep_deleted_streams(drop_stream: Callable[..., Any]) -> Callable[..., Any]:
     return lambda state, stream: state
 
 
+def record_offsets_between_checkpoints(record_offsets: Callable[..., Any]) -> Callable[..., Any]:
+    def mutant(state: Any, reader: str, number: int, held: Any) -> Any:
+        known = state.configuration
+        other = replace(state, configuration=ReaderGroupConfiguration(known.streams))
+        after = record_offsets(other, reader, number, held)
+        return replace(after, configuration=known)
+
+    return mutant
+
+
+def acknowledge_what_was_handed_out(unacknowledged: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda state, view: frozenset()
+
+
+def answer_where_the_reader_is(answer: Callable[..., Any]) -> Callable[..., Any]:
+    def mutant(state: Any, view: Any, layout_of: Any, *, answering: Any, automatic: bool) -> Any:
+        late = answering and answering._replace(held=view.held)
+        return answer(state, view, layout_of, answering=late, automatic=automatic)
+
+    return mutant
+
+
+def wait_for_a_checkpoint(needs_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda state, view: False
+
+
+def skip_recording_answers(answer: Callable[..., Any]) -> Callable[..., Any]:
+    def mutant(state: Any, reader: str, number: int, offsets: Any) -> Any:
+        return replace(answer(state, reader, number, offsets), assigned=state.assigned)
+
+    return mutant
+
+
 @pytest.mark.parametrize(
-    ("module", "name", "mutant"),
+    ("acknowledge", "module", "name", "mutant"),
     [
-        (assignment, "acquire", acquire_with_a_pending_checkpoint),
-        (checkpoints, "record_release", omit_released_segments),
-        (segment_transitions, "_with_frontier", skip_waiting_for_predecessors),
-        (assignment, "release", release_at_the_recorded_offset),
-        (segment_transitions, "drop_stream", keep_deleted_streams),
+        ("next", assignment, "acquire", acquire_with_a_pending_checkpoint),
+        ("next", checkpoints, "record_release", omit_released_segments),
+        ("next", segment_transitions, "_with_frontier", skip_waiting_for_predecessors),
+        ("next", assignment, "release", release_at_the_recorded_offset),
+        ("next", segment_transitions, "drop_stream", keep_deleted_streams),
+        ("checkpoint", assignment, "acquire", acquire_with_a_pending_checkpoint),
+        ("checkpoint", checkpoints, "record_release", omit_released_segments),
+        ("checkpoint", assignment, "record_offsets", record_offsets_between_checkpoints),
+        ("checkpoint", checkpoints, "answer", skip_recording_answers),
+        ("checkpoint", reader_step, "_unacknowledged", acknowledge_what_was_handed_out),
+        ("checkpoint", reader_step, "_needs_checkpoint", wait_for_a_checkpoint),
+        ("checkpoint", simulated_group, "reader_step", answer_where_the_reader_is),
     ],
 )
 def test_broken_rule_is_caught(
-    monkeypatch: pytest.MonkeyPatch, module: Any, name: str, mutant: Any
+    monkeypatch: pytest.MonkeyPatch, acknowledge: str, module: Any, name: str, mutant: Any
 ) -> None:
     monkeypatch.setattr(module, name, mutant(getattr(module, name)))
     for seed in range(100):
         try:
-            run(seed)
+            run(seed, acknowledge)
         except (AssertionError, PravegaSparkError):
             return
     pytest.fail(f"100 histories with a broken {name} passed")
