@@ -225,7 +225,7 @@ class ConfigMismatch(IllegalState):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class CheckpointFailed(IllegalState):
-    """The checkpoint was cancelled, or the group was reset: initiate another one.
+    """The checkpoint was cancelled, or the group was reset or updated: initiate another one.
 
     ``generation`` is the group's present one.
     """
@@ -366,7 +366,7 @@ class StaleIdentity(Reopen):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ReinitializationRequired(Reopen):
-    """The reader is no longer in its group, or the group was reset: create the reader again.
+    """The reader is no longer in its group, or the group was reset or updated: create it again.
 
     ``generation`` is the group's present one, or None if the group was deleted.
     """

@@ -109,6 +109,16 @@ def evict(
     return remove_reader(record_offsets(state, reader, number, held or {}), reader)
 
 
+def remove_readers(state: GroupState) -> GroupState:
+    """Return the state without readers and without checkpoints that anybody waits for.
+
+    The segments of the readers wait at their recorded offsets.
+    """
+    owned = {key: owned.offset for key, owned in state.assigned.items()}
+    unassigned = {**state.unassigned, **owned}
+    return replace(state, readers={}, assigned={}, unassigned=unassigned, checkpoints=())
+
+
 def acquire(state: GroupState, reader: str, number: int) -> GroupState:
     """Assign to a reader its share of the waiting segments, the longest waiting first.
 

@@ -56,7 +56,8 @@ class CheckpointFuture:
         if found is None or state.generation != self._generation:
             raise CheckpointFailed(
                 f"checkpoint {self._checkpoint.name} of reader group {state.group} was cancelled, "
-                "the group was reset, or it was completed too long ago. Initiate another one.",
+                "the group was reset or updated, or it was completed too long ago. Initiate "
+                "another one.",
                 group=state.group,
                 generation=state.generation,
                 checkpoint=self._checkpoint.name,

@@ -128,6 +128,8 @@ class GroupCodec:
                 _checkpoint_of(rows["last"]) if "last" in rows else None,
                 _former(value["former"]),
                 value["query"],
+                value.get("began", dict.fromkeys(value["lives"], group["number"])),
+                frozenset(value.get("renewed", ())),
             )
         )
 
@@ -154,6 +156,8 @@ def _group(state: GroupState) -> dict[str, Any]:
         "next": state.next_number,
         "former": dict(state.former_streams),
         "query": state.query_number,
+        "began": dict(state.began),
+        "renewed": sorted(state.renewed_streams),
     }
     name, phase, number = state.group, state.phase.value, state.generation
     return _row("group", "group", name=name, state=phase, number=number, value=to_json(value))

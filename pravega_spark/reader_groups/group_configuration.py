@@ -120,6 +120,19 @@ class ReaderGroupConfiguration:
         """The start cut of each stream."""
         return {name: cuts.start for name, cuts in self.streams.items()}
 
+    def replaced(self, **given: Any) -> ReaderGroupConfiguration:
+        """Return a configuration of these arguments of the constructor; others stay as here."""
+        interval_ms = self.checkpoint_ms
+        known = {
+            "streams": self.streams,
+            "retention": self.retention,
+            "refresh": self.refresh_ms / 1_000,
+            "checkpoint_interval": None if interval_ms is None else interval_ms / 1_000,
+            "max_outstanding_checkpoints": self.max_outstanding,
+            "acknowledge": self.acknowledge,
+        }
+        return ReaderGroupConfiguration(**{**known, **given})
+
     def to_json(self) -> dict[str, Any]:
         """Return the configuration as JSON values; ``acknowledge`` is absent if it is "next"."""
         cut_ranges = {

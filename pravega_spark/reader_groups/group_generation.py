@@ -9,7 +9,7 @@ from typing import TypeVar
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.synchronizer import Generator
 from pravega_spark.model import StreamCut
-from pravega_spark.reader_groups import segment_transitions
+from pravega_spark.reader_groups import assignment, segment_transitions
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
 from pravega_spark.reader_groups.group_state import Checkpoint, GroupState, Phase
 
@@ -34,8 +34,41 @@ def next_generation(
         phase=Phase.CHANGING,
         last=last,
     )
+    return _before_subscriptions(state, after)
+
+
+def continued_generation(
+    state: GroupState,
+    configuration: ReaderGroupConfiguration,
+    views: Mapping[str, StreamView],
+) -> GroupState:
+    """Return the first state of the generation after this one, in which streams continue.
+
+    The streams of ``views`` begin at their configured starts. All others keep their positions, in
+    the group and in its last checkpoint, to which the streams that begin are added.
+    """
+    kept = configuration.streams.keys() - views.keys()
+    after = replace(
+        assignment.remove_readers(state),
+        generation=state.generation + 1,
+        configuration=configuration,
+    )
+    after = segment_transitions.remove_streams(after, state.lives.keys() - kept)
+    for stream, view in sorted(views.items()):
+        after = segment_transitions.begin_stream(after, view, configuration.streams[stream])
+    last = after.last_checkpoint
+    if last is not None:
+        begun = {key: offset for key, offset in after.positions() if key.stream in views}
+        last = replace(last, positions={**last.positions, **begun})
+    renewed = state.subscribed_streams & after.subscribed_streams & kept
+    after = replace(after, last_checkpoint=last, renewed_streams=renewed)
+    return _before_subscriptions(state, after)
+
+
+def _before_subscriptions(before: GroupState, after: GroupState) -> GroupState:
+    """Return the state of a new generation with the subscriptions that are still to be made."""
     kept = after.subscribed_streams
-    former = {s: life for s, life in state.subscribed_lives.items() if s not in kept}
+    former = {s: life for s, life in before.subscribed_lives.items() if s not in kept}
     phase = Phase.CHANGING if former or kept else Phase.ACTIVE
     return replace(after, former_streams=former, phase=phase)
 

@@ -1,10 +1,10 @@
 """The lifecycle of a reader group: creation, repair, deletion, and changes within one life.
 
 The group's table decides every change. A group that holds data is subscribed to its streams in
-between (``subscriptions``): a creation or reset is committed to the group's table first, then the
-streams are subscribed, then the group becomes active. Any later caller finishes a change that was
-left half made. The scope has a row of the group from before it begins until it is deleted, so that
-the scope cannot be deleted in between. The log of a deleted group stays, and with it the
+between (``subscriptions``): a creation, reset or update is committed to the group's table first,
+then the streams are subscribed, then the group becomes active. Any later caller finishes a change
+that was left half made. The scope has a row of the group from before it begins until it is deleted,
+so that the scope cannot be deleted in between. The log of a deleted group stays, and with it the
 generation, which continues when the name is created again.
 """
 
@@ -35,7 +35,7 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.names import split_group
-from pravega_spark.reader_groups import segment_transitions
+from pravega_spark.reader_groups import assignment, segment_transitions
 from pravega_spark.reader_groups.change_announcements import ChangeAnnouncements
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
 from pravega_spark.reader_groups.group_generation import (
@@ -98,7 +98,7 @@ class GroupLifecycle:
         if state is not None and not has_ended and state.configuration != configuration:
             raise ConfigMismatch(
                 f"reader group {self.name} exists with another configuration, generation "
-                f"{state.generation}; open it as it is, or reset it to this configuration.",
+                f"{state.generation}; open it as it is, or update it.",
                 group=self.name,
                 generation=state.generation,
             )
@@ -189,7 +189,7 @@ class GroupLifecycle:
         return state if state.phase is Phase.DELETED else None
 
     def repair(self) -> GroupState | None:
-        """Finish a half-made creation, reset or deletion; return the newest state.
+        """Finish a half-made creation, reset, update or deletion; return the newest state.
 
         The state is ACTIVE or DELETED, or None for a group that never existed. Every caller does
         this first, and so does the retention job.
@@ -233,7 +233,8 @@ class GroupLifecycle:
         def generator(newest: GroupState) -> tuple[GroupState | None, None]:
             if (newest.generation, newest.phase) != (state.generation, state.phase):
                 return None, None
-            return replace(newest, phase=phase, former_streams={}), None
+            done = replace(newest, phase=phase, former_streams={}, renewed_streams=frozenset())
+            return done, None
 
         self.sync.update(f"{phase.value} READER GROUP", generator)
         failpoint("group.change.done")
@@ -302,17 +303,9 @@ class GroupLifecycle:
         """
 
         def generator(state: GroupState) -> tuple[GroupState, bool]:
-            owned = {key: owned.offset for key, owned in state.assigned.items()}
-            after = replace(
-                state,
-                generation=state.generation + 1,  # so that streams ignore earlier calls
-                phase=Phase.DELETING,
-                readers={},
-                assigned={},
-                unassigned=dict(state.unassigned) | owned,
-                checkpoints=(),
-            )
-            return after, True
+            later = state.generation + 1  # so that streams ignore earlier calls
+            after = assignment.remove_readers(state)
+            return replace(after, generation=later, phase=Phase.DELETING), True
 
         while True:
             seen = self.repair()

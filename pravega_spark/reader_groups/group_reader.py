@@ -97,7 +97,7 @@ class EventStreamReader:
         Raises TruncatedData once if events of the group were truncated before they were read; the
         next call continues at the head. Raises NoSuchStream once if a stream of the group was
         deleted; the next call continues with the other streams. Raises ReinitializationRequired if
-        the group was reset or deleted, or the reader's lease expired.
+        the group was reset, updated or deleted, or the reader's lease expired.
         """
         marker, is_completed, event = self._next_event(timeout)
         return EventRead(event, Position(self._selector.next_offsets), marker, is_completed)
@@ -275,9 +275,8 @@ class EventStreamReader:
         if deleted:
             raise NoSuchStream(
                 f"reader group {state.group}: {', '.join(deleted)} was deleted; the next call "
-                "continues with the other streams. Reset the group to a configuration without it, "
-                "or to one with the stream that was created, or restored from a copy, under its "
-                "name.",
+                "continues with the other streams. Update the group: remove it, and add it to read "
+                "the stream that was created, or restored from a copy, under its name.",
                 stream=deleted[0],
             ) from read_error
         if result.lost or skipped or read_error is not None:

@@ -9,12 +9,9 @@ from pravega_spark.engine.log.commit_logging import short
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.model import StreamCut
 from pravega_spark.reader_groups.checkpoint_future import GroupCheckpoint
+from pravega_spark.reader_groups.generation_commit import GenerationChange, begin_generation
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
-from pravega_spark.reader_groups.group_generation import (
-    check_retained,
-    in_generation,
-    next_generation,
-)
+from pravega_spark.reader_groups.group_generation import check_retained, next_generation
 from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
 from pravega_spark.reader_groups.group_state import GroupState
 
@@ -44,21 +41,11 @@ def reset_group(group: GroupLifecycle, target: ResetTarget) -> int:
         check_retained(configuration, views, given)
         return after, after.generation
 
-    life: int | None = None
-    while True:
-        seen = group.state()
-        created = group.life(seen)
-        if created is None or life not in (None, created):
-            raise group.stale("it was reset")
-        life = created
-        update = in_generation(seen.generation, generator)
+    def prepare(state: GroupState) -> GenerationChange:
         will_hold_data = isinstance(target, ReaderGroupConfiguration) and target.holds_data
-        with group.announced(will_hold_data or seen.configuration.holds_data):
-            parameters = {"generation": seen.generation + 1, "to": _target_text(target, seen)}
-            generation = group.sync.update("RESET READER GROUP", update, parameters)
-            if generation is not None:
-                group.repair()
-                return generation
+        return GenerationChange(generator, will_hold_data, _target_text(target, state))
+
+    return begin_generation(group, "RESET READER GROUP", prepare, "it was reset")
 
 
 def cuts_of(state: GroupState, given: CutsOrCheckpoint) -> dict[str, StreamCut]:

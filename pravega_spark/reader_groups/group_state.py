@@ -31,7 +31,7 @@ class SegmentKey(NamedTuple):
 
 
 class Phase(enum.Enum):
-    """How far the creation, a reset or the deletion of a group is."""
+    """How far the creation, a reset, an update or the deletion of a group is."""
 
     CHANGING = "CHANGING"
     """Created or reset, but its streams are not subscribed yet; readers must wait."""
@@ -88,13 +88,16 @@ class Checkpoint:
 class GroupState:
     """Everything that the readers of a group agree on.
 
-    ``generation`` counts creations and resets and never restarts. ``lives`` has the life of each
-    stream, ``ends`` the cut up to which the group reads it, if it has one. ``next_number`` numbers
-    joinings, ownerships and checkpoints. ``checkpoints`` has the pending and the newest complete
-    checkpoints, oldest first; ``last_checkpoint`` is the last complete one that was not silent.
-    ``former_streams`` were subscribed by an earlier generation and are not by this one, each with
-    its life (None if an older version did not record it). ``query_number`` is the number of the
-    last streaming query that joined; the group ignores reports of earlier ones.
+    ``generation`` counts creations, resets and updates and never restarts. ``lives`` has the life
+    of each stream, ``ends`` the cut up to which the group reads it, if it has one. ``next_number``
+    numbers joinings, ownerships and checkpoints. ``checkpoints`` has the pending and the newest
+    complete checkpoints, oldest first; ``last_checkpoint`` is the last complete one that was not
+    silent. ``former_streams`` were subscribed by an earlier generation and are not by this one,
+    each with its life (None if an older version did not record it). ``query_number`` is the number
+    of the last streaming query that joined; the group ignores reports of earlier ones. ``began``
+    has the generation in which the group began to read each stream at a start of its own: since
+    then its positions only moved forward. ``renewed_streams`` keep, until the group is active, what
+    they kept for the generation before.
     """
 
     group: str
@@ -113,6 +116,8 @@ class GroupState:
     last_checkpoint: Checkpoint | None = None
     former_streams: Mapping[str, int | None] = field(default_factory=dict)
     query_number: int = 0
+    began: Mapping[str, int] = field(default_factory=dict)
+    renewed_streams: frozenset[str] = frozenset()
 
     @property
     def subscribed_streams(self) -> frozenset[str]:
@@ -126,6 +131,19 @@ class GroupState:
         subscribed = {stream: self.lives[stream] for stream in self.subscribed_streams}
         return {**self.former_streams, **subscribed}
 
+    def continued_streams(self, generation: int) -> frozenset[str]:
+        """Return the streams whose positions continue those of an earlier generation, or this.
+
+        A deleted group has none.
+        """
+        if generation > self.generation or self.phase in (Phase.DELETING, Phase.DELETED):
+            return frozenset()
+        return frozenset(stream for stream, began in self.began.items() if began <= generation)
+
+    def continues(self, generation: int) -> bool:
+        """Return whether all positions continue those of an earlier generation, or this."""
+        return self.continued_streams(generation) == self.lives.keys()
+
     def reader_entry(self, reader: str, number: int) -> ReaderEntry:
         """Return a reader's entry; raise ReinitializationRequired unless it has that number."""
         entry = self.readers.get(reader)
@@ -137,9 +155,9 @@ class GroupState:
             )
         if entry is None or entry.number != number:
             raise ReinitializationRequired(
-                f"reader {reader} is no longer in reader group {self.group}: the group was reset, "
-                "or the reader's lease expired and other readers continue from its last recorded "
-                "position. Create the reader again.",
+                f"reader {reader} is no longer in reader group {self.group}: the group was reset "
+                "or updated, or the reader's lease expired and other readers continue from its "
+                "last recorded position. Create the reader again.",
                 group=self.group,
                 reader=reader,
                 generation=self.generation,
@@ -181,6 +199,14 @@ class GroupState:
     def cuts(self) -> dict[str, StreamCut]:
         """Return the recorded cut of each stream."""
         return self.cuts_of(dict(self.positions()))
+
+    def held_cut(self, stream: str) -> StreamCut:
+        """Return the cut from which a new subscription of the group holds data.
+
+        That is the last checkpoint, to which a reset returns, or the recorded cut without one.
+        """
+        last = self.last_checkpoint
+        return self.cut(stream) if last is None else self.cuts_of(last.positions)[stream]
 
     def cuts_of(self, positions: Mapping[SegmentKey, int]) -> dict[str, StreamCut]:
         """Return positions, such as those of a checkpoint, as one cut for each stream."""

@@ -60,7 +60,10 @@ class QueryMember:
         self._runtime = group.runtime
         self._process = processes.identity()
         self._left = threading.Event()
-        self._is_evicted = False
+        self._eviction = ""
+        """Why the query is no longer in the group, and the next step."""
+        self.was_updated = False
+        """Whether it left because of an update after which its positions continue."""
         self.number = self._join()
         self.generation, self._name = self._sync.local.state.generation, group.name
         self._extend_lease()
@@ -136,11 +139,11 @@ class QueryMember:
                 logger.warning("failed to extend a lease in reader group %s: %s", self._name, error)
 
     def check(self) -> None:
-        """Raise ReinitializationRequired if the group was reset or the query was evicted.
+        """Raise ReinitializationRequired if the group was changed or the query was evicted.
 
         Reads no storage while the lease lasts by this process's clock, since a thread refreshes it.
         """
-        if self._is_evicted:
+        if self._eviction:
             raise self._evicted()
         if self._runtime.monotonic() >= self._alive_until:
             self.refresh()
@@ -155,19 +158,32 @@ class QueryMember:
     def _check_entry(self, state: GroupState) -> None:
         entry = state.readers.get(QUERY)
         if entry is None or entry.number != self.number:
-            raise self._evicted()
+            raise self._evicted(state)
 
-    def _evicted(self) -> ReinitializationRequired:
-        self._is_evicted = True
+    def _evicted(self, state: GroupState | None = None) -> ReinitializationRequired:
+        if not self._eviction:
+            self.was_updated = (
+                state is not None
+                and state.generation != self.generation
+                and state.continues(self.generation)
+            )
+            self._eviction = (
+                "the group was updated. Start the query again with the same checkpoint folder."
+                if self.was_updated
+                else "the group was reset or deleted, or another query took it over when this one "
+                f"sent no heartbeat for {QUERY_LEASE_MS // 1_000} s. Start the query with a new "
+                "checkpoint folder to continue at the group's position."
+            )
         self._left.set()
         return ReinitializationRequired(
-            f"the streaming query is no longer in reader group {self._name}: the group was reset "
-            "or deleted, or another query took it over when this one sent no heartbeat for "
-            f"{QUERY_LEASE_MS // 1_000} s. Start the query with a new checkpoint folder to "
-            "continue at the group's position.",
+            f"the streaming query is no longer in reader group {self._name}: {self._eviction}",
             group=self._name,
             reader=QUERY,
         )
+
+    def continues(self, generation: int) -> bool:
+        """Return whether all positions of the group continue those of an earlier generation."""
+        return self._sync.local.state.continues(generation)
 
     # ------------------------------------------------------------------------------------ batches
 
@@ -211,7 +227,7 @@ class QueryMember:
 def with_finished_batch(state: GroupState, cuts: Cuts, streams: Streams) -> GroupState:
     """Return the state moved to these cuts, with a complete checkpoint; equal if none is later.
 
-    Skips a stream that was deleted or created again: its position stays until a reset. Raises
+    Skips a stream that was deleted or created again: its position stays. Raises
     InvalidInput for a stream that the group does not read.
     """
     strange = sorted(set(cuts) - set(state.lives))
@@ -228,7 +244,7 @@ def with_finished_batch(state: GroupState, cuts: Cuts, streams: Streams) -> Grou
             view.check_life(state.lives[name])
         except (NoSuchStream, StaleIdentity) as error:
             logger.warning(
-                "skipped %s in reader group %s, which keeps its position until a reset: %s",
+                "skipped %s in reader group %s, which keeps its position: %s",
                 name,
                 state.group,
                 error,
@@ -247,13 +263,20 @@ def acknowledge_batch(
 
     For callers that read Spark's own record of finished batches. Changes nothing if the group is
     in another generation or further ahead, or if another query joined after the one with
-    ``query_number``: the later query may not have finished what the earlier one has. Raises
+    ``query_number``: the later query may not have finished what the earlier one has. After an
+    update of the group, the cuts of streams that it continues still count. Raises
     NoSuchReaderGroup, and IllegalState while the group has readers that report their own progress.
     """
 
     def generator(state: GroupState) -> tuple[GroupState | None, bool]:
-        if state.generation != generation or state.phase is not Phase.ACTIVE:
+        if state.phase is not Phase.ACTIVE:
             return None, False
+        done = cuts
+        if state.generation != generation:
+            continued = state.continued_streams(generation)
+            done = {stream: cut for stream, cut in cuts.items() if stream in continued}
+            if not done:
+                return None, False
         if query_number is not None and state.query_number != query_number:
             return None, False
         others = sorted(set(state.readers) - ({QUERY} if query_number is not None else set()))
@@ -262,7 +285,7 @@ def acknowledge_batch(
                 f"reader group {state.group} is read by {', '.join(others)}, which report their "
                 "own progress. Stop them first."
             )
-        after = with_finished_batch(state, cuts, group.streams)
+        after = with_finished_batch(state, done, group.streams)
         entry = after.readers.get(QUERY)
         if entry is not None:
             after = assignment.acquire(after, QUERY, entry.number)

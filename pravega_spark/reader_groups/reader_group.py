@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from pravega_spark.arguments import check_list, check_timeout
 from pravega_spark.errors import IllegalState, InvalidInput, InvalidName
 from pravega_spark.limits import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS, READER_LEASE
 from pravega_spark.model import StreamCut
 from pravega_spark.names import check_checkpoint, check_name
+from pravega_spark.policies import UNCHANGED, Unchanged
 from pravega_spark.reader_groups import assignment, checkpoints
 from pravega_spark.reader_groups.checkpoint_future import CheckpointFuture, GroupCheckpoint
 from pravega_spark.reader_groups.group_configuration import (
     NOTIFICATION_INTERVAL,
+    GroupAcknowledgement,
     GroupRetention,
     ReaderGroupConfiguration,
 )
@@ -22,6 +25,7 @@ from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
 from pravega_spark.reader_groups.group_reader import Deserializer, EventStreamReader
 from pravega_spark.reader_groups.group_reset import cuts_of, reset_group
 from pravega_spark.reader_groups.group_state import Checkpoint, GroupState, SegmentKey
+from pravega_spark.reader_groups.group_update import GroupUpdate, update_group
 from pravega_spark.reader_groups.notifications import Notification, watch
 from pravega_spark.reader_groups.position import Position
 from pravega_spark.reader_groups.query_member import QUERY
@@ -70,6 +74,8 @@ class ReaderGroup:
     ) -> int:
         """Begin a new generation and return its number; readers get ReinitializationRequired.
 
+        To change the configuration without going back, call ``update``.
+
         ``to`` is a checkpoint, cuts by stream (other streams stay at their recorded cuts), or
         another configuration with its start cuts. By default it is the last completed checkpoint,
         or the configured start if the group has none. Pending checkpoints fail.
@@ -78,6 +84,41 @@ class ReaderGroup:
         record any more, and for any given cut below the head if the group holds data.
         """
         return reset_group(self._lifecycle, to)
+
+    def update(
+        self,
+        *,
+        add: Iterable[str] | Mapping[str, Any] = (),
+        remove: Iterable[str] = (),
+        retention: GroupRetention | str | Unchanged = UNCHANGED,
+        refresh: str | float | Unchanged = UNCHANGED,
+        checkpoint_interval: str | float | Unchanged | None = UNCHANGED,
+        max_outstanding_checkpoints: int | Unchanged = UNCHANGED,
+        acknowledge: GroupAcknowledgement | str | Unchanged = UNCHANGED,
+    ) -> int:
+        """Change streams or fields of the configuration; return the number of the generation.
+
+        Fields that are not given stay, also if others change them at the same time. Streams that
+        the group keeps continue at their positions, and in its last checkpoint. ``add`` takes
+        streams as ``create_reader_group`` does. A stream in both ``remove`` and ``add`` begins
+        again, in its present life. Begins a new generation if anything changes: readers get
+        ReinitializationRequired, and pending checkpoints fail.
+
+        Raises InvalidConfiguration for an invalid value, an added stream that the group reads, a
+        removed one that it does not read, and a group without a stream; NoSuchReaderGroup,
+        NoSuchStream, InvalidStreamCut; IllegalState for an added stream that is being sealed;
+        TruncatedData for the start cut of an added stream, as ``reset`` does.
+        """
+        update = GroupUpdate.of(
+            add,
+            remove,
+            retention=retention,
+            refresh=refresh,
+            checkpoint_interval=checkpoint_interval,
+            max_outstanding_checkpoints=max_outstanding_checkpoints,
+            acknowledge=acknowledge,
+        )
+        return update_group(self._lifecycle, update)
 
     # ------------------------------------------------------------------------------------ readers
 
@@ -202,7 +243,7 @@ class ReaderGroup:
             raise IllegalState(
                 f"reader group {self.name} has retention "
                 f"{state.configuration.retention.value!r}; only a group with 'manual' publishes "
-                "cuts by this call. Reset it to a configuration with that retention."
+                "cuts by this call. Update it to that retention."
             )
         self._lifecycle.subscriptions.publish(state, cuts_of(state, cuts))
 

@@ -10,6 +10,7 @@ its last heartbeat, so an early expiry repeats events and never loses one.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pravega_spark.engine.json_codec import to_json
@@ -47,6 +48,10 @@ class Heartbeat:
         ]
         record = {"number": self.number, "held": cells, "process": self.process}
         return to_json(record).encode()
+
+
+Heartbeats = Mapping[str, "Heartbeat | None"]
+"""Heartbeats by reader."""
 
 
 def decode_heartbeat(data: bytes) -> Heartbeat | None:
@@ -151,17 +156,18 @@ class ReaderLeases:
         return {_reader(name): time_ms for name, time_ms in named if name != _OLD_CLOCK}
 
     def with_heartbeats(self, state: GroupState, runtime: Runtime = SYSTEM) -> GroupState:
-        """Return the state with the offsets of all readers' heartbeats recorded.
+        """Return the state with the offsets of all readers' heartbeats recorded."""
+        return record_heartbeats(state, self.heartbeats(state, runtime))
+
+    def heartbeats(self, state: GroupState, runtime: Runtime = SYSTEM) -> Heartbeats:
+        """Return the last heartbeat of each of the group's readers, or None.
 
         Reads nothing where only checkpoints acknowledge events: heartbeats have no offsets there.
         """
         if state.configuration.acknowledges_at_checkpoints:
-            return state
+            return {}
         readers = list(state.readers)
-        found = runtime.each(self.heartbeat, readers)
-        for reader, heartbeat in zip(readers, found, strict=True):
-            state = record_heartbeat(state, reader, heartbeat)
-        return state
+        return dict(zip(readers, runtime.each(self.heartbeat, readers), strict=True))
 
     def heartbeat(self, reader: str) -> Heartbeat | None:
         """Return a reader's last heartbeat, or None."""
@@ -177,6 +183,13 @@ def record_heartbeat(state: GroupState, reader: str, heartbeat: Heartbeat | None
     if entry is None or heartbeat is None or heartbeat.number != entry.number:
         return state
     return assignment.record_offsets(state, reader, heartbeat.number, heartbeat.held)
+
+
+def record_heartbeats(state: GroupState, heartbeats: Heartbeats) -> GroupState:
+    """Return the state with the offsets of several readers' heartbeats recorded."""
+    for reader, heartbeat in heartbeats.items():
+        state = record_heartbeat(state, reader, heartbeat)
+    return state
 
 
 def expire_readers(

@@ -7,7 +7,7 @@ sealed segments are skipped. A group that the head has passed moves to the head.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from pravega_spark.engine.layout.epochs import Layout
@@ -44,24 +44,48 @@ def begin(
     any more. Readers find and report a start that is below the head otherwise.
     """
     state = GroupState(
-        group,
-        generation,
-        phase,
-        configuration,
-        {stream: layouts[stream].life for stream in configuration.streams},
-        next_number=next_number,
-        last_checkpoint=last,
+        group, generation, phase, configuration, {}, next_number=next_number, last_checkpoint=last
     )
     for stream, configured in configuration.streams.items():
-        layout = layouts[stream]
-        start_cut = (starts or {}).get(stream, configured.start)
-        start, end = _located(layout, StreamCutRange(start_cut, configured.end))
-        if end is not None:
-            state = replace(state, ends={**state.ends, stream: end})
-        frontier = Frontier(start)
-        _advance(state, stream, frontier, {})
-        state = _with_frontier(state, stream, frontier)
+        start = (starts or {}).get(stream, configured.start)
+        state = begin_stream(state, layouts[stream], StreamCutRange(start, configured.end))
     return state
+
+
+def begin_stream(state: GroupState, layout: Layout, cuts: StreamCutRange) -> GroupState:
+    """Return the state with a stream that it does not have yet, at its start cut.
+
+    Raises InvalidStreamCut and TruncatedData as :func:`begin` does.
+    """
+    stream = layout.stream
+    start, end = _located(layout, cuts)
+    state = replace(
+        state,
+        lives={**state.lives, stream: layout.life},
+        ends=state.ends if end is None else {**state.ends, stream: end},
+        began={**state.began, stream: state.generation},
+    )
+    frontier = Frontier(start)
+    _advance(state, stream, frontier, {})
+    return _with_frontier(state, stream, frontier)
+
+
+def remove_streams(state: GroupState, streams: Collection[str]) -> GroupState:
+    """Return the state without anything of these streams; none of them may have a reader."""
+    last = state.last_checkpoint
+    if last is not None:
+        positions = {k: offset for k, offset in last.positions.items() if k.stream not in streams}
+        last = replace(last, positions=positions)
+    return replace(
+        state,
+        lives={s: life for s, life in state.lives.items() if s not in streams},
+        ends={s: end for s, end in state.ends.items() if s not in streams},
+        began={s: number for s, number in state.began.items() if s not in streams},
+        unassigned={k: offset for k, offset in state.unassigned.items() if k.stream not in streams},
+        future={k: missing for k, missing in state.future.items() if k.stream not in streams},
+        completed={k: offset for k, offset in state.completed.items() if k.stream not in streams},
+        last_checkpoint=last,
+    )
 
 
 def _located(layout: Layout, given: StreamCutRange) -> tuple[LocatedCut, StreamCut | None]:

@@ -33,20 +33,25 @@ class Subscriptions:
     def __init__(self, streams: Streams) -> None:
         """Take the function that opens a stream by its name."""
         self._streams = streams
-        self._published = 0
+        self._published = 0, 0
+        """Generation and number of the last checkpoint that was published here."""
         self._warned: set[str] = set()
 
     def subscribe(self, state: GroupState) -> None:
-        """Subscribe the group to its streams at its cuts, and unsubscribe it from former ones.
+        """Subscribe the group to its streams, and unsubscribe it from former ones.
 
-        Where the head has passed the group's cut, the subscription begins at the head.
+        A stream that the group renews keeps what it kept before. Any other begins at the group's
+        cut, or at the head where that has passed the cut.
         """
         self._unsubscribe(state, state.former_streams)
         for name in sorted(state.subscribed_streams):
-            start = state.cut(name)
             with contextlib.suppress(NoSuchStream, StaleIdentity):  # deleted: nothing to keep
                 subscribers.subscribe(
-                    self._streams(name), state.group, state.generation, start=start
+                    self._streams(name),
+                    state.group,
+                    state.generation,
+                    start=state.held_cut(name),
+                    renew=name in state.renewed_streams,
                 )
 
     def unsubscribe(self, state: GroupState) -> None:
@@ -75,7 +80,15 @@ class Subscriptions:
         """Return whether retention is automatic and the last checkpoint is unpublished here."""
         is_automatic = state.configuration.retention is GroupRetention.AUTOMATIC
         last = state.last_checkpoint
-        return is_automatic and last is not None and last.number != self._published
+        return (
+            is_automatic
+            and last is not None
+            and self._published
+            != (
+                state.generation,
+                last.number,
+            )
+        )
 
     def publish_last_checkpoint(self, state: GroupState) -> None:
         """Publish the last checkpoint once, if the group's retention is automatic.
@@ -90,7 +103,7 @@ class Subscriptions:
                 InvalidStreamCut, GenerationMismatch, NoSuchStream, StaleIdentity
             ):
                 self._publish_or_warn(state, name, cut)
-        self._published = last.number
+        self._published = state.generation, last.number
 
     def _publish_or_warn(self, state: GroupState, name: str, cut: StreamCut) -> None:
         try:
@@ -99,8 +112,8 @@ class Subscriptions:
             if name not in self._warned:
                 self._warned.add(name)
                 logger.warning(
-                    "stream %s no longer keeps data for reader group %s: %s Reset the group to "
-                    "subscribe it again.",
+                    "stream %s no longer keeps data for reader group %s: %s Update or reset the "
+                    "group to subscribe it again.",
                     name,
                     state.group,
                     error,

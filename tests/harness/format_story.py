@@ -207,7 +207,8 @@ def _sweep(manager: StreamManager, clock: Clock) -> None:
 def _state_in_several_files(manager: StreamManager) -> None:
     policy = StreamConfiguration(ScalingPolicy.fixed(600))
     manager.create_stream("nyc/many", policy)
-    manager.create_reader_group("nyc/all", ["nyc/many"], acknowledge="checkpoint")
+    group = manager.create_reader_group("nyc/all", ["nyc/many"], acknowledge="checkpoint")
+    group.update(refresh="1 s")
     manager.subscribe("nyc/many", "nightly-batch")
 
 

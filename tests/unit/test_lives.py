@@ -252,6 +252,8 @@ WRITES: dict[str, list[Verb]] = {
         Verb(lambda w: w.manager.reader_group(G).cancel_outstanding_checkpoints(), GROUP, asked),
         Verb(lambda w: w.manager.reader_group(G).reader_offline("r"), GROUP, asked),
         Verb(lambda w: w.manager.reader_group(G).reset(), GROUP),
+        Verb(lambda w: w.manager.reader_group(G).update(refresh="1 s"), GROUP),
+        Verb(lambda w: w.manager.reader_group(G).update(remove=[S], add=[S]), GROUP),
     ],
     "delete_reader_group": [Verb(lambda w: w.manager.delete_reader_group(G), GROUP)],
     "repair_reader_groups": [

@@ -39,6 +39,7 @@ INFO_OPERATIONS: Final = frozenset(
         "CREATE READER GROUP",
         "TAKE BACK READER GROUP",
         "RESET READER GROUP",
+        "UPDATE READER GROUP",
         "DELETE READER GROUP",
         "JOIN",
         "LEAVE",

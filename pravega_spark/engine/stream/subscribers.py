@@ -39,6 +39,7 @@ def subscribe(
     *,
     protect: bool = False,
     start: StreamCut | str | None = None,
+    renew: bool = False,
     life: int | None = None,
 ) -> int:
     """Make or renew a subscriber; return the generation that the stream has for it afterwards.
@@ -48,9 +49,10 @@ def subscribe(
 
     As in Pravega, a new subscriber holds nothing until it publishes. Until then ``protect`` holds
     everything from the present head, and ``start`` everything from that cut. A renewed subscriber
-    keeps the cut that it published; with ``start`` it begins there, which may be further back.
-    Where the head has passed ``start``, it begins at the head. ``life`` is the life that the call
-    is made for, by default that of ``start`` or the present one. Raises InvalidStreamCut,
+    keeps the cut that it published; with ``start`` it begins there, which may be further back,
+    unless ``renew`` asks to keep what it held. Where the head has passed ``start``, it begins at
+    the head. ``life`` is the life that the call is made for, by default that of ``start`` or the
+    present one. Raises InvalidStreamCut,
     InvalidName, NoSuchStream, StaleIdentity.
     """
     name = check_subscriber(subscriber)
@@ -68,7 +70,7 @@ def subscribe(
         published: tuple[Any, ...] = (None, None, "", None)
         if start is not None or protect:
             hold = view.sized(locate(view, begin).raised_to_head().cut, bytes_at)
-        if known is not None and not known.removed and start is None:
+        if known is not None and not known.removed and (renew or start is None):
             published = known.published, known.published_ms, "", known.published_version
             hold = known.hold or hold
         since = stream.now_ms(), view.version + 1

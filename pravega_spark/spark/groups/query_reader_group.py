@@ -79,22 +79,44 @@ class QueryMembership:
     def check(self, start: StreamOffsets, owner: OffsetOwner | None) -> None:
         """Take part in the group from an offset on, which may be of an earlier run.
 
-        Creates the group there if it does not exist. Raises ReinitializationRequired if the group
-        was reset or deleted after the offset was made, or another query took it over;
-        InvalidOption if the query has skipped events that the group has still to read.
+        Creates the group there if it does not exist. Joins it again after an update that keeps
+        its streams. Raises ReinitializationRequired if the group was reset, deleted or given
+        other streams after the offset was made, or another query took it over; InvalidOption if
+        the query has skipped events that the group has still to read.
         """
         is_ours = owner is not None and owner.group == self._name
         member = self._member or self._enter(start, is_ours=is_ours)
-        member.check()
-        if is_ours and owner is not None and owner.generation != member.generation:
+        try:
+            member.check()
+        except ReinitializationRequired as error:
+            member = self._joined_again(member, error)
+        if is_ours and owner is not None and not member.continues(owner.generation):
             self.leave()
             raise ReinitializationRequired(
-                f"reader group {self._name} was reset: the query's checkpoint is of generation "
-                f"{owner.generation}, the group is in generation {member.generation}. Start the "
-                "query with a new checkpoint folder to continue at the group's position.",
+                f"reader group {self._name} was reset, or streams were added to it: the query's "
+                f"checkpoint is of generation {owner.generation}, the group is in generation "
+                f"{member.generation}. Start the query with a new checkpoint folder to continue "
+                "at the group's position.",
                 group=self._name,
                 generation=member.generation,
             )
+
+    def _joined_again(self, member: QueryMember, error: ReinitializationRequired) -> QueryMember:
+        """Join the group again after an update; raise the error if its positions do not continue.
+
+        Raises InvalidOption if the group no longer fits this query.
+        """
+        if not member.was_updated:
+            raise error
+        self._member = None
+        try:
+            joined = self._join(self._group.state().configuration)
+        except NoSuchReaderGroup:
+            raise error from None
+        if not joined.continues(member.generation):
+            self.leave()
+            raise error
+        return joined
 
     def _enter(self, start: StreamOffsets, *, is_ours: bool) -> QueryMember:
         """Join the group, or create it."""
@@ -194,7 +216,7 @@ class QueryMembership:
             raise InvalidOption(
                 f"option readerGroupMode={mode}: reader group {self._name} exists with retention "
                 f"{configuration.retention.value!r}; omit the option to use the group as it is, or "
-                "reset the group to another configuration."
+                "update the group's retention."
             )
 
     def finish_batch(self, done: StreamOffsets, *, last: bool = False) -> None:
@@ -206,7 +228,11 @@ class QueryMembership:
         now = self._clock()
         if now < self._due and not last:
             return
-        self._member.finish_batch({name: offset.cut for name, offset in done.items()})
+        cuts = {name: offset.cut for name, offset in done.items()}
+        try:
+            self._member.finish_batch(cuts)
+        except ReinitializationRequired as error:
+            self._joined_again(self._member, error).finish_batch(cuts)
         self._due = now + self._settings.group_interval_ms / 1_000
         if last:
             self.leave()

@@ -73,8 +73,8 @@ class OffsetPlanner:
             StaleIdentity(
                 f"stream {name} was deleted and created again, or restored from a copy: reader "
                 f"group {self._settings.group} is in life {cut.life}, and the stream is now in "
-                f"life {view.life}. Reset the group, or set failOnDataLoss to false to continue "
-                "at the head.",
+                f"life {view.life}. Update the group: remove the stream and add it; or set "
+                "failOnDataLoss to false to continue at the head.",
                 name=name,
                 life=cut.life,
                 current_life=view.life,
