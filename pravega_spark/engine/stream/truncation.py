@@ -174,7 +174,11 @@ def _sizes(view: StreamView, head: StreamCut, bytes_at: BytesAt) -> Mapping[int,
 
 
 def _goal(view: StreamView, cut: StreamCut | str) -> LocatedCut:
-    """Return the wanted head in canonical form; raise if it may not be the head."""
+    """Return the wanted head in canonical form; raise if it may not be the head.
+
+    The end of a forgotten segment is unknown. So a cut that differs from the head in forgotten
+    segments alone may be the one that set the head, and counts as the head: a repetition succeeds.
+    """
     given = locate(view, cut)
     goal = given.canonical()
     if goal.cut == view.head:

@@ -11,7 +11,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.stream_sweep import sweep_stream
 from pravega_spark.engine.stream.subscribers import publish, subscribe
 from pravega_spark.engine.stream.time_search import TimeSearch
-from pravega_spark.engine.stream.truncation import truncate
+from pravega_spark.engine.stream.truncation import TruncationResult, truncate
 from pravega_spark.engine.writing.append import append
 from pravega_spark.errors import (
     IllegalState,
@@ -302,6 +302,21 @@ def test_truncation_costs_the_same_for_any_number_of_chunks() -> None:
         truncate(other, cut_of(stream, s0=offset))
         calls.append(len(spy.calls))
     assert calls[0] == calls[1]
+
+
+@pytest.mark.parametrize("offset", [12, END])
+def test_repeated_truncation_does_nothing_after_it_forgot_a_segment(offset: int) -> None:
+    stream = filled()
+    scale(stream, [0], [(0, 0.5), (0.5, 1)])
+    cut = StreamCut("s/t", 1, {0: offset})
+    assert truncate(stream, cut).events == 12
+    view = stream.view()
+    assert not view.has_segment(0)
+    assert truncate(stream, cut) == TruncationResult(view.version, view.head)
+    write(stream, [(f"key{n}", b"x") for n in range(20)])
+    truncate(stream, StreamCut.LATEST)
+    with pytest.raises(InvalidStreamCut, match="below the head"):
+        truncate(stream, cut)
 
 
 def test_a_cut_in_a_forgotten_segment_is_behind_the_head_unless_it_equals_the_head() -> None:
