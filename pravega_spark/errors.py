@@ -61,12 +61,18 @@ field is None, or empty, where the error was raised without that knowledge.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pravega_spark.model import EventPointer, SegmentRange, StreamCut, TransactionStatus
     from pravega_spark.policies import StreamConfiguration
+
+_STREAM_FILE = re.compile(
+    r"(?:.*/)?([^/]+/[^/]+)/(?:events|metadata)(?:/(?:_delta_log|_pravega|data/[vt]).*)?"
+)
+"""The path of a stream's table, or of a file in it; the name of the stream is its group."""
 
 
 @dataclass(eq=False, repr=False)
@@ -407,23 +413,34 @@ class TruncatedData(PravegaSparkError):
     lost: tuple[SegmentRange, ...] = ()
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Damaged(PravegaSparkError):
-    """Stored bytes are not those that were written: restore the named object from a copy."""
+    """Stored bytes are not those that were written: restore the named object from a copy.
+
+    ``path`` is the full path or URL of the file, or of the table. ``stream`` is the stream that it
+    belongs to, or None for a table of a scope, a reader group or the root.
+    """
+
+    stream: str | None = None
+    path: str | None = None
+
+    def __post_init__(self) -> None:
+        """Take the stream's name from the path, unless it is given."""
+        super().__post_init__()
+        if self.stream is None and self.path is not None:
+            match = _STREAM_FILE.fullmatch(self.path)
+            self.stream = match and match[1]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class CorruptLog(Damaged):
-    """A log entry is torn, missing or not valid Delta. ``path`` names the table or the file."""
+    """A log entry is torn, missing or not valid Delta."""
 
-    path: str | None = None
     version: int | None = None
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class CorruptChunk(Damaged):
     """A data file exists, but its bytes are wrong."""
-
-    path: str | None = None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -434,7 +451,6 @@ class DataLoss(Damaged):
     """
 
     lost: SegmentRange | None = None
-    path: str | None = None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -56,7 +56,7 @@ def _copy_file(log: Log, copy: LogReader, add: Add) -> None:
         raise DataLoss(
             f"{log.reader.where}: file {add.path} has {len(data)} bytes instead of {add.size}, so "
             "the table cannot be backed up; restore the file from a copy.",
-            path=add.path,
+            path=f"{log.reader.where}/{add.path}",
         )
     failpoint("backup.file")
     copy.store.put(key, data)
@@ -99,7 +99,8 @@ def _copy_commits(
         missing |= {v for v in page if v in needed and source.key(v) in absent}
     if missing:
         raise CorruptLog(
-            f"{source.where}: version {min(missing)} of the log is missing.",
+            f"{source.where}: version {min(missing)} of the log is missing. Restore it from "
+            "a copy.",
             path=source.where,
             version=min(missing),
         )

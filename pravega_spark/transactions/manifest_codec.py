@@ -79,11 +79,11 @@ def _cells(chunk: StagedChunk) -> list[Any]:
     ]
 
 
-def decode_manifest(data: bytes, where: str) -> Manifest:
+def decode_manifest(data: bytes, where: str, path: str | None = None) -> Manifest:
     """Return the manifest that ``Manifest.encode`` wrote; raise CorruptLog for other bytes."""
     line, _, digest = data.partition(b"\n")
     if xxhash.xxh3_128_hexdigest(line).encode() != digest.strip():
-        raise CorruptLog(f"{where} is torn or was modified; restore it from a copy.", path=where)
+        raise CorruptLog(f"{where} is torn or was modified; restore it from a copy.", path=path)
     try:
         record = json.loads(line)
         return Manifest(
@@ -99,5 +99,5 @@ def decode_manifest(data: bytes, where: str) -> Manifest:
         )
     except DECODE_ERRORS as error:
         raise CorruptLog(
-            f"{where} is damaged ({error!r}); restore it from a copy.", path=where
+            f"{where} is damaged ({error!r}); restore it from a copy.", path=path
         ) from error

@@ -69,7 +69,8 @@ class Manifests:
             if data is None or self.is_closed:
                 return False
             where = f"{self.store.url}: manifest {len(self.entries)} of {self.name}"
-            self.entries.append(decode_manifest(data, where))
+            path = f"{self.store.url.rstrip('/')}/{self.key(len(self.entries))}"
+            self.entries.append(decode_manifest(data, where, path))
         return not self.is_closed
 
     @property

@@ -110,3 +110,24 @@ def test_caller_acts_on_fields_without_reading_texts(tmp_path: Path) -> None:
     assert truncated.value.lost == (SegmentRange("s/t", 1, 0, 0, 1),)
     assert truncated.value.head is not None
     assert [event.data for event in manager.read("s/t", truncated.value.head)] == [b"b"]
+
+
+@pytest.mark.parametrize(
+    ("path", "stream"),
+    [
+        ("file:///data/s/t/events", "s/t"),
+        ("s3://bucket/root/s/t/events/data/v7/x.parquet", "s/t"),
+        ("memory://s/t/events/_delta_log/00000000000000000001.json", "s/t"),
+        ("/data/s/t/metadata/data/v0/segment-1.parquet", "s/t"),
+        ("/data/a/b/events/s/_scope", None),
+        ("/data/a/b/events/s/_reader_groups/g/data/v0/1.parquet", None),
+        ("/data/a/b/events/s/t/events/data/v7/x.parquet", "s/t"),
+        ("/data/_settings", None),
+        (None, None),
+    ],
+)
+def test_damage_names_the_stream_of_its_path(path: str | None, stream: str | None) -> None:
+    for error in (errors.CorruptLog("x", path=path), errors.CorruptChunk("x", path=path)):
+        assert (error.stream, error.path) == (stream, path)
+        assert pickle.loads(pickle.dumps(error)).stream == stream
+    assert errors.DataLoss("x", path=path, stream="a/b").stream == "a/b"

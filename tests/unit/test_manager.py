@@ -672,19 +672,25 @@ def test_damaged_log_or_chunk_is_named_and_the_rest_is_readable(
     (chunk,) = store.list("s/t/events/data")
     whole = store.get(chunk.key)
     store.put(chunk.key, whole[: len(whole) // 2])
-    with pytest.raises(CorruptChunk, match=chunk.key.rsplit("/", 1)[-1]):
+    root = store.url.rstrip("/")
+    path = f"{root}/{chunk.key}"
+    with pytest.raises(CorruptChunk, match=r"bytes; the log records .*Restore the file") as damaged:
         list(manager_of(store).read("s/t"))
+    assert (damaged.value.stream, damaged.value.path) == ("s/t", path)
+    assert path in str(damaged.value)
     store.delete([chunk.key])
-    with pytest.raises(DataLoss, match=r"file does not exist; restore the file") as missing:
+    with pytest.raises(DataLoss, match=r"whose file .* does not exist; restore the file") as missing:
         list(manager_of(store).read("s/t"))
-    assert missing.value.path == chunk.key.removeprefix("s/t/events/")
+    assert (missing.value.stream, missing.value.path) == ("s/t", path)
+    assert path in str(missing.value)
     assert missing.value.lost == SegmentRange("s/t", 1, 0, 0, 5)
     store.put(chunk.key, whole)
     assert len(list(manager_of(store).read("s/t"))) == 5
 
     store.put("s/t/events/_delta_log/" + "0" * 19 + "1.json", b"torn")
-    with pytest.raises(CorruptLog, match=r"s/t/events: version 1 .*Restore it"):
+    with pytest.raises(CorruptLog, match=r"s/t/events: version 1 .*Restore it") as torn:
         manager_of(store).stream_info("s/t")
+    assert (torn.value.stream, torn.value.path) == ("s/t", f"{root}/s/t/events")
 
 
 def test_clock_that_jumps_back_breaks_nothing(store: Spy) -> None:

@@ -101,8 +101,10 @@ def _read_range(
             at = end
     if at < rng.end:
         raise DataLoss(
-            f"{rng} cannot be read: no chunk holds the event at offset {at}.",
+            f"{rng} cannot be read: no chunk holds the event at offset {at}. Restore the table "
+            "from a copy.",
             lost=replace(rng, start=at),
+            stream=rng.stream,
         )
 
 
@@ -231,7 +233,7 @@ def _read(
         return
     schema = pa.schema([BATCH_SCHEMA.field(name) for name in names])
     first, last = start - ref.base_offset, end - ref.base_offset
-    with _checked_file(ref):
+    with _checked_file(store, table_path, ref):
         source = store.open(f"{table_path}/{ref.path}") if data is None else pa.BufferReader(data)
         with source:
             for at, batch in _rows(source, ref, first, last, names, batch_rows, store.is_local):
@@ -254,20 +256,13 @@ def _rows(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield (first delta, rows) of the checked parts of rows [first, last) of a chunk's file."""
     if source.size() != ref.size:
-        raise CorruptChunk(
-            f"{ref} has {source.size()} bytes; the log records {ref.size}.", path=ref.path
-        )
+        raise _Mismatch(f"has {source.size()} bytes; the log records {ref.size}.")
     # Remote storage: one request for a row group's columns. No threads: they do not survive a fork.
     file = pq.ParquetFile(source, pre_buffer=not is_local, page_checksum_verification=True)
     if not file.schema_arrow.equals(FILE_SCHEMA):
-        raise CorruptChunk(
-            f"{ref} has the columns {file.schema_arrow}, not those of a chunk.", path=ref.path
-        )
+        raise _Mismatch(f"has the columns {file.schema_arrow}, not those of a chunk.")
     if file.metadata.num_rows != ref.rows:
-        raise CorruptChunk(
-            f"{ref} holds {file.metadata.num_rows} events; the log records {ref.rows}.",
-            path=ref.path,
-        )
+        raise _Mismatch(f"holds {file.metadata.num_rows} events; the log records {ref.rows}.")
     columns = ["offset_delta", *(name for name in names if name != "offset")]
     if "event" in names:
         _check_sizes(file.metadata, ref)
@@ -280,10 +275,9 @@ def _rows(
         for batch in file.iter_batches(batch_rows, [group], columns, use_threads=False):
             deltas = numbers(batch.column("offset_delta"))
             if not np.array_equal(deltas, np.arange(at, at + len(deltas), dtype=np.int32)):
-                raise CorruptChunk(
-                    f"{ref} numbers its events {deltas[0]}..{deltas[-1]} instead of {at}.."
-                    f"{at + len(deltas) - 1}.",
-                    path=ref.path,
+                raise _Mismatch(
+                    f"numbers its events {deltas[0]}..{deltas[-1]} instead of {at}.."
+                    f"{at + len(deltas) - 1}."
                 )
             if "event" in names:
                 _check_events(batch.column("event"), ref)
@@ -293,7 +287,7 @@ def _rows(
             at += len(deltas)
             if at >= last:
                 return
-    raise CorruptChunk(f"{ref} ends after {at} events.", path=ref.path)
+    raise _Mismatch(f"ends after {at} events.")
 
 
 def _check_sizes(metadata: pq.FileMetaData, ref: ChunkRef) -> None:
@@ -309,10 +303,9 @@ def _check_sizes(metadata: pq.FileMetaData, ref: ChunkRef) -> None:
         size += events.total_uncompressed_size * (1 if plain else group.num_rows)
     expected = min(ref.event_bytes, ref.rows * MAX_EVENT_BYTES) + 16 * ref.rows
     if size > 2 * expected + _PAGE_HEADERS:
-        raise CorruptChunk(
-            f"{ref} would unpack to {size} bytes of events; the log records {ref.event_bytes}, and "
-            f"an event has at most {MAX_EVENT_BYTES}.",
-            path=ref.path,
+        raise _Mismatch(
+            f"would unpack to {size} bytes of events; the log records {ref.event_bytes}, and "
+            f"an event has at most {MAX_EVENT_BYTES}."
         )
 
 
@@ -322,26 +315,37 @@ def _check_events(events: pa.Array, ref: ChunkRef) -> None:
         return  # no event is longer than all events together
     longest = pc.max(pc.binary_length(events)).as_py() or 0
     if events.null_count or longest > MAX_EVENT_BYTES:
-        raise CorruptChunk(
-            f"{ref} has an event that is null or has {longest} bytes; writers write at most "
-            f"{MAX_EVENT_BYTES}.",
-            path=ref.path,
+        raise _Mismatch(
+            f"has an event that is null or has {longest} bytes; writers write at most "
+            f"{MAX_EVENT_BYTES}."
         )
 
 
+_RESTORE = "Restore the file from a copy."
+
+
+class _Mismatch(ValueError):
+    """A file that is not what the log records; the text continues a sentence about the chunk."""
+
+
 @contextmanager
-def _checked_file(ref: ChunkRef) -> Iterator[None]:
-    """Convert pyarrow's errors of damaged files to CorruptChunk, and the disk's to StoreError."""
+def _checked_file(store: Store, table_path: str, ref: ChunkRef) -> Iterator[None]:
+    """Convert the errors of a damaged file to CorruptChunk, and the disk's to StoreError."""
+    where = f"{store.url.rstrip('/')}/{table_path}/{ref.path}"
     try:
         yield
     except (FileNotFoundError, StoreError):
         raise
+    except _Mismatch as error:
+        raise CorruptChunk(f"{where}: {ref} {error} {_RESTORE}", path=where) from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if isinstance(error, MemoryError):
             raise
         if isinstance(error, OSError) and (error.errno is not None or type(error) is not OSError):
-            raise StoreError(f"{ref} cannot be read: {error}.", url=ref.path) from error
-        raise CorruptChunk(f"{ref} is not a valid Parquet file: {error}", path=ref.path) from error
+            raise StoreError(f"{where}: {ref} cannot be read: {error}.", url=where) from error
+        raise CorruptChunk(
+            f"{where}: {ref} is not a valid Parquet file: {error}. {_RESTORE}", path=where
+        ) from error
 
 
 def _joined(batches: Iterator[pa.RecordBatch], batch_rows: int) -> Iterator[pa.RecordBatch]:

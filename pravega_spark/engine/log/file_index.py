@@ -29,8 +29,7 @@ def position_of(add: Add) -> tuple[int, int]:
     except DECODE_ERRORS as error:
         raise CorruptLog(
             f"the log names the file {add.path} with a segment id or base offset that is no "
-            "number. Restore the log from a copy.",
-            path=add.path,
+            "number. Restore the log from a copy."
         ) from error
 
 
@@ -41,8 +40,7 @@ def rows_of(add: Add) -> int:
     except DECODE_ERRORS as error:
         raise CorruptLog(
             f"the log names the file {add.path} with a count of rows that is no number. Restore "
-            "the log from a copy.",
-            path=add.path,
+            "the log from a copy."
         ) from error
 
 

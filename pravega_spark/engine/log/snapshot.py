@@ -126,7 +126,9 @@ def first_snapshot(commit: Commit, where: str) -> Snapshot:
     """Return the snapshot of version 0; raise CorruptLog if it does not create a table."""
     if commit.version != 0 or commit.protocol is None or commit.metadata is None:
         raise CorruptLog(
-            f"{where}: version 0 of the log holds no protocol or metadata.", path=where, version=0
+            f"{where}: version 0 of the log holds no protocol or metadata. Restore it from a copy.",
+            path=where,
+            version=0,
         )
     empty = Snapshot.of(-1, 0, "", commit.protocol, commit.metadata, {})
     return check_supported(empty.apply(commit), where)

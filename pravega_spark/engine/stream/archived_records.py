@@ -95,7 +95,8 @@ def _read(store: Store, key: str) -> tuple[str, dict[str, str]]:
     line, _, digest = store.get(key).partition(b"\n")
     if xxhash.xxh3_128_hexdigest(line).encode() != digest.strip():
         raise CorruptLog(
-            f"{store.url}/{key} is torn or was changed: restore it from a copy.", path=key
+            f"{store.url}/{key} is torn or was changed: restore it from a copy.",
+            path=f"{store.url.rstrip('/')}/{key}",
         )
     record = json.loads(line)
     return record["name"], record["domains"]

@@ -140,11 +140,12 @@ class _RangeReader:
                 yield from self._read([ref], rest)
             except FileNotFoundError:
                 lost = replace(rest, start=self._at)
+                where = f"{self._stream.log.reader.where}/{ref.path}"
                 error = DataLoss(
-                    f"{lost} is lost: the log names {ref}, whose file does not exist; restore the "
-                    "file from a copy.",
+                    f"{lost} is lost: the log names {ref}, whose file {where} does not exist; "
+                    "restore the file from a copy.",
                     lost=lost,
-                    path=ref.path,
+                    path=where,
                 )
                 self._lose(end, error)
 

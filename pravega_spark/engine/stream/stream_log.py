@@ -149,14 +149,17 @@ class StreamLog:
         end = view.segment(rng.segment_id).next_offset
         raise DataLoss(
             f"{rng} cannot be read: the log of version {view.version} has no chunk with offset "
-            f"{gap.start}; the segment's next offset is {end}.",
+            f"{gap.start}; the segment's next offset is {end}. Restore the table from a copy.",
             lost=gap,
+            stream=self.name,
+            path=self.log.reader.where,
         )
 
     def known_chunks(self, rng: SegmentRange) -> list[ChunkRef]:
         """Return the chunks of the last known version that hold any event of the range."""
         with self.log.files() as files:
-            return [chunk_ref(add) for add in files.find(rng.segment_id, rng.start, rng.end)]
+            where = self.log.reader.where
+            return [chunk_ref(add, where) for add in files.find(rng.segment_id, rng.start, rng.end)]
 
     def bytes_at(self, segment_id: int, offset: int, view: StreamView | None = None) -> int:
         """Return the exact cumulative bytes of the segment's events before ``offset``.
@@ -210,8 +213,8 @@ def _truncated(view: StreamView, rng: SegmentRange) -> TruncatedData:
     )
 
 
-def chunk_ref(add: Add) -> ChunkRef:
-    """Return the chunk of a file in the log."""
+def chunk_ref(add: Add, where: str) -> ChunkRef:
+    """Return the chunk of a file in the log of the table at ``where``."""
     try:
         tags = add.tags or {}
         return ChunkRef(
@@ -227,5 +230,7 @@ def chunk_ref(add: Add) -> ChunkRef:
         )
     except DECODE_ERRORS as error:
         raise CorruptLog(
-            f"the log's file {add.path} is not a chunk: {error!r}.", path=add.path
+            f"{where}: the log's file {add.path} is not a chunk: {error!r}. Restore the log from a "
+            "copy.",
+            path=f"{where}/{add.path}",
         ) from error

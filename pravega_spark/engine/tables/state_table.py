@@ -126,7 +126,7 @@ class StateTable:
             raise CorruptChunk(
                 f"{self.log.reader.where}: the rows in {path} cannot be read. Restore the file "
                 "from a copy.",
-                path=path,
+                path=f"{self.log.reader.where}/{path}",
             ) from error
         return self._rows(table)
 

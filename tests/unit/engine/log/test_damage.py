@@ -99,4 +99,4 @@ def test_damaged_position_or_size_of_a_file_is_corrupt(change: str) -> None:
     damaged: StreamLog = reopen(stream)
     rng = next(iter([add for c in damaged.log.reader.span(0, 1) for add in c.adds]))
     with pytest.raises(CorruptLog, match=add["path"]):
-        chunk_ref(rng)
+        chunk_ref(rng, "x")
