@@ -2,6 +2,10 @@
 
 import sys
 
-from pravega_spark.jobs.transactions import main
+from pravega_spark.jobs import early_signals
+
+early_signals.listen()  # before the imports that take long
+
+from pravega_spark.jobs.transactions import main  # noqa: E402
 
 sys.exit(main())

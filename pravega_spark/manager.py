@@ -99,8 +99,8 @@ class StreamManager:
 
     Cheap to create, thread-safe and picklable. A stream is named by one text, ``scope/stream``;
     :meth:`stream` returns it as an object with its verbs. A manager is bound to the first root
-    that it opens: after that root was removed or replaced, every call raises RootChanged, and a new
-    manager opens the present root.
+    that it, or another manager of this process with the same URL, opens: after that root was
+    removed or replaced, every call raises RootChanged, and a new manager opens the present root.
     """
 
     def __init__(

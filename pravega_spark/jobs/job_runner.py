@@ -21,6 +21,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pravega_spark.errors import InvalidInput, NotFound, PravegaSparkError
+from pravega_spark.jobs import early_signals
 from pravega_spark.jobs.launcher_stderr import launcher_stderr
 from pravega_spark.jobs.run_record import RoundRecord
 from pravega_spark.jobs.signals import StopSignal
@@ -69,20 +70,40 @@ def run(prog: str, arguments: Namespace, work: Round, zeros: Mapping[str, int]) 
         what = f"{', '.join(missing)} not found"
         print(f"{prog}: {what}: the job needs pip install 'pravega-spark[jobs]'.", file=sys.stderr)
         return 1
+    early_signals.listen()
     sys.stderr = launcher_stderr()
     try:
         find_streams(arguments.root, arguments.scope, arguments.stream)
     except PravegaSparkError as error:
         return _refused(prog, error)
-    spark = start_spark(prog)
     stop = StopSignal()
-    stop.listen(spark)
+    spark = None if stop.take_early() else _start_listening(prog, stop)
     try:
         return rounds(prog, arguments, spark, work, zeros, stop)
     finally:
         stop.disarm()
-        with contextlib.suppress(Exception):
-            spark.stop()
+        if spark is not None:
+            with contextlib.suppress(Exception):
+                spark.stop()
+
+
+def _start_listening(prog: str, stop: StopSignal) -> SparkSession | None:
+    """Return a Spark session that signals stop in order; None if one arrived during the start.
+
+    Such a signal may have reached the JVM, too, and Spark has a handler that raises in Python.
+    """
+    try:
+        spark = start_spark(prog)
+        stop.listen(spark)
+    except KeyboardInterrupt:
+        stop.request()
+        return None
+    except Exception:
+        if stop.take_early():
+            return None
+        raise
+    stop.take_early()
+    return spark
 
 
 def start_spark(prog: str) -> SparkSession:
@@ -101,19 +122,22 @@ def start_spark(prog: str) -> SparkSession:
 def rounds(
     prog: str,
     arguments: Namespace,
-    spark: SparkSession,
+    spark: SparkSession | None,
     work: Round,
     zeros: Mapping[str, int],
     stop: StopSignal | None = None,
 ) -> int:
-    """Do the rounds in a running Spark session, and print the last line; return the exit status."""
+    """Do the rounds in a running Spark session, and print the last line; return the exit status.
+
+    Without a session a signal has stopped the job before its first round.
+    """
     from rich.console import Console
 
     stop = stop or StopSignal()
     console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
     started, sums, number = time.monotonic(), Counter(zeros), 0
     try:
-        while not stop.is_set:
+        while spark is not None and not stop.is_set:
             at = time.monotonic()
             counts = _round(prog, arguments, spark, work, console, stop)
             if counts is None:

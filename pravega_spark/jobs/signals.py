@@ -8,10 +8,11 @@ import signal
 import threading
 from typing import TYPE_CHECKING, Any
 
+from pravega_spark.jobs.early_signals import SIGNALS, take
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 CANCEL_AGAIN_SECONDS = 1.0
 """Pause before Spark's work is cancelled again: some of it may have started after the signal."""
 
@@ -29,6 +30,16 @@ class StopSignal:
     def is_set(self) -> bool:
         """Whether the job is to stop."""
         return self._stopped.is_set()
+
+    def take_early(self) -> bool:
+        """Stop if a signal arrived before :meth:`listen`; return whether the job is to stop."""
+        if take():
+            self.request()
+        return self.is_set
+
+    def request(self) -> None:
+        """Stop the job before its next round."""
+        self._stopped.set()
 
     def wait(self, seconds: float) -> bool:
         """Wait until the job is to stop, at most ``seconds``; return whether it is."""

@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from pravega_spark.jobs import job_runner, retention, scaling, transactions
-from pravega_spark.jobs.signals import SIGNALS, StopSignal
+from pravega_spark.jobs.early_signals import SIGNALS
+from pravega_spark.jobs.signals import StopSignal
 from pravega_spark.jobs.text_table import TextTable, bold
 
 REPOSITORY = Path(__file__).resolve().parents[2]

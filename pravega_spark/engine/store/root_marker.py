@@ -78,9 +78,9 @@ def read_root(store: Store, *, refresh: bool = False) -> Root | None:
     if found is None or found.token != known.token:
         known.stamp = _UNSEEN
         raise RootChanged(
-            f"{store.url} is no longer the root that was opened here: that one was removed, moved, "
-            "unmounted or replaced. Restore or mount it, or use the present root, through a new "
-            "StreamManager."
+            f"{store.url} is no longer the root that this process opened there: that one was "
+            "removed, moved, unmounted or replaced. Managers that were made before keep to it, also "
+            "unused ones. Restore or mount it, or make a new StreamManager for the present root."
         )
     known.record, known.stamp = found.record, found.stamp
     return known
