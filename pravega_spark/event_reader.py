@@ -53,11 +53,26 @@ class _ReadState:
 
 
 class EventReader:
-    """Reads one stream without a group, for one thread at a time; see ``Stream.create_reader``."""
+    """Reads one stream without a group, for one thread at a time; see ``Stream.create_reader``.
 
-    def __init__(self, stream: StreamLog, *, deserializer: Deserializer | None = None) -> None:
-        """Name the stream; ``deserializer`` turns an event's bytes into ``Event.data``."""
+    A reader belongs to the life that the stream had when it was made. After that life has ended
+    each call, and each read in progress that needs more of the log, raises StaleIdentity or
+    NoSuchStream.
+    """
+
+    def __init__(
+        self,
+        stream: StreamLog,
+        *,
+        deserializer: Deserializer | None = None,
+        life: int | None = None,
+    ) -> None:
+        """Name the stream; ``deserializer`` turns an event's bytes into ``Event.data``.
+
+        ``life`` is the life of the stream to read, by default that of the first call.
+        """
         self._stream = stream
+        self._life = life
         self._deserializer = check_function("a deserializer", deserializer)
         self._guard = ProcessGuard(f"the reader of {stream.name}")
         self._current: _ReadState | None = None
@@ -81,9 +96,15 @@ class EventReader:
         """
         return self._events(self._between(start, end))
 
+    def _view(self) -> StreamView:
+        """Return the newest view of the reader's life."""
+        view = self._stream.view(life=self._life)
+        self._life = view.life
+        return view
+
     def _between(self, start: StreamCut | str, end: StreamCut | str) -> _ReadState:
         self._guard.check()
-        view = self._stream.view()
+        view = self._view()
         first, last = locate(view, start), locate(view, end)
         if not last.is_at_or_after(first):
             raise InvalidStreamCut(f"the start {first} lies after the end {last}.")
@@ -133,7 +154,7 @@ class EventReader:
         """
         self._guard.check()
         check_timeout("follow", timeout)
-        view = self._stream.view()
+        view = self._view()
         state = _ReadState(view, locate(view, start), view.located_tail)
         return self._follow(state, timeout)
 
@@ -162,8 +183,7 @@ class EventReader:
         local = self._stream.store.is_local
         shortest, longest = POLL_LOCAL_SECONDS if local else POLL_REMOTE_SECONDS
         while True:
-            view = self._stream.view()
-            view.check_life(known.life)
+            view = self._view()
             if view.version != known.version:
                 return view
             idle = runtime.monotonic() - idle_since
@@ -179,7 +199,7 @@ class EventReader:
 
         Raises InvalidStreamCut, and TruncatedData if ``start`` lies below the head.
         """
-        view = self._stream.view()
+        view = self._view()
         first, last = locate(view, start), locate(view, end)
         first.readable()
         return first.ranges_to(last)
@@ -194,7 +214,7 @@ class EventReader:
         check_whole("the start of a range", rng.start)
         check_whole("the end of a range", rng.end, rng.start)
         self._check_stream("a range", rng.stream)
-        self._stream.view().check_life(rng.life)
+        self._view().check_life(rng.life)
         return self._range(rng)
 
     def _range(self, rng: SegmentRange) -> Iterator[Event]:
@@ -203,7 +223,7 @@ class EventReader:
 
     def next_cut(self, cut: StreamCut | str, approx_events: int) -> StreamCut:
         """Return a cut about ``approx_events`` after ``cut``; it never skips over a scale."""
-        view = self._stream.view()
+        view = self._view()
         return read_plan.next_cut(locate(view, cut), approx_events).cut
 
     def distance(self, start: StreamCut | str, end: StreamCut | str) -> tuple[int, int]:
@@ -211,7 +231,7 @@ class EventReader:
 
         Raises InvalidStreamCut, and TruncatedData if ``start`` lies below the head.
         """
-        view = self._stream.view()
+        view = self._view()
         first, last = locate(view, start), locate(view, end)
         first.readable()
 
@@ -223,7 +243,7 @@ class EventReader:
     def cut_at(self, timestamp_us: int) -> StreamCut:
         """Return the cut before the first events at or after a time, in us since 1970 (UTC)."""
         check_whole("a time in us", timestamp_us, None)
-        return TimeSearch(self._stream, timestamp_us).cut(self._stream.view()).cut
+        return TimeSearch(self._stream, timestamp_us).cut(self._view()).cut
 
     def fetch(self, pointer: EventPointer | str) -> Event:
         """Return the event of a pointer or of its text.
@@ -234,7 +254,7 @@ class EventReader:
         pointer = EventPointer.of(pointer)
         self._check_stream("a pointer", pointer.stream)
         check_whole("the offset of a pointer", pointer.offset)
-        view = self._stream.view()
+        view = self._view()
         view.check_life(pointer.life)
         rng = SegmentRange(
             pointer.stream, pointer.life, pointer.segment_id, pointer.offset, pointer.offset + 1

@@ -496,9 +496,12 @@ class Stream:
         return EventStreamWriter(self._log(), writer_id, serializer=serializer, life=life)
 
     def create_reader(self, *, deserializer: Deserializer | None = None) -> EventReader:
-        """Return a reader without a group: of ranges, of batches, or following the tail."""
-        self._view()
-        return EventReader(self._log(), deserializer=deserializer)
+        """Return a reader without a group: of ranges, of batches, or following the tail.
+
+        It reads the life that the stream has now, and no later one.
+        """
+        life = self._view().life
+        return EventReader(self._log(), deserializer=deserializer, life=life)
 
     def read(
         self,

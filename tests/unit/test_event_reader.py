@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import os
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -51,22 +53,26 @@ LEFT, RIGHT = make_segment_id(1, 1), make_segment_id(2, 1)
 MERGED = make_segment_id(3, 2)
 
 
-def put(stream: StreamLog, first: int, last: int) -> None:
-    write(stream, [(f"k{n % 7}", b"%d" % n) for n in range(first, last)])
+def put(stream: StreamLog, first: int, last: int, *, plus: int = 0) -> None:
+    write(stream, [(f"k{n % 7}", b"%d" % (n + plus)) for n in range(first, last)])
 
 
 def grown(runtime: FakeRuntime | None = None) -> StreamLog:
     """Write 60 events, 10 a minute, over a split and a merge: 0#0, then 1#1 and 2#1, then 3#2."""
     runtime = runtime or FakeRuntime()
     stream = make_stream(runtime=runtime)
+    grow(stream, runtime)
+    return stream
+
+
+def grow(stream: StreamLog, runtime: FakeRuntime, *, plus: int = 0) -> None:
     for first in range(0, 60, 10):
         if first == 20:
-            scale(stream, [0], [(0, 0.5), (0.5, 1)])
+            scale(stream, stream.view().active.segment_ids, [(0, 0.5), (0.5, 1)])
         if first == 40:
-            scale(stream, [LEFT, RIGHT], [(0, 1)])
-        put(stream, first, first + 10)
+            scale(stream, stream.view().active.segment_ids, [(0, 1)])
+        put(stream, first, first + 10, plus=plus)
         runtime.sleep(60)
-    return stream
 
 
 def numbers(events: Iterable[Event]) -> list[int]:
@@ -586,3 +592,105 @@ def test_checking_the_head_costs_no_storage_call() -> None:
     spy.calls.clear()
     assert len(stream.chunks(SegmentRange("s/t", 1, 0, 7, 10))) == 1
     assert not spy.calls
+
+
+# ------------------------------------------------------------------------------ the next life
+
+
+def _fetched(reader: EventReader) -> Iterator[Event]:
+    """Fetch an event of each segment of the first life by its pointer."""
+    for segment_id in (0, LEFT, RIGHT, MERGED):
+        yield reader.fetch(EventPointer("s/t", 1, segment_id, 3))
+
+
+def _batched(reader: EventReader) -> Iterator[Event]:
+    for rng, batch in reader.batches():
+        yield from reader._decode(rng, batch)
+
+
+def _ranged(reader: EventReader) -> Iterator[Event]:
+    for rng in reader.ranges():
+        yield from reader.read_range(rng)
+
+
+READS: dict[str, Callable[[EventReader], Iterator[Event]]] = {
+    "events": EventReader.events,
+    "batches": _batched,
+    "follow": lambda reader: reader.follow(StreamCut.EARLIEST, timeout=0),
+    "ranges": _ranged,
+    "fetch": _fetched,
+}
+
+
+def next_life(stream: StreamLog, *, swept: bool) -> None:
+    """Another process deletes the stream, and creates it with the same layout and other events."""
+    other = reopen(stream)
+    files = [found.key for found in other.store.list(f"{other.path}/data")]
+    recreate(other)
+    grow(other, FakeRuntime(), plus=1_000)
+    if swept:
+        other.store.delete(files)
+
+
+def read_on(events: Callable[[], Iterator[Event]], found: list[int], most: int = 1_000) -> bool:
+    """Read up to ``most`` events; return True if the reader said that the life has ended."""
+    try:
+        for event in islice(events(), most):
+            found.append(int(event.data))
+    except (StaleIdentity, NoSuchStream):
+        return True
+    return False
+
+
+@pytest.mark.parametrize("swept", [False, True])
+@pytest.mark.parametrize("call", READS)
+def test_read_never_returns_an_event_of_the_next_life(call: str, swept: bool) -> None:
+    """The next life begins at each storage call of the read, in turn."""
+    expected = numbers(READS[call](EventReader(grown())))
+    for step in itertools.count():
+        stream = grown()
+        spy = Spy(stream.store)
+        reader = EventReader(reopen(stream, spy), life=1)
+        left = itertools.count(step, -1)
+
+        def at_call(operation: str, key: str, left: Any = left, stream: Any = stream) -> None:
+            if next(left) == 0:
+                next_life(stream, swept=swept)
+
+        spy.hook = at_call
+        found: list[int] = []
+        ended = read_on(lambda reader=reader: READS[call](reader), found)  # type: ignore[misc]
+        assert found == expected[: len(found)]
+        assert ended or len(found) == len(expected)
+        if next(left) >= 0:
+            break
+    assert step > 3
+
+
+@pytest.mark.parametrize("call", READS)
+def test_read_stays_in_its_life_though_its_process_has_opened_the_next(call: str) -> None:
+    """The next life begins between two events, and another call of the process refreshes."""
+    for count in range(0, 60, 7):
+        stream = grown()
+        reader = EventReader(stream, life=1)
+        events, found = READS[call](reader), list[int]()
+        assert not read_on(lambda events=events: events, found, count)  # type: ignore[misc]
+        next_life(stream, swept=True)
+        assert stream.view().life == 2
+        read_on(lambda events=events: events, found)  # type: ignore[misc]
+        assert max(found, default=0) < 60
+        with pytest.raises(StaleIdentity, match=r"life 2, .*belongs to life 1"):
+            next(READS[call](reader))
+
+
+def test_readers_of_a_handle_belong_to_the_life_in_which_they_were_made() -> None:
+    stream = grown()
+    handle = manager_of(stream).stream("s/t")
+    reader, events = handle.create_reader(), handle.read()
+    next_life(stream, swept=False)
+    with pytest.raises(StaleIdentity):
+        list(reader.events())
+    assert set(numbers(handle.read())) == set(range(1_000, 1_060))
+    found: list[int] = []
+    read_on(lambda: events, found)
+    assert max(found, default=0) < 60

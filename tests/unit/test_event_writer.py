@@ -661,9 +661,17 @@ def test_deleted_stream_fails_the_writer_and_its_next_life_gets_no_event(
     assert isinstance(error, StaleIdentity if created_again else NoSuchStream)
     with pytest.raises(type(error)):
         writer.write_event(b"2", "k")
+    if not created_again:
+        lifecycle.create(other, 2, configuration)
+    for call in (
+        lambda: writer.write_event(b"3"),
+        lambda: writer.write_events([b"4"]),
+        writer.flush,
+    ):
+        with pytest.raises(StaleIdentity, match=r"life 2, .*belongs to life 1"):
+            call()
     writer.close()
-    if created_again:
-        assert payloads(stream) == []
+    assert payloads(stream) == []
 
 
 def test_scale_moves_unacknowledged_events_to_the_successors_in_order() -> None:

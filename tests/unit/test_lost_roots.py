@@ -169,3 +169,13 @@ def test_a_new_manager_opens_the_present_root_and_the_old_one_only_its_own(tmp_p
     with pytest.raises(InvalidInput, match="restore or mount the root if it was moved"):
         find_streams(str(place.root))
     assert StreamManager(place.root).create_scope("new")
+
+
+def test_error_is_true_for_a_manager_that_was_never_used(tmp_path: Path) -> None:
+    used, unused = StreamManager(tmp_path / "root"), StreamManager(tmp_path / "root")
+    used.create_scope("s")
+    (tmp_path / "root").rename(tmp_path / "away")
+    for manager in (used, unused):
+        with pytest.raises(RootChanged, match=r"that this process opened there: .* used or not"):
+            manager.create_scope("x")
+    assert StreamManager(tmp_path / "root").create_scope("x")

@@ -679,9 +679,7 @@ def test_damaged_log_or_chunk_is_named_and_the_rest_is_readable(
     assert (damaged.value.stream, damaged.value.path) == ("s/t", path)
     assert path in str(damaged.value)
     store.delete([chunk.key])
-    with pytest.raises(
-        DataLoss, match=r"file .* does not exist; restore the"
-    ) as missing:
+    with pytest.raises(DataLoss, match=r"file .* does not exist; restore the") as missing:
         list(manager_of(store).read("s/t"))
     assert (missing.value.stream, missing.value.path) == ("s/t", path)
     assert path in str(missing.value)

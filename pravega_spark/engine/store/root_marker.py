@@ -79,8 +79,8 @@ def read_root(store: Store, *, refresh: bool = False) -> Root | None:
         known.stamp = _UNSEEN
         raise RootChanged(
             f"{store.url} is no longer the root that this process opened there: that one was "
-            "removed, moved, unmounted or replaced. Managers that were made before keep to it, also "
-            "unused ones. Restore or mount it, or make a new StreamManager for the present root."
+            "removed, moved, unmounted or replaced. A manager that was made before, used or not, "
+            "keeps to it. Restore or mount it, or use the present root through a new StreamManager."
         )
     known.record, known.stamp = found.record, found.stamp
     return known

@@ -130,7 +130,9 @@ class StreamLog:
         if rng.start >= rng.end:
             return []
         view = self.view(refresh=False)
-        if view.life == rng.life and view.is_truncated(rng.segment_id, rng.start):
+        if view.life != rng.life:  # a restored copy has the same segments in its next life
+            view = self.view(life=rng.life)
+        if view.is_truncated(rng.segment_id, rng.start):
             raise _truncated(view, rng)
         return self._all_chunks(rng)
 

@@ -17,7 +17,14 @@ from pravega_spark.engine.writing.append import AppendResult, append, sealed_err
 from pravega_spark.engine.writing.batch_identity import SessionBatch
 from pravega_spark.engine.writing.write_batch import WriteBatch, ranks
 from pravega_spark.engine.writing.writer_sessions import open_session
-from pravega_spark.errors import CommitUnknown, SegmentSealed, StagedTooLate, WriterForgotten
+from pravega_spark.errors import (
+    CommitUnknown,
+    PravegaSparkError,
+    SegmentSealed,
+    StagedTooLate,
+    StaleIdentity,
+    WriterForgotten,
+)
 from pravega_spark.limits import RESTAGE_VERSIONS
 from pravega_spark.model import EventPointer
 from pravega_spark.names import check_name
@@ -98,6 +105,15 @@ class BatchCommitter:
     def is_anonymous(self) -> bool:
         """Whether the writer id is random, not the user's own."""
         return is_anonymous(self.writer_id)
+
+    def check_life(self) -> None:
+        """Raise StaleIdentity if the name has been created again since; nothing else."""
+        try:
+            self._stream.view(life=self._life)
+        except StaleIdentity:
+            raise
+        except PravegaSparkError:
+            pass
 
     def commit(self, batch: WriteBatch) -> BatchPositions:
         """Make a batch durable and visible; return the positions of its events."""

@@ -26,7 +26,7 @@ from pravega_spark.engine.writing.pending_writes import EventOutcomes, PendingWr
 from pravega_spark.engine.writing.write_batch import CLOSE, FIELDS, QueueEntry, WriteBatch
 from pravega_spark.engine.writing.write_futures import WriteFuture
 from pravega_spark.engine.writing.write_outcomes import FailedWrites
-from pravega_spark.errors import ObjectClosed, PravegaSparkError, StoreError, TooBusy
+from pravega_spark.errors import NoSuchStream, ObjectClosed, PravegaSparkError, StoreError, TooBusy
 
 logger = logging.getLogger(__name__)
 
@@ -120,9 +120,14 @@ class WriteQueue:
         return usable and pending > 0 and pending + size > self._buffer_bytes
 
     def raise_failure(self) -> None:
-        """Raise the failure of the writer, if it has one."""
+        """Raise the failure of the writer, if it has one.
+
+        It is NoSuchStream only while there is none: a name that was created again has a new life.
+        """
         if self.failure is not None and self._failed is not None:
             self._failed.is_reported = True
+            if isinstance(self.failure, NoSuchStream):
+                self._committer.check_life()
             raise copy.copy(self.failure) from self.failure
 
     def _run(self) -> None:
