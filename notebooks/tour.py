@@ -83,6 +83,53 @@ query.awaitTermination()
 # COMMAND ----------
 
 # MAGIC %md
+# MAGIC ## Read in a group, and store results at checkpoints
+# MAGIC The readers of a group share its segments. With `acknowledge="checkpoint"` a reader may keep events in memory: only those before a checkpoint that it answered count as processed. Here a reader fails with a full buffer, and the next one reads exactly those events again.
+
+# COMMAND ----------
+
+import contextlib
+import time
+
+group = manager.create_reader_group(
+    "tour/files", ["tour/clicks"], refresh="200 ms", acknowledge="checkpoint"
+)
+group.reset({"tour/clicks": "earliest"})  # so that the notebook can run again
+stored, buffer = [], []
+
+
+def read_on(reader, limit=1_000):
+    """Read up to a number of events into the buffer, and store it at a checkpoint's marker."""
+    for _ in range(limit):
+        read = reader.read_next_event(timeout=2.0)
+        if read.checkpoint:
+            stored.extend(buffer)
+            buffer.clear()
+            print(f"stored {len(stored)} clicks at checkpoint {read.checkpoint}")
+        elif read.event:
+            buffer.append(read.event.data)
+        else:
+            break
+
+
+with contextlib.suppress(MemoryError), group.create_reader("reader-1") as reader:
+    read_on(reader, 400)
+    group.initiate_checkpoint("first")
+    time.sleep(1)
+    read_on(reader, 100)
+    raise MemoryError(f"{len(buffer)} clicks are lost from the buffer")
+
+buffer.clear()
+with group.create_reader("reader-2") as reader:
+    read_on(reader)
+    stored += buffer  # before the end of the block, which acknowledges them
+
+assert len(stored) == 1_000
+assert group.lag().events == 0
+
+# COMMAND ----------
+
+# MAGIC %md
 # MAGIC ## The same data as a Delta table, with its history
 
 # COMMAND ----------

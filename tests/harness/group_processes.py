@@ -33,6 +33,38 @@ def read(root: str, reader_id: str, path: str) -> None:
             ledger.write("end done\n")
 
 
+def read_buffered(root: str, reader_id: str, path: str) -> None:
+    """Keep events in a buffer; record them at each marker and before closing the reader.
+
+    An error, a kill or an eviction loses the buffer.
+    """
+    group = manager_of(root).reader_group(GROUP)
+    buffer: list[str] = []
+    with open(path, "w", encoding="utf-8") as ledger:
+
+        def flush(marker: str = "") -> None:
+            now = time.monotonic_ns()
+            ledger.write("".join(f"event {now} {line}\n" for line in buffer) + marker)
+            ledger.flush()
+            buffer.clear()
+
+        try:
+            with group.create_reader(reader_id, lease=LEASE) as reader:
+                while not (found := reader.read_next_event()).is_completed:
+                    if found.event is None:
+                        now = time.monotonic_ns()
+                        flush(f"marker {now} {found.checkpoint} {found.position}\n")
+                        continue
+                    event = found.event
+                    position = f"{event.segment_id} {event.offset} {event.routing_key}"
+                    buffer.append(f"{position} {event.data.decode()}")
+                flush()
+        except ReinitializationRequired:
+            ledger.write("end evicted\n")
+        else:
+            ledger.write("end done\n")
+
+
 def write(root: str, writer_id: str) -> None:
     """Write numbered events, 20 in each commit, until the stream is sealed."""
     with manager_of(root).create_writer(STREAM, writer_id) as writer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -15,12 +16,13 @@ from pravega_spark.errors import (
     ReinitializationRequired,
     StoreError,
 )
+from pravega_spark.model import Event
 from pravega_spark.reader_groups.group_reader import EventStreamReader
 from pravega_spark.reader_groups.reader_group import ReaderGroup
 from tests.harness.fault_plans import RandomFaults
 from tests.harness.faulty_store import FaultyStore
 from tests.harness.group_world import World
-from tests.harness.small_streams import scale
+from tests.harness.small_streams import scale, write
 
 
 class Process:
@@ -43,10 +45,11 @@ class Process:
 
 
 class Simulation:
-    def __init__(self, seed: int, share: float) -> None:
+    def __init__(self, seed: int, share: float, acknowledge: str = "next") -> None:
         self.dice = Random(seed)
         self.world = World(segments=self.dice.choice((1, 3)))
-        self.world.created(checkpoint_interval=self.dice.choice((None, "15 s")))
+        interval = self.dice.choice((None, "15 s"))
+        self.world.created(checkpoint_interval=interval, acknowledge=acknowledge)
         self.processes = [Process(self.world, n, self.dice, share) for n in "abc"]
         self.written: set[bytes] = set()
         self.seen: dict[bytes, list[str]] = {}
@@ -63,9 +66,11 @@ class Simulation:
             reader_id = f"{process.name}{process.lives}"
             for _ in range(count):
                 read = process.reader.read_next_event(0)
+                found |= read.event is not None
                 if read.event is not None:
-                    self.seen.setdefault(read.event.data, []).append(reader_id)
-                    found = True
+                    self.see(process, read.event)
+                elif read.checkpoint is not None:
+                    self.mark(process)
         except ReinitializationRequired:
             self.met["evicted"] += 1
             self.unclean.add(reader_id)
@@ -75,6 +80,12 @@ class Simulation:
         except (StoreError, CommitUnknown) as error:
             self.met[type(error).__name__] += 1
         return found
+
+    def see(self, process: Process, event: Event) -> None:
+        self.seen.setdefault(event.data, []).append(f"{process.name}{process.lives}")
+
+    def mark(self, process: Process) -> None:
+        """Do what the application does at a marker, or before it closes its reader."""
 
     def kill(self, process: Process) -> None:
         self.unclean.add(f"{process.name}{process.lives}")
@@ -89,11 +100,15 @@ class Simulation:
         entry = group.state().readers.get(process.name)
         if entry is None or entry.number != process.reader._membership._number:
             self.unclean.add(reader_id)  # evicted before it noticed
+        self.mark(process)
         try:
             process.reader.close()
         except (StoreError, CommitUnknown):
             self.unclean.add(reader_id)
         process.reader = None
+
+    def write(self, count: int) -> None:
+        self.written.update(self.world.write(count))
 
     def scale(self) -> None:
         view = self.world.stream.view()
@@ -113,7 +128,7 @@ class Simulation:
         if roll < 0.60:
             self.read(process, self.dice.randint(1, 12))
         elif roll < 0.75:
-            self.written.update(self.world.write(self.dice.randint(1, 10)))
+            self.write(self.dice.randint(1, 10))
         elif roll < 0.80:
             self.scale()
         elif roll < 0.83:
@@ -148,16 +163,56 @@ class Simulation:
             assert len(clean) <= 1, f"{event!r} was read by {readers}; {clean} were not evicted"
 
 
+class BufferingSimulation(Simulation):
+    """Applications that flush their buffers at markers, and lose them in a crash."""
+
+    def __init__(self, seed: int, share: float) -> None:
+        super().__init__(seed, share, "checkpoint")
+        self.buffers: dict[str, list[Event]] = {}
+        self.last_flushed: dict[str | None, int] = {}
+
+    def write(self, count: int) -> None:
+        """Write events of few keys, each with a number that grows."""
+        numbers = range(len(self.written), len(self.written) + count)
+        events = [(f"k{self.dice.randrange(5)}", str(n).encode()) for n in numbers]
+        write(self.world.stream, events)
+        self.written.update(data for _, data in events)
+
+    def see(self, process: Process, event: Event) -> None:
+        self.buffers.setdefault(f"{process.name}{process.lives}", []).append(event)
+
+    def mark(self, process: Process) -> None:
+        """Flush; an event comes after the earlier ones of its key, if it was not flushed before."""
+        for event in self.buffers.pop(f"{process.name}{process.lives}", []):
+            if event.data not in self.seen:
+                last = self.last_flushed.get(event.routing_key, -1)
+                assert last < int(event.data), f"{event} was flushed after number {last}"
+                self.last_flushed[event.routing_key] = int(event.data)
+            super().see(process, event)
+            self.met["flushed"] += 1
+
+    def kill(self, process: Process) -> None:
+        self.met["lost from a buffer"] += len(
+            self.buffers.pop(f"{process.name}{process.lives}", [])
+        )
+        super().kill(process)
+
+
+@pytest.mark.parametrize("kind", [Simulation, BufferingSimulation])
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.2])
-def test_every_event_is_read_and_again_only_after_an_eviction(share: float) -> None:
+def test_every_event_is_read_and_again_only_after_an_eviction(
+    share: float, kind: Callable[[int, float], Simulation]
+) -> None:
     met: Counter[str] = Counter()
     for seed in range(4):
-        simulation = Simulation(seed, share)
+        simulation = kind(seed, share)
         for _ in range(150):
             simulation.step()
         simulation.finish()
         met.update(simulation.met)
     assert met["killed"]
+    if kind is BufferingSimulation:
+        assert met["lost from a buffer"]
     if share == 0.0:
         assert not met["StoreError"]
     else:
