@@ -546,6 +546,24 @@ class StreamManager:
         """See :meth:`Stream.successors`."""
         return self.stream(stream).successors(segment_id)
 
+    def predecessors(
+        self, stream: str, segment_id: int | str
+    ) -> tuple[tuple[Segment, tuple[Segment, ...]], ...]:
+        """See :meth:`Stream.predecessors`."""
+        return self.stream(stream).predecessors(segment_id)
+
+    def epochs(
+        self,
+        stream: str,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        start_ms: int | None = None,
+        end_ms: int | None = None,
+    ) -> tuple[Epoch, ...]:
+        """See :meth:`Stream.epochs`."""
+        return self.stream(stream).epochs(start, end, start_ms=start_ms, end_ms=end_ms)
+
     def segments_between(
         self, stream: str, start: StreamCut | str, end: StreamCut | str
     ) -> list[Segment]:

@@ -14,7 +14,14 @@ from pravega_spark.engine.log.table_sweep import SweepResult
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.store.root_marker import bind_root, token_of
-from pravega_spark.engine.stream import lifecycle, repair, stream_sweep, subscribers, truncation
+from pravega_spark.engine.stream import (
+    epoch_history,
+    lifecycle,
+    repair,
+    stream_sweep,
+    subscribers,
+    truncation,
+)
 from pravega_spark.engine.stream.configuration_update import check_version, checked_update
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import StreamState
@@ -387,6 +394,39 @@ class Stream:
         """
         view = self._view()
         return epochs.successors(view, scale_commit.resolve_segment_id(view, segment_id))
+
+    def predecessors(
+        self, segment_id: int | str
+    ) -> tuple[tuple[Segment, tuple[Segment, ...]], ...]:
+        """Return a segment's predecessors, each with all its successors.
+
+        None if the segment is of the oldest epoch that the head needs: :meth:`epochs` also has
+        the earlier ones. The segment is named as in :meth:`segment`.
+        """
+        view = self._view()
+        return epochs.predecessors(view, scale_commit.resolve_segment_id(view, segment_id))
+
+    def epochs(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        start_ms: int | None = None,
+        end_ms: int | None = None,
+    ) -> tuple[Epoch, ...]:
+        """Return the epochs of this life, oldest first, truncated ones included.
+
+        Each has its segments with key ranges, its time, and how many segments it split and
+        merged. ``start`` and ``end`` are numbers of epochs. ``start_ms`` and ``end_ms`` are times
+        (ms since 1970): from the epoch that was active at the first to that at the last, both
+        included, as in Pravega's scale metadata. A side that is not given is open. Raises
+        InvalidInput.
+        """
+        by_time = epoch_history.is_by_time(start, end, start_ms, end_ms)
+        view, log = self._view(), self._log()
+        if by_time:
+            return epoch_history.epochs_during(log, view, start_ms, end_ms)
+        return epoch_history.epochs_between(log, view, start, end)
 
     def segments_between(self, start: StreamCut | str, end: StreamCut | str) -> list[Segment]:
         """Return the segments that have events between two cuts, predecessors first.

@@ -89,11 +89,15 @@ class SegmentRates:
 
     def averages(self, kind: ScalingType, pace: ScalingPace) -> Averages:
         """Return the averages in the unit of a policy: events a second, or KiB a second."""
+        if kind is ScalingType.DATA_RATE:
+            return self.rates(self.size_bytes, pace, 1_024)
+        return self.rates(self.events, pace)
+
+    def rates(self, sums: Averages, pace: ScalingPace, unit: int = 1) -> Averages:
+        """Return the averages of ``events`` or of ``size_bytes``, a second, in a unit."""
         passed_ms = self.ticked_ms - self.since_ms
         if passed_ms <= 0:
             return ZERO
-        by_bytes = kind is ScalingType.DATA_RATE
-        sums, unit = (self.size_bytes, 1_024) if by_bytes else (self.events, 1)
         weights = window_weights(passed_ms, pace)
         a, b, c, d = (total / weight / unit for total, weight in zip(sums, weights, strict=True))
         return a, b, c, d

@@ -21,11 +21,12 @@ import xxhash
 
 from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.log.version_ages import VersionAges
+from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import PravegaSparkError
 from pravega_spark.limits import CLOCK_SKEW_MS, RATES_COMMITS
-from pravega_spark.policies import ScalingPace, ScalingPolicy
+from pravega_spark.policies import ScalingPace, ScalingPolicy, ScalingType
 from pravega_spark.scaling.commit_traffic import Traffic
 from pravega_spark.scaling.moving_averages import Averages, ScaleUpEvent, SegmentRates
 from pravega_spark.scaling.scale_events import StreamRates
@@ -53,6 +54,21 @@ def read_rates(
     return rates, True
 
 
+def last_rates(stream: StreamLog, view: StreamView) -> StreamRates | None:
+    """Return the rates that the scaling job stored for the view's life, or None; for display.
+
+    One storage call, and none for a stream that the job does not judge: of a fixed number of
+    segments, sealed, or being sealed.
+    """
+    is_fixed = view.record.configuration.scaling.type is ScalingType.FIXED
+    if is_fixed or view.record.state is not StreamState.ACTIVE:
+        return None
+    stored = _read(stream)
+    if stored is None or stored.life != view.life or stored.version > view.version:
+        return None
+    return stored
+
+
 def store_rates(stream: StreamLog, rates: StreamRates) -> None:
     """Store the rates for the next run; of concurrent runs the last one wins."""
     # No fsync: the digest of an object that a power cut tears does not match.
@@ -66,10 +82,7 @@ def _stored(
 
     Rates later than ``latest_ms`` were stored by a host whose clock was ahead, and are ignored.
     """
-    try:
-        stored = decode_rates(stream.store.get(rates_key(stream.path)))
-    except FileNotFoundError:
-        return None
+    stored = _read(stream)
     if stored is None or (stored.pace, stored.life) != (pace, view.life):
         return None
     if stored.time_ms > latest_ms:
@@ -80,6 +93,13 @@ def _stored(
         return None
     commit = stream.log.reader.commit(stored.version, light=True)
     return stored if commit is not None and commit.token == stored.token else None
+
+
+def _read(stream: StreamLog) -> StreamRates | None:
+    try:
+        return decode_rates(stream.store.get(rates_key(stream.path)))
+    except FileNotFoundError:
+        return None
 
 
 def _begun(stream: StreamLog, view: StreamView, pace: ScalingPace, latest_ms: int) -> StreamRates:

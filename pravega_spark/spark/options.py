@@ -176,6 +176,7 @@ READ = (
             "Streams",
             "StreamInfo",
             "Segments",
+            "Epochs",
             "ReaderGroups",
             "Lag",
             "StreamCuts",

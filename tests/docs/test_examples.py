@@ -24,11 +24,11 @@ _LAUNCH = {
 MUST_RUN = {
     "README.md": 9,
     "docs/backup.md": 5,
-    "docs/monitoring.md": 6,
+    "docs/monitoring.md": 9,
     "docs/reader-groups.md": 4,
     "docs/reliability.md": 1,
     "docs/retention.md": 6,
-    "docs/scaling.md": 5,
+    "docs/scaling.md": 6,
     "docs/spark.md": 4,
     "docs/transactions.md": 6,
 }

@@ -283,6 +283,8 @@ READS: dict[str, Callable[[World], Any]] = {
     "segments": lambda w: w.manager.segments(S),
     "segment": lambda w: w.manager.segment(S, 0),
     "successors": lambda w: w.manager.successors(S, 0),
+    "predecessors": lambda w: w.manager.predecessors(S, 0),
+    "epochs": lambda w: w.manager.epochs(S),
     "segments_between": lambda w: w.manager.segments_between(S, "earliest", "latest"),
     "distance": lambda w: w.manager.distance(S, "earliest", "latest"),
     "check_scale": lambda w: w.manager.check_scale(S, 0),

@@ -221,7 +221,14 @@ def successors(layout: Layout, segment_id: int) -> tuple[tuple[Segment, tuple[Se
     return tuple((segment, lineage.predecessors(segment)) for segment in found)
 
 
-def predecessors(layout: Layout, segment_id: int) -> tuple[Segment, ...]:
-    """Return the segments that a segment continues; empty in the oldest kept epoch."""
+def predecessors(
+    layout: Layout, segment_id: int
+) -> tuple[tuple[Segment, tuple[Segment, ...]], ...]:
+    """Return each predecessor of a segment with all successors of that predecessor.
+
+    Empty for a segment of the oldest kept epoch: it has none, or only truncated ones. Raises
+    NoSuchSegment.
+    """
     lineage = layout.lineage
-    return lineage.predecessors(lineage.find(segment_id))
+    found = lineage.predecessors(lineage.find(segment_id))
+    return tuple((segment, lineage.successors(segment)) for segment in found)

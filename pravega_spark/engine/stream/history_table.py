@@ -5,8 +5,10 @@ The table is append-only and partitioned by the kind of record. No commit of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +20,8 @@ from pravega_spark.engine.log.commit_log import Log, Proposal
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.table_definition import PROTOCOL, new_table
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.errors import CorruptLog, DataLoss
+from pravega_spark.limits import STORAGE_THREADS
 
 COLUMNS = {"record": "string", "version": "long", "name": "string", "value": "string"}
 _FILE_SCHEMA = pa.schema([("version", pa.int64()), ("name", pa.string()), ("value", pa.string())])
@@ -62,6 +66,53 @@ def append_history(stream: StreamLog, rows: Sequence[HistoryRow]) -> None:
         return body, None
 
     log.commit(decide)
+
+
+def read_history(stream: StreamLog, record: str) -> Iterator[list[HistoryRow]]:
+    """Yield the rows of one kind by falling versions, as lists of the rows of a few files.
+
+    So a caller that needs the newest rows reads few files. Raises DataLoss for a missing file, and
+    CorruptLog for a damaged one.
+    """
+    log = history_log(stream)
+    if log.refresh() is None:
+        return
+    with log.files() as files:
+        found = [add.path for add in files.all() if add.partition.get("record") == record]
+    found.sort(key=_staged_version, reverse=True)
+    while found:
+        # Only the two oldest files may have the same version in their paths: read both at once.
+        count = STORAGE_THREADS if len(found) > STORAGE_THREADS + 1 else len(found)
+        paths, found = found[:count], found[count:]
+        rows = chain.from_iterable(
+            stream.runtime.each(lambda path: _read(log, record, path), paths)
+        )
+        yield sorted(rows, key=lambda row: row.version, reverse=True)
+
+
+def _staged_version(path: str) -> int:
+    staged = re.match(r"data/v([0-9]+)/", path)
+    return int(staged[1]) if staged else 0
+
+
+def _read(log: Log, record: str, path: str) -> list[HistoryRow]:
+    key = f"{log.path}/{path}"
+    try:
+        table = pq.read_table(pa.BufferReader(log.store.get(key)))
+        columns = (table.column(name).to_pylist() for name in _FILE_SCHEMA.names)
+        return [HistoryRow(record, *row) for row in zip(*columns, strict=True)]
+    except FileNotFoundError as error:
+        raise DataLoss(
+            f"{log.store.url}/{key} does not exist, but the history of the stream names it; "
+            "restore the file from a copy.",
+            path=key,
+        ) from error
+    except (pa.ArrowException, KeyError) as error:
+        raise CorruptLog(
+            f"{log.store.url}/{key} is no file of the stream's history: {error!r}; restore it from "
+            "a copy.",
+            path=key,
+        ) from error
 
 
 def _stage(log: Log, kind: str, rows: Sequence[HistoryRow], version: int, now_ms: int) -> Add:

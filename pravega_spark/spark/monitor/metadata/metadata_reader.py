@@ -21,6 +21,7 @@ from pravega_spark.errors import NoSuchStream
 from pravega_spark.limits import NAMES_PER_TASK
 from pravega_spark.manager import StreamManager
 from pravega_spark.reader_groups import group_description
+from pravega_spark.spark.monitor.metadata.epoch_table import EPOCHS
 from pravega_spark.spark.monitor.metadata.lag_table import LAG
 from pravega_spark.spark.monitor.metadata.metadata_table import (
     Row,
@@ -38,6 +39,7 @@ TABLES = {
     "Streams": STREAMS,
     "StreamInfo": STREAM_INFO,
     "Segments": SEGMENTS,
+    "Epochs": EPOCHS,
     "Transactions": TRANSACTIONS,
     "StreamCuts": STREAM_CUTS,
     "ReaderGroups": READER_GROUPS,

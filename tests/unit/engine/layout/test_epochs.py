@@ -113,10 +113,8 @@ def test_histories_tile_repeat_no_id_and_have_correct_neighbours(data: st.DataOb
         assert [s for s, _ in after] == stream.after(segment)
         assert all(list(before) == stream.before(s) for s, before in after)
         before = epochs.predecessors(stream, segment.segment_id)
-        assert list(before) == stream.before(segment)
-        assert all(
-            segment in [s for s, _ in epochs.successors(stream, b.segment_id)] for b in before
-        )
+        assert [s for s, _ in before] == stream.before(segment)
+        assert all(list(after) == stream.after(s) for s, after in before)
 
 
 @given(st.data())
@@ -126,15 +124,17 @@ def test_neighbours_above_a_truncation_stay_correct(data: st.DataObject) -> None
     for segment in stream.all_segments():
         if stream.has_segment(segment.segment_id):
             after = [s for s, _ in epochs.successors(stream, segment.segment_id)]
-            before = epochs.predecessors(stream, segment.segment_id)
+            before = [s for s, _ in epochs.predecessors(stream, segment.segment_id)]
             assert after == stream.after(segment)
             if segment.epoch > stream.oldest_epoch:
-                assert list(before) == stream.before(segment)
+                assert before == stream.before(segment)
             else:
-                assert before == ()
+                assert before == []
         else:
             with pytest.raises(NoSuchSegment):
                 epochs.successors(stream, segment.segment_id)
+            with pytest.raises(NoSuchSegment):
+                epochs.predecessors(stream, segment.segment_id)
 
 
 def epoch_cut(stream: MemoryStream, number: int):  # type: ignore[no-untyped-def]

@@ -8,19 +8,26 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
 
+from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.subscribers import publish, subscribe
 from pravega_spark.errors import NoSuchStream
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import StreamCut
-from pravega_spark.policies import RetentionPolicy, StreamConfiguration
-from pravega_spark.spark.monitor.metadata import metadata_reader
+from pravega_spark.model import StreamCut, make_segment_id
+from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.scaling.auto_scaling import explain_scaling, run_scaling
+from pravega_spark.spark.monitor.metadata import metadata_reader, segment_table
 from pravega_spark.spark.monitor.metadata.metadata_reader import TABLES, MetadataReader
 from pravega_spark.spark.source import PravegaDataSource
+from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.folder_state import write_times
-from tests.harness.small_streams import created, scale, write
+from tests.harness.loads import load, stream_with
+from tests.harness.small_streams import created, make_stream, scale, write
+from tests.harness.spy_store import Spy
 
 Row = dict[str, Any]
 
@@ -103,6 +110,109 @@ def test_groups_are_selected_by_scope_or_by_the_streams_they_read(
     assert {row["group"] for row in narrow} == set(groups)
     if "stream" in options:
         assert {row["stream"] for row in narrow} == {"a"}
+
+
+LOAD = ("events_r2", "bytes_r20", "hot", "cold", "muted_until", "cooldown_until", "load_time")
+
+
+def test_segments_have_the_load_that_the_scaling_job_stored(
+    manager: StreamManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = FakeRuntime()
+    store = Spy(memory(runtime))
+    stream = stream_with(ScalingPolicy.by_event_rate(100, 2, 2), store, runtime)
+    monkeypatch.setattr(segment_table, "open_stream", lambda *_: StreamLog(store, "s/t", runtime))
+
+    def found() -> dict[str, Row]:
+        rows_of = TABLES["Segments"].rows_of_stream
+        assert rows_of is not None
+        rows = pa.RecordBatch.from_pylist(
+            list(rows_of(manager, "s/t")),
+            schema=to_arrow_schema(TABLES["Segments"].schema, timezone="UTC"),
+        )
+        return {row["segment"]: row for row in rows.to_pylist()}
+
+    load(stream, seconds=1_300, rate=300)
+    for row in found().values():
+        assert [row[name] for name in LOAD] == [None] * len(LOAD), "the job never ran"
+    explain_scaling(stream)
+    assert found()["0#0"]["hot"] is None, "a dry run stores nothing"
+    result = run_scaling(stream)
+    rates = {row["segment"]: row for row in result.rows()}
+    before = found()
+    assert before["0#0"]["sealed"]
+    assert [before["0#0"][name] for name in LOAD] == [None] * len(LOAD)
+    assert before["2#1"]["hot"] is None, "it is younger than the stored rates"
+    assert rates["0#0"]["r2"] == pytest.approx(150, rel=0.2)
+
+    load(stream, seconds=60, rate=30)
+    run_scaling(stream)
+    row = found()["2#1"]
+    assert (row["sealed"], row["hot"], row["cold"]) == (False, False, False)
+    assert row["events_r2"] == pytest.approx(7.5, rel=0.5)
+    assert row["bytes_r20"] == pytest.approx(100 * row["events_r20"])
+    assert row["cooldown_until"] > row["load_time"] < row["muted_until"]
+    assert row["load_time"] == datetime.fromtimestamp(runtime.wall_ms / 1_000, timezone.utc)
+
+    runtime.sleep(1_300)  # silence
+    row = found()["2#1"]
+    assert (row["hot"], row["cold"]) == (False, True)
+    assert (row["muted_until"], row["cooldown_until"]) == (None, None)
+    load(stream, seconds=10, rate=1)
+    assert found()["2#1"]["load_time"] < row["load_time"], "commits came since the job's last run"
+
+
+def test_load_costs_one_call_for_each_stream_that_the_job_scales(
+    manager: StreamManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, runtime = Spy(), FakeRuntime()
+    names = [f"s/t{n}" for n in range(100)]
+    for n, name in enumerate(names):
+        policy = ScalingPolicy.fixed(1) if n < 60 else ScalingPolicy.by_event_rate(1)
+        stream = make_stream(store, runtime, name=name)
+        lifecycle.update(stream, StreamConfiguration(policy))
+        if n >= 90:
+            lifecycle.seal(stream)
+    opened = {name: StreamLog(store, name, runtime) for name in names}
+    monkeypatch.setattr(segment_table, "open_stream", lambda _, name: opened[name])
+    rows_of = TABLES["Segments"].rows_of_stream
+    assert rows_of is not None
+    for name in names:
+        opened[name].view()
+    store.calls.clear()
+    for name in names:
+        assert len(list(rows_of(manager, name))) == 1
+    rates = store.count("get", "rates.json")
+    assert rates == 30, "not for the 60 of a fixed number of segments, nor for the 10 sealed ones"
+    assert len(store.calls) == 100 + rates, "and one look for a newer version of each stream"
+
+
+def test_epochs_have_one_row_each_also_after_a_truncation(manager: StreamManager) -> None:
+    stream = created(manager.root)
+    scale(stream, [0], [(0.0, 0.25), (0.25, 1.0)])
+    scale(stream, stream.view().active.segment_ids, [(0.0, 1.0)])
+    manager.truncate_stream("s/a", StreamCut.LATEST)
+    found = rows(manager, "Epochs")
+    assert [(row["epoch"], row["splits"], row["merges"]) for row in found] == [
+        (0, 0, 0),
+        (1, 1, 0),
+        (2, 0, 1),
+    ]
+    assert [(row["active"], row["truncated"]) for row in found] == [
+        (False, True),
+        (False, True),
+        (True, False),
+    ]
+    assert [row["ended"] for row in found] == [*(row["created"] for row in found[1:]), None]
+    assert [cell["segment"] for cell in found[1]["segments"]] == ["1#1", "2#1"]
+    assert found[1]["segments"][1] == {
+        "segment": "2#1",
+        "segment_id": make_segment_id(2, 1),
+        "key_low": 0.25,
+        "key_high": 1.0,
+    }
+    epochs = manager.epochs("s/a")
+    assert [row["created"].timestamp() * 1_000 for row in found] == [e.created_ms for e in epochs]
 
 
 def test_segments_have_their_head_offsets_after_a_truncation(manager: StreamManager) -> None:

@@ -1,0 +1,302 @@
+"""The epochs of a life, in the state and in the history: by number, by time, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pravega_spark.engine.stream import epoch_history
+from pravega_spark.engine.stream.history_table import HistoryRow, append_history, history_log
+from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.records import encode_epoch
+from pravega_spark.errors import CorruptLog, DataLoss, InvalidInput, NoSuchSegment, NoSuchStream
+from pravega_spark.manager import StreamManager
+from pravega_spark.model import Epoch, StreamCut
+from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from tests.harness.failpoints import at_failpoint
+from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.simulated_kills import Killed, kill
+from tests.harness.spy_store import Spy
+
+S = "s/t"
+HALVES, WHOLE = [(0.0, 0.5), (0.5, 1.0)], [(0.0, 1.0)]
+
+
+class World:
+    """A stream, and each epoch that it has had in its present life, as it was returned."""
+
+    def __init__(self) -> None:
+        self.runtime = FakeRuntime()
+        self.store = Spy(memory(self.runtime))
+        self.manager = StreamManager("memory://unused", runtime=self.runtime)
+        self.manager._store = self.store
+        self.manager.create_scope("s")
+        self.expected: list[Epoch] = []
+        self.create()
+
+    def create(self) -> None:
+        self.manager.create_stream(S, StreamConfiguration(ScalingPolicy.by_event_rate(1)))
+        self.expected = [self.manager.epochs(S)[-1]]
+
+    def scale(self, times: int) -> None:
+        """Split and merge in turn, an event before and a minute after each scale."""
+        for _ in range(times):
+            self.write()
+            active = self.manager.segments(S)
+            ranges = HALVES if len(active) == 1 else WHOLE
+            seal = [s.segment_id for s in active]
+            self.expected.append(self.manager.scale_stream(S, seal, ranges))
+            self.runtime.sleep(60)
+
+    def write(self) -> None:
+        with self.manager.create_writer(S) as writer:
+            writer.write_event(b"event", "k").result()
+
+    def truncate(self) -> None:
+        self.manager.truncate_stream(S, StreamCut.LATEST)
+
+    @property
+    def oldest(self) -> int:
+        """The oldest epoch of the state."""
+        return self.manager._stream(S).view().oldest_epoch
+
+    def numbers(self, *args: int | None, **options: int | None) -> list[int]:
+        return [epoch.number for epoch in self.manager.epochs(S, *args, **options)]
+
+    def history_reads(self) -> int:
+        return sum("/metadata/" in key for _, key in self.store.calls)
+
+
+@pytest.fixture
+def world() -> World:
+    """Seven epochs: 0 to 3 left the state in two truncations, 4 to 6 are in it."""
+    made = World()
+    made.runtime.sleep(60)
+    made.scale(2)
+    made.truncate()
+    made.scale(2)
+    made.truncate()
+    made.scale(2)
+    assert made.oldest == 4
+    return made
+
+
+def test_every_epoch_is_found_as_it_was(world: World) -> None:
+    found = world.manager.epochs(S)
+    assert list(found) == world.expected
+    assert [(epoch.splits, epoch.merges) for epoch in found] == [(0, 0), *[(1, 0), (0, 1)] * 3]
+    assert world.manager.stream(S).epochs() == found
+    assert [len(epoch.segments) for epoch in found] == [1, 2, 1, 2, 1, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        (None, None, range(7)),
+        (0, None, range(7)),
+        (2, 3, range(2, 4)),
+        (3, 5, range(3, 6)),
+        (5, 5, range(5, 6)),
+        (None, 1, range(2)),
+        (6, 100, range(6, 7)),
+        (7, None, range(0)),
+        (0, 0, range(1)),
+    ],
+)
+def test_epochs_by_number(
+    world: World, start: int | None, end: int | None, expected: range
+) -> None:
+    assert world.numbers(start, end) == list(expected)
+
+
+def test_epochs_by_time_are_those_that_were_active(world: World) -> None:
+    created = [epoch.created_ms for epoch in world.expected]
+    for first in range(7):
+        for last in range(first, 7):
+            between = list(range(first, last + 1))
+            for late in (0, 1):
+                start_ms, end_ms = created[first] + late, created[last] + late
+                assert world.numbers(start_ms=start_ms, end_ms=end_ms) == between
+        assert world.numbers(start_ms=created[first]) == list(range(first, 7))
+        assert world.numbers(end_ms=created[first]) == list(range(first + 1))
+    assert world.numbers(start_ms=created[2] - 1, end_ms=created[2]) == [1, 2]
+    assert world.numbers(start_ms=0, end_ms=created[6] + 10**12) == list(range(7))
+    assert world.numbers(start_ms=0, end_ms=created[0] - 1) == [0], "as in Pravega, the first"
+    assert world.numbers(start_ms=created[6] + 10**12) == [6]
+
+
+def test_history_is_read_only_for_epochs_that_left_the_state(world: World) -> None:
+    created = [epoch.created_ms for epoch in world.expected]
+    calls: list[dict[str, Any]] = [
+        {"start": 4},
+        {"start": 5, "end": 6},
+        {"start_ms": created[4]},
+        {"start_ms": created[5] + 1, "end_ms": created[6]},
+    ]
+    for options in calls:
+        world.store.calls.clear()
+        world.numbers(**options)
+        assert world.history_reads() == 0, options
+    world.store.calls.clear()
+    assert world.numbers(start=3)[0] == 3
+    assert world.history_reads() > 0
+    untouched = World()
+    untouched.scale(3)
+    untouched.store.calls.clear()
+    assert untouched.numbers() == [0, 1, 2, 3]
+    assert untouched.history_reads() == 0
+
+
+def test_newest_files_of_a_long_history_suffice_for_its_newest_epochs() -> None:
+    world = World()
+    for _ in range(20):
+        world.scale(1)
+        world.truncate()
+    assert world.numbers() == list(range(21))
+    world.store.calls.clear()
+    assert world.numbers(start=18)[0] == 18
+    files = {key for _, key in world.store.calls if "/metadata/data/" in key}
+    with history_log(world.manager._stream(S)).files() as live:
+        every = [add for add in live.all() if add.partition["record"] == "epoch"]
+    assert len(files) <= 9 < len(every)
+
+
+def test_epochs_of_other_lives_are_left_out(world: World) -> None:
+    first = world.manager.epochs(S)
+    world.runtime.wall_ms -= 3_600_000  # the clock of the next creation is behind
+    for _ in range(2):
+        world.manager.seal_stream(S)
+        world.manager.delete_stream(S)
+        with pytest.raises(NoSuchStream):
+            world.manager.epochs(S)
+        world.create()
+        world.scale(3)
+        world.truncate()
+        found = world.manager.epochs(S)
+        assert list(found) == world.expected
+        assert found[0].number > first[-1].number
+        first = found
+
+
+def test_history_of_an_earlier_life_is_not_read() -> None:
+    world = World()
+    for _ in range(20):
+        world.scale(1)
+        world.truncate()
+    world.manager.seal_stream(S)
+    world.manager.delete_stream(S)
+    world.create()
+    world.scale(1)
+    world.store.calls.clear()
+    assert list(world.manager.epochs(S)) == world.expected
+    assert world.history_reads() == 0
+    world.truncate()
+    world.store.calls.clear()
+    assert list(world.manager.epochs(S)) == world.expected
+    assert len({key for _, key in world.store.calls if "/metadata/data/" in key}) <= 9
+
+
+def test_epoch_that_a_restore_dropped_is_not_taken_for_its_successor() -> None:
+    world = World()
+    world.scale(2)
+    stream = world.manager._stream(S)
+    dropped = world.expected[0]
+    append_history(stream, [HistoryRow("epoch", 1, "pravega.epoch.1", encode_epoch(dropped))])
+    world.truncate()
+    assert world.oldest == 2
+    assert list(world.manager.epochs(S)) == world.expected
+
+
+def test_truncation_that_was_killed_after_its_history_adds_nothing(world: World) -> None:
+    with at_failpoint("truncate.history", kill), pytest.raises(Killed):
+        world.truncate()
+    assert world.oldest == 4
+    assert list(world.manager.epochs(S)) == world.expected
+    world.truncate()
+    assert world.oldest == 6
+    assert list(world.manager.epochs(S)) == world.expected
+
+
+def test_epochs_of_a_restored_copy_reach_back_to_the_first(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("s")
+    manager.create_stream(S)
+    manager.scale_stream(S, [0], HALVES)
+    manager.scale_stream(S, [1, 2], WHOLE)
+    manager.truncate_stream(S, StreamCut.LATEST)
+    manager.backup(tmp_path / "copy")
+    copy = StreamManager(tmp_path / "copy")
+    copy.restore()
+    assert copy.stream_info(S).life == 2
+    assert copy.epochs(S) == manager.epochs(S)
+    assert len(copy.epochs(S)) == 3
+
+
+@pytest.mark.parametrize(
+    ("bounds", "text"),
+    [
+        ({"start": -1}, "start of epochs must be a whole number of at least 0, got -1"),
+        ({"end": True}, "end of epochs must be a whole number"),
+        ({"start_ms": 1.5}, "start_ms of epochs must be"),
+        ({"start": 1, "end_ms": 5}, "by numbers .* or by times"),
+        ({"start": 3, "end": 2}, "start of epochs, 3, lies after the end, 2"),
+        ({"start_ms": 3, "end_ms": 2}, "start of epochs, 3, lies after the end, 2"),
+    ],
+)
+def test_impossible_bounds_are_refused(bounds: dict[str, Any], text: str) -> None:
+    with pytest.raises(InvalidInput, match=text):
+        World().manager.epochs(S, **bounds)
+
+
+def _history_keys(world: World) -> Iterator[str]:
+    stream = open_stream(world.store, S, world.runtime)
+    log = history_log(stream)
+    log.refresh()
+    with log.files() as files:
+        for add in files.all():
+            if add.partition["record"] == "epoch":
+                yield f"{log.path}/{add.path}"
+
+
+def test_missing_or_damaged_file_of_the_history_is_named(world: World) -> None:
+    newest = sorted(_history_keys(world))[-1]
+    sound = world.store.get(newest)
+    world.store.put(newest, b"no parquet")
+    with pytest.raises(CorruptLog, match="is no file of the stream's history"):
+        world.manager.epochs(S)
+    world.store.delete([newest])
+    with pytest.raises(DataLoss, match="the history of the stream names it") as lost:
+        world.manager.epochs(S)
+    assert lost.value.path == newest
+    world.store.put(newest, sound)
+    assert world.numbers() == list(range(7))
+
+
+def test_history_that_begins_late_gives_what_it_has(world: World) -> None:
+    stream = world.manager._stream(S)
+    view = stream.view()
+    for key in [key for key in world.store.inner._objects if "/metadata/" in key]:  # type: ignore[attr-defined]
+        world.store.delete([key])
+    assert [e.number for e in epoch_history.epochs_between(stream, view)] == [4, 5, 6]
+    assert [e.number for e in epoch_history.epochs_during(stream, view, 0, 1)] == [4]
+
+
+# ------------------------------------------------------------------------------ predecessors
+
+
+def test_predecessors_mirror_successors(world: World) -> None:
+    manager = world.manager
+    (merged,) = manager.segments(S, epoch=6)
+    halves = manager.segments(S, epoch=5)
+    assert manager.predecessors(S, merged.segment_id) == tuple((h, (merged,)) for h in halves)
+    assert manager.predecessors(S, str(halves[0])) == ((manager.segments(S, epoch=4)[0], halves),)
+    assert manager.predecessors(S, merged.number) == manager.stream(S).predecessors(str(merged))
+    oldest = manager.segments(S, epoch=4)[0]
+    assert manager.predecessors(S, oldest.segment_id) == (), "they were truncated"
+    with pytest.raises(NoSuchSegment):
+        manager.predecessors(S, "0#0")
+    with pytest.raises(InvalidInput, match="segment"):
+        manager.predecessors(S, None)  # type: ignore[arg-type]
