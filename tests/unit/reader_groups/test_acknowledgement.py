@@ -16,6 +16,7 @@ from pravega_spark.errors import (
 )
 from pravega_spark.model import StreamCut
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
+from pravega_spark.reader_groups.query_member import QueryMember
 from tests.harness.fault_plans import Rule
 from tests.harness.group_world import NAME, BufferingApplication, OpenGroup, World
 from tests.harness.small_streams import scale
@@ -296,3 +297,45 @@ def test_reset_to_another_configuration_changes_when_events_count() -> None:
     b = BufferingApplication(group.create_reader("b"), [])
     b.read(1)
     assert b.buffer == events[3:4]
+
+
+def test_update_continues_at_what_is_acknowledged() -> None:
+    world = World()
+    events = world.write(10)
+    group = group_of(world)
+    a = BufferingApplication(group.create_reader("a", lease="30 s"), [])
+    a.read(3)
+    checkpointed(world, group, a)
+    world.runtime.sleep(15)
+    a.read(2)  # a heartbeat
+    group.update(refresh="1 s")
+    assert group.configuration.acknowledges_at_checkpoints
+    with pytest.raises(ReinitializationRequired):
+        looks(world, a)
+    b = BufferingApplication(group.create_reader("b"), a.flushed)
+    b.read(100)
+    b.close()
+    assert a.flushed == events
+
+
+def test_finished_batches_of_a_query_acknowledge() -> None:
+    world = World(segments=2)
+    world.write(20)
+    group = group_of(world)
+    query = QueryMember(group.lifecycle)
+    tail = world.stream.view().tail
+    query.finish_batch({NAME: tail})
+    query.leave()
+    assert group.stream_cuts() == {NAME: tail}
+    assert group.lag().events == 0
+
+
+def test_group_ends_at_its_end_cut() -> None:
+    world = World()
+    events = world.write(10)
+    spans = {NAME: (StreamCut(NAME, 1, {0: 3}), StreamCut(NAME, 1, {0: 7}))}
+    group = group_of(world, streams=spans)
+    a = BufferingApplication(group.create_reader("a"), [])
+    looks(world, a, count=3)
+    assert group.is_at_end()
+    assert a.flushed == events[3:7]
