@@ -39,6 +39,8 @@ ROW_GROUP_BYTES = 16 * MIB
 COMPRESSION = "zstd"
 STORAGE_THREADS = 8
 """Storage calls that one operation makes at the same time: their waits overlap."""
+BACKGROUND_EXIT_SECONDS = 2.0
+"""A process that exits waits at most this long for storage calls of its background threads."""
 READ_BATCH_EVENTS = 65_536
 """Most events in one Arrow batch of a reader."""
 PREFETCH_BYTES = 8 * MIB

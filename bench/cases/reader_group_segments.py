@@ -34,8 +34,8 @@ class ManySegments:
 
     def _poll(self) -> str | None:
         """Poll the group's state now; a reader does so at most every 50 ms."""
-        membership = self.reader._membership
-        membership._refresh_due = membership.poll_due = 0.0
+        refreshes = self.reader._membership.refreshes
+        refreshes._due = refreshes.poll_due = 0.0
         return self.reader.read_next_event(0.0).checkpoint
 
     def idle(self) -> float:

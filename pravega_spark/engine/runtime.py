@@ -5,18 +5,19 @@ They are parameters, so that a simulation can run the real code with its own.
 
 from __future__ import annotations
 
+import atexit
 import os
 import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pravega_spark.engine.boot_clock import boot_id, elapsed_seconds
 from pravega_spark.errors import ForkedProcess
-from pravega_spark.limits import STORAGE_THREADS
+from pravega_spark.limits import BACKGROUND_EXIT_SECONDS, STORAGE_THREADS
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
@@ -67,6 +68,24 @@ class Runtime:
         wait(futures)
         return [future.result() for future in futures]
 
+    def start(self, function: Callable[[], _Out]) -> Future[_Out]:
+        """Run ``function`` in the background, in a thread of its own; the future has its result.
+
+        Not in a thread of the pool: a storage call that hangs there would stop other calls, and
+        the interpreter would wait for it at exit. At exit a process waits for functions that run,
+        but not long. In a forked child no function of the parent runs.
+        """
+        future: Future[_Out] = Future()
+        _running.add(future)
+        thread = threading.Thread(
+            target=_run, args=(function, future), name="pravega-background", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError:  # the interpreter is shutting down, or cannot start a thread
+            _run(function, future)
+        return future
+
 
 class _Threads:
     """The threads that wait for storage; a forked child creates its own."""
@@ -87,9 +106,29 @@ class _Threads:
             return self._pool
 
 
+_running: set[Future[Any]] = set()
+"""Functions that run in the background."""
+
+
+def _run(function: Callable[[], _Out], future: Future[_Out]) -> None:
+    try:
+        future.set_result(function())
+    except BaseException as error:
+        future.set_exception(error)
+    _running.discard(future)
+    del function, future  # the traceback of an error holds this frame
+
+
+def _wait_at_exit() -> None:
+    """Let functions that run end: a daemon thread that is killed in native code may abort."""
+    wait(list(_running), BACKGROUND_EXIT_SECONDS)
+
+
 _threads = _Threads()
+atexit.register(_wait_at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_threads.renew)
+    os.register_at_fork(after_in_child=_running.clear)
 
 
 SYSTEM = Runtime()

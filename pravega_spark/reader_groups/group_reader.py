@@ -30,6 +30,7 @@ from pravega_spark.model import Event
 from pravega_spark.names import check_name
 from pravega_spark.reader_groups.group_state import GroupState, SegmentKey
 from pravega_spark.reader_groups.group_table import Streams
+from pravega_spark.reader_groups.lease_extender import LeaseExtender
 from pravega_spark.reader_groups.position import EventRead, EventsRead, Position
 from pravega_spark.reader_groups.reader_membership import ReaderMembership
 from pravega_spark.reader_groups.reader_step import Marker, StepResult
@@ -51,7 +52,8 @@ class EventStreamReader:
     In a group with ``acknowledge="checkpoint"`` it does so when the reader answers a checkpoint, or
     is closed: store your results when a marker comes, and before closing. Call often enough: a
     reader that makes no call for longer than its lease expires, and other readers continue from
-    its last recorded position.
+    its last recorded position. If a batch takes longer, call ``keep_alive``, or create the reader
+    with a ``max_poll_interval``.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class EventStreamReader:
         reader_id: str,
         *,
         lease_ms: int | None,
+        max_poll_interval_ms: int | None = None,
         subscriptions: Subscriptions,
         deserializer: Deserializer | None = None,
     ) -> None:
@@ -72,9 +75,13 @@ class EventStreamReader:
         self._runtime, self._is_local = log.runtime, log.store.is_local
         self._guard = ProcessGuard(f"reader {reader_id}")
         self._closed = False
-        self._selector = SegmentSelector(streams, lambda: sync.local.state)
         self._shown: Marker | None = None
-        self._membership = ReaderMembership(sync, streams, reader_id, lease_ms, subscriptions)
+        membership = ReaderMembership(sync, streams, reader_id, lease_ms, subscriptions)
+        self._membership = membership
+        self._selector = SegmentSelector(streams, lambda: membership.state)
+        self._extender: LeaseExtender | None = None
+        if max_poll_interval_ms is not None:
+            self._extender = LeaseExtender(membership, max_poll_interval_ms / 1_000)
 
     def __reduce__(self) -> Any:
         """Refuse pickling: a reader belongs to the process that created it."""
@@ -142,6 +149,22 @@ class EventStreamReader:
             elif is_completed:
                 return
 
+    def keep_alive(self) -> None:
+        """Extend the lease although the application asks for no event yet; moves no position.
+
+        For a batch that takes longer than the lease: call it about three times in each. The event
+        in hand stays unprocessed. Costs two storage calls: one overwrites the heartbeat, and one
+        reads the group's state. Any thread may call it, at any time.
+
+        Raises ReinitializationRequired if the reader is no longer in the group, ObjectClosed if it
+        was closed, and StoreError if the lease may not be extended; then try again.
+        """
+        self._guard.check()
+        if self._closed:
+            raise ObjectClosed(f"reader {self.reader_id} was closed.")
+        self._membership.called_at = self._runtime.monotonic()
+        self._membership.keep_alive()
+
     def close(self) -> None:
         """Leave the group; other readers continue after the last event that was handed out.
 
@@ -189,8 +212,13 @@ class EventStreamReader:
         if self._closed:
             return
         self._guard.check()
-        self._closed = True
+        self._end()
         self._membership.leave(offsets)
+
+    def _end(self) -> None:
+        self._closed = True
+        if self._extender is not None:
+            self._extender.stop()
 
     # ------------------------------------------------------------------------------------ reading
 
@@ -203,24 +231,25 @@ class EventStreamReader:
         if self._closed:
             raise ObjectClosed(f"reader {self.reader_id} was closed.")
         selector, membership = self._selector, self._membership
+        refreshes = membership.refreshes
         began = now = self._runtime.monotonic()
         selector.before_last = None
         while True:
-            is_due = self._shown is not None or selector.behind_head
-            if is_due or (now >= membership.poll_due and membership.is_refresh_due(now)):
-                marker = self._refresh(now)
-                if marker is not None:
-                    return marker, False, None
+            membership.called_at = now
+            is_needed = selector.behind_head or (self._shown and not refreshes.is_unreachable)
+            if (is_needed or now >= refreshes.poll_due) and self._refresh(now):
+                if self._shown is not None:
+                    return self._shown.name, False, None
                 selector.poll()
             found = selector.read(read_buffer)
             if found is not None:
                 return None, False, found
             if selector.behind_head or selector.poll():
                 continue
-            if selector.newly_ended():
-                marker = self._refresh(now)
-                if marker is not None:
-                    return marker, False, None
+            if selector.newly_ended() and not (refreshes.is_running or refreshes.is_unreachable):
+                self._refresh(now, is_needed=True)
+                if self._shown is not None:
+                    return self._shown.name, False, None
                 if not selector.newly_ended():
                     continue
             if membership.state.is_at_end:
@@ -230,33 +259,40 @@ class EventStreamReader:
             now = self._runtime.monotonic()
 
     def _wait(self, began: float, timeout: float | None) -> bool:
-        """Pause before the next poll for events; return True if the timeout is over."""
-        now = self._runtime.monotonic()
-        if timeout is not None and now - began >= timeout:
-            return True
+        """Pause before the next poll for events; return True if the timeout is over.
+
+        A call that has found nothing waits a moment longer for the refresh that it has begun.
+        """
+        now, refreshes = self._runtime.monotonic(), self._membership.refreshes
         shortest, longest = POLL_LOCAL_SECONDS if self._is_local else POLL_REMOTE_SECONDS
         pause = min(longest, max(shortest, (now - began) * POLL_IDLE_FRACTION))
         if timeout is not None:
-            pause = min(pause, began + timeout - now)
-        self._runtime.sleep(pause)
+            extra = POLL_REMOTE_SECONDS[0] if refreshes.is_running else 0.0
+            pause = min(pause, began + timeout + extra - now)
+        if pause <= 0:
+            return True
+        if refreshes.is_running:
+            refreshes.wait(pause)
+        else:
+            self._runtime.sleep(pause)
         return False
 
-    def _refresh(self, now: float) -> str | None:
-        """Refresh the group's state; return the name of a checkpoint whose marker is due."""
+    def _refresh(self, now: float, *, is_needed: bool = False) -> bool:
+        """Refresh the group's state if that is due; return whether a state was adopted."""
+        is_needed = is_needed or self._shown is not None or bool(self._selector.behind_head)
         try:
-            result = self._membership.refresh(now, self._selector, self._shown)
+            result = self._membership.refresh(now, self._selector, self._shown, is_needed=is_needed)
         except ReinitializationRequired:
-            self._closed = True
+            self._end()
             raise
         if result is None:
-            return None
+            return False
         self._shown = None
         self._assign(result)
         pending = result.state.pending_checkpoint(self.reader_id)
-        if pending is None:
-            return None
-        self._shown = Marker(pending.number, self._selector.held())
-        return pending.name
+        if pending is not None:
+            self._shown = Marker(pending.number, self._selector.held(), pending.name)
+        return True
 
     def _assign(self, result: StepResult) -> None:
         """Hold the segments that the state assigns to this reader.

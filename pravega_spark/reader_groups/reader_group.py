@@ -31,6 +31,7 @@ from pravega_spark.reader_groups.position import Position
 from pravega_spark.reader_groups.query_member import QUERY
 from pravega_spark.reader_groups.reader_leases import (
     expire_readers,
+    parse_max_poll_interval_ms,
     parse_reader_lease_ms,
     record_heartbeat,
 )
@@ -127,24 +128,34 @@ class ReaderGroup:
         reader_id: str,
         *,
         lease: str | float | None = READER_LEASE,
+        max_poll_interval: str | float | None = None,
         deserializer: Deserializer | None = None,
     ) -> EventStreamReader:
         """Add a reader to the group. Raises IllegalState if it has a live reader of that id.
 
         A reader that makes no call for longer than its ``lease`` expires. With ``lease=None`` it
-        never does, as in Pravega: if its process crashes, call ``reader_offline``. Raises
+        never does, as in Pravega: if its process crashes, call ``reader_offline``.
+
+        With a ``max_poll_interval`` (Kafka's term) a thread extends the lease between two calls, so
+        that a reader may process an event or a batch for so long, while a crashed process still
+        expires after its lease. A reader that makes no call for longer is no longer extended.
+
+        Raises InvalidConfiguration for a ``lease`` or ``max_poll_interval`` out of its limits, and
         InvalidName, also for the reader name of streaming queries.
         """
         if reader_id == QUERY:
             raise InvalidName(
                 f"reader name {reader_id!r} is that of streaming queries; use another."
             )
+        lease_ms = parse_reader_lease_ms(lease)
+        max_poll_interval_ms = parse_max_poll_interval_ms(max_poll_interval, lease_ms)
         self._state()
         return EventStreamReader(
             self._lifecycle.open_state(),
             self._streams,
             reader_id,
-            lease_ms=parse_reader_lease_ms(lease),
+            lease_ms=lease_ms,
+            max_poll_interval_ms=max_poll_interval_ms,
             subscriptions=self._lifecycle.subscriptions,
             deserializer=deserializer,
         )

@@ -80,6 +80,28 @@ def parse_reader_lease_ms(lease: str | float | None) -> int | None:
     return lease_ms
 
 
+def parse_max_poll_interval_ms(interval: str | float | None, lease_ms: int | None) -> int | None:
+    """Return a ``max_poll_interval`` in milliseconds; raise InvalidConfiguration if it is invalid.
+
+    It is longer than the lease, which a reader's calls extend that long anyway.
+    """
+    if interval is None:
+        return None
+    interval_ms = parse_duration_ms("max_poll_interval", interval)
+    if lease_ms is None:
+        raise InvalidConfiguration(
+            f"a reader without a lease never expires, so max_poll_interval {interval!r} would have "
+            "no effect. Give the reader a lease, or omit max_poll_interval."
+        )
+    if not lease_ms < interval_ms <= MAX_READER_LEASE_MS:
+        raise InvalidConfiguration(
+            f"max_poll_interval is longer than the reader's lease, {lease_ms / 1000:g} s, and at "
+            f"most {MAX_READER_LEASE_MS // 1000} s, or None, got {interval!r}. Use a longer "
+            "interval, or a shorter lease."
+        )
+    return interval_ms
+
+
 def _file(reader: str) -> str:
     """Return the name of a reader's object; no store accepts a name with a leading dot."""
     return f"_{reader}" if reader.startswith(".") else f"{reader}.json"

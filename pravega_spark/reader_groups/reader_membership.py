@@ -1,36 +1,50 @@
-"""A reader's membership in its group: joining, heartbeats, refreshes and leaving."""
+"""A reader's membership in its group: joining, heartbeats, refreshes and leaving.
+
+A refresh reads the group's state in the background, so that it does not delay reading. The reader
+adopts what was read between two events. Only a change that it then commits makes it wait.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import math
+import logging
 from collections.abc import Mapping
+from concurrent import futures
+from functools import partial
 
-from pravega_spark.engine import processes
 from pravega_spark.engine.tables.synchronizer import Synchronizer
-from pravega_spark.errors import CommitUnknown, IllegalState, StoreError
-from pravega_spark.limits import POLL_LOCAL_SECONDS
+from pravega_spark.errors import (
+    CommitUnknown,
+    IllegalState,
+    ReinitializationRequired,
+    StoreError,
+)
 from pravega_spark.reader_groups import assignment
-from pravega_spark.reader_groups.group_state import GroupState, ReaderEntry, SegmentKey
+from pravega_spark.reader_groups.assignment import HeldSegments
+from pravega_spark.reader_groups.group_state import GroupState, SegmentKey
 from pravega_spark.reader_groups.group_table import Streams
-from pravega_spark.reader_groups.reader_leases import Heartbeat, ReaderLeases, expire_readers
+from pravega_spark.reader_groups.own_lease import OwnLease
+from pravega_spark.reader_groups.reader_leases import ReaderLeases, expire_readers
 from pravega_spark.reader_groups.reader_step import Marker, ReaderView, StepResult, reader_step
 from pravega_spark.reader_groups.segment_selector import SegmentSelector, view_in_life
+from pravega_spark.reader_groups.state_refresh import (
+    RefreshInput,
+    RefreshResult,
+    StateRefresh,
+)
 from pravega_spark.reader_groups.subscriptions import Subscriptions
 
-_HEARTBEATS_PER_LEASE = 3
-_MAX_HEARTBEAT_LEASE_SECONDS = 60.0
-"""A longer lease, or none, gives heartbeats as often as this one, since they report offsets."""
+logger = logging.getLogger(__name__)
+
 _PUBLISH_SECONDS = 5.0
 """Shortest interval between published checkpoints: each is a commit to every stream."""
-_POLL_SECONDS = POLL_LOCAL_SECONDS[1]
-"""How often a reader asks a local disk whether the group's state has changed."""
-_RETRY_SECONDS = 1.0
-"""Pause of a reader that cannot reach its group's state, while its lease lasts."""
 
 
 class ReaderMembership:
-    """One joining of a reader: what it does in the group's state, and when it is due."""
+    """One joining of a reader: what it does in the group's state, and when it is due.
+
+    Only the reading thread calls it, except to keep it alive.
+    """
 
     def __init__(
         self,
@@ -43,16 +57,25 @@ class ReaderMembership:
         """Join the group. Raises IllegalState if it has a live reader of that id."""
         log = sync.table.log
         self._sync, self._streams, self._reader_id = sync, streams, reader_id
-        self._runtime, self._is_local = log.runtime, log.store.is_local
-        self._leases = ReaderLeases(log.store, log.path)
+        self._runtime = log.runtime
+        self._leases = leases = ReaderLeases(log.store, log.path)
         self._subscriptions = subscriptions
-        self._lease_seconds = math.inf if lease_ms is None else lease_ms / 1_000
-        heartbeat_lease_seconds = min(self._lease_seconds, _MAX_HEARTBEAT_LEASE_SECONDS)
-        self._heartbeat_seconds = heartbeat_lease_seconds / _HEARTBEATS_PER_LEASE
-        self._process = processes.identity()
-        self._join(lease_ms)
+        self._number, began = self._join(lease_ms)
+        self.lease = OwnLease(leases, self._runtime, reader_id, self._number, lease_ms, began)
+        self.state = sync.local.state
+        """The group's state as this reader last adopted it."""
+        self.refreshes = StateRefresh(sync, streams, leases, self.lease)
+        self._publishing: futures.Future[None] | None = None
+        self._checkpoint_since = self._publish_due = self.called_at = began
+        self._checkpoint_number = _newest_checkpoint(self.state)
 
-    def _join(self, lease_ms: int | None) -> None:
+    def __str__(self) -> str:
+        """Return the reader's and the group's name, for logs."""
+        return f"reader {self._reader_id} of reader group {self.state.group}"
+
+    def _join(self, lease_ms: int | None) -> tuple[int, float]:
+        """Join the group; return the number of the joining, and a time before it."""
+
         def generator(state: GroupState) -> tuple[GroupState, int]:
             after = assignment.join(state, self._reader_id, lease_ms)
             return after, after.readers[self._reader_id].number
@@ -60,85 +83,78 @@ class ReaderMembership:
         parameters = {"reader": self._reader_id}
         began = self._runtime.monotonic()
         try:
-            self._number = self._sync.update("JOIN", generator, parameters)
+            return self._sync.update("JOIN", generator, parameters), began
         except IllegalState:
             expired = expire_readers(self._sync, self._leases, ask_processes=True)
             if self._reader_id not in expired:
                 raise
             began = self._runtime.monotonic()
-            self._number = self._sync.update("JOIN", generator, parameters)
-        self._heartbeat_at = self._heartbeat_due = began
-        self._alive_until = began + self._lease_seconds
-        with contextlib.suppress(StoreError):  # the first refresh tries again, or another reader
-            self._leases.extend(self._reader_id, Heartbeat(self._number, {}, self._process))
-            self._heartbeat_due += self._heartbeat_seconds
-        self._refresh_due = self.poll_due = self._expire_due = began
-        self._known_readers: Mapping[str, ReaderEntry] = {}
-        self._checkpoint_since = self._publish_due = began
-        self._checkpoint_number = _newest_checkpoint(self._sync.local.state)
+            return self._sync.update("JOIN", generator, parameters), began
 
-    @property
-    def state(self) -> GroupState:
-        """The group's state as of the last refresh."""
-        return self._sync.local.state
-
-    def is_refresh_due(self, now: float) -> bool:
-        """Return whether the interval is over or, on a local disk, the state has changed.
-
-        Asks for changes only on local stores, where a poll costs microseconds.
-        """
-        if now >= self._refresh_due:
-            return True
-        self.poll_due = min(self._refresh_due, now + _POLL_SECONDS)
-        try:
-            return self._sync.has_newer_version()
-        except StoreError:
-            return False
+    # ---------------------------------------------------------------------------------- refreshing
 
     def refresh(
-        self, now: float, selector: SegmentSelector, answering: Marker | None
+        self,
+        now: float,
+        selector: SegmentSelector,
+        answering: Marker | None,
+        *,
+        is_needed: bool = False,
     ) -> StepResult | None:
-        """Do the reader's step in the group's state; return None if it cannot be reached.
+        """Do the reader's step in a state that was read, or return None.
 
-        In that case the reader continues with its segments until its own lease ends by its own
-        clock: until then no other reader expires it. Raises ReinitializationRequired.
+        Begins a refresh if one is due, and does the step when it has ended. Waits for it if it
+        ``is_needed``, if the reader holds nothing, or if its lease has ended by its own clock.
+        While the lease lasts no other reader expires this one, so if the state cannot be reached,
+        the reader continues with its segments. Raises ReinitializationRequired.
         """
         try:
-            self._extend_lease(now, selector)
-            self._expire_readers(now)
-            result = self._step(now, selector, answering)
-        except (StoreError, CommitUnknown):
-            if self._runtime.monotonic() >= self._alive_until or selector.behind_head:
+            read = self._read(now, selector, is_needed)
+            if read is None:
+                return None
+            result = self._step(now, selector, answering, read.sent_at)
+        except ReinitializationRequired:
+            self.lease.lose()
+            raise
+        except (StoreError, CommitUnknown) as error:
+            if self.lease.has_ended(self._runtime.monotonic()) or selector.behind_head:
                 raise
-            self._refresh_due = self.poll_due = self._runtime.monotonic() + _RETRY_SECONDS
+            if not self.refreshes.is_unreachable:
+                logger.warning(
+                    "failed to refresh %s, which continues with its segments until its lease "
+                    "ends: %s",
+                    self,
+                    error,
+                )
+            self.refreshes.schedule_retry()
             return None
-        refresh_due = now + self.state.configuration.refresh_ms / 1_000
-        self._refresh_due = min(refresh_due, self._heartbeat_due, self._expire_due)
-        self.poll_due = self._refresh_due
-        if self._is_local:
-            self.poll_due = min(self._refresh_due, now + _POLL_SECONDS)
-        self._publish(result.state, now)
+        self.refreshes.schedule(now, self.state.configuration.refresh_ms / 1_000)
+        selector.polled_in_background = read.streams
+        self._publish(now)
         return result
 
-    def _extend_lease(self, now: float, selector: SegmentSelector) -> None:
-        if now < self._heartbeat_due:
-            return
-        at_checkpoints = self.state.configuration.acknowledges_at_checkpoints
-        held = {} if at_checkpoints else selector.held()
-        self._leases.extend(self._reader_id, Heartbeat(self._number, held, self._process))
-        self._heartbeat_at = now
-        self._heartbeat_due = now + self._heartbeat_seconds
+    def _read(self, now: float, selector: SegmentSelector, is_needed: bool) -> RefreshResult | None:
+        """Return what a refresh has read; None if none is due, or if it has not ended."""
+        refreshes, has_ended = self.refreshes, self.lease.has_ended(now)
+        must_wait = is_needed or has_ended or not selector.next_offsets
+        if refreshes.is_running:
+            if not (must_wait or refreshes.wait(0)):
+                return None
+            read = refreshes.take()
+            if not has_ended:
+                return read
+        if not (is_needed or has_ended or refreshes.is_due(now, self.state)):
+            return None
+        held: HeldSegments | None = None
+        if now >= self.lease.due:
+            at_checkpoints = self.state.configuration.acknowledges_at_checkpoints
+            held = {} if at_checkpoints else selector.held()
+        if must_wait:
+            return refreshes.run(now, RefreshInput(held))
+        refreshes.begin(now, RefreshInput(held, selector.streams_behind()))
+        return refreshes.take() if refreshes.wait(0) else None
 
-    def _expire_readers(self, now: float) -> None:
-        """Expire other readers when the next lease may have ended.
-
-        Also when the readers have changed: a new one may have a shorter lease.
-        """
-        if now < self._expire_due and self.state.readers == self._known_readers:
-            return
-        expire_readers(self._sync, self._leases)
-        self._known_readers = self.state.readers
-        self._expire_due = now + max(self._leases.next_expiry_ms / 1_000, _POLL_SECONDS)
+    # ------------------------------------------------------------------------------------ the step
 
     def _view(self, selector: SegmentSelector) -> ReaderView:
         return ReaderView(
@@ -150,10 +166,14 @@ class ReaderMembership:
             selector.unread(),
         )
 
-    def _step(self, now: float, selector: SegmentSelector, answering: Marker | None) -> StepResult:
-        self._sync.fetch()
-        view = self._view(selector)
-        automatic = self._is_checkpoint_due(now, selector)
+    def _step(
+        self, now: float, selector: SegmentSelector, answering: Marker | None, sent_at: float
+    ) -> StepResult:
+        """Do the reader's step; makes no storage call if it changes nothing."""
+        view, known = self._view(selector), self._sync.local.state
+        known.reader_entry(self._reader_id, self._number)
+        self.lease.prove(sent_at)
+        automatic = self._is_checkpoint_due(now, known, selector)
 
         def generator(state: GroupState) -> tuple[GroupState, StepResult]:
             result = reader_step(
@@ -165,17 +185,18 @@ class ReaderMembership:
             )
             return result.state, result
 
-        result = self._sync.update("READ", generator, {"reader": self._reader_id})
-        # Only the state proves that the last heartbeat came in time.
-        self._alive_until = self._heartbeat_at + self._lease_seconds
-        newest = _newest_checkpoint(result.state)
+        result = generator(known)[1]
+        if result.state != known:
+            result = self._sync.update("READ", generator, {"reader": self._reader_id})
+            known = self._sync.local.state
+        self.state = known if known == result.state else result.state
+        newest = _newest_checkpoint(self.state)
         if newest != self._checkpoint_number:
             self._checkpoint_number, self._checkpoint_since = newest, now
         return result
 
-    def _is_checkpoint_due(self, now: float, selector: SegmentSelector) -> bool:
+    def _is_checkpoint_due(self, now: float, state: GroupState, selector: SegmentSelector) -> bool:
         """Return whether the interval of automatic checkpoints is over and offsets have moved."""
-        state = self.state
         interval_ms = state.configuration.checkpoint_ms
         if interval_ms is None or now - self._checkpoint_since < interval_ms / 1_000:
             return False
@@ -184,25 +205,81 @@ class ReaderMembership:
         positions = dict(state.positions()) | dict(selector.next_offsets.items())
         return last is None or positions != dict(last.positions)
 
-    def _publish(self, state: GroupState, now: float) -> None:
+    def _publish(self, now: float) -> None:
         """Publish the last checkpoint to the streams, if the group's retention is automatic."""
-        if now < self._publish_due or not self._subscriptions.is_publication_due(state):
+        if now < self._publish_due or not self._subscriptions.is_publication_due(self.state):
+            return
+        if self._publishing is not None and not self._publishing.done():
             return
         self._publish_due = now + _PUBLISH_SECONDS
-        with contextlib.suppress(StoreError, CommitUnknown):  # the next publication covers it
+        self._publishing = self._runtime.start(partial(self._publish_last_checkpoint, self.state))
+
+    def _publish_last_checkpoint(self, state: GroupState) -> None:
+        try:
             self._subscriptions.publish_last_checkpoint(state)
+        except (StoreError, CommitUnknown):
+            pass  # the next publication covers it
+        except Exception:
+            logger.warning(
+                "failed to publish a checkpoint of reader group %s; its streams keep more than "
+                "they need to",
+                state.group,
+                exc_info=True,
+            )
+
+    # ------------------------------------------------------------------------- staying and leaving
+
+    def keep_alive(self) -> None:
+        """Extend the lease with the offsets of the last heartbeat; any thread may call this.
+
+        Raises ReinitializationRequired, StoreError, and ObjectClosed if the reader has left.
+        """
+        self.lease.extend()
+        sent_at = self.lease.sent_at
+        self._sync.fetch()
+        try:
+            self._sync.local.state.reader_entry(self._reader_id, self._number)
+        except ReinitializationRequired:
+            self.lease.lose()
+            self.refreshes.hurry()  # so that the reading thread learns it at its next call
+            raise
+        self.lease.prove(sent_at)
+
+    @property
+    def idle_seconds(self) -> float:
+        """The seconds since the application's last call."""
+        return self._runtime.monotonic() - self.called_at
+
+    def extend_if_due(self) -> None:
+        """Extend the lease if no call has done so in time; for the lease extender's thread.
+
+        The storage calls run in the background, so that a process does not exit amid them.
+        """
+        if self.lease.seconds_to_heartbeat() <= 0:
+            self._runtime.start(self.keep_alive).result()
 
     def leave(self, offsets: Mapping[SegmentKey, int]) -> None:
-        """Leave the group; other readers continue at these offsets."""
+        """Leave the group; other readers continue at these offsets.
 
-        def generator(state: GroupState) -> tuple[GroupState | None, None]:
+        Waits for what runs in the background.
+        """
+
+        def generator(state: GroupState) -> tuple[GroupState | None, bool]:
             entry = state.readers.get(self._reader_id)
             if entry is None or entry.number != self._number:
-                return None, None
-            return assignment.remove_reader(state, self._reader_id, offsets), None
+                return None, False
+            return assignment.remove_reader(state, self._reader_id, offsets), True
 
-        self._sync.update("LEAVE", generator, {"reader": self._reader_id})
-        self._leases.remove(self._reader_id)
+        try:
+            if self.refreshes.is_running:
+                with contextlib.suppress(StoreError, CommitUnknown):  # leaving meets the same
+                    self.refreshes.take()
+        finally:
+            self.lease.leave()
+            if self._sync.update("LEAVE", generator, {"reader": self._reader_id}):
+                self._leases.remove(self._reader_id)
+        if self._publishing is not None:
+            futures.wait([self._publishing])
 
 
 def _newest_checkpoint(state: GroupState) -> int:

@@ -42,6 +42,7 @@ class Marker(NamedTuple):
 
     number: int
     held: HeldSegments
+    name: str
 
 
 @dataclass(frozen=True, slots=True)

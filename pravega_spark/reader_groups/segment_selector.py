@@ -26,10 +26,10 @@ from pravega_spark.reader_groups.segment_transitions import EndOffsets
 _Events = TypeVar("_Events")
 
 
-def view_in_life(stream: StreamLog, life: int) -> StreamView | None:
-    """Return the newest view of a stream in this life; None if it was deleted."""
+def view_in_life(stream: StreamLog, life: int, *, refresh: bool = True) -> StreamView | None:
+    """Return the newest view of a stream in this life, or the last known one; None if deleted."""
     try:
-        view = stream.view()
+        view = stream.view(refresh)
         view.check_life(life)
     except (NoSuchStream, StaleIdentity):
         return None
@@ -61,6 +61,8 @@ class SegmentSelector:
         self.read_error: PravegaSparkError | None = None
         self.before_last: tuple[SegmentKey, int] | None = None
         """The segment and offset of the last events that were read."""
+        self.polled_in_background: frozenset[str] = frozenset()
+        """Streams whose newest versions were read; the next poll does not read them again."""
         self._polled: dict[str, _PolledStream | None] = {}
         self._idle: tuple[object, ...] | None = None
         """The held offsets and the views of the last poll that found nothing to read."""
@@ -104,8 +106,9 @@ class SegmentSelector:
 
         Returns whether there are events to read or streams in ``behind_head``.
         """
+        known, self.polled_in_background = self.polled_in_background, frozenset()
         wanted = sorted({key.stream for key in self.next_offsets if key not in self._buffers})
-        polled = {stream: self._poll_stream(stream) for stream in wanted}
+        polled = {stream: self._poll_stream(stream, stream not in known) for stream in wanted}
         seen = self.next_offsets, *(found and found.view for found in polled.values())
         if seen == self._idle and not self._buffers:
             return False  # nothing changed: an idle poll costs nothing for each segment
@@ -127,10 +130,16 @@ class SegmentSelector:
             self._idle = seen
         return bool(self._buffers)
 
-    def _poll_stream(self, stream: str) -> _PolledStream | None:
-        """Return the stream's newest view; None if it was deleted."""
+    def streams_behind(self) -> frozenset[str]:
+        """Return the streams to poll while other segments are read; none at the tail."""
+        if not self._buffers:
+            return frozenset()
+        return frozenset(key.stream for key in self.next_offsets if key not in self._buffers)
+
+    def _poll_stream(self, stream: str, refresh: bool) -> _PolledStream | None:
+        """Return the stream's newest view, or the last known one; None if it was deleted."""
         state = self._state()
-        view = view_in_life(self._streams(stream), state.lives[stream])
+        view = view_in_life(self._streams(stream), state.lives[stream], refresh=refresh)
         return None if view is None else _PolledStream(view, EndOffsets(state, view))
 
     def held(self) -> dict[SegmentKey, tuple[int, int]]:

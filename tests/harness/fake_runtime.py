@@ -6,6 +6,7 @@ import itertools
 import os
 import random
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,35 @@ class FakeRuntime(Runtime):
     def each(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
         return [function(item) for item in items]
 
+    def start(self, function: Callable[[], Any]) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+        return future
 
-def memory(runtime: FakeRuntime) -> MemoryStore:
+
+class SkippingRuntime(Runtime):
+    """The system's runtime with its threads, whose clocks a test can move forward."""
+
+    def __init__(self) -> None:
+        self.skipped = 0.0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + int(self.skipped * 1_000)
+
+    def now_us(self) -> int:
+        return super().now_us() + int(self.skipped * 1_000_000)
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.skipped
+
+    def skip(self, seconds: float) -> None:
+        self.skipped += seconds
+
+
+def memory(runtime: Runtime) -> MemoryStore:
     return MemoryStore(clock_ms=runtime.now_ms)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.tables.scopes import Scope
@@ -51,13 +52,19 @@ class OpenGroup(ReaderGroup):
 
 
 class World:
-    """One store, one clock, streams (by default ``s/t``), and groups as any process opens them."""
+    """One store, one clock, streams (by default ``s/t``), and groups as any process opens them.
 
-    def __init__(self, segments: int = 1, names: Sequence[str] = (NAME,)) -> None:
+    With a ``clock`` of the test's own, ``runtime`` is not used.
+    """
+
+    def __init__(
+        self, segments: int = 1, names: Sequence[str] = (NAME,), clock: Runtime | None = None
+    ) -> None:
         self.runtime = FakeRuntime()
-        self.store = Spy(memory(self.runtime))
-        Scope(self.store, "s", self.runtime).create()
-        self.streams = {n: make_stream(self.store, self.runtime, segments, n) for n in names}
+        self.clock = clock or self.runtime
+        self.store = Spy(memory(self.clock))
+        Scope(self.store, "s", self.clock).create()
+        self.streams = {n: make_stream(self.store, self.clock, segments, n) for n in names}
         self.written = 0
 
     @property
@@ -78,10 +85,10 @@ class World:
 
         def stream_of(name: str) -> StreamLog:
             if name not in opened:
-                opened[name] = StreamLog(store or self.store, name, self.runtime)
+                opened[name] = StreamLog(store or self.store, name, self.clock)
             return opened[name]
 
-        group = OpenGroup(GroupLifecycle(store or self.store, name, stream_of, self.runtime))
+        group = OpenGroup(GroupLifecycle(store or self.store, name, stream_of, self.clock))
         group.log.maintain = None
         return group
 

@@ -231,7 +231,7 @@ class SimulatedGroup:
         pending = result.state.pending_checkpoint(name)
         if pending is not None:
             self.count("marker")
-            local.pending = Marker(pending.number, dict(held))
+            local.pending = Marker(pending.number, dict(held), pending.name)
             self.shown[pending.number, name] = {key: offset for key, (_, offset) in held.items()}
 
     def is_ended(self, key: SegmentKey, offset: int) -> bool:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 
@@ -289,7 +290,8 @@ def test_reader_whose_process_has_ended_is_replaced_without_waiting() -> None:
     with pytest.raises(IllegalState, match="close it first"):
         world.group().create_reader("r")
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    reader._membership._process = identity(child.pid)
+    lease = reader._membership.lease
+    lease._last = replace(lease._last, process=identity(child.pid))
     world.runtime.sleep(30)
     reader.read_next_event(0)
     child.communicate(b"\n")

@@ -1,0 +1,345 @@
+"""Leases that the application, or a thread, extends between two calls for events."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pravega_spark.errors import (
+    ForkedProcess,
+    InvalidConfiguration,
+    ObjectClosed,
+    ReinitializationRequired,
+    StoreError,
+)
+from pravega_spark.reader_groups.group_reader import EventStreamReader
+from tests.harness.fake_runtime import SkippingRuntime
+from tests.harness.fault_plans import Rule
+from tests.harness.group_world import World, drain
+
+HEARTBEATS = "s/_reader_groups/g/_leases"
+
+
+def read(reader: EventStreamReader) -> bytes:
+    found = reader.read_next_event(0).event
+    assert found is not None
+    data: bytes = found.data
+    return data
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+# ------------------------------------------------------------------------------------- keep_alive
+
+
+def test_reader_that_keeps_alive_is_not_expired_and_its_event_stays_unprocessed() -> None:
+    world = World()
+    events = world.write(10)
+    group = world.created()
+    reader = group.create_reader("a", lease="30 s")
+    assert [read(reader), read(reader)] == events[:2]
+    world.runtime.sleep(11)
+    assert read(reader) == events[2]  # reports that the first two are processed
+    other = world.group().create_reader("b")
+    for _ in range(12):
+        world.runtime.sleep(9)
+        reader.keep_alive()
+        assert group.expire_readers() == []
+        assert drain(other) == []
+    world.runtime.sleep(32)
+    assert group.expire_readers() == ["a"]
+    world.runtime.sleep(4)
+    assert drain(other) == events[2:], "keep_alive reported no position"
+
+
+def test_reader_that_kept_alive_continues_where_it_was() -> None:
+    world = World()
+    events = world.write(10)
+    reader = world.created().create_reader("a", lease="30 s")
+    found = [read(reader)]
+    for _ in range(10):
+        world.runtime.sleep(20)
+        reader.keep_alive()
+    assert found + drain(reader) == events
+
+
+def test_keep_alive_is_one_write_and_one_read() -> None:
+    world = World()
+    world.write(10)
+    reader = world.created().create_reader("a")
+    drain(reader)
+    world.store.calls.clear()
+    reader.keep_alive()
+    assert [operation for operation, _ in world.store.calls] == ["put", "get"]
+
+
+def test_keep_alive_after_a_reset_or_an_eviction_raises_and_so_does_the_next_read() -> None:
+    world = World()
+    world.write(10)
+    group = world.created()
+    reset = group.create_reader("b")
+    read(reset)
+    group.reset()
+    with pytest.raises(ReinitializationRequired, match="was reset"):
+        reset.keep_alive()
+    with pytest.raises(ReinitializationRequired):
+        reset.read_next_event(0)
+    with pytest.raises(ObjectClosed):
+        reset.keep_alive()
+    expired = group.create_reader("b", lease="20 s")
+    read(expired)
+    world.runtime.sleep(30)
+    assert group.expire_readers() == ["b"]
+    with pytest.raises(ReinitializationRequired, match="lease expired"):
+        expired.keep_alive()
+    successor = world.group().create_reader("b")
+    read(successor)
+    expired.close()
+    assert group.online_readers() == ["b"]
+    assert [entry.key for entry in world.store.inner.list(HEARTBEATS)] == [f"{HEARTBEATS}/b.json"]
+
+
+def test_keep_alive_of_a_deleted_group_raises() -> None:
+    world = World()
+    world.write(1)
+    group = world.created()
+    reader = group.create_reader("a")
+    read(reader)
+    group.delete()
+    with pytest.raises(ReinitializationRequired, match="was deleted"):
+        reader.keep_alive()
+
+
+def test_keep_alive_of_a_closed_reader_writes_nothing() -> None:
+    world = World()
+    reader = world.created().create_reader("a")
+    reader.close()
+    with pytest.raises(ObjectClosed, match="reader a was closed"):
+        reader.keep_alive()
+    with pytest.raises(ObjectClosed, match="reader a was closed"):
+        reader._membership.keep_alive()
+    assert world.store.inner.list(HEARTBEATS) == []
+
+
+def test_keep_alive_that_fails_extends_nothing() -> None:
+    world = World()
+    world.write(5)
+    reader = world.created().create_reader("a", lease="30 s")
+    read(reader)
+    for operation, pattern in (("put", "*/_leases/a.json"), ("get", "*_delta_log*")):
+        world.runtime.sleep(20)
+        world.store.rules.add(Rule(StoreError("down"), operation, pattern))
+        with pytest.raises(StoreError, match="down"):
+            reader.keep_alive()
+    assert reader._membership.lease.has_ended(world.runtime.monotonic())
+    with pytest.raises(StoreError, match="down"):
+        reader.read_next_event(0)
+    world.store.rules.clear()
+    read(reader)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_keep_alive_refuses_a_forked_process() -> None:
+    reader = World().created().create_reader("a")
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            reader.keep_alive()
+        except ForkedProcess:
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    reader.keep_alive()
+
+
+def test_keep_alive_in_another_thread_while_the_reader_reads() -> None:
+    clock = SkippingRuntime()
+    world = World(segments=3, clock=clock)
+    events = world.write(3_000)
+    reader = world.created(refresh=0.1).create_reader("a", lease="6 s")
+    found: list[bytes] = []
+    done = threading.Event()
+    errors: list[BaseException] = []
+
+    def keep_alive() -> None:
+        try:
+            while not done.is_set():
+                reader.keep_alive()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=keep_alive) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    while len(found) < len(events):
+        clock.skip(0.05)
+        found.append(read(reader))
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert sorted(found) == sorted(events)
+    reader.close()
+    assert world.store.inner.list(HEARTBEATS) == []
+
+
+def test_heartbeats_of_two_threads_never_go_back() -> None:
+    clock = SkippingRuntime()
+    world = World(clock=clock)
+    world.write(2_000)
+    reader = world.created(refresh=0.1).create_reader("a", lease="6 s")
+    offsets: list[int] = []
+    original = world.store.put
+
+    def put(key: str, data: Any, *, durable: bool = True) -> None:
+        if "_leases" in key:
+            held = json.loads(bytes(data))["held"]
+            offsets.extend(offset for *_, offset in held)
+        original(key, data, durable=durable)
+
+    world.store.put = put  # type: ignore[method-assign]
+    done = threading.Event()
+
+    def keep_alive() -> None:
+        while not done.is_set():
+            reader.keep_alive()
+
+    thread = threading.Thread(target=keep_alive)
+    thread.start()
+    for _ in range(2_000):
+        clock.skip(0.1)
+        read(reader)
+    done.set()
+    thread.join()
+    assert offsets == sorted(offsets)
+    assert len(set(offsets)) > 3
+
+
+# ------------------------------------------------------------------------------ max_poll_interval
+
+
+@pytest.mark.parametrize(
+    ("lease", "interval", "reason"),
+    [
+        ("30 s", "30 s", "is longer than the reader's lease, 30 s"),
+        ("30 s", "2 days", "at most 86400 s"),
+        (None, "5 minutes", "a reader without a lease never expires"),
+        ("30 s", "soon", "max_poll_interval"),
+    ],
+)
+def test_max_poll_interval_out_of_its_limits_is_refused(
+    lease: str | None, interval: str, reason: str
+) -> None:
+    group = World().created()
+    with pytest.raises(InvalidConfiguration, match=reason):
+        group.create_reader("a", lease=lease, max_poll_interval=interval)
+    assert group.online_readers() == []
+
+
+def extending(world: World) -> tuple[EventStreamReader, threading.Thread]:
+    reader = world.created().create_reader("a", lease="30 s", max_poll_interval="2 minutes")
+    assert reader._extender is not None
+    thread = reader._extender.thread
+    assert thread.daemon
+    assert thread.is_alive()
+    return reader, thread
+
+
+def test_thread_ends_with_close() -> None:
+    reader, thread = extending(World(clock=SkippingRuntime()))
+    reader.close()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_thread_ends_when_the_reader_is_collected() -> None:
+    reader, thread = extending(World(clock=SkippingRuntime()))
+    del reader
+    gc.collect()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_thread_ends_when_the_reader_is_evicted() -> None:
+    world = World(clock=SkippingRuntime())
+    reader, thread = extending(world)
+    world.group().reset()
+    with pytest.raises(ReinitializationRequired):
+        reader.keep_alive()
+    with pytest.raises(ReinitializationRequired):
+        reader.read_next_event(0)
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_reader_without_max_poll_interval_has_no_thread() -> None:
+    assert World().created().create_reader("a")._extender is None
+
+
+def test_thread_extends_the_lease_only_until_the_interval_is_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = SkippingRuntime()
+    world = World(clock=clock)
+    world.write(5)
+    group = world.created()
+    reader = group.create_reader("a", lease="5 s", max_poll_interval="20 s")
+    read(reader)
+    for _ in range(3):  # its thread looks at the clock at most 1.7 s later
+        clock.skip(4)
+        due = clock.monotonic()
+        wait_for(lambda due=due: reader._membership.lease.sent_at >= due)  # type: ignore[misc]
+        assert group.expire_readers() == []
+    clock.skip(10)
+    wait_for(lambda: "its max_poll_interval" in caplog.text)
+    assert "reader a of reader group s/g has made no call for 20 s" in caplog.text
+    assert group.expire_readers() == ["a"]
+    with pytest.raises(ReinitializationRequired):
+        reader.read_next_event(0)
+
+
+def test_reader_that_calls_again_is_extended_again() -> None:
+    clock = SkippingRuntime()
+    world = World(clock=clock)
+    events = world.write(5)
+    group = world.created()
+    reader = group.create_reader("a", lease="5 s", max_poll_interval="20 s")
+    found = [read(reader)]
+    clock.skip(25)
+    time.sleep(2)
+    found.append(read(reader))
+    for _ in range(2):
+        clock.skip(4)
+        due = clock.monotonic()
+        wait_for(lambda due=due: reader._membership.lease.sent_at >= due)  # type: ignore[misc]
+    assert group.expire_readers() == []
+    assert found + drain(reader) == events
+
+
+def test_thread_continues_after_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+    clock = SkippingRuntime()
+    world = World(clock=clock)
+    world.write(5)
+    reader = world.created().create_reader("a", lease="5 s", max_poll_interval="1 hour")
+    read(reader)
+    world.store.rules.add(Rule(StoreError("down"), "put", "*/_leases/a.json"))
+    clock.skip(3)
+    wait_for(lambda: "failed to extend the lease of reader a" in caplog.text)
+    world.store.rules.clear()
+    due = clock.monotonic()
+    wait_for(lambda: reader._membership.lease.sent_at >= due)
