@@ -24,6 +24,7 @@ _LAUNCH = {
 MUST_RUN = {
     "README.md": 9,
     "docs/backup.md": 5,
+    "docs/batch-reads.md": 8,
     "docs/monitoring.md": 9,
     "docs/reader-groups.md": 4,
     "docs/reliability.md": 1,
