@@ -57,7 +57,12 @@ if TYPE_CHECKING:
     from pravega_spark.reader_groups.notifications import EndOfDataNotification, SegmentNotification
     from pravega_spark.reader_groups.position import EventRead, EventsRead, Position
     from pravega_spark.reader_groups.reader_group import ReaderGroup
-    from pravega_spark.retention.explanation import DataAmount, RetentionClaim, RetentionExplanation
+    from pravega_spark.retention.explanation import (
+        DataAmount,
+        PassedSubscriber,
+        RetentionClaim,
+        RetentionExplanation,
+    )
     from pravega_spark.retention.retention_run import RetentionResult
     from pravega_spark.retention.stream_retention import StreamRetention
     from pravega_spark.retention.truncation_decision import RetentionRule
@@ -110,6 +115,7 @@ __all__ = [
     "LimitUnit",
     "MaintenanceInfo",
     "MaintenanceKind",
+    "PassedSubscriber",
     "Position",
     "PravegaSparkError",
     "QueryLag",
@@ -183,6 +189,7 @@ _HOMES = {
     "LimitUnit": "policies",
     "MaintenanceInfo": "model",
     "MaintenanceKind": "model",
+    "PassedSubscriber": "retention.explanation",
     "Position": "reader_groups.position",
     "PravegaSparkError": "errors",
     "QueryLag": "spark.monitor.query_lag",

@@ -317,12 +317,10 @@ class StreamManager:
         """Create a reader group ``scope/group``; an equal one that exists is returned as it is.
 
         ``streams`` are names, or a mapping from each to its start cut or (start, end); they may
-        be of any scopes. With ``retention`` "automatic" or "manual", the streams keep what the
-        group has not read, up to the maximum of their policy. With ``acknowledge="checkpoint"`` an
-        event counts as processed only when its reader answers a checkpoint or is closed; by
-        default when the application asks for the next one. Raises ConfigMismatch if the group
-        exists with another configuration; NoSuchScope, NoSuchStream, InvalidName,
-        InvalidStreamCut.
+        be of any scopes. With ``retention`` "automatic" or "manual", streams with a policy by
+        consumption keep what the group has not read, up to the policy's maximum. Raises
+        ConfigMismatch if the group exists with another configuration; NoSuchScope, NoSuchStream,
+        InvalidName, InvalidStreamCut.
         """
         lifecycle = self._group_lifecycle(group)
         lifecycle.create(

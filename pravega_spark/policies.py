@@ -169,14 +169,27 @@ class RetentionPolicy:
                 f"the maximum to keep ({self.maximum}) is below the minimum ({self.minimum}) or 0."
             )
 
+    @property
+    def waits_for_subscribers(self) -> bool:
+        """Whether what subscribers have not consumed is kept; a policy by time or size is not."""
+        return self.type is RetentionType.CONSUMPTION
+
     @classmethod
     def by_time(cls, minimum: str | float, maximum: str | float | None = None) -> RetentionPolicy:
-        """Keep events younger than ``minimum``; beyond ``maximum``, ignore slow subscribers."""
+        """Keep events younger than ``minimum``; older ones are deleted, whoever needs them.
+
+        As in Pravega's API, a ``maximum`` is accepted. It has no effect: nothing that is older than
+        the minimum stays. Only :meth:`by_consumption` waits for subscribers.
+        """
         return cls(RetentionType.TIME, LimitUnit.TIME_MS, *_times(minimum, maximum))
 
     @classmethod
     def by_size(cls, minimum: str | int, maximum: str | int | None = None) -> RetentionPolicy:
-        """Keep the newest ``minimum`` bytes; beyond ``maximum``, ignore slow subscribers."""
+        """Keep the newest ``minimum`` bytes; older events are deleted, whoever needs them.
+
+        Where whole commits would keep more than ``maximum``, the deletion is exact to the event.
+        Only :meth:`by_consumption` waits for subscribers.
+        """
         return cls(RetentionType.SIZE, LimitUnit.SIZE_BYTES, *_sizes(minimum, maximum))
 
     @classmethod
@@ -185,7 +198,11 @@ class RetentionPolicy:
         minimum: str | float | None = None,
         maximum: str | float | None = None,
     ) -> RetentionPolicy:
-        """Keep events that subscribers have not consumed, within limits of one unit."""
+        """Keep events until all subscribers have consumed them, within limits of one unit.
+
+        What is within ``minimum`` stays even if it is consumed. What is beyond ``maximum`` is
+        deleted even if a subscriber needs it. Without a subscriber, only the maximum deletes.
+        """
         given = {"minimum": minimum, "maximum": maximum}
         units = {name: _unit_of(name, value) for name, value in given.items() if value is not None}
         if len(set(units.values())) > 1:

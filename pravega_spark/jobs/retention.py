@@ -189,7 +189,7 @@ def _amount(events: int, size_bytes: int, seconds: float | None = None) -> str:
 def _held(row: Row) -> str:
     parts = [str(row["held_by"])] if row["held_by"] else []
     if row["passed"]:
-        parts.append(f"loses unread data because of the maximum: {row['passed']}")
+        parts.append(f"loses unread data: {row['passed']}")
     if row["expired"]:
         parts.append(f"expires: {row['expired']}")
     return "; ".join(parts)

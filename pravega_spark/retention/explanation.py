@@ -41,6 +41,19 @@ class RetentionClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class PassedSubscriber:
+    """A subscriber that loses data which it has not consumed: from ``cut`` to the new head."""
+
+    subscriber: str
+    cut: StreamCut
+    loses: DataAmount
+
+    def __str__(self) -> str:
+        """Return a text such as ``nyc/archive: 5 events, 50 B, 9.0 minutes``."""
+        return f"{self.subscriber}: {self.loses}"
+
+
+@dataclass(frozen=True, slots=True)
 class RetentionExplanation:
     """A decision on a stream at one version: which data goes, which stays, and who holds it."""
 
@@ -55,8 +68,9 @@ class RetentionExplanation:
     stays: DataAmount
     claims: tuple[RetentionClaim, ...] = ()
     """All holders of data that stays, the largest first."""
-    passed: tuple[str, ...] = ()
-    """Subscribers that lose unconsumed data, because the policy's maximum requires it."""
+    passed: tuple[PassedSubscriber, ...] = ()
+    """Subscribers that lose unconsumed data: to a policy by time or size, which does not wait for
+    them, or to the maximum of one by consumption."""
     idle: tuple[str, ...] = ()
     """Subscribers that expire and are removed."""
 
@@ -73,9 +87,11 @@ class RetentionExplanation:
             f"  stays: {self.stays}",
         ]
         lines += [f"  held by {claim.holder}: {claim.holds}" for claim in self.claims]
-        lines += [
-            f"  loses unread data because of the maximum: subscriber {name}" for name in self.passed
-        ]
+        waits = self.policy is None or self.policy.waits_for_subscribers
+        why = " because of the maximum" if waits else ""
+        lines += [f"  loses unread data{why}: subscriber {passed}" for passed in self.passed]
+        if self.passed and not waits:
+            lines.append("  only a policy by consumption waits for subscribers")
         lines += [f"  expires: subscriber {name}" for name in self.idle]
         return "\n".join(lines)
 
@@ -92,7 +108,7 @@ class RetentionExplanation:
             "stays_bytes": self.stays.size_bytes,
             "stays_seconds": self.stays.seconds,
             "held_by": "; ".join(claims),
-            "passed": ", ".join(self.passed),
+            "passed": "; ".join(map(str, self.passed)),
             "expired": ", ".join(self.idle),
         }
 
@@ -109,6 +125,9 @@ def policy_text(policy: RetentionPolicy | None) -> str:
         is_time = policy.unit is LimitUnit.TIME_MS
         return time_text(limit / 1_000) if is_time else size_text(limit)
 
+    if policy.maximum is not None and policy.type is RetentionType.TIME:
+        limits = f"at least {text(policy.minimum)}"
+        return f"{name}, {limits} (the maximum of {text(policy.maximum)} has no effect)"
     if policy.maximum is not None:
         least = f"{text(policy.minimum)} to" if policy.minimum else "at most"
         return f"{name}, {least} {text(policy.maximum)}"

@@ -1,7 +1,7 @@
 """Commits a retention plan: the truncation, expiries of subscribers, and a sample in one commit.
 
-The commit is made only while the plan's decision holds: head, policy and state are unchanged, and
-no subscriber needs more data.
+The commit is made only while the plan's decision holds: head, policy and state are unchanged, and,
+under a policy by consumption, no subscriber needs more data.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from pravega_spark.engine.stream.subscribers import IDLE
 from pravega_spark.engine.stream.truncation import ExtraDomains, TruncationResult, move_head
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.limits import MAX_SAMPLES
-from pravega_spark.retention.retention_plan import RetentionPlan
+from pravega_spark.retention.explanation import PassedSubscriber
+from pravega_spark.retention.retention_plan import RetentionPlan, explain_passed
+from pravega_spark.retention.stream_amounts import StreamAmounts
 
 BY: Final = "retention"
 """The author of the truncation, as readers and the stream's history report it."""
@@ -37,6 +39,8 @@ class RetentionCommit(NamedTuple):
 
     truncated: TruncationResult | None
     sampled: bool
+    passed: tuple[PassedSubscriber, ...] = ()
+    """The subscribers that the truncation passed, in the version before it."""
 
 
 def commit_plan(
@@ -46,10 +50,13 @@ def commit_plan(
     if plan.changes_nothing:
         return RetentionCommit(None, False)
     explanation = plan.explanation
+    decided_on = plan.view
 
     def extra_domains(view: StreamView) -> Domains | None:
+        nonlocal decided_on
         if not _still_holds(plan, view):
             return None
+        decided_on = view
         return {**_sample(stream, plan, view, sample_every_ms), **_expiries(plan)}
 
     if explanation.cut is None:
@@ -60,7 +67,7 @@ def commit_plan(
         plan.view,
         explanation.cut,
         by=BY,
-        allowed=explanation.passed,
+        allowed=_may_be_passed(plan),
         expired=explanation.idle,
         bytes_at=plan.amounts.bytes_at,
         extra_domains=extra_domains,
@@ -69,7 +76,26 @@ def commit_plan(
     if done is None:
         return None
     truncated, domains = done
-    return RetentionCommit(truncated, _has_sample(domains))
+    passed = _passed(stream, plan, decided_on, truncated)
+    return RetentionCommit(truncated, _has_sample(domains), passed)
+
+
+def _may_be_passed(plan: RetentionPlan) -> tuple[str, ...] | None:
+    """Return the subscribers that the truncation may pass, or None for all."""
+    if not plan.policy.waits_for_subscribers:
+        return None
+    return tuple(found.subscriber for found in plan.explanation.passed)
+
+
+def _passed(
+    stream: StreamLog, plan: RetentionPlan, view: StreamView, truncated: TruncationResult
+) -> tuple[PassedSubscriber, ...]:
+    """Return whom the truncation of a version passed: others than planned, if they have moved."""
+    if view.subscribers == plan.view.subscribers:
+        return plan.explanation.passed
+    amounts = StreamAmounts.read(stream, view, plan.ages)
+    found = explain_passed(view, locate(view, truncated.head), amounts, plan.explanation.idle)
+    return tuple(passed for passed in found if passed.subscriber in truncated.passed)
 
 
 def _commit_domains(
@@ -90,12 +116,14 @@ def _commit_domains(
 def _still_holds(plan: RetentionPlan, view: StreamView) -> bool:
     """Return whether the decision is right for a later version, too.
 
-    New events only add to the data that stays, and a subscriber that consumes more holds less.
+    New events only add to the data that stays, and a subscriber that consumes more holds less. A
+    policy by time or size depends on no subscriber.
     """
     before = {record.name: record for record in plan.view.subscribers}
+    needing = view.subscribers if plan.policy.waits_for_subscribers else ()
     return (
         _decided_on(view) == _decided_on(plan.view)
-        and all(_holds_no_more(before.get(now.name), now) for now in view.subscribers)
+        and all(_holds_no_more(before.get(now.name), now) for now in needing)
         and all(view.subscriber(record.name) == record for record in plan.idle)
     )
 

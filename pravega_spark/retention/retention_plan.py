@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from pravega_spark.engine.layout.located_cut import LocatedCut
@@ -11,11 +11,15 @@ from pravega_spark.engine.stream.records import StreamState, SubscriberRecord
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import passed_subscribers
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.policies import RetentionPolicy, RetentionType
-from pravega_spark.retention.cut_bounds import lower_bound_of
-from pravega_spark.retention.explanation import DataAmount, RetentionClaim, RetentionExplanation
+from pravega_spark.policies import RetentionPolicy
+from pravega_spark.retention.cut_bounds import lower_bound_of, upper_bound_of
+from pravega_spark.retention.explanation import (
+    DataAmount,
+    PassedSubscriber,
+    RetentionClaim,
+    RetentionExplanation,
+)
 from pravega_spark.retention.idle_subscribers import held_from, idle_subscribers
-from pravega_spark.retention.retention_set import LogRetentionSet
 from pravega_spark.retention.stream_amounts import StreamAmounts
 from pravega_spark.retention.truncation_decision import (
     RetentionRule,
@@ -37,18 +41,30 @@ class RetentionPlan:
     explanation: RetentionExplanation
 
     @property
+    def policy(self) -> RetentionPolicy:
+        """The policy that decided; there is one unless the plan changes nothing."""
+        assert self.explanation.policy is not None
+        return self.explanation.policy
+
+    @property
     def changes_nothing(self) -> bool:
         """Whether the stream has no policy, or waits for the end of its sealing."""
         return self.explanation.rule in (RetentionRule.NO_POLICY, RetentionRule.SEALING)
 
 
 def plan_retention(
-    stream: StreamLog, view: StreamView, ages: VersionAges, expire_ms: int | None
+    stream: StreamLog,
+    view: StreamView,
+    ages: VersionAges,
+    expire_ms: int | None,
+    policy: RetentionPolicy | None = None,
 ) -> RetentionPlan:
-    """Decide on a version of a stream; ``expire_ms`` None lets no subscriber expire."""
-    policy = view.record.configuration.retention
-    entries = LogRetentionSet(stream, view, ages)
-    amounts = StreamAmounts(stream, view, entries, ages.now_ms)
+    """Decide on a version of a stream; ``expire_ms`` None lets no subscriber expire.
+
+    ``policy`` is the one to decide by, by default the stream's.
+    """
+    policy = policy or view.record.configuration.retention
+    amounts = StreamAmounts.read(stream, view, ages)
     if policy is None or view.record.state is StreamState.SEALING:
         rule = RetentionRule.NO_POLICY if policy is None else RetentionRule.SEALING
         unchanged = _explain_unchanged(view, policy, rule, amounts)
@@ -62,8 +78,8 @@ def plan_retention(
     inputs = TruncationInputs(
         view,
         policy,
-        entries,
-        lower_bound_of(held.values()) if held else None,
+        amounts.entries,
+        lower_bound_of(held.values()) if held and policy.waits_for_subscribers else None,
         ages.now_ms,
         amounts.bytes_at,
         amounts.offset_after,
@@ -96,7 +112,6 @@ def _explain(
     moves = bool(goes.events)  # after a scale, another cut may name the head's position
     if moves and decision.cut is not None:
         head = decision.cut
-    passed = passed_subscribers(view, head) if moves else ()
     idle_names = tuple(record.name for record in idle)
     return RetentionExplanation(
         view.stream,
@@ -108,9 +123,22 @@ def _explain(
         goes,
         amounts.amount(head),
         _claims(policy, decision, amounts, held, head),
-        tuple(record.name for record in passed if record.name not in idle_names),
+        explain_passed(view, head, amounts, idle_names) if moves else (),
         idle_names,
     )
+
+
+def explain_passed(
+    view: StreamView, head: LocatedCut, amounts: StreamAmounts, expired: Collection[str]
+) -> tuple[PassedSubscriber, ...]:
+    """Return the subscribers that a new head passes, with what each loses, by name."""
+    found = []
+    for record in passed_subscribers(view, head):
+        if record.bound is not None and record.name not in expired:
+            start = held_from(view, record.bound)
+            loses = amounts.amount(start, upper_bound_of(start, head))
+            found.append(PassedSubscriber(record.name, start.cut, loses))
+    return tuple(found)
 
 
 def _claims(
@@ -121,10 +149,11 @@ def _claims(
     head: LocatedCut,
 ) -> tuple[RetentionClaim, ...]:
     """Return the holders of data after the new head, the largest first."""
-    holders = {f"subscriber {name}": cut for name, cut in held.items()}
+    waits = policy.waits_for_subscribers
+    holders = {f"subscriber {name}": cut for name, cut in held.items()} if waits else {}
     if policy.minimum:
         holders["minimum"] = decision.minimum or head
-    if policy.type is RetentionType.CONSUMPTION and not held:
+    if waits and not held:
         holders[RetentionRule.NO_SUBSCRIBER.value] = head
     claims = []
     for holder, cut in holders.items():

@@ -6,6 +6,7 @@ stream at once.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -19,11 +20,14 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import TruncationResult
 from pravega_spark.errors import TooBusy
 from pravega_spark.limits import RETENTION_ATTEMPTS
-from pravega_spark.retention.explanation import RetentionExplanation
+from pravega_spark.policies import RetentionPolicy
+from pravega_spark.retention.explanation import RetentionExplanation, policy_text
 from pravega_spark.retention.retention_commit import commit_plan
 from pravega_spark.retention.retention_options import DEFAULTS, RetentionOptions
 from pravega_spark.retention.retention_plan import plan_retention
 from pravega_spark.transactions import sweeper
+
+logger = logging.getLogger(__name__)
 
 ROW_SCHEMA: Final = pa.schema(
     [
@@ -72,18 +76,20 @@ def explain_retention(
     stream: StreamLog,
     options: RetentionOptions = DEFAULTS,
     *,
+    policy: RetentionPolicy | None = None,
     now_ms: int | None = None,
     life: int | None = None,
 ) -> RetentionExplanation:
     """Decide on a stream and change nothing.
 
-    ``now_ms`` is the time to decide for, by default one that is never later than the true time
-    (ADR 14). ``life`` is the life that the call is meant for, by default the present one. Raises
-    NoSuchStream, StaleIdentity, and CorruptLog for a log that cannot be read.
+    ``policy`` is the one to decide by, by default the stream's. ``now_ms`` is the time to decide
+    for, by default one that is never later than the true time (ADR 14). ``life`` is the life that
+    the call is meant for, by default the present one. Raises NoSuchStream, StaleIdentity, and
+    CorruptLog for a log that cannot be read.
     """
     view = stream.view(life=life)
     ages = VersionAges.read(stream.log, now_ms=now_ms, keep=False)
-    return plan_retention(stream, view, ages, options.expire_ms).explanation
+    return plan_retention(stream, view, ages, options.expire_ms, policy).explanation
 
 
 def run_retention(
@@ -96,7 +102,7 @@ def run_retention(
     """Decide on a stream, truncate it and sample its tail in one commit, and sweep it.
 
     An immediate second run does nothing. Raises what :func:`explain_retention` and a commit raise,
-    and TooBusy if the head or subscribers move at every attempt.
+    and TooBusy if the head, the policy, or subscribers that it waits for change at every attempt.
     """
     for _ in range(RETENTION_ATTEMPTS):
         view = stream.view(life=life)
@@ -109,11 +115,13 @@ def run_retention(
             break
     else:
         raise TooBusy(
-            f"stream {stream.name}: the head or its subscribers moved in each of "
+            f"stream {stream.name}: its head, policy or subscribers changed in each of "
             f"{RETENTION_ATTEMPTS} attempts to decide on its retention; nothing was truncated. "
             "Try again."
         )
-    result = RetentionResult(plan.explanation, done.truncated, done.sampled)
+    explanation = replace(plan.explanation, passed=done.passed)
+    result = RetentionResult(explanation, done.truncated, done.sampled)
+    _log_passed(explanation)
     if not options.sweep:
         return result
     failpoint("retention.truncated")
@@ -126,3 +134,18 @@ def run_retention(
         life=life,
     )
     return replace(result, swept=swept)
+
+
+def _log_passed(explanation: RetentionExplanation) -> None:
+    """Log which subscribers lost data: a warning if the policy is to wait for them."""
+    policy, passed = explanation.policy, explanation.passed
+    if policy is None or not passed:
+        return
+    logger.log(
+        logging.WARNING if policy.waits_for_subscribers else logging.INFO,
+        "retention of %s %s deleted unread data of %s (%s)",
+        explanation.stream,
+        policy_text(policy),
+        "; ".join(map(str, passed)),
+        explanation.rule.value,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
+from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.model import SegmentRange, StreamCut
@@ -14,13 +15,18 @@ from pravega_spark.retention.truncation_inputs import RetentionEntry
 class StreamAmounts:
     """Amounts at one version of a stream; remembers sizes, so that few chunks are read."""
 
+    @classmethod
+    def read(cls, stream: StreamLog, view: StreamView, ages: VersionAges) -> StreamAmounts:
+        """Return the amounts of a version, at the time of ``ages``; reads nothing yet."""
+        return cls(stream, view, LogRetentionSet(stream, view, ages), ages.now_ms)
+
     def __init__(
         self, stream: StreamLog, view: StreamView, entries: LogRetentionSet, now_ms: int
     ) -> None:
         """Take the sizes that the version's records name; reads nothing."""
         self._stream = stream
         self._view = view
-        self._entries = entries
+        self.entries = entries
         self._now_ms = now_ms
         self._ages = dict[StreamCut, float]()
         self._sizes = {(s, view.record.head[s]): b for s, b in view.record.head_sizes.items()}
@@ -33,7 +39,7 @@ class StreamAmounts:
         """Return the bytes of a segment before an offset, from records where they name them."""
         found = self._sizes.get((segment_id, offset))
         if found is None:
-            found = self._entries.sizes.get((segment_id, offset))
+            found = self.entries.sizes.get((segment_id, offset))
         if found is None:
             found = self._stream.bytes_at(segment_id, offset, self._view)
             self._sizes[segment_id, offset] = found
@@ -61,7 +67,7 @@ class StreamAmounts:
             return start.is_at_or_after(locate(self._view, entry.cut))
 
         if start.cut not in self._ages:
-            _, after = self._entries.partition(is_passed)
-            since_ms = self._now_ms if after is None else self._entries.written_ms(after)
+            _, after = self.entries.partition(is_passed)
+            since_ms = self._now_ms if after is None else self.entries.written_ms(after)
             self._ages[start.cut] = (self._now_ms - since_ms) / 1_000
         return self._ages[start.cut]

@@ -10,8 +10,9 @@ from typing import Any
 
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.errors import TooBusy
+from pravega_spark.errors import InvalidInput, TooBusy
 from pravega_spark.limits import SAMPLE_FREQUENCY, SWEEP_GRACE, SWEEP_RETAIN
+from pravega_spark.policies import RetentionPolicy
 from pravega_spark.reader_groups.group_repair import release_absent_groups
 from pravega_spark.retention.explanation import RetentionExplanation
 from pravega_spark.retention.retention_options import RetentionOptions, parse_options
@@ -31,14 +32,19 @@ class StreamRetention:
         self._life = life
         self._before_run = before_run
 
-    def explain(self, *, expire: str | float | None = None) -> RetentionExplanation:
-        """Return which data a run would truncate, which stays, and who holds it; print it.
+    def explain(
+        self, *, policy: RetentionPolicy | None = None, expire: str | float | None = None
+    ) -> RetentionExplanation:
+        """Return which data a run would truncate, which stays, and who holds or loses it; print it.
 
-        With ``expire``, as if subscribers that published nothing for this long were removed.
-        Changes nothing. Raises StaleIdentity, NoSuchStream.
+        With ``policy``, as if that were the stream's: try a policy before you set it. With
+        ``expire``, as if subscribers that published nothing for this long were removed. Changes
+        nothing. Raises InvalidInput, StaleIdentity, NoSuchStream.
         """
+        if not isinstance(policy, RetentionPolicy | None):
+            raise InvalidInput(f"policy must be a RetentionPolicy or None, got {policy!r}.")
         options = parse_options(expire=expire, sweep=False)
-        return explain_retention(self._stream, options, life=self._life)
+        return explain_retention(self._stream, options, policy=policy, life=self._life)
 
     def run(
         self,

@@ -3,13 +3,14 @@
 An entry of the retention set is the tail of the stream at some version. A policy by time limits the
 age of entries, a policy by size the bytes after them. The *minimum entry* is the newest entry that
 has at least the minimum, the *maximum entry* the newest one that exceeds the maximum. The lower
-bound is that of the cuts that subscribers published.
+bound is that of the cuts that subscribers published. Only a policy by consumption waits for it.
 
-| policy | without a lower bound | with a lower bound |
-| --- | --- | --- |
-| time | the minimum entry, or nothing | the table of ``_by_time`` |
-| size | the minimum entry, or nothing; further if the maximum requires it | that of ``_by_size`` |
-| consumption | nothing, unless the maximum requires it | the bound; with limits the same tables |
+| policy | truncate at |
+| --- | --- |
+| time | the minimum entry, or nothing; the maximum has no effect |
+| size | the minimum entry, or nothing; further if the maximum requires it |
+| consumption, with a lower bound | the bound; with limits see ``_by_time`` and ``_by_size`` |
+| consumption, without a lower bound | nothing, unless the maximum requires it |
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 
 from pravega_spark.engine.layout.frontier import Frontier
 from pravega_spark.engine.layout.located_cut import LocatedCut, Order, locate
-from pravega_spark.policies import LimitUnit, RetentionType
+from pravega_spark.policies import LimitUnit
 from pravega_spark.retention.cut_bounds import lower_bound_of, upper_bound_of
 from pravega_spark.retention.truncation_inputs import TruncationInputs
 
@@ -48,20 +49,28 @@ class TruncationDecision:
 
 def decide_truncation(inputs: TruncationInputs) -> TruncationDecision:
     """Return where the stream is truncated; never below the head."""
-    policy, bound = inputs.policy, inputs.lower_bound
-    if bound is not None:
-        return _by_limits(inputs, bound)
-    if policy.type is RetentionType.CONSUMPTION:
-        decision = _by_limits(inputs, inputs.head)
-        if decision.rule is RetentionRule.MAXIMUM:
-            return decision
-        return TruncationDecision(RetentionRule.NO_SUBSCRIBER, None, decision.minimum)
-    minimum = _minimum_cut(inputs)
-    rule = RetentionRule.NOTHING_BEYOND if minimum is None else RetentionRule.MINIMUM
-    decision = TruncationDecision(rule, minimum, minimum)
-    if policy.unit is not LimitUnit.SIZE_BYTES:
+    if not inputs.policy.waits_for_subscribers:
+        return _by_minimum(inputs)
+    if inputs.lower_bound is not None:
+        return _by_limits(inputs, inputs.lower_bound)
+    decision = _by_limits(inputs, inputs.head)
+    if decision.rule is RetentionRule.MAXIMUM:
         return decision
-    return _within_maximum_size(inputs, minimum or inputs.head, minimum) or decision
+    return TruncationDecision(RetentionRule.NO_SUBSCRIBER, None, decision.minimum)
+
+
+def _by_minimum(inputs: TruncationInputs) -> TruncationDecision:
+    """Decide for a policy by time or size, whatever subscribers need.
+
+    By size, the cut is exact to the event where the entries would retain more than the maximum.
+    """
+    minimum = _minimum_cut(inputs)
+    if inputs.policy.unit is LimitUnit.SIZE_BYTES:
+        limited = _within_maximum_size(inputs, minimum or inputs.head, minimum)
+        if limited is not None:
+            return limited
+    rule = RetentionRule.NOTHING_BEYOND if minimum is None else RetentionRule.MINIMUM
+    return TruncationDecision(rule, minimum, minimum)
 
 
 def _by_limits(inputs: TruncationInputs, bound: LocatedCut) -> TruncationDecision:
@@ -82,7 +91,9 @@ def _minimum_cut(inputs: TruncationInputs) -> LocatedCut | None:
 def _by_time(
     inputs: TruncationInputs, bound: LocatedCut, minimum: LocatedCut | None
 ) -> TruncationDecision:
-    """Decide by time. An event younger than the minimum stays, even if all have consumed it.
+    """Decide by consumption within limits of time.
+
+    An event younger than the minimum stays, even if all have consumed it.
 
     | minimum entry relative to the bound | truncate at |
     | --- | --- |
@@ -137,7 +148,7 @@ def _limit_by_maximum_age(inputs: TruncationInputs, cut: LocatedCut) -> LocatedC
 def _by_size(
     inputs: TruncationInputs, bound: LocatedCut, minimum: LocatedCut | None
 ) -> TruncationDecision:
-    """Decide by size. The lower bound retains ``r`` bytes.
+    """Decide by consumption within limits of size. The lower bound retains ``r`` bytes.
 
     | case | truncate at |
     | --- | --- |

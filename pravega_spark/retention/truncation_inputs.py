@@ -49,9 +49,10 @@ class TruncationInputs:
     """All that a truncation decision depends on.
 
     ``lower_bound`` is that of the subscribers' cuts, never below the head, or None without a
-    subscriber that holds data. ``bytes_at(segment_id, offset)`` returns the bytes of a segment
-    before an offset. ``offset_after(segment_id, start, end, size_bytes)`` returns the first offset
-    from start to end with at least this many bytes of the segment before it.
+    subscriber that holds data; only a policy by consumption needs it. ``bytes_at(segment_id,
+    offset)`` returns the bytes of a segment before an offset. ``offset_after(segment_id, start,
+    end, size_bytes)`` returns the first offset from start to end with at least this many bytes of
+    the segment before it.
     """
 
     layout: Layout

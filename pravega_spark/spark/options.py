@@ -150,7 +150,7 @@ READ = (
         "readerGroupMode",
         option_values.one_of("observer", "subscriber"),
         "that of the group; observer for a new group",
-        "subscriber: streams with a retention policy keep what the query has not read.",
+        "subscriber: streams with a policy by consumption keep what the query has not read.",
     ),
     Option(
         "readerGroupInterval",

@@ -110,6 +110,7 @@ def run(
 def test_each_stream_is_truncated_by_its_policy_and_its_subscribers_and_sampled(
     spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    StreamManager(root).subscribe(SMALL, "nightly")
     status, found, text = run(capsys, spark, root)
     assert status == 0, text
     assert found.pop("seconds") > 0
@@ -120,7 +121,7 @@ def test_each_stream_is_truncated_by_its_policy_and_its_subscribers_and_sampled(
         "events": 115,
         "bytes": 1_150,
         "sampled": 3,
-        "passed": 0,
+        "passed": 1,
         "expired": 0,
         "swept_files": 0,
         "failed": 0,
@@ -129,7 +130,13 @@ def test_each_stream_is_truncated_by_its_policy_and_its_subscribers_and_sampled(
     }
     assert heads(root) == [70, 45, 0, 0]
     flat = re.sub(r"\s+", " ", text)
-    for part in ("the stream has no retention policy", "no subscriber has", "subscriber s/slow"):
+    parts = (
+        "the stream has no retention policy",
+        "no subscriber has",
+        "subscriber s/slow",
+        "nightly",
+    )
+    for part in parts:
         assert part in flat
 
     status, found, _ = run(capsys, spark, root)

@@ -124,6 +124,7 @@ OTHER: dict[str, tuple[Call, list[Any]]] = {
     "copy": (lambda w, v: w.manager.backup("memory://x", storage_options=v), [0, "x", ["y"]]),
     "range": (lambda w, v: w.plain.read_range(v), [0, "x", None, (0, 1)]),
     "time": (lambda w, v: w.plain.cut_at(v), [nan, inf, True, 1.5, "5", None]),
+    "policy": (lambda w, v: w.stream.retention().explain(policy=v), ["by time", 5]),
     "type": (lambda w, v: RetentionPolicy(v, LimitUnit.NONE), ["time", None]),
     "unit": (lambda w, v: RetentionPolicy(RetentionType.TIME, v), ["ms", 0]),
     "offset": (lambda w, v: StreamCut(S, 1, {0: v}), [True, 1.0, "5"]),

@@ -46,6 +46,8 @@ class TruncationResult:
     size_bytes: int = 0
     """Bytes of the events in removed chunks."""
     chunks: int = 0
+    passed: tuple[str, ...] = ()
+    """Subscribers that still needed truncated events."""
 
 
 def truncate(
@@ -119,6 +121,7 @@ def move_head(
         passed = _refuse_held(view, head, allowed, expired)
         remembered = max(view.oldest_epoch, min(oldest, _oldest_epoch(view, head.cut)))
         body, result = _body(stream, view, head, remembered, by, sizes)
+        result = replace(result, passed=tuple(passed))
         body.domains = {**body.domains, **domains}
         details = {"pastSubscribers": passed, "expired": sorted(expired), "reason": reason}
         body.parameters = {**body.parameters, **{k: v for k, v in details.items() if v}}

@@ -20,7 +20,13 @@ from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import HeldBySubscriber, InvalidStreamCut
 from pravega_spark.model import StreamCut
-from pravega_spark.policies import LimitUnit, RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_spark.policies import (
+    LimitUnit,
+    RetentionPolicy,
+    RetentionType,
+    ScalingPolicy,
+    StreamConfiguration,
+)
 from pravega_spark.retention.retention_options import RetentionOptions
 from pravega_spark.retention.retention_run import explain_retention, run_retention
 from tests.harness import failpoints
@@ -40,7 +46,7 @@ POLICIES = [
     RetentionPolicy.by_consumption(minimum="100 bytes", maximum="900 bytes"),
 ]
 POINTS = ("retention.decided", "truncate.history", "commit.before")
-GROUPS = ("s/a", "s/b", "s/c")
+GROUPS = ("s/a", "s/b", "plain")
 COMMIT_BYTES = 60
 """At most. With a scale between two commits the maximum holds to the commit, not to the event."""
 
@@ -170,9 +176,16 @@ def check(
         return
     policy = before.record.configuration.retention
     assert policy is not None
-    if passed - expired:
+    if policy.type is RetentionType.CONSUMPTION and passed - expired:
         assert policy.maximum is not None
         assert json.loads(parameters["reason"]) == "all beyond the maximum"
+    behind = {
+        record.name
+        for record in before.subscribers
+        if record.bound is not None
+        and not cuts.equal_or_after(before, raised(before, record.bound.cut("s/t", 1)), after.head)
+    }
+    assert passed == behind - expired, "the history names each subscriber that lost data"
     if policy.unit is LimitUnit.SIZE_BYTES:
         kept = after.total_bytes - bytes_before_head(after)
         assert kept >= min(policy.minimum, after.total_bytes)

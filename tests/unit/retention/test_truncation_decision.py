@@ -122,6 +122,14 @@ def by_consumption(
     return RetentionPolicy(RetentionType.CONSUMPTION, unit, minimum, maximum)
 
 
+def in_time(minimum: int, maximum: int | None = None) -> RetentionPolicy:
+    return by_consumption(LimitUnit.TIME_MS, minimum, maximum)
+
+
+def in_size(minimum: int, maximum: int | None = None) -> RetentionPolicy:
+    return by_consumption(LimitUnit.SIZE_BYTES, minimum, maximum)
+
+
 NONE, TIME, SIZE = LimitUnit.NONE, LimitUnit.TIME_MS, LimitUnit.SIZE_BYTES
 
 CELLS = [
@@ -140,45 +148,193 @@ CELLS = [
     ("size: the minimum entry", by_size(400), None, RetentionRule.MINIMUM, (25, 25)),
     ("size: exactly the minimum", by_size(500), None, RetentionRule.MINIMUM, (25, 25)),
     ("size: no minimum entry", by_size(901), None, RetentionRule.NOTHING_BEYOND, None),
-    # Time, with a bound.
-    ("time: none beyond the minimum", by_time(91), (50, 50), RetentionRule.NOTHING_BEYOND, None),
-    ("time: subscribers are further", by_time(40), (30, 40), RetentionRule.MINIMUM, (25, 25)),
-    ("time: they overlap", by_time(40), (20, 30), RetentionRule.CONSUMED_BEYOND, (20, 25)),
-    ("time: no maximum", by_time(40), (3, 4), RetentionRule.CONSUMED, (3, 4)),
-    ("time: the bound is the minimum", by_time(40), (25, 25), RetentionRule.CONSUMED, (25, 25)),
-    ("time: none beyond the maximum", by_time(40, 95), (3, 4), RetentionRule.CONSUMED, (3, 4)),
-    ("time: the bound is not beyond", by_time(40, 80), (5, 20), RetentionRule.CONSUMED, (5, 20)),
-    ("time: the bound is beyond", by_time(40, 80), (3, 4), RetentionRule.MAXIMUM, (15, 15)),
-    ("time: no entry within", by_time(71, 80), (3, 4), RetentionRule.MAXIMUM, (5, 5)),
-    ("time: partly beyond", by_time(40, 80), (3, 20), RetentionRule.MAXIMUM, (5, 20)),
-    ("time: at the maximum is within", by_time(40, 90), (3, 4), RetentionRule.CONSUMED, (3, 4)),
-    ("time: overlaps both", by_time(40, 60), (10, 40), RetentionRule.MAXIMUM, (15, 25)),
-    # Size, with a bound.
-    ("size: r < minimum, no entry", by_size(901), (50, 50), RetentionRule.NOTHING_BEYOND, None),
-    ("size: r < minimum, further", by_size(400), (40, 41), RetentionRule.MINIMUM, (25, 25)),
-    ("size: r < minimum, overlap", by_size(400), (20, 45), RetentionRule.CONSUMED_BEYOND, (20, 25)),
-    ("size: r = minimum", by_size(500), (10, 40), RetentionRule.CONSUMED, (10, 40)),
-    ("size: between", by_size(400), (20, 20), RetentionRule.CONSUMED, (20, 20)),
+    # Consumption within limits of time, with a bound.
     (
-        "size: r = maximum is not more",
-        by_size(100, 700),
+        "in time: none beyond the minimum",
+        in_time(91),
+        (50, 50),
+        RetentionRule.NOTHING_BEYOND,
+        None,
+    ),
+    (
+        "in time: subscribers are further",
+        in_time(40),
+        (30, 40),
+        RetentionRule.MINIMUM,
+        (25, 25),
+    ),
+    (
+        "in time: they overlap",
+        in_time(40),
+        (20, 30),
+        RetentionRule.CONSUMED_BEYOND,
+        (20, 25),
+    ),
+    (
+        "in time: no maximum",
+        in_time(40),
+        (3, 4),
+        RetentionRule.CONSUMED,
+        (3, 4),
+    ),
+    (
+        "in time: the bound is the minimum",
+        in_time(40),
+        (25, 25),
+        RetentionRule.CONSUMED,
+        (25, 25),
+    ),
+    (
+        "in time: none beyond the maximum",
+        in_time(40, 95),
+        (3, 4),
+        RetentionRule.CONSUMED,
+        (3, 4),
+    ),
+    (
+        "in time: the bound is not beyond",
+        in_time(40, 80),
+        (5, 20),
+        RetentionRule.CONSUMED,
+        (5, 20),
+    ),
+    (
+        "in time: the bound is beyond",
+        in_time(40, 80),
+        (3, 4),
+        RetentionRule.MAXIMUM,
+        (15, 15),
+    ),
+    (
+        "in time: no entry within",
+        in_time(71, 80),
+        (3, 4),
+        RetentionRule.MAXIMUM,
+        (5, 5),
+    ),
+    (
+        "in time: partly beyond",
+        in_time(40, 80),
+        (3, 20),
+        RetentionRule.MAXIMUM,
+        (5, 20),
+    ),
+    (
+        "in time: at the maximum is within",
+        in_time(40, 90),
+        (3, 4),
+        RetentionRule.CONSUMED,
+        (3, 4),
+    ),
+    (
+        "in time: overlaps both",
+        in_time(40, 60),
+        (10, 40),
+        RetentionRule.MAXIMUM,
+        (15, 25),
+    ),
+    # Consumption within limits of size, with a bound.
+    (
+        "in size: r < minimum, no entry",
+        in_size(901),
+        (50, 50),
+        RetentionRule.NOTHING_BEYOND,
+        None,
+    ),
+    (
+        "in size: r < minimum, further",
+        in_size(400),
+        (40, 41),
+        RetentionRule.MINIMUM,
+        (25, 25),
+    ),
+    (
+        "in size: r < minimum, overlap",
+        in_size(400),
+        (20, 45),
+        RetentionRule.CONSUMED_BEYOND,
+        (20, 25),
+    ),
+    (
+        "in size: r = minimum",
+        in_size(500),
+        (10, 40),
+        RetentionRule.CONSUMED,
+        (10, 40),
+    ),
+    (
+        "in size: between",
+        in_size(400),
+        (20, 20),
+        RetentionRule.CONSUMED,
+        (20, 20),
+    ),
+    (
+        "in size: r = maximum is not more",
+        in_size(100, 700),
         (10, 20),
         RetentionRule.CONSUMED,
         (10, 20),
     ),
-    ("size: r > maximum", by_size(100, 500), (10, 20), RetentionRule.MAXIMUM, (25, 25)),
-    ("size: between two entries", by_size(100, 600), (10, 20), RetentionRule.MAXIMUM, (20, 20)),
-    ("size: on two keys", by_size(100, 510), (5, 15), RetentionRule.MAXIMUM, (25, 24)),
     (
-        "size: consumed events go first",
-        by_size(100, 600),
+        "in size: r > maximum",
+        in_size(100, 500),
+        (10, 20),
+        RetentionRule.MAXIMUM,
+        (25, 25),
+    ),
+    (
+        "in size: between two entries",
+        in_size(100, 600),
+        (10, 20),
+        RetentionRule.MAXIMUM,
+        (20, 20),
+    ),
+    (
+        "in size: on two keys",
+        in_size(100, 510),
+        (5, 15),
+        RetentionRule.MAXIMUM,
+        (25, 24),
+    ),
+    (
+        "in size: consumed events go first",
+        in_size(100, 600),
         (0, 40),
         RetentionRule.CONSUMED,
         (0, 40),
     ),
-    ("size: then unconsumed ones", by_size(100, 550), (0, 40), RetentionRule.MAXIMUM, (5, 40)),
-    ("size: no cut within both limits", by_size(603, 605), (2, 2), RetentionRule.MAXIMUM, (24, 15)),
-    ("size: one event is too much", by_size(698, 699), (15, 15), RetentionRule.CONSUMED, (15, 15)),
+    (
+        "in size: then unconsumed ones",
+        in_size(100, 550),
+        (0, 40),
+        RetentionRule.MAXIMUM,
+        (5, 40),
+    ),
+    (
+        "in size: no cut within both limits",
+        in_size(603, 605),
+        (2, 2),
+        RetentionRule.MAXIMUM,
+        (24, 15),
+    ),
+    (
+        "in size: one event is too much",
+        in_size(698, 699),
+        (15, 15),
+        RetentionRule.CONSUMED,
+        (15, 15),
+    ),
+    # Time and size: subscribers change nothing, wherever their bound is.
+    ("time: a slow subscriber", by_time(40), (3, 4), RetentionRule.MINIMUM, (25, 25)),
+    ("time: a fast subscriber", by_time(40), (30, 40), RetentionRule.MINIMUM, (25, 25)),
+    ("time: they overlap", by_time(40), (20, 30), RetentionRule.MINIMUM, (25, 25)),
+    ("time: a slow one, maximum", by_time(40, 60), (3, 4), RetentionRule.MINIMUM, (25, 25)),
+    ("time: consumed, young", by_time(91), (50, 50), RetentionRule.NOTHING_BEYOND, None),
+    ("size: a slow subscriber", by_size(400), (3, 4), RetentionRule.MINIMUM, (25, 25)),
+    ("size: a fast subscriber", by_size(400), (40, 41), RetentionRule.MINIMUM, (25, 25)),
+    ("size: a slow one, maximum", by_size(501, 600), (3, 4), RetentionRule.MAXIMUM, (25, 15)),
+    ("size: consumed, small", by_size(901), (50, 50), RetentionRule.NOTHING_BEYOND, None),
     ("size: no subscriber, maximum", by_size(501, 600), None, RetentionRule.MAXIMUM, (25, 15)),
     # Consumption: as Pravega documents it; its code differs.
     ("consumption: no subscriber", by_consumption(NONE), None, RetentionRule.NO_SUBSCRIBER, None),
@@ -265,21 +421,26 @@ def test_each_cell_of_the_tables(
 
 def test_maximum_truncates_nothing_within_it_if_every_version_is_an_entry() -> None:
     entries = [entry(90 - n, n, n, version=n) for n in range(40)]
-    found = decided(by_time(10, 80), cut(3, 4), entries)
+    found = decided(in_time(10, 80), cut(3, 4), entries)
     assert (found.rule, found.cut) == (RetentionRule.MAXIMUM, cut(9, 9)), (
         "81 ms old, and the next is 80"
     )
-    found = decided(by_size(0, 850), cut(3, 4), entries)
+    found = decided(in_size(0, 850), cut(3, 4), entries)
     assert (found.rule, found.cut) == (RetentionRule.MAXIMUM, cut(8, 7)), "850 bytes, to the event"
 
 
-@pytest.mark.parametrize("bound", [None, (50, 50)])
-def test_minimum_counts_only_bytes_after_the_head(bound: tuple[int, int] | None) -> None:
+@pytest.mark.parametrize(
+    ("policy", "bound"),
+    [(by_size(400), None), (in_size(400), (50, 50))],
+)
+def test_minimum_counts_only_bytes_after_the_head(
+    policy: RetentionPolicy, bound: tuple[int, int] | None
+) -> None:
     stream = two_segments()
     stream.head = cut(0, 40)
     listed, bound_cut = ListedEntries(SAMPLES), None if bound is None else cut(*bound)
     sizes = stream.bytes_at, stream.offset_after
-    found = decide(stream, by_size(400), listed, bound_cut, NOW_MS, *sizes)
+    found = decide(stream, policy, listed, bound_cut, NOW_MS, *sizes)
     assert (found.rule, found.cut) == (RetentionRule.MINIMUM, cut(15, 40)), (
         "450 bytes; the next: 350"
     )
@@ -291,6 +452,7 @@ def test_only_consumption_truncates_without_entries() -> None:
     for policy, bound, rule in (
         (by_time(1), None, RetentionRule.NOTHING_BEYOND),
         (by_time(1, 2), cut(3, 4), RetentionRule.NOTHING_BEYOND),
+        (in_time(1, 2), cut(3, 4), RetentionRule.NOTHING_BEYOND),
         (by_size(1), None, RetentionRule.NOTHING_BEYOND),
         (by_consumption(NONE), cut(3, 4), RetentionRule.CONSUMED),
     ):
@@ -329,6 +491,9 @@ def test_minimum_stays_and_subscribers_lose_data_only_to_the_maximum(
 
     sizes = stream.bytes_at, offset_after
     found = decide(stream, policy, ListedEntries(known), bound, now_ms, *sizes)
+    if kind is not RetentionType.CONSUMPTION:
+        assert found == decide(stream, policy, ListedEntries(known), None, now_ms, *sizes)
+        bound, subscribers = None, []
     if found.cut is None:
         return
     assert cuts.equal_or_after(stream, found.cut, stream.head)
@@ -340,7 +505,9 @@ def test_minimum_stays_and_subscribers_lose_data_only_to_the_maximum(
     if bound is not None and found.rule is not RetentionRule.MAXIMUM:
         for cut in subscribers:
             assert cuts.equal_or_after(stream, cuts.canonical(stream, cut), found.cut)
-    assert found.rule is not RetentionRule.MAXIMUM or most is not None
+    if found.rule is RetentionRule.MAXIMUM:
+        assert most is not None
+        assert kind is not RetentionType.TIME, "nothing older than the minimum is left"
     if found.rule is RetentionRule.MAXIMUM and unit is SIZE:
         assert cuts.equal_or_after(stream, found.cut, stream.head if bound is None else bound)
 
@@ -366,6 +533,8 @@ def test_limits_by_size_hold_to_the_event_over_splits_and_merges(data: st.DataOb
     bound = None if bound is None else raised(stream, bound)
     sizes = stream.bytes_at, offset_after
     cut = decide(stream, policy, ListedEntries(known), bound, 10, *sizes).cut or stream.head
+    if kind is RetentionType.SIZE:
+        bound = None  # it has no effect
     start = total - size_of(stream, bound or stream.head)
     kept = total - size_of(stream, cut)
     cuts.check(stream, cut)
