@@ -318,7 +318,9 @@ class StreamManager:
 
         ``streams`` are names, or a mapping from each to its start cut or (start, end); they may
         be of any scopes. With ``retention`` "automatic" or "manual", streams with a policy by
-        consumption keep what the group has not read, up to the policy's maximum. Raises
+        consumption keep what the group has not read, up to the policy's maximum. With
+        ``acknowledge="checkpoint"`` an event counts as processed only when its reader answers a
+        checkpoint or is closed; by default when the application asks for the next one. Raises
         ConfigMismatch if the group exists with another configuration; NoSuchScope, NoSuchStream,
         InvalidName, InvalidStreamCut.
         """
