@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from pravega_spark.engine.layout.epochs import Layout
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.synchronizer import Generator
 from pravega_spark.model import StreamCut
@@ -40,25 +41,26 @@ def next_generation(
 def continued_generation(
     state: GroupState,
     configuration: ReaderGroupConfiguration,
-    views: Mapping[str, StreamView],
+    layouts: Mapping[str, Layout],
 ) -> GroupState:
     """Return the first state of the generation after this one, in which streams continue.
 
-    The streams of ``views`` begin at their configured starts. All others keep their positions, in
+    The streams of ``layouts`` begin at their configured starts. All others keep their positions, in
     the group and in its last checkpoint, to which the streams that begin are added.
     """
-    kept = configuration.streams.keys() - views.keys()
+    kept = configuration.streams.keys() - layouts.keys()
     after = replace(
         assignment.remove_readers(state),
         generation=state.generation + 1,
         configuration=configuration,
     )
     after = segment_transitions.remove_streams(after, state.lives.keys() - kept)
-    for stream, view in sorted(views.items()):
-        after = segment_transitions.begin_stream(after, view, configuration.streams[stream])
+    for stream in sorted(layouts):
+        cuts = configuration.streams[stream]
+        after = segment_transitions.begin_stream(after, layouts[stream], cuts)
     last = after.last_checkpoint
     if last is not None:
-        begun = {key: offset for key, offset in after.positions() if key.stream in views}
+        begun = {key: offset for key, offset in after.positions() if key.stream in layouts}
         last = replace(last, positions={**last.positions, **begun})
     renewed = state.subscribed_streams & after.subscribed_streams & kept
     after = replace(after, last_checkpoint=last, renewed_streams=renewed)

@@ -8,14 +8,22 @@ is checked at each step.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Any
 
-from pravega_spark.errors import InvalidStreamCut, ReinitializationRequired, TooManyCheckpoints
+from pravega_spark.errors import (
+    InvalidStreamCut,
+    ReinitializationRequired,
+    TooManyCheckpoints,
+    TruncatedData,
+)
 from pravega_spark.model import StreamCut
 from pravega_spark.reader_groups import assignment, checkpoints, segment_transitions
 from pravega_spark.reader_groups.group_codec import GroupCodec
-from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
+from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration, StreamCutRange
+from pravega_spark.reader_groups.group_generation import continued_generation
 from pravega_spark.reader_groups.group_state import GroupState, SegmentKey, check_state
 from pravega_spark.reader_groups.reader_step import Marker, ReaderView, reader_step
 from tests.harness import stream_cuts as cuts
@@ -97,12 +105,19 @@ class SimulatedGroup:
     def restart(self, starts: dict[str, StreamCut]) -> None:
         """Begin a generation: events before its start need not be read."""
         self.done: set[EventKey] = set()
-        for name, stream in self.streams.items():
-            self.done |= self.before(stream, starts[name])
-        self.skipped = set(self.done)
-        self.handed_out = set(self.done)
-        self.flushed = set(self.done)
+        self.skipped: set[EventKey] = set()
+        self.handed_out: set[EventKey] = set()
+        self.flushed: set[EventKey] = set()
         self.repeatable: set[EventKey] = set()
+        for name, start in starts.items():
+            self.restart_stream(name, start)
+
+    def restart_stream(self, name: str, start: StreamCut) -> None:
+        """Begin one stream: its events before the start need not be read."""
+        before = self.before(self.streams[name], start)
+        for events in (self.done, self.skipped, self.handed_out, self.flushed):
+            events.difference_update({event for event in events if event[0].stream == name})
+            events.update(before)
 
     def before(self, stream: MemoryStream, cut: StreamCut) -> set[EventKey]:
         """All events before a cut, including truncated ones."""
@@ -336,11 +351,7 @@ class SimulatedGroup:
     def expire(self, name: str, *, has_crashed: bool) -> None:
         """Evict a reader; its process may be alive and continue for a while."""
         local = self.readers[name]
-        held = {
-            key: (number, self.dice.randint(min(offset, self.state.assigned[key].offset), offset))
-            for key, (number, offset) in local.held.items()
-            if key in self.state.assigned and self.dice.random() < 0.5
-        }
+        held = self.heartbeat(local)
         self.abandon(name, {} if self.buffers else held)
         self.shown = {at: held for at, held in self.shown.items() if at[1] != name}
         self.change(assignment.evict(self.state, name, local.number, held))
@@ -349,6 +360,14 @@ class SimulatedGroup:
             del self.readers[name]
         else:
             local.is_zombie = True
+
+    def heartbeat(self, local: LocalReader) -> dict[SegmentKey, tuple[int, int]]:
+        """Return a reader's last report, which may be old."""
+        return {
+            key: (number, self.dice.randint(min(offset, self.state.assigned[key].offset), offset))
+            for key, (number, offset) in local.held.items()
+            if key in self.state.assigned and self.dice.random() < 0.5
+        }
 
     def abandon(self, name: str, reported: dict[SegmentKey, tuple[int, int]]) -> None:
         """Expect that other readers read again what a reader has not recorded or reported."""
@@ -420,13 +439,64 @@ class SimulatedGroup:
             )
         except InvalidStreamCut:  # the head is past the end
             return
+        self.evict_all()
+        self.restart(starts)
+        self.change(state)
+        self.count("reset")
+
+    def evict_all(self) -> None:
+        """Begin a generation, which no reader has noticed yet."""
         for local in self.readers.values():
             local.is_zombie = True
             local.buffer.clear()
-        self.restart(starts)
         self.shown.clear()
+
+    def update(self) -> None:
+        """Change a field of the configuration, and perhaps begin one stream again."""
+        before, streams, begun = self.state, dict(self.configuration.streams), dict[str, Any]()
+        if self.dice.random() < 0.5:
+            name = self.dice.choice(sorted(self.living))
+            stream = self.streams[name]
+            start = self.dice.choice((stream.head, before.cut(name), before.held_cut(name)))
+            streams[name] = StreamCutRange(start, streams[name].end)
+            begun[name] = stream
+        configuration = self.configuration.replaced(
+            streams=streams, refresh=self.dice.randint(1, 9)
+        )
+        reported = {
+            name: self.heartbeat(local)
+            for name, local in sorted(self.readers.items())
+            if not local.is_zombie
+        }
+        recorded = before
+        for name, held in reported.items():
+            number = self.readers[name].number
+            recorded = assignment.record_offsets(recorded, name, number, held)
+        try:
+            state = continued_generation(recorded, configuration, begun)
+        except (InvalidStreamCut, TruncatedData):  # the head is past the end, or past the start
+            return
+        for name, held in reported.items():
+            self.abandon(name, {} if self.buffers else held)
+        self.evict_all()
+        for name in begun:
+            self.restart_stream(name, streams[name].start)
+        self.configuration = configuration
+        self.check_continued(recorded, state, begun)
         self.change(state)
-        self.count("reset")
+        self.count("begun again" if begun else "update")
+
+    def check_continued(
+        self, before: GroupState, state: GroupState, begun: Collection[str]
+    ) -> None:
+        """Check that the streams that were kept are where they were, also in the checkpoint."""
+        for name in self.streams.keys() - begun:
+            assert state.cut(name) == before.cut(name)
+            assert state.held_cut(name) == before.held_cut(name)
+            assert state.began[name] == before.began[name]
+        assert (state.last_checkpoint is None) == (before.last_checkpoint is None)
+        for left in (state.readers, state.assigned, state.checkpoints):
+            assert not left
 
     def truncate(self) -> None:
         name = self.dice.choice(sorted(self.living))
@@ -511,8 +581,10 @@ def step(group: SimulatedGroup) -> None:
         group.fail(name)
     elif roll < 0.96:
         group.checkpoint(silent=dice.random() < 0.3)
-    elif roll < 0.97:
+    elif roll < 0.967:
         group.reset(to_checkpoint=dice.random() < 0.7)
+    elif roll < 0.973:
+        group.update()
     elif roll < 0.985:
         group.truncate()
     elif roll < 0.987:

@@ -139,9 +139,34 @@ def test_group_has_one_query_at_a_time_and_a_reset_ends_it(
             finish(query)
     finally:
         query.stop()
-    with pytest.raises(PySparkException, match="s/g was reset: the query's checkpoint is of gene"):
+    with pytest.raises(PySparkException, match="s/g was reset, or streams were added"):
         reading.run("c")
     assert reading.run("new") == list(range(15, 20))
+
+
+def test_query_continues_through_an_update_of_its_group(
+    root: str, make: Make, follow: Load, tmp_path: Path
+) -> None:
+    stream = make()
+    fill(stream, 0, 20)
+    reading = Collecting(tmp_path, follow(readerGroup=GROUP, readerGroupInterval="100ms"))
+    query = reading.start("c", processingTime="100 milliseconds")
+    try:
+        until(lambda: len(reading.rows) == 20)
+        group = group_of(root)
+        assert group.update(retention="automatic") == 1
+        fill(stream, 20, 40)
+        until(lambda: len(reading.rows) == 40)
+        until(lambda: group.lag().events == 0)
+        assert query.isActive
+    finally:
+        query.stop()
+    assert sorted(reading.rows) == list(range(40)), "nothing is read again"
+    (held,) = StreamManager(root).list_subscribers("s/a")
+    assert held.cut == stream.view().tail
+    group.update(retention="none")
+    fill(stream, 40, 50)
+    assert reading.run("c") == list(range(40, 50)), "its checkpoint folder stays valid"
 
 
 SCRIPT = """

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.open_streams import open_stream
@@ -108,6 +109,7 @@ class QueryMembership:
         """
         if not member.was_updated:
             raise error
+        failpoint("group.query.updated")
         self._member = None
         try:
             joined = self._join(self._group.state().configuration)

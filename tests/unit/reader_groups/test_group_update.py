@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +26,9 @@ from pravega_spark.errors import (
     StaleIdentity,
     TruncatedData,
 )
+from pravega_spark.manager import StreamManager
 from pravega_spark.model import END, NOT_REACHED, StreamCut
+from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.reader_groups.change_announcements import FOLDER
 from pravega_spark.reader_groups.group_configuration import GroupRetention
 from pravega_spark.reader_groups.group_repair import repair_changing_groups
@@ -390,6 +393,68 @@ def test_a_group_behind_the_head_holds_from_the_head_and_its_reader_learns_so_on
     with pytest.raises(TruncatedData, match="were truncated before they were read"):
         reader.read_next_event(0)
     assert drain(reader) == [new]
+
+
+def test_an_observer_of_10_000_events_becomes_a_subscriber_and_reads_none_of_them_again(
+    tmp_path: Path,
+) -> None:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    retention = RetentionPolicy.by_consumption()
+    manager.create_stream(NAME, StreamConfiguration(ScalingPolicy.fixed(2), retention))
+    group = manager.create_reader_group("s/g", [NAME], checkpoint_interval=None)
+
+    def write(first: int, last: int) -> None:
+        with manager.create_writer(NAME) as writer:
+            for number in range(first, last):
+                writer.write_event(b"%d" % number, f"key-{number % 50}")
+
+    def read_all() -> list[int]:
+        with group.create_reader("a") as reader:
+            found = [e.data for e in iter(lambda: reader.read_next_event(0.5).event, None)]
+        return sorted(map(int, found))
+
+    write(0, 10_000)
+    assert read_all() == list(range(10_000))
+    write(10_000, 10_500)
+    assert group.update(retention="automatic") == 1
+    assert group.lag().events == 500
+    done = manager.retention(NAME).run()
+    assert done.truncated is not None
+    assert done.truncated.events == 10_000
+    assert done.explanation.held_by == "subscriber s/g"
+    assert manager.retention(NAME).run().truncated is None, "it holds what it has not read"
+    assert read_all() == list(range(10_000, 10_500))
+
+
+@pytest.mark.parametrize("point", ["group.change.noted", "group.change.subscribed"])
+def test_retention_during_an_update_deletes_nothing_that_the_group_has_to_read(
+    tmp_path: Path, point: str
+) -> None:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    retention = RetentionPolicy.by_consumption()
+    manager.create_stream(NAME, StreamConfiguration(retention=retention))
+    with manager.create_writer(NAME) as writer:
+        writer.write_events([b"%d" % number for number in range(10)], "k")
+    ahead = manager.create_reader_group("s/ahead", [NAME], retention="manual")
+    ahead.publish({NAME: manager.tail(NAME)})
+    group = manager.create_reader_group("s/g", [NAME])
+    with group.create_reader("a") as reader:
+        for _ in range(4):
+            assert reader.read_next_event(1.0).event
+    truncated: list[int] = []
+
+    def run() -> None:
+        done = StreamManager(tmp_path).retention(NAME).run()
+        truncated.append(0 if done.truncated is None else done.truncated.events)
+
+    with at_failpoint(point, run):
+        group.update(retention="automatic")
+    assert truncated == [4], "it finished the update first"
+    with group.create_reader("a") as reader:
+        found = [e.data for e in iter(lambda: reader.read_next_event(0.5).event, None)]
+    assert found == [b"%d" % number for number in range(4, 10)]
 
 
 # --------------------------------------------------------------------------------------- lives

@@ -313,7 +313,46 @@ def test_reset_evicts_the_query_and_the_next_continues_at_the_new_cuts(stack: Ex
     assert (again.generation, again.cuts()) == (1, cut_at(world, {0: 4}))
 
 
+def test_update_evicts_the_query_which_may_continue_with_its_checkpoint(stack: ExitStack) -> None:
+    world = World(names=(NAME, "s/u"))
+    world.write(20)
+    group = world.created(streams=[NAME])
+    query = joined(group, stack)
+    query.finish_batch(cut_at(world, {0: 9}))
+    group.update(retention="automatic")
+    with pytest.raises(ReinitializationRequired, match=r"was updated\. Start the query again"):
+        query.finish_batch(cut_at(world, {0: 20}))
+    with pytest.raises(ReinitializationRequired, match="the same checkpoint folder"):
+        query.check()
+    assert query.was_updated
+    again = joined(group, stack)
+    assert (again.generation, again.cuts()) == (1, cut_at(world, {0: 9}))
+    assert again.continues(0)
+    group.update(add=["s/u"])
+    with pytest.raises(ReinitializationRequired, match="with a new checkpoint folder"):
+        again.refresh()
+    assert not again.was_updated, "a stream was added, where the query has no position"
+
+
 # ---------------------------------------------------------------------------- acknowledgements
+
+
+def test_batches_from_before_an_update_are_acknowledged_where_positions_continue() -> None:
+    world = World(names=(NAME, "s/u", "s/v"))
+    world.write(20)
+    world.write(20, "s/u")
+    group = world.created(streams=[NAME, "s/u"], retention="automatic")
+    with ExitStack() as stack:
+        number = joined(group, stack).number
+        group.update(remove=["s/u"], add={"s/u": "s/u@1:0#0=3", "s/v": None})
+    done = {name: StreamCut(name, 1, {0: 15}) for name in (NAME, "s/u")}
+    assert acknowledge_batch(world.group().lifecycle, 0, done, number)
+    found = {name: str(at) for name, at in group.stream_cuts().items()}
+    assert found[NAME] == f"{NAME}@1:0#0=15"
+    assert found["s/u"] == "s/u@1:0#0=3", "it began again, so that its events are read again"
+    assert published(world) == {0: 15}
+    group.update(remove=[NAME])
+    assert not acknowledge_batch(world.group().lifecycle, 0, done, number)
 
 
 def test_last_batch_is_acknowledged_for_a_query_that_ended() -> None:

@@ -21,6 +21,7 @@ from tests.harness.simulated_group import SimulatedGroup, step
 from tests.harness.tiers import sized
 
 EVERYTHING = {
+    "begun again",
     "checkpoint completed",
     "deletion",
     "expired",
@@ -33,6 +34,7 @@ EVERYTHING = {
     "truncated",
     "truncation",
     "unreachable",
+    "update",
     "zombie",
 }
 OF_BUFFERS = {"failed", "flushed", "flushed again"}
@@ -127,9 +129,24 @@ def skip_recording_answers(answer: Callable[..., Any]) -> Callable[..., Any]:
     return mutant
 
 
+def let_removed_readers_begin_again(remove_readers: Callable[..., Any]) -> Callable[..., Any]:
+    def mutant(state: Any) -> Any:
+        after = remove_readers(state)
+        return replace(after, unassigned={**after.unassigned, **dict.fromkeys(state.assigned, 0)})
+
+    return mutant
+
+
+def forget_readers_segments(remove_readers: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda state: replace(remove_readers(state), unassigned=state.unassigned)
+
+
 @pytest.mark.parametrize(
     ("acknowledge", "module", "name", "mutant"),
     [
+        ("next", assignment, "remove_readers", let_removed_readers_begin_again),
+        ("next", assignment, "remove_readers", forget_readers_segments),
+        ("checkpoint", assignment, "remove_readers", let_removed_readers_begin_again),
         ("next", assignment, "acquire", acquire_with_a_pending_checkpoint),
         ("next", checkpoints, "record_release", omit_released_segments),
         ("next", segment_transitions, "_with_frontier", skip_waiting_for_predecessors),

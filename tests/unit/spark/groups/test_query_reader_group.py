@@ -11,6 +11,7 @@ from pravega_spark.model import StreamCut
 from pravega_spark.spark.groups.query_reader_group import QueryMembership
 from pravega_spark.spark.settings import read_settings
 from pravega_spark.spark.source_offsets import OffsetOwner, StreamOffset
+from tests.harness.failpoints import at_failpoint
 
 GROUP = "s/g"
 
@@ -168,6 +169,64 @@ def test_checkpoint_from_before_a_reset_is_refused(manager: StreamManager, query
     with pytest.raises(ReinitializationRequired, match="s/g was deleted, and with it the posit"):
         again.member.check(again.at(9), old)
     assert manager.list_reader_groups("s") == []
+
+
+def test_query_joins_again_after_an_update_and_continues(
+    manager: StreamManager, query: Query
+) -> None:
+    query.member.check(query.at(0), None)
+    first = query.member.owner
+    query.member.finish_batch(query.at(4))
+    manager.reader_group(GROUP).update(retention="automatic")
+    query.now = 5.0
+    query.member.finish_batch(query.at(9))
+    assert lag(manager) == 11
+    manager.reader_group(GROUP).update(refresh="1 s")
+    query.now = 10.0
+    query.member.check(query.at(9), first)  # its lease lasts, so it reads nothing
+    query.member.finish_batch(query.at(12))
+    query.member.check(query.at(12), first)
+    assert (query.member.owner.generation, lag(manager)) == (2, 8)
+    query.member.leave()
+    restarted = Query(manager)
+    restarted.member.check(query.at(12), first)
+    restarted.member.finish_batch(query.at(14), last=True)
+    assert lag(manager) == 6
+    (held,) = manager.list_subscribers("s/a")
+    assert held.cut == query.cuts(14)["s/a"]
+
+
+def test_query_ends_if_an_update_changes_its_streams(manager: StreamManager, query: Query) -> None:
+    query.member.check(query.at(0), None)
+    first = query.member.owner
+    query.member.finish_batch(query.at(4))
+    group = manager.reader_group(GROUP)
+    group.update(add=["s/b"])
+    query.now = 5.0
+    with pytest.raises(ReinitializationRequired, match="with a new checkpoint folder"):
+        query.member.finish_batch(query.at(9))
+    both = Query(manager, stream="", subscribe="s/a,s/b")
+    with pytest.raises(ReinitializationRequired, match="or streams were added to it"):
+        both.member.check(query.at(9), first)
+    fresh = Query(manager, stream="", subscribe="s/a,s/b")
+    assert fresh.member.group_cuts() == {**query.cuts(4), "s/b": StreamCut("s/b", 1, {0: 0})}
+    group.update(remove=["s/a"])
+    with pytest.raises(InvalidOption, match="the group reads s/b, and the query s/a, s/b"):
+        fresh.member.finish_batch(fresh.at(9))
+    assert group.stream_cuts() == {"s/b": StreamCut("s/b", 1, {0: 0})}
+
+
+def test_query_whose_group_is_reset_after_an_update_does_not_continue(
+    manager: StreamManager, query: Query
+) -> None:
+    query.member.check(query.at(0), None)
+    group = manager.reader_group(GROUP)
+    group.update(refresh="1 s")
+    query.now = 5.0
+    resets = at_failpoint("group.query.updated", lambda: group.reset(query.cuts(3)))
+    with resets, pytest.raises(ReinitializationRequired, match="was updated"):
+        query.member.finish_batch(query.at(9))
+    assert group.stream_cuts() == query.cuts(3)
 
 
 @pytest.mark.parametrize(
