@@ -8,10 +8,11 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
-from pravega_spark.engine.stream.records import STREAM_DOMAIN, decode_stream
+from pravega_spark.engine.stream.records import STREAM_DOMAIN, StreamRecord, decode_stream
 from pravega_spark.errors import (
     ConfigurationConflict,
     IllegalState,
@@ -329,7 +330,31 @@ def test_version_of_an_earlier_life_is_never_expected_by_chance(manager: StreamM
             manager.update_stream(S, **TAG, expected_version=old)
 
 
-def test_record_of_an_early_version_of_the_package_has_version_0(manager: StreamManager) -> None:
+def test_stream_of_an_early_version_of_the_package_has_version_0_until_its_update(
+    store: Spy,
+) -> None:
+    encode = StreamRecord.encode
+
+    def early(record: StreamRecord) -> str:
+        fields = json.loads(encode(record))
+        del fields["configurationVersion"]
+        return json.dumps(fields)
+
+    manager = manager_of(store)
+    manager.create_scope("s")
+    with patch.object(StreamRecord, "encode", early):
+        manager.create_stream(S)
+        manager.update_stream(S, retention=DAY)
+    assert manager_of(store).stream_info(S).configuration_version == 0
+    later = manager_of(store)
+    with pytest.raises(ConfigurationConflict):
+        later.update_stream(S, **TAG, expected_version=1)
+    assert later.update_stream(S, **TAG, expected_version=0)
+    assert version(manager_of(store)) == later.stream_info(S).version == 2
+    assert configuration(later).retention == DAY
+
+
+def test_record_without_a_configuration_version_is_read(manager: StreamManager) -> None:
     text = manager._stream(S).view().snapshot.domains[STREAM_DOMAIN]
     early = json.loads(text)
     early["configurationVersion"] = 7

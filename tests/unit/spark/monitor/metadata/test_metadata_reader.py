@@ -187,6 +187,14 @@ def test_load_costs_one_call_for_each_stream_that_the_job_scales(
     assert len(store.calls) == 100 + rates, "and one look for a newer version of each stream"
 
 
+def test_stream_info_has_the_version_of_the_configuration(manager: StreamManager) -> None:
+    created(manager.root)
+    manager.update_stream("s/a", add_tags=["eu"])
+    (row,) = rows(manager, "StreamInfo")
+    assert row["tags"] == ["eu"]
+    assert row["configuration_version"] == manager.stream_info("s/a").configuration_version == 1
+
+
 def test_epochs_have_one_row_each_also_after_a_truncation(manager: StreamManager) -> None:
     stream = created(manager.root)
     scale(stream, [0], [(0.0, 0.25), (0.25, 1.0)])
