@@ -165,9 +165,9 @@ def test_broken_rule_is_caught(
     monkeypatch: pytest.MonkeyPatch, acknowledge: str, module: Any, name: str, mutant: Any
 ) -> None:
     monkeypatch.setattr(module, name, mutant(getattr(module, name)))
-    for seed in range(100):
+    for seed in range(300):
         try:
             run(seed, acknowledge)
         except (AssertionError, PravegaSparkError):
             return
-    pytest.fail(f"100 histories with a broken {name} passed")
+    pytest.fail(f"300 histories with a broken {name} passed")
