@@ -19,7 +19,7 @@ from pravega_spark.engine.store.root_marker import (
     encode,
     read_record,
 )
-from pravega_spark.errors import IllegalState, InvalidInput
+from pravega_spark.errors import IllegalState, InvalidInput, TooBusy
 
 
 class BackupTarget:
@@ -63,10 +63,10 @@ class BackupTarget:
         return str(self._backup["id"])
 
     def check_claimed(self) -> None:
-        """Raise IllegalState if another run has claimed the target since this one did."""
+        """Raise TooBusy if another run has claimed the target since this one did."""
         found = read_record(self._store) or {}
         if found.get("backup", {}).get("run") != self._backup["run"]:
-            raise IllegalState(
+            raise TooBusy(
                 f"another run has taken over the backup to {self._store.url}; wait until that run "
                 "has ended, or repeat this one then."
             )

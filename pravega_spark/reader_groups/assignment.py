@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pravega_spark.errors import IllegalState
+from pravega_spark.errors import IllegalState, TooBusy
 from pravega_spark.reader_groups import checkpoints
 from pravega_spark.reader_groups.group_state import (
     GroupState,
@@ -29,11 +29,11 @@ def join(
 ) -> GroupState:
     """Add a reader to the group.
 
-    Raises IllegalState if the group is not active, if it has a reader of that name, or if the new
-    reader or one in the group is exclusive and would not be the only one.
+    Raises TooBusy if the group is being changed; IllegalState if it has a reader of that name,
+    or if the new reader or one in the group is exclusive and would not be the only one.
     """
     if state.phase is not Phase.ACTIVE:
-        raise IllegalState(f"reader group {state.group} is being changed or deleted; try again.")
+        raise TooBusy(f"reader group {state.group} is being changed or deleted; try again.")
     if reader in state.readers:
         raise IllegalState(
             f"reader {reader} is already in reader group {state.group}: close it first, or call "

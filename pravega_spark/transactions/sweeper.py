@@ -96,8 +96,8 @@ def end_all_transactions(stream: StreamLog, life: int) -> None:
     delete_remains(stream)
     if prepared:
         raise IllegalState(
-            f"stream {stream.name} is being sealed, but {len(prepared)} transactions are prepared: "
-            f"{', '.join(prepared[:8])}. Commit or abort them, then seal again."
+            f"stream {stream.name} is being sealed and has prepared transactions (count: "
+            f"{len(prepared)}): {', '.join(prepared[:8])}. Commit or abort them, then seal again."
         )
 
 

@@ -62,7 +62,8 @@ def check_accepts_writes(manifests: Manifests) -> None:
     last = manifests.last
     if last is not ManifestKind.WRITE:
         raise TxnFailed(
-            f"{manifests.name} is {last.name} and accepts no more events. Begin another.",
+            f"{manifests.name} is {last.name} and accepts no more events. Begin another "
+            "transaction.",
             transaction_id=manifests.transaction_id,
             status=TransactionStatus[last.name],
         )

@@ -14,15 +14,13 @@ from pravega_spark.engine.stream.records import OpenTransaction, TransactionOutc
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.errors import TxnFailed
-from pravega_spark.model import TransactionStatus
 from pravega_spark.spark.settings import WriteSettings
 from pravega_spark.spark.write.staging_plan import StagingPlan
 from pravega_spark.transactions import transaction_lifecycle
-from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind
+from pravega_spark.transactions.manifest_codec import Manifest
 from pravega_spark.transactions.manifests import Manifests
 from pravega_spark.transactions.transaction import Transaction
-from pravega_spark.transactions.transaction_decisions import holds_write
+from pravega_spark.transactions.transaction_decisions import check_accepts_writes, holds_write
 from pravega_spark.transactions.transaction_paths import chunk_folder
 
 
@@ -73,13 +71,7 @@ def _writable_entries(stream: StreamLog, transaction_id: str) -> Sequence[Manife
     """Return the manifests of a transaction; raise TxnFailed if it accepts no more events."""
     manifests = Manifests(stream, transaction_id)
     entries = manifests.read()
-    if entries and entries[-1].kind is not ManifestKind.WRITE:
-        raise TxnFailed(
-            f"transaction {transaction_id} of stream {stream.name} is {entries[-1].kind.name}: it "
-            "accepts no more events. Begin another transaction.",
-            transaction_id=transaction_id,
-            status=TransactionStatus[entries[-1].kind.name],
-        )
+    check_accepts_writes(manifests)
     return entries
 
 

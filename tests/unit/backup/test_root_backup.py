@@ -25,6 +25,7 @@ from pravega_spark.errors import (
     NoSuchScope,
     NoSuchStream,
     StoreRefused,
+    TooBusy,
     TxnFailed,
 )
 from pravega_spark.limits import CLEANUP_WAIT_SECONDS
@@ -437,7 +438,7 @@ def test_run_whose_target_another_run_took_over_ends_and_harms_nothing() -> None
 
     with (
         at_failpoint("backup.log", other_run),
-        pytest.raises(IllegalState, match="another run has taken over the backup"),
+        pytest.raises(TooBusy, match="another run has taken over the backup"),
     ):
         world.manager.backup(copy.url)
     assert events_in(copy) == numbers(12)

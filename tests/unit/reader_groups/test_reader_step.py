@@ -6,6 +6,7 @@ from pravega_spark.errors import (
     IllegalState,
     InvalidStreamCut,
     ReinitializationRequired,
+    TooBusy,
     TooManyCheckpoints,
 )
 from pravega_spark.model import END, NOT_REACHED, StreamCut
@@ -237,7 +238,7 @@ def test_reader_cannot_join_a_group_that_is_being_changed() -> None:
     stream = MemoryStream.of(1)
     configuration = ReaderGroupConfiguration([NAME])
     state = segment_transitions.begin("g", 0, configuration, {NAME: stream}, phase=Phase.CHANGING)
-    with pytest.raises(IllegalState, match="being changed"):
+    with pytest.raises(TooBusy, match="being changed"):
         joined(state, "a")
 
 
