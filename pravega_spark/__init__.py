@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from pravega_spark.backup.table_restore import RestoredTable
     from pravega_spark.engine.log.table_sweep import SweepResult
     from pravega_spark.engine.stream.truncation import TruncationResult
+    from pravega_spark.engine.writing.event_encoder import Serializer
     from pravega_spark.engine.writing.write_futures import WriteFuture
     from pravega_spark.errors import PravegaSparkError
     from pravega_spark.event_reader import EventReader, json_deserializer
     from pravega_spark.event_writer import EventStreamWriter, json_serializer
     from pravega_spark.manager import StreamManager
     from pravega_spark.model import (
+        Deserializer,
         Epoch,
         Event,
         EventPointer,
@@ -54,7 +56,11 @@ if TYPE_CHECKING:
     from pravega_spark.reader_groups.group_lag import GroupLag, SegmentLag
     from pravega_spark.reader_groups.group_reader import EventStreamReader
     from pravega_spark.reader_groups.group_state import SegmentKey
-    from pravega_spark.reader_groups.notifications import EndOfDataNotification, SegmentNotification
+    from pravega_spark.reader_groups.notifications import (
+        EndOfDataNotification,
+        Notification,
+        SegmentNotification,
+    )
     from pravega_spark.reader_groups.position import EventRead, EventsRead, Position
     from pravega_spark.reader_groups.reader_group import ReaderGroup
     from pravega_spark.retention.explanation import (
@@ -67,6 +73,7 @@ if TYPE_CHECKING:
     from pravega_spark.retention.stream_retention import StreamRetention
     from pravega_spark.retention.truncation_decision import RetentionRule
     from pravega_spark.root_settings import EffectiveSettings, SettingOrigin
+    from pravega_spark.scaling.stream_scaling import StreamScaling
     from pravega_spark.spark.monitor.lag_listener import StreamLagListener
     from pravega_spark.spark.monitor.query_lag import (
         QueryLag,
@@ -97,6 +104,7 @@ __all__ = [
     "CheckpointFuture",
     "CopiedTable",
     "DataAmount",
+    "Deserializer",
     "EffectiveSettings",
     "EndOfDataNotification",
     "Epoch",
@@ -115,6 +123,7 @@ __all__ = [
     "LimitUnit",
     "MaintenanceInfo",
     "MaintenanceKind",
+    "Notification",
     "PassedSubscriber",
     "Position",
     "PravegaSparkError",
@@ -139,6 +148,7 @@ __all__ = [
     "SegmentLag",
     "SegmentNotification",
     "SegmentRange",
+    "Serializer",
     "SettingOrigin",
     "SourceLag",
     "Stream",
@@ -149,6 +159,7 @@ __all__ = [
     "StreamLagListener",
     "StreamManager",
     "StreamRetention",
+    "StreamScaling",
     "SubscriberInfo",
     "SweepResult",
     "Transaction",
@@ -171,6 +182,7 @@ _HOMES = {
     "CheckpointFuture": "reader_groups.checkpoint_future",
     "CopiedTable": "backup.table_backup",
     "DataAmount": "retention.explanation",
+    "Deserializer": "model",
     "EffectiveSettings": "root_settings",
     "EndOfDataNotification": "reader_groups.notifications",
     "Epoch": "model",
@@ -189,6 +201,7 @@ _HOMES = {
     "LimitUnit": "policies",
     "MaintenanceInfo": "model",
     "MaintenanceKind": "model",
+    "Notification": "reader_groups.notifications",
     "PassedSubscriber": "retention.explanation",
     "Position": "reader_groups.position",
     "PravegaSparkError": "errors",
@@ -213,6 +226,7 @@ _HOMES = {
     "SegmentLag": "reader_groups.group_lag",
     "SegmentNotification": "reader_groups.notifications",
     "SegmentRange": "model",
+    "Serializer": "engine.writing.event_encoder",
     "SettingOrigin": "root_settings",
     "SourceLag": "spark.monitor.query_lag",
     "Stream": "stream",
@@ -223,6 +237,7 @@ _HOMES = {
     "StreamLagListener": "spark.monitor.lag_listener",
     "StreamManager": "manager",
     "StreamRetention": "retention.stream_retention",
+    "StreamScaling": "scaling.stream_scaling",
     "SubscriberInfo": "model",
     "SweepResult": "engine.log.table_sweep",
     "Transaction": "transactions.transaction",

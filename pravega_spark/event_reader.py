@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,9 +21,7 @@ from pravega_spark.engine.stream.time_search import TimeSearch
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidInput, InvalidStreamCut, NoSuchEvent
 from pravega_spark.limits import POLL_IDLE_FRACTION, POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS
-from pravega_spark.model import Event, EventPointer, SegmentRange, StreamCut
-
-Deserializer = Callable[[bytes], Any]
+from pravega_spark.model import Deserializer, Event, EventPointer, SegmentRange, StreamCut
 
 
 def json_deserializer(data: bytes) -> Any:

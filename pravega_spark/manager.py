@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.arguments import check_flag, check_options, check_text
-from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log import clock_record
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.table_sweep import SweepResult, add_results, sweep_table
@@ -16,7 +15,7 @@ from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.probe import ensure_probed
 from pravega_spark.engine.store.root_marker import bind_root, token_of
-from pravega_spark.engine.stream import lifecycle, stream_sweep
+from pravega_spark.engine.stream import stream_sweep
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import TruncationResult
@@ -33,8 +32,8 @@ from pravega_spark.engine.tables.scopes import (
 )
 from pravega_spark.engine.tables.settings_table import open_settings
 from pravega_spark.engine.writing.event_encoder import Serializer
-from pravega_spark.errors import InvalidInput, NoSuchScope, NoSuchStream, StaleIdentity
-from pravega_spark.event_reader import Deserializer, EventReader
+from pravega_spark.errors import InvalidInput, NoSuchScope
+from pravega_spark.event_reader import EventReader
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.limits import (
     CHECKPOINT_INTERVAL,
@@ -47,6 +46,7 @@ from pravega_spark.limits import (
     SWEEP_RETAIN,
 )
 from pravega_spark.model import (
+    Deserializer,
     Epoch,
     Event,
     EventPointer,
@@ -67,7 +67,6 @@ from pravega_spark.policies import (
     ScalingPolicy,
     StreamConfiguration,
     Unchanged,
-    check_configuration,
 )
 from pravega_spark.reader_groups.group_configuration import (
     GroupAcknowledgement,
@@ -89,6 +88,7 @@ if TYPE_CHECKING:
     from pravega_spark.backup.root_restore import RestoreResult
     from pravega_spark.backup.table_restore import RestoredTable
     from pravega_spark.retention.stream_retention import StreamRetention
+    from pravega_spark.scaling.stream_scaling import StreamScaling
 
 _KNOWN_SCOPES = 64
 """A manager keeps the rows of at most this many scopes in memory."""
@@ -110,7 +110,7 @@ class StreamManager:
         storage_options: dict[str, Any] | None = None,
         runtime: Runtime = SYSTEM,
     ) -> None:
-        """Name the root; nothing is read or written yet."""
+        """Name the root; nothing is read or written yet. ``runtime`` is for tests."""
         if not isinstance(root, (str, os.PathLike)):
             raise InvalidInput(f"a root is a path or a URL, got {root!r}.")
         self._options = check_options("storage_options", storage_options)
@@ -247,35 +247,6 @@ class StreamManager:
         return result
 
     # Streams
-
-    def create_stream(self, stream: str, configuration: StreamConfiguration | None = None) -> bool:
-        """Create a stream; False if it exists. Concurrent creators converge on one stream.
-
-        One of them gets True, and the stream has its configuration. Raises InvalidName,
-        NoSuchScope.
-        """
-        scope, name = split_stream(stream)
-        wanted = StreamConfiguration() if configuration is None else configuration
-        configuration = check_configuration(wanted)
-        log = self._stream(stream)
-        life = lifecycle.next_life(log)
-        if life is None:
-            if self._scope(scope).state() == DELETED:
-                raise NoSuchScope(f"scope {scope} does not exist; create it first.", scope=scope)
-            return False
-        claimed, configuration = self._scope(scope).claim(name, life, configuration)
-        failpoint("create.row")
-        if lifecycle.create(log, life, configuration) or self._is_in(log, life):
-            return claimed
-        self._scope(scope).drop_row(name, life)  # the life may have ended before it was claimed
-        return False
-
-    @staticmethod
-    def _is_in(stream: StreamLog, life: int) -> bool:
-        """Return True if the stream exists in this life."""
-        with contextlib.suppress(NoSuchStream, StaleIdentity):
-            return stream.view(life=life) is not None
-        return False
 
     def stream(self, name: str) -> Stream:
         """Return the stream ``scope/stream`` as an object with its verbs; no storage is asked.
@@ -415,13 +386,19 @@ class StreamManager:
 
         return restore_root(self._store, self._runtime)
 
-    def restore_stream(self, stream: str) -> RestoredTable:
-        """Do what :meth:`restore` does, for one stream. Raises NoSuchStream, CorruptLog."""
-        from pravega_spark.backup.root_restore import restore_stream
-
-        return restore_stream(self._store, stream, self._runtime)
-
     # The verbs of one stream under Pravega's names: see Stream
+
+    def create_stream(self, stream: str, configuration: StreamConfiguration | None = None) -> bool:
+        """See :meth:`Stream.create`."""
+        return self.stream(stream).create(configuration)
+
+    def restore_stream(self, stream: str) -> RestoredTable:
+        """See :meth:`Stream.restore`."""
+        return self.stream(stream).restore()
+
+    def scaling(self, stream: str) -> StreamScaling:
+        """See :meth:`Stream.scaling`."""
+        return self.stream(stream).scaling()
 
     def stream_exists(self, stream: str) -> bool:
         """See :meth:`Stream.exists`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from types import MappingProxyType
@@ -15,6 +15,9 @@ from pravega_spark.errors import InvalidInput, InvalidStreamCut
 from pravega_spark.names import split_stream
 from pravega_spark.policies import StreamConfiguration
 from pravega_spark.units import time_text
+
+Deserializer = Callable[[bytes], Any]
+"""Turns the bytes of an event into ``Event.data``."""
 
 END: Final = -1
 """In a cut instead of an offset: the segment is sealed and was read to its end."""

@@ -28,7 +28,7 @@ from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import TruncationResult
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.tables.scopes import Scope
+from pravega_spark.engine.tables.scopes import DELETED, Scope
 from pravega_spark.engine.writing.event_encoder import Serializer
 from pravega_spark.errors import (
     InvalidConfiguration,
@@ -37,10 +37,11 @@ from pravega_spark.errors import (
     NoSuchStream,
     StaleIdentity,
 )
-from pravega_spark.event_reader import Deserializer, EventReader
+from pravega_spark.event_reader import EventReader
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.limits import KEEP_COMPLETED, PREPARED_LIMIT, SWEEP_GRACE, SWEEP_RETAIN
 from pravega_spark.model import (
+    Deserializer,
     Epoch,
     Event,
     EventPointer,
@@ -60,6 +61,7 @@ from pravega_spark.policies import (
     ScalingPolicy,
     StreamConfiguration,
     Unchanged,
+    check_configuration,
 )
 from pravega_spark.reader_groups.group_repair import release_absent_groups, repair_changing_groups
 from pravega_spark.scaling import scale_commit
@@ -70,14 +72,17 @@ from pravega_spark.transactions.transactional_writer import TransactionalWriter
 from pravega_spark.units import parse_duration_ms
 
 if TYPE_CHECKING:
+    from pravega_spark.backup.table_restore import RestoredTable
     from pravega_spark.retention.stream_retention import StreamRetention
+    from pravega_spark.scaling.stream_scaling import StreamScaling
 
 
 class Stream:
     """One stream by its name ``scope/stream``; made by ``StreamManager.stream``.
 
-    Cheap to create (no storage is asked), thread-safe and picklable. Every call works on the life
-    that the stream has when the call begins, and raises NoSuchStream if the stream does not exist,
+    Cheap to create (no storage is asked), thread-safe and picklable. The stream need not exist yet:
+    :meth:`create` creates it. Every other call works on the life that the stream has when the call
+    begins, and raises NoSuchStream if the stream does not exist,
     and RootChanged if its root was replaced. A stream whose creation or deletion was left half
     made by a killed process is repaired first.
     """
@@ -113,6 +118,38 @@ class Stream:
         return _stream, (self._store.url, self._options, self._name, token_of(self._store))
 
     # Life
+
+    def create(self, configuration: StreamConfiguration | None = None) -> bool:
+        """Create the stream; False if it exists. Concurrent creators converge on one stream.
+
+        One of them gets True, and the stream has its configuration. Raises NoSuchScope.
+        """
+        wanted = StreamConfiguration() if configuration is None else configuration
+        configuration = check_configuration(wanted)
+        log, scope, name = self._log(), self._scope(), self._short_name
+        life = lifecycle.next_life(log)
+        if life is None:
+            if scope.state() == DELETED:
+                missing = self._scope_name
+                raise NoSuchScope(
+                    f"scope {missing} does not exist; create it first.", scope=missing
+                )
+            return False
+        claimed, configuration = scope.claim(name, life, configuration)
+        failpoint("create.row")
+        if lifecycle.create(log, life, configuration) or _is_in(log, life):
+            return claimed
+        scope.drop_row(name, life)  # the life may have ended before it was claimed
+        return False
+
+    def restore(self) -> RestoredTable:
+        """Do what ``StreamManager.restore`` does, for one stream.
+
+        Raises NoSuchStream, CorruptLog.
+        """
+        from pravega_spark.backup.root_restore import restore_stream
+
+        return restore_stream(self._store, self._name, self._runtime)
 
     def exists(self) -> bool:
         """Return True if the stream exists; sealed ones do."""
@@ -480,6 +517,12 @@ class Stream:
         """Return True if the scale of that epoch is done (Pravega's checkScale)."""
         return scale_commit.check_scale(self._view(), epoch)
 
+    def scaling(self) -> StreamScaling:
+        """Return the automatic scaling: ``explain`` what a run would do, or ``run``."""
+        from pravega_spark.scaling.stream_scaling import StreamScaling
+
+        return StreamScaling(self._log(), self._view().life)
+
     # Transactions
 
     def create_transactional_writer(
@@ -593,6 +636,13 @@ class Stream:
 
 def _check_generation(generation: int | None) -> int | None:
     return None if generation is None else check_whole("generation", generation)
+
+
+def _is_in(stream: StreamLog, life: int) -> bool:
+    """Return True if the stream exists in this life."""
+    with contextlib.suppress(NoSuchStream, StaleIdentity):
+        return stream.view(life=life) is not None
+    return False
 
 
 def _stream(url: str, options: dict[str, Any], name: str, token: str | None) -> Stream:

@@ -26,7 +26,7 @@ from pravega_spark.limits import (
     POLL_LOCAL_SECONDS,
     POLL_REMOTE_SECONDS,
 )
-from pravega_spark.model import Event
+from pravega_spark.model import Deserializer, Event
 from pravega_spark.names import check_name
 from pravega_spark.reader_groups.group_state import GroupState, SegmentKey
 from pravega_spark.reader_groups.group_table import Streams
@@ -38,7 +38,6 @@ from pravega_spark.reader_groups.segment_buffer import SCHEMA, SegmentBuffer
 from pravega_spark.reader_groups.segment_selector import SegmentSelector, view_in_life
 from pravega_spark.reader_groups.subscriptions import Subscriptions
 
-Deserializer = Callable[[bytes], Any]
 _Events = TypeVar("_Events")
 
 _NO_EVENTS = pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in SCHEMA], schema=SCHEMA)

@@ -9,7 +9,7 @@ from typing import Any
 from pravega_spark.arguments import check_list, check_timeout
 from pravega_spark.errors import IllegalState, InvalidInput, InvalidName
 from pravega_spark.limits import POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS, READER_LEASE
-from pravega_spark.model import StreamCut
+from pravega_spark.model import Deserializer, StreamCut
 from pravega_spark.names import check_checkpoint, check_name
 from pravega_spark.policies import UNCHANGED, Unchanged
 from pravega_spark.reader_groups import assignment, checkpoints
@@ -22,7 +22,7 @@ from pravega_spark.reader_groups.group_configuration import (
 )
 from pravega_spark.reader_groups.group_lag import GroupLag, lag_of
 from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
-from pravega_spark.reader_groups.group_reader import Deserializer, EventStreamReader
+from pravega_spark.reader_groups.group_reader import EventStreamReader
 from pravega_spark.reader_groups.group_reset import cuts_of, reset_group
 from pravega_spark.reader_groups.group_state import Checkpoint, GroupState, SegmentKey
 from pravega_spark.reader_groups.group_update import GroupUpdate, update_group

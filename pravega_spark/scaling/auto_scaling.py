@@ -106,14 +106,16 @@ def explain_scaling(
     *,
     use_keys: bool = False,
     now_ms: int | None = None,
+    life: int | None = None,
 ) -> ScalingResult:
     """Decide on a stream and change nothing, not even the stored rates.
 
     ``use_keys`` splits a segment under a policy by event rate between its newest keys if that
     balances the load better. ``now_ms`` is the time to decide for, by default the runtime's clock.
-    Raises NoSuchStream, and CorruptLog for a log that cannot be read.
+    ``life`` is the life that the call is made for, by default the present one. Raises NoSuchStream,
+    StaleIdentity, and CorruptLog for a log that cannot be read.
     """
-    return _decide(stream, _newest_view(stream), pace, use_keys, now_ms, store=False)
+    return _decide(stream, _newest_view(stream, life), pace, use_keys, now_ms, store=False)
 
 
 def run_scaling(
@@ -122,6 +124,7 @@ def run_scaling(
     *,
     use_keys: bool = False,
     now_ms: int | None = None,
+    life: int | None = None,
 ) -> ScalingResult:
     """Decide on a stream and scale it; report requests that a concurrent scale made impossible.
 
@@ -129,7 +132,7 @@ def run_scaling(
     segment is sealed once. The log of a stream with a fixed number of segments is not read. Raises
     what :func:`explain_scaling` and a commit raise.
     """
-    view = _newest_view(stream)
+    view = _newest_view(stream, life)
     policy = view.record.configuration.scaling
     if policy.type is ScalingType.FIXED:
         fixed = no_scale(view.active.segments, FIXED)
@@ -140,10 +143,10 @@ def run_scaling(
     return replace(result, outcomes=outcomes)
 
 
-def _newest_view(stream: StreamLog) -> StreamView:
+def _newest_view(stream: StreamLog, life: int | None) -> StreamView:
     """Return the newest view; it need not be durable, since no event is handed out."""
     stream.log.refresh()
-    return stream.view(refresh=False)
+    return stream.view(refresh=False, life=life)
 
 
 def _decide(

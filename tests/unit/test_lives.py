@@ -25,13 +25,15 @@ from pravega_spark.errors import (
     ReinitializationRequired,
     StaleIdentity,
 )
+from pravega_spark.event_reader import EventReader
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import EventPointer, StreamCut
+from pravega_spark.model import EventPointer, SegmentRange, StreamCut
 from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
 from pravega_spark.reader_groups.group_reader import EventStreamReader
 from pravega_spark.retention.stream_retention import StreamRetention
+from pravega_spark.scaling.stream_scaling import StreamScaling
 from pravega_spark.transactions.transaction import Transaction
 from pravega_spark.transactions.transactional_writer import TransactionalWriter
 from tests.harness.failpoints import at_failpoint
@@ -169,6 +171,16 @@ def asked(world: World) -> None:
     group.initiate_checkpoint("asked")
 
 
+def overloaded(world: World) -> None:
+    """A stream that grows faster than its policy wants, for 20 minutes."""
+    by_rate = StreamConfiguration(ScalingPolicy.by_event_rate(1, minimum=2), KEEP_ONE_BYTE)
+    world.other.update_stream(S, by_rate)
+    with world.other.create_writer(S) as writer:
+        for n in range(80):
+            writer.write_events([b"x"] * 60, f"k{n}").result()
+            world.runtime.sleep(15)
+
+
 def written(writer: Any) -> None:
     with writer:
         writer.write_event(b"late", "k")
@@ -227,6 +239,7 @@ WRITES: dict[str, list[Verb]] = {
     "scale_stream": [
         Verb(lambda w: w.manager.scale_stream(S, [0, 1], [(0, 0.3), (0.3, 0.6), (0.6, 1)])),
     ],
+    "scaling": [Verb(lambda w: w.manager.scaling(S).run(), before=overloaded)],
     "create_transactional_writer": [
         Verb(lambda w: w.manager.create_transactional_writer(S, "tw").close()),
         Verb(lambda w: written(w.manager.create_transactional_writer(S).begin_transaction())),
@@ -325,7 +338,7 @@ def test_every_verb_of_the_manager_is_tested_here() -> None:
 
 def test_every_verb_of_a_stream_is_tested_here() -> None:
     # The manager's verbs call the stream's: tests/unit/test_stream.py shows it for each.
-    assert set(stream_verbs().values()) <= WRITES.keys() | READS.keys()
+    assert set(stream_verbs().values()) <= WRITES.keys() | READS.keys() | OF_NO_LIFE
 
 
 @pytest.mark.parametrize("name", READS)
@@ -502,6 +515,30 @@ HANDLES = [
             "explain": lambda retention, w: retention.explain(),
             "run": lambda retention, w: retention.run(expire="1h", grace="1h", retain="1h"),
         },
+    ),
+    Handle(
+        StreamScaling,
+        lambda w: w.manager.scaling(S),
+        {
+            "explain": lambda scaling, w: scaling.explain(),
+            "run": lambda scaling, w: scaling.run(),
+        },
+    ),
+    Handle(
+        EventReader,
+        lambda w: w.manager.create_reader(S),
+        {
+            "events": lambda reader, w: reader.events(),
+            "batches": lambda reader, w: reader.batches(),
+            "follow": lambda reader, w: list(reader.follow("earliest", timeout=0)),
+            "ranges": lambda reader, w: reader.ranges(),
+            "read_range": lambda reader, w: reader.read_range(SegmentRange(S, 1, 0, 0, 1)),
+            "next_cut": lambda reader, w: reader.next_cut("earliest", 1),
+            "distance": lambda reader, w: reader.distance("earliest", "latest"),
+            "cut_at": lambda reader, w: reader.cut_at(0),
+            "fetch": lambda reader, w: reader.fetch(w.event),
+        },
+        frozenset({"position"}),
     ),
     Handle(
         EventStreamReader,

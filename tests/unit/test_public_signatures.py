@@ -22,6 +22,10 @@ PUBLIC = sorted(
 )
 
 
+ALIASES = {"Deserializer", "Notification", "Serializer"}
+"""Types that are not classes."""
+
+
 @cache
 def ours(module: ModuleType) -> dict[str, str]:
     """The names in a module that come from this package, with where each is defined.
@@ -35,6 +39,8 @@ def ours(module: ModuleType) -> dict[str, str]:
             found |= {alias.asname or alias.name: str(node.module) for alias in node.names}
         elif isinstance(node, ast.ClassDef):
             found[node.name] = module.__name__
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            found[node.targets[0].id] = module.__name__
     return found
 
 
@@ -67,7 +73,7 @@ def classes_in(name: str) -> Iterator[tuple[str, str]]:
         for part in ast.walk(annotation):
             if isinstance(part, ast.Name) and part.id in ours(module):
                 home = importlib.import_module(ours(module)[part.id])
-                if inspect.isclass(getattr(home, part.id)):
+                if inspect.isclass(getattr(home, part.id)) or part.id in ALIASES:
                     yield part.id, member
 
 

@@ -18,6 +18,8 @@ from pravega_spark.stream import Stream
 from tests.harness.spy_store import Spy
 
 OWN_NAMES = {
+    "create": "create_stream",
+    "restore": "restore_stream",
     "exists": "stream_exists",
     "info": "stream_info",
     "update": "update_stream",

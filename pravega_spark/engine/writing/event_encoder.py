@@ -11,6 +11,7 @@ from pravega_spark.errors import EventTooLarge, InvalidInput
 from pravega_spark.limits import MAX_EVENT_BYTES, MAX_NOTE_LENGTH
 
 Serializer = Callable[[Any], bytes]
+"""Turns what is given to a writer into the bytes of an event."""
 
 
 class EventEncoder:
