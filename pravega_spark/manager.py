@@ -38,12 +38,8 @@ from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.limits import (
     CHECKPOINT_INTERVAL,
     GROUP_REFRESH,
-    KEEP_COMPLETED,
     KEEP_PIN,
     MAX_OUTSTANDING_CHECKPOINTS,
-    PREPARED_LIMIT,
-    SWEEP_GRACE,
-    SWEEP_RETAIN,
 )
 from pravega_spark.model import (
     Deserializer,
@@ -76,7 +72,12 @@ from pravega_spark.reader_groups.group_configuration import (
 from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
 from pravega_spark.reader_groups.group_repair import repair_group
 from pravega_spark.reader_groups.reader_group import ReaderGroup
-from pravega_spark.root_settings import EffectiveSettings, decide_settings, parse_changes
+from pravega_spark.root_settings import (
+    EffectiveSettings,
+    decide_settings,
+    parse_changes,
+    parse_flags,
+)
 from pravega_spark.stream import Stream
 from pravega_spark.transactions.sweeper import TransactionSweepResult
 from pravega_spark.transactions.transaction import Transaction
@@ -215,25 +216,32 @@ class StreamManager:
         return found.delete(life)
 
     def sweep_scope(
-        self, scope: str, *, grace: str | float = SWEEP_GRACE, retain: str | float = SWEEP_RETAIN
+        self,
+        scope: str,
+        *,
+        grace: str | float | None = None,
+        retain: str | float | None = None,
     ) -> SweepResult:
         """Delete what the scope's own tables no longer need, by the rules of :meth:`Stream.sweep`.
 
         These tables are the index of streams, the reader groups, deleted ones included, and the
-        remains of deleted streams, except what the next creation of the name needs. The counts are
-        the sums over all tables, the versions those of the index. Streams that exist are swept one
-        by one, with :meth:`Stream.sweep`. Raises NoSuchScope.
+        remains of deleted streams, except what the next creation of the name needs; and the
+        settings of the root. The counts are the sums over all tables, the versions those of the
+        index. Streams that exist are swept one by one, with :meth:`Stream.sweep`. None stands for
+        the root's setting. Raises NoSuchScope.
         """
+        flags = parse_flags({"grace": grace, "retain": retain})
         found = self._scope(scope)
         found.check_exists()
-        grace_ms = parse_duration_ms("grace", grace)
-        retain_ms = parse_duration_ms("retain", retain)
+        table = open_settings(self._store, self._runtime)
+        settings = decide_settings(table.read(), flags=flags)
+        grace_ms, retain_ms = settings.grace_ms, settings.retain_ms
         now = clock_record.read_now(self._store, self._runtime)
 
         def sweep(log: Log) -> SweepResult:
             return sweep_table(log, grace_ms=grace_ms, retain_ms=retain_ms, now=now)
 
-        result = sweep(found.table.log)
+        result = add_results(sweep(found.table.log), sweep(table.table.log))
         self._store.discard_unfinished("", grace_ms, deep=False)  # of the root's own objects
         for name in self._store.folders(f"{scope}/{GROUPS_FOLDER}"):
             group = self._group_lifecycle(f"{scope}/{name}")
@@ -417,6 +425,7 @@ class StreamManager:
         retention: RetentionPolicy | Unchanged | None = UNCHANGED,
         add_tags: Iterable[str] | None = None,
         remove_tags: Iterable[str] | None = None,
+        settings: Mapping[str, str | float | None] | None = None,
         expected_version: int | None = None,
     ) -> bool:
         """See :meth:`Stream.update`."""
@@ -426,6 +435,7 @@ class StreamManager:
             retention=retention,
             add_tags=add_tags,
             remove_tags=remove_tags,
+            settings=settings,
             expected_version=expected_version,
         )
 
@@ -481,15 +491,19 @@ class StreamManager:
         self,
         stream: str,
         *,
-        grace: str | float = SWEEP_GRACE,
-        retain: str | float = SWEEP_RETAIN,
-        keep_completed: str | float = KEEP_COMPLETED,
+        grace: str | float | None = None,
+        retain: str | float | None = None,
+        keep_completed: str | float | None = None,
         keep_records: str | float | None = None,
     ) -> SweepResult:
         """See :meth:`Stream.sweep`."""
         return self.stream(stream).sweep(
             grace=grace, retain=retain, keep_completed=keep_completed, keep_records=keep_records
         )
+
+    def stream_settings(self, stream: str) -> EffectiveSettings:
+        """See :meth:`Stream.settings`."""
+        return self.stream(stream).settings()
 
     def tags(self, stream: str) -> frozenset[str]:
         """See :meth:`Stream.tags`."""
@@ -596,7 +610,7 @@ class StreamManager:
         return self.stream(stream).completed_transactions()
 
     def sweep_transactions(
-        self, stream: str, *, prepared_limit: str | float = PREPARED_LIMIT
+        self, stream: str, *, prepared_limit: str | float | None = None
     ) -> TransactionSweepResult:
         """See :meth:`Stream.sweep_transactions`."""
         return self.stream(stream).sweep_transactions(prepared_limit=prepared_limit)

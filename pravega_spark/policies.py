@@ -11,6 +11,7 @@ from pravega_spark.arguments import is_number, is_whole
 from pravega_spark.errors import InvalidConfiguration
 from pravega_spark.limits import MAX_SEGMENTS, MAX_TAG_LENGTH, MAX_TAGS, MIN_COOLDOWN_MS
 from pravega_spark.names import has_utf8
+from pravega_spark.root_settings import StreamSettings, decode_given
 from pravega_spark.units import parse_duration_ms, parse_size_bytes, unit_of
 
 
@@ -268,14 +269,19 @@ class StreamConfiguration:
     scaling: ScalingPolicy
     retention: RetentionPolicy | None
     tags: frozenset[str] = field(compare=False)
+    settings: StreamSettings
 
     def __init__(
         self,
         scaling: ScalingPolicy | None = None,
         retention: RetentionPolicy | None = None,
         tags: Iterable[str] = (),
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
-        """Default to one fixed segment; at most 128 tags of at most 256 characters."""
+        """Default to one fixed segment; at most 128 tags of at most 256 characters.
+
+        ``settings`` hold for this stream in place of the root's, such as ``{"grace": "2 hours"}``.
+        """
         scaling = ScalingPolicy.fixed(1) if scaling is None else scaling
         if not isinstance(scaling, ScalingPolicy):
             raise InvalidConfiguration(f"scaling must be a ScalingPolicy, got {scaling!r}.")
@@ -286,14 +292,16 @@ class StreamConfiguration:
         object.__setattr__(self, "scaling", scaling)
         object.__setattr__(self, "retention", retention)
         object.__setattr__(self, "tags", check_tags(tags))
+        object.__setattr__(self, "settings", StreamSettings.of(settings or {}))
 
     def to_json(self) -> dict[str, Any]:
         """Encode as JSON values."""
-        return {
+        record = {
             "scaling": self.scaling.to_json(),
             "retention": self.retention.to_json() if self.retention else None,
             "tags": sorted(self.tags),
         }
+        return {**record, "settings": dict(self.settings)} if self.settings else record
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> StreamConfiguration:
@@ -303,6 +311,7 @@ class StreamConfiguration:
             ScalingPolicy.from_json(record["scaling"]),
             RetentionPolicy.from_json(retention) if retention else None,
             frozenset(record["tags"]),
+            StreamSettings(decode_given(record.get("settings", {}).items())),
         )
 
 

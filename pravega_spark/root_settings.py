@@ -8,7 +8,7 @@ without any the default does. Each setting is one field of :class:`EffectiveSett
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Final
@@ -77,8 +77,11 @@ class DurationRule:
         return value  # type: ignore[return-value]
 
     def text(self, value: SettingValue) -> str:
-        """Return a value as users write it."""
-        return NEVER if value is None else duration_text(int(value))
+        """Return a value as users write it; the default as it is written in the limits."""
+        if value is None or self.default == NEVER:
+            return NEVER if value is None else duration_text(int(value))
+        is_default = value == parse_duration_ms("a default", self.default)
+        return self.default if is_default else duration_text(int(value))
 
     @property
     def limits(self) -> str:
@@ -177,6 +180,12 @@ class EffectiveSettings:
         """Return a setting as users write it, such as ``2 hours``."""
         return rule_of(name).text(self.value(name))
 
+    def summary(self, names: Iterable[str] | None = None) -> str:
+        """Return what was given, as ``grace=2 hours (root), retain=1 day (flag)``."""
+        given = dict(self.origins)
+        wanted = [name for name in SETTING_NAMES if names is None or name in names]
+        return ", ".join(f"{n}={self.text(n)} ({given[n].value})" for n in wanted if n in given)
+
     def given_by(self, origin: SettingOrigin) -> str:
         """Return the settings of one origin as a text for people, such as ``grace=2 hours``."""
         return ", ".join(
@@ -223,7 +232,7 @@ def rule_of(name: str, *, of_streams: bool = False) -> SettingRule:
 
     With ``of_streams`` the setting must be one that a stream may override.
     """
-    known = [n for n in SETTING_NAMES if not of_streams or _rule(n).of_streams]
+    known = STREAM_SETTING_NAMES if of_streams else SETTING_NAMES
     if name not in known:
         what = "setting of a stream" if of_streams else "setting"
         raise InvalidConfiguration(
@@ -237,11 +246,31 @@ def _rule(name: str) -> SettingRule:
     return rule
 
 
+STREAM_SETTING_NAMES: Final = tuple(name for name in SETTING_NAMES if _rule(name).of_streams)
+"""The settings that a stream may override."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettingSources:
+    """What the root and a run's flags give; a stream's configuration completes it."""
+
+    root: GivenSettings = field(default_factory=dict)
+    flags: GivenSettings = field(default_factory=dict)
+
+    def of_stream(self, given: GivenSettings) -> EffectiveSettings:
+        """Return the settings that hold for a stream with these settings of its own."""
+        return decide_settings(self.root, given, self.flags)
+
+    def of_root(self) -> EffectiveSettings:
+        """Return the settings that hold where no stream overrides them."""
+        return decide_settings(self.root, flags=self.flags)
+
+
 @dataclass(frozen=True, slots=True)
 class SettingChanges:
     """Checked changes of some settings; the others stay as they are."""
 
-    values: GivenSettings
+    values: GivenSettings = field(default_factory=dict)
     cleared: tuple[str, ...] = ()
     """The settings that are no longer given."""
 
@@ -249,6 +278,46 @@ class SettingChanges:
         """Return what is given after the changes."""
         kept = {name: value for name, value in given.items() if name not in self.cleared}
         return dict(sorted({**kept, **self.values}.items()))
+
+
+class StreamSettings(Mapping[str, SettingValue]):
+    """The settings in a stream's configuration, by name; they hold in place of the root's."""
+
+    __slots__ = ("_given",)
+
+    def __init__(self, given: GivenSettings = NOTHING_GIVEN) -> None:
+        """Take parsed values."""
+        self._given = dict(sorted(given.items()))
+
+    @classmethod
+    def of(cls, given: object) -> StreamSettings:
+        """Return a mapping as users write it, such as ``{"grace": "2 hours"}``, parsed.
+
+        Raises InvalidConfiguration.
+        """
+        if isinstance(given, StreamSettings):
+            return given
+        return cls(check_stream_settings(given).values)
+
+    def __getitem__(self, name: str) -> SettingValue:
+        """Return the value of a setting that is given."""
+        return self._given[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names, sorted."""
+        return iter(self._given)
+
+    def __len__(self) -> int:
+        """Return the number of settings that are given."""
+        return len(self._given)
+
+    def __hash__(self) -> int:
+        """Equal settings have equal hashes."""
+        return hash(tuple(self._given.items()))
+
+    def __repr__(self) -> str:
+        """Show the settings as users write them."""
+        return repr({name: _rule(name).text(value) for name, value in self._given.items()})
 
 
 def parse_changes(changes: Mapping[str, object], *, of_streams: bool = False) -> SettingChanges:
@@ -261,6 +330,16 @@ def parse_changes(changes: Mapping[str, object], *, of_streams: bool = False) ->
         name: rules[name].parse(name, value) for name, value in changes.items() if value is not None
     }
     return SettingChanges(values, tuple(sorted(set(changes) - set(values))))
+
+
+def check_stream_settings(changes: object) -> SettingChanges:
+    """Return checked changes of a stream's settings. Raises InvalidConfiguration."""
+    if not isinstance(changes, Mapping):
+        raise InvalidConfiguration(
+            f"the settings of a stream map names to values, got {changes!r}; write "
+            "{'grace': '2 hours'}."
+        )
+    return parse_changes(changes, of_streams=True)
 
 
 def parse_flags(flags: Mapping[str, object]) -> dict[str, SettingValue]:

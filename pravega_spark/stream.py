@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.arguments import check_flag, check_list, check_options, check_whole
@@ -26,6 +26,7 @@ from pravega_spark.engine.stream.configuration_update import check_version, chec
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.stream_settings import log_flags, stream_settings
 from pravega_spark.engine.stream.truncation import TruncationResult
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.scopes import DELETED, Scope
@@ -39,7 +40,6 @@ from pravega_spark.errors import (
 )
 from pravega_spark.event_reader import EventReader
 from pravega_spark.event_writer import EventStreamWriter
-from pravega_spark.limits import KEEP_COMPLETED, PREPARED_LIMIT, SWEEP_GRACE, SWEEP_RETAIN
 from pravega_spark.model import (
     Deserializer,
     Epoch,
@@ -64,6 +64,7 @@ from pravega_spark.policies import (
     check_configuration,
 )
 from pravega_spark.reader_groups.group_repair import release_absent_groups, repair_changing_groups
+from pravega_spark.root_settings import EffectiveSettings, parse_flags
 from pravega_spark.scaling import scale_commit
 from pravega_spark.transactions import sweeper, transaction_listing
 from pravega_spark.transactions.sweeper import TransactionSweepResult
@@ -189,6 +190,7 @@ class Stream:
         retention: RetentionPolicy | Unchanged | None = UNCHANGED,
         add_tags: Iterable[str] | None = None,
         remove_tags: Iterable[str] | None = None,
+        settings: Mapping[str, str | float | None] | None = None,
         expected_version: int | None = None,
     ) -> bool:
         """Update the configuration; False if it is the same already.
@@ -196,17 +198,20 @@ class Stream:
         Give a whole configuration, tags included, or only the fields to change: the others stay
         as the commit finds them, so concurrent updates of different fields lose nothing.
         ``retention=None`` removes the policy. A tag to add may be present, and one to remove
-        absent. With ``expected_version``, a ``StreamInfo.configuration_version``, the update
+        absent. ``settings={"grace": "2 hours"}`` overrides settings of the root; None as a value
+        ends that. With ``expected_version``, a ``StreamInfo.configuration_version``, the update
         raises ConfigurationConflict if another one changed the configuration first; False if it
         already is as wanted, so that a repeated call succeeds.
 
         A fixed number of segments other than the present one, or a higher minimum, scales the
-        stream in the same commit, with equal ranges. On a sealed stream, retention and tags can
+        stream in the same commit, with equal ranges. On a sealed stream all but the scaling can
         change. Raises StreamSealed if a sealed stream's scaling would change, IllegalState while
         the stream is being sealed, and InvalidConfiguration.
         """
         name = self._name
-        change = checked_update(name, configuration, scaling, retention, add_tags, remove_tags)
+        change = checked_update(
+            name, configuration, scaling, retention, add_tags, remove_tags, settings
+        )
         check_version(name, expected_version)
         life, log = self._view().life, self._log()
         changed = lifecycle.update(log, change, expected_version=expected_version, life=life)
@@ -216,6 +221,10 @@ class Stream:
             row = self._short_name, life, view.version, view.record.configuration
             self._scope().retag(*row)
         return changed
+
+    def settings(self) -> EffectiveSettings:
+        """Return the settings that hold for the stream: its own, the root's, and the defaults."""
+        return stream_settings(self._log(), self._view())
 
     def tags(self) -> frozenset[str]:
         """Return the tags."""
@@ -335,37 +344,45 @@ class Stream:
     def sweep(
         self,
         *,
-        grace: str | float = SWEEP_GRACE,
-        retain: str | float = SWEEP_RETAIN,
-        keep_completed: str | float = KEEP_COMPLETED,
+        grace: str | float | None = None,
+        retain: str | float | None = None,
+        keep_completed: str | float | None = None,
         keep_records: str | float | None = None,
     ) -> SweepResult:
         """Delete what the stream no longer needs; for a scheduled job. Safe to repeat and to kill.
 
         Deletes files staged longer than ``grace`` ago that no retained version references, log
         entries of versions older than ``retain``, records of writers without an id of their own,
-        and outcomes of transactions that ended longer than ``keep_completed`` ago. ``grace`` must
-        be longer than any job that writes to the stream. Abandoned transactions are aborted first,
-        and the stream's ``metadata/`` table is swept, too. ``keep_records`` (at most ``retain``)
-        moves records that did not change for that long out of the log's state: those of writers
-        with ids of their own, and of removed subscribers. A writer that returns continues from its
-        record, or has to be opened again. Raises InvalidConfiguration.
+        and outcomes of transactions that ended longer than ``keep_completed`` ago. None stands for
+        the setting of the stream or the root. ``grace`` must be longer than any job that writes to
+        the stream. Abandoned transactions are aborted first, and the stream's ``metadata/`` table
+        is swept, too. ``keep_records`` (at most ``retain``) moves records that did not change for
+        that long out of the log's state: those of writers with ids of their own, and of removed
+        subscribers. A writer that returns continues from its record, or has to be opened again.
+        Raises InvalidConfiguration.
         """
-        ages_ms = {
-            "grace_ms": parse_duration_ms("grace", grace),
-            "retain_ms": parse_duration_ms("retain", retain),
-            "completed_ms": parse_duration_ms("keep_completed", keep_completed),
-        }
+        flags = parse_flags({"grace": grace, "retain": retain, "keep_completed": keep_completed})
+        records_ms = None
         if keep_records is not None:
-            ages_ms["records_ms"] = parse_duration_ms("keep_records", keep_records)
-            if ages_ms["records_ms"] > ages_ms["retain_ms"]:
-                raise InvalidConfiguration(
-                    f"keep_records {keep_records!r} is longer than retain {retain!r}: the log does "
-                    "not know the age of a record whose version is not retained."
-                )
-        life = self._view().life
-        sweeper.sweep_transactions(self._log(), life=life)
-        return stream_sweep.sweep_stream(self._log(), **ages_ms, life=life)
+            records_ms = parse_duration_ms("keep_records", keep_records)
+        log, view = self._log(), self._view()
+        settings = stream_settings(log, view, flags)
+        if records_ms is not None and records_ms > settings.retain_ms:
+            raise InvalidConfiguration(
+                f"keep_records {keep_records!r} is longer than retain {settings.text('retain')!r}: "
+                "the log does not know the age of a record whose version is not retained."
+            )
+        log_flags("sweep", log, settings)
+        limit_ms = settings.prepared_limit_ms
+        sweeper.sweep_transactions(log, prepared_limit_ms=limit_ms, life=view.life)
+        return stream_sweep.sweep_stream(
+            log,
+            grace_ms=settings.grace_ms,
+            retain_ms=settings.retain_ms,
+            completed_ms=settings.keep_completed_ms,
+            records_ms=records_ms,
+            life=view.life,
+        )
 
     # Cuts and segments
 
@@ -551,20 +568,24 @@ class Stream:
         return transaction_listing.open_transactions(self._log(), self._view())
 
     def completed_transactions(self) -> list[TransactionInfo]:
-        """Return the committed and aborted transactions that are kept (24 hours), newest first."""
+        """Return the committed and aborted transactions that are kept, newest first."""
         return transaction_listing.completed_transactions(self._view())
 
     def sweep_transactions(
-        self, *, prepared_limit: str | float = PREPARED_LIMIT
+        self, *, prepared_limit: str | float | None = None
     ) -> TransactionSweepResult:
         """Abort abandoned transactions, commit decided ones, delete what ended ones left behind.
 
         For a scheduled job; writers do it from time to time. Safe to repeat and to run twice at
-        the same time.
+        the same time. A prepared transaction is aborted if it is undecided for ``prepared_limit``;
+        None stands for the stream's setting, or the root's.
         """
-        limit_ms = parse_duration_ms("the limit of prepared transactions", prepared_limit)
-        life = self._view().life
-        return sweeper.sweep_transactions(self._log(), prepared_limit_ms=limit_ms, life=life)
+        flags = parse_flags({"prepared_limit": prepared_limit})
+        log, view = self._log(), self._view()
+        settings = stream_settings(log, view, flags)
+        log_flags("sweep of transactions", log, settings)
+        limit_ms = settings.prepared_limit_ms
+        return sweeper.sweep_transactions(log, prepared_limit_ms=limit_ms, life=view.life)
 
     # Writing and reading
 

@@ -18,6 +18,7 @@ from flights.replay import ReplayFailed
 from flights.workspace import Workspace
 from pravega_spark import StreamManager
 from pravega_spark.jobs import retention
+from pravega_spark.jobs.job_runner import RoundInput
 from pravega_spark.retention.explanation import RetentionExplanation
 
 PUBLISH_SECONDS = 60.0
@@ -69,7 +70,8 @@ def append_late(spark: SparkSession, late: Dataset, workspace: Workspace, file: 
 def retain(spark: SparkSession, workspace: Workspace) -> RetentionResult:
     """Run the retention job on the stream. Raises ReplayFailed if it fails."""
     arguments = retention.parse(["--root", workspace.root, "--stream", workspace.stream])
-    report = retention.retain_streams(arguments, spark, workspace.root, [workspace.stream], False)
+    given = RoundInput(workspace.root, [workspace.stream])
+    report = retention.retain_streams(arguments, spark, given)
     for what, why in report.failures.items():
         raise ReplayFailed(f"retention of {what} failed: {why}")
     left = StreamManager(workspace.root).retention(workspace.stream).explain()

@@ -2,7 +2,8 @@
 
 Each table is copied as of a version of its own. A table that refers to others is copied before
 them: first the indexes of all scopes, then all groups, then the streams, so that no position of a
-group lies ahead of its stream's copy. The target opens only when all tables are complete.
+group lies ahead of its stream's copy. The root's settings come before all of them. The target
+opens only when all tables are complete.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pravega_spark.engine.store.root_marker import allow_incomplete, read_root
 from pravega_spark.engine.stream.stream_log import events_path
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.scopes import DELETED, GROUP, GROUPS_FOLDER, Scope
+from pravega_spark.engine.tables.settings_table import SETTINGS_TABLE
 from pravega_spark.errors import NoSuchScope, NoSuchStream
 from pravega_spark.names import MAX_SCOPE_LENGTH, is_name, split_stream
 
@@ -119,7 +121,12 @@ class _SourceTables:
             )
 
     def logs(self) -> Iterator[Log]:
-        """Yield the log of each table, after the caller has copied those before it."""
+        """Yield the log of each table, after the caller has copied those before it.
+
+        The settings of the root come first, also for a part of it: the copy is a root of its own,
+        and its sweeps must not be quicker than those of the source.
+        """
+        yield from filter(None, [self._log(SETTINGS_TABLE)])
         if "/" in self._name:
             yield from self._single_stream()
             return

@@ -24,6 +24,7 @@ from pravega_spark.engine.store.root_marker import (
 )
 from pravega_spark.engine.stream.stream_log import StreamLog, events_path
 from pravega_spark.engine.tables.scopes import DELETED, GROUP, GROUPS_FOLDER, STREAM, Scope
+from pravega_spark.engine.tables.settings_table import SETTINGS_TABLE
 from pravega_spark.errors import Damaged, NoSuchScope, NoSuchStream
 from pravega_spark.names import MAX_SCOPE_LENGTH, is_name, split_stream
 
@@ -81,6 +82,7 @@ def restore_root(store: Store, runtime: Runtime) -> RestoreResult:
         raise NoSuchScope(f"there is nothing to restore under {store.url}; check the root's URL.")
     with allow_incomplete(store):
         read_root(store, refresh=True)
+        run.restore_settings()
         for scope in scopes:
             run.restore_scope(scope)
         failpoint("restore.marker")
@@ -96,6 +98,10 @@ class _RootRestore:
     tables: list[RestoredTable] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
+
+    def restore_settings(self) -> None:
+        """Restore the settings of the root; without them it is not opened, if it had any."""
+        self._restore_table(SETTINGS_TABLE)
 
     def restore_scope(self, name: str) -> None:
         """Restore the tables of a scope, then make its index list the streams that are there."""

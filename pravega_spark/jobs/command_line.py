@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from typing import Final
 
 from pravega_spark.errors import InvalidConfiguration
+from pravega_spark.root_settings import NEVER, SETTING_NAMES, SettingValue, parse_flags, rule_of
 from pravega_spark.units import parse_duration_ms
+
+AS_SET: Final = True
+"""``--interval`` without a value: as often as the root's settings say."""
 
 
 def make_parser(doc: str, prog: str) -> argparse.ArgumentParser:
@@ -33,10 +38,43 @@ def make_parser(doc: str, prog: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--interval",
         type=duration,
+        nargs="?",
+        const=AS_SET,
         metavar="TIME",
-        help="keep running, and start a round every TIME, such as 60s (default: one round)",
+        help="keep running, and start a round every TIME, such as 60s; without TIME as often as "
+        f"the setting {interval_of(prog)} says (default: one round)",
     )
     return parser
+
+
+def interval_of(prog: str) -> str:
+    """Return the name of the setting with the interval of a job."""
+    return f"{prog}_interval"
+
+
+def add_setting(parser: argparse.ArgumentParser, flag: str, name: str, meaning: str) -> None:
+    """Add a flag that decides a setting for this run."""
+    default = rule_of(name).default
+    parser.add_argument(
+        flag,
+        type=duration_or_never if default == NEVER else duration,
+        dest=name,
+        metavar="TIME",
+        help=f"{meaning} (default: the setting {name} of the stream or the root, else {default})",
+    )
+
+
+def setting_flags(prog: str, arguments: argparse.Namespace) -> dict[str, SettingValue]:
+    """Return the settings that a command line decides."""
+    given = {name: getattr(arguments, name, None) for name in SETTING_NAMES}
+    if arguments.interval is not AS_SET:
+        given[interval_of(prog)] = arguments.interval
+    return parse_flags(given)
+
+
+def duration_or_never(text: str) -> float | str:
+    """Parse a duration into seconds; keep the word ``never``."""
+    return NEVER if text.strip() == NEVER else duration(text)
 
 
 def duration(text: str) -> float:

@@ -20,14 +20,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from pravega_spark.engine.store import open_store
+from pravega_spark.engine.tables.settings_table import open_settings
 from pravega_spark.errors import InvalidInput, NotFound, PravegaSparkError
 from pravega_spark.jobs import early_signals
+from pravega_spark.jobs.command_line import interval_of, setting_flags
 from pravega_spark.jobs.launcher_stderr import launcher_stderr
 from pravega_spark.jobs.run_record import RoundRecord
 from pravega_spark.jobs.signals import StopSignal
 from pravega_spark.jobs.stream_tasks import find_streams
 from pravega_spark.jobs.text_table import TextTable
 from pravega_spark.model import MaintenanceKind
+from pravega_spark.root_settings import EffectiveSettings, SettingSources
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,6 +50,15 @@ QUIET = {
     "spark.sql.session.timeZone": "UTC",
 }
 
+SETTINGS_OF_JOBS = {
+    "retention": (
+        *("grace", "retain", "sample_every", "expire", "keep_completed", "prepared_limit"),
+    ),
+    "scaling": (),
+    "transactions": ("prepared_limit",),
+}
+"""The settings that each job reads, without its interval, which its progress shows."""
+
 
 @dataclass(frozen=True)
 class Report:
@@ -56,8 +69,20 @@ class Report:
     failures: dict[str, str] = field(default_factory=dict)
 
 
-Round = Callable[["SparkSession", str, Sequence[str], bool], Report]
-"""Does one round. Takes Spark, the root, the streams, and whether to show only changes."""
+@dataclass(frozen=True)
+class RoundInput:
+    """What a round works on."""
+
+    root: str
+    streams: Sequence[str]
+    only_changes: bool = False
+    """Whether to show only what changed."""
+    sources: SettingSources = field(default_factory=SettingSources)
+    """The root's settings, read once for the round, and those of the command line."""
+
+
+Round = Callable[["SparkSession", RoundInput], Report]
+"""Does one round."""
 
 
 def run(prog: str, arguments: Namespace, work: Round, zeros: Mapping[str, int]) -> int:
@@ -136,10 +161,11 @@ def rounds(
     stop = stop or StopSignal()
     console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
     started, sums, number = time.monotonic(), Counter(zeros), 0
+    settings = _JobSettings(prog, arguments, console)
     try:
         while spark is not None and not stop.is_set:
             at = time.monotonic()
-            counts = _round(prog, arguments, spark, work, console, stop)
+            counts = _round(prog, arguments, spark, work, console, stop, settings)
             if counts is None:
                 break
             sums.update(counts)
@@ -147,18 +173,48 @@ def rounds(
             if arguments.interval is None:
                 break
             took = time.monotonic() - at
-            pause = max(0.0, arguments.interval - took)
+            pause = max(0.0, settings.interval_seconds - took)
             _print_progress(console, number, counts, took, pause)
             stop.wait(pause)
     except (InvalidInput, NotFound) as error:
         return _refused(prog, error)
     seconds = round(time.monotonic() - started, 3)
     record = {**sums, "failed": sums["failed"], "dry_run": arguments.dry_run}
-    record |= {"rounds": number, "seconds": seconds}
+    record |= {"rounds": number, "seconds": seconds, "settings": settings.shown}
     print(json.dumps(record), flush=True)
     if not number and arguments.interval is None:
         return INTERRUPTED
     return 1 if sums["failed"] else 0
+
+
+class _JobSettings:
+    """The settings of a job: its flags, above those of the root, which each round reads again."""
+
+    def __init__(self, prog: str, arguments: Namespace, console: Console) -> None:
+        self._flags = setting_flags(prog, arguments)
+        self._interval = interval_of(prog)
+        self._console = console
+        self._names = SETTINGS_OF_JOBS[prog]
+        self._newest = EffectiveSettings()
+        self.shown = ""
+        """What was given when the last round began."""
+
+    def read(self, root: str) -> SettingSources:
+        """Read the settings for a round; print those that were given, if they changed."""
+        sources = SettingSources(open_settings(open_store(root)).read(), self._flags)
+        self._newest = sources.of_root()
+        shown = self._newest.summary(self._names)
+        if shown != self.shown:
+            self._console.print(f"settings: {shown or 'all defaults'}", soft_wrap=True)
+            self.shown = shown
+        return sources
+
+    @property
+    def interval_seconds(self) -> float:
+        """The pause between the starts of two rounds."""
+        value = self._newest.value(self._interval)
+        assert isinstance(value, int)
+        return value / 1_000
 
 
 def _round(
@@ -168,16 +224,19 @@ def _round(
     work: Round,
     console: Console,
     stop: StopSignal,
+    settings: _JobSettings,
 ) -> dict[str, int] | None:
     """Do one round; return its counts, or None if a signal cancelled it.
 
-    An error of the storage or of Spark fails the round, and the job continues.
+    An error of the storage or of Spark fails the round, and the job continues. So does a table of
+    settings that cannot be read: no round works with defaults in its place.
     """
     try:
         root, streams = find_streams(arguments.root, arguments.scope, arguments.stream)
+        given = RoundInput(root, streams, arguments.interval is not None, settings.read(root))
         with RoundRecord(MaintenanceKind(prog), arguments, root) as record:
             record.claim(stop)
-            report = work(spark, root, streams, arguments.interval is not None)
+            report = work(spark, given)
             if not stop.is_set:
                 record.finish(report.counts["streams"], report.failures)
     except _errors_of_a_round() as error:

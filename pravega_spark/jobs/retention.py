@@ -16,14 +16,16 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pravega_spark.engine.store import open_store
+from pravega_spark.engine.tables.settings_table import open_settings
 from pravega_spark.jobs import job_runner
-from pravega_spark.jobs.command_line import duration, make_parser
-from pravega_spark.jobs.job_runner import Report
+from pravega_spark.jobs.command_line import add_setting, duration, make_parser
+from pravega_spark.jobs.job_runner import Report, RoundInput
 from pravega_spark.jobs.stream_tasks import map_streams
 from pravega_spark.jobs.text_table import FAILED, Cell, Side, TextTable, bold
-from pravega_spark.limits import SAMPLE_FREQUENCY, STREAM_TIMEOUT, SWEEP_GRACE, SWEEP_RETAIN
+from pravega_spark.limits import STREAM_TIMEOUT
 from pravega_spark.manager import StreamManager
-from pravega_spark.retention.retention_options import parse_options
+from pravega_spark.retention.retention_options import RetentionOptions
 from pravega_spark.retention.retention_run import ROW_SCHEMA
 from pravega_spark.retention.stream_retention import retention_rows
 from pravega_spark.retention.truncation_decision import RetentionRule
@@ -49,40 +51,34 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line; an error in it exits with 2."""
     parser = make_parser(__doc__ or "", PROG)
-    parser.add_argument(
+    add_setting(
+        parser,
         "--sample-every",
-        type=duration,
-        default=duration(SAMPLE_FREQUENCY),
-        metavar="TIME",
-        help="add a sample of the tail to the retention set when the newest one is older than "
-        f"this (default: {SAMPLE_FREQUENCY})",
+        "sample_every",
+        "add a sample of the tail to the retention set when the newest one is older than this",
     )
-    parser.add_argument(
+    add_setting(
+        parser,
         "--expire",
-        type=duration,
-        metavar="TIME",
-        help="remove subscribers that have published nothing for this long (default: never)",
+        "expire",
+        "remove subscribers that have published nothing for this long, or 'never'",
     )
     parser.add_argument(
         "--no-sweep",
         action="store_true",
         help="truncate only; another job deletes the files",
     )
-    parser.add_argument(
+    add_setting(
+        parser,
         "--grace",
-        type=duration,
-        default=duration(SWEEP_GRACE),
-        metavar="TIME",
-        help="must exceed the run time of the longest job that writes to a stream (default: "
-        f"{SWEEP_GRACE})",
+        "grace",
+        "must exceed the run time of the longest job that writes to a stream",
     )
-    parser.add_argument(
+    add_setting(
+        parser,
         "--retain",
-        type=duration,
-        default=duration(SWEEP_RETAIN),
-        metavar="TIME",
-        help="how long old versions, with events truncated since, stay readable (default: "
-        f"{SWEEP_RETAIN})",
+        "retain",
+        "how long old versions, with events truncated since, stay readable",
     )
     parser.add_argument(
         "--confirm-clock",
@@ -99,44 +95,34 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def decisions(
-    arguments: argparse.Namespace, spark: SparkSession, root: str, streams: Sequence[str]
-) -> DataFrame:
+def decisions(arguments: argparse.Namespace, spark: SparkSession, given: RoundInput) -> DataFrame:
     """Return a DataFrame with a row for each stream; computing it carries the decisions out."""
     work = partial(
         retention_rows,
-        options=parse_options(
-            sample_every=arguments.sample_every,
-            expire=arguments.expire,
-            sweep=not arguments.no_sweep,
-            grace=arguments.grace,
-            retain=arguments.retain,
+        options=RetentionOptions(
+            given.sources.flags, sweep=not arguments.no_sweep, root=given.sources.root
         ),
         dry_run=arguments.dry_run,
         limit_seconds=arguments.limit,
     )
-    return map_streams(spark, root, streams, work, ROW_SCHEMA)
+    return map_streams(spark, given.root, given.streams, work, ROW_SCHEMA)
 
 
-def retain_streams(
-    arguments: argparse.Namespace,
-    spark: SparkSession,
-    root: str,
-    streams: Sequence[str],
-    only_changes: bool,
-) -> Report:
+def retain_streams(arguments: argparse.Namespace, spark: SparkSession, given: RoundInput) -> Report:
     """Decide for each stream, and truncate and sweep the streams unless it is a dry run.
 
     Interrupted changes of reader groups are completed first, so that the groups' data is kept.
     """
     if arguments.confirm_clock and not arguments.dry_run:
-        StreamManager(root).confirm_clock()
+        StreamManager(given.root).confirm_clock()
         arguments.confirm_clock = False  # only once, even with --interval
-    failures = {} if arguments.dry_run else _complete_groups(root)
-    found = decisions(arguments, spark, root, streams).toArrow().to_pylist()
+    failures = {} if arguments.dry_run else _complete_groups(given.root)
+    found = decisions(arguments, spark, given).toArrow().to_pylist()
     rows = sorted(found, key=lambda row: str(row["stream"]))
     failures |= {f"stream {row['stream']}": row["error"] for row in rows if row["error"]}
-    shown = [row for row in rows if not only_changes or _is_change(row)]
+    if not arguments.dry_run and not arguments.no_sweep:
+        open_settings(open_store(given.root)).sweep(given.sources.of_root())
+    shown = [row for row in rows if not given.only_changes or _is_change(row)]
     table = TextTable(COLUMNS, [_cells(row) for row in shown]) if shown else None
     return Report(table, counts(rows, dry_run=arguments.dry_run), failures)
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pravega_spark.errors import InvalidConfiguration
 from pravega_spark.jobs import job_runner
 from pravega_spark.jobs.command_line import make_parser
-from pravega_spark.jobs.job_runner import Report
+from pravega_spark.jobs.job_runner import Report, RoundInput
 from pravega_spark.jobs.stream_tasks import map_streams
 from pravega_spark.jobs.text_table import FAILED, Cell, Side, TextTable, bold
 from pravega_spark.policies import ScalingPace
@@ -78,22 +78,16 @@ def pace(text: str) -> ScalingPace:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def scale_streams(
-    arguments: argparse.Namespace,
-    spark: SparkSession,
-    root: str,
-    streams: Sequence[str],
-    only_changes: bool,
-) -> Report:
+def scale_streams(arguments: argparse.Namespace, spark: SparkSession, given: RoundInput) -> Report:
     """Decide for each segment of the streams, and scale them unless it is a dry run."""
     work = partial(
         scaling_rows, pace=arguments.pace, dry_run=arguments.dry_run, use_keys=arguments.by_keys
     )
-    frame = map_streams(spark, root, streams, work, ROW_SCHEMA)
+    frame = map_streams(spark, given.root, given.streams, work, ROW_SCHEMA)
     found = frame.toArrow().to_pylist()
     rows = sorted(found, key=lambda row: (row["stream"], row["key_low"] or 0.0))
     failures = {f"stream {row['stream']}": row["error"] for row in rows if row["error"]}
-    shown = [row for row in rows if not only_changes or _is_change(row)]
+    shown = [row for row in rows if not given.only_changes or _is_change(row)]
     table = TextTable(COLUMNS, [_cells(row) for row in shown]) if shown else None
     return Report(table, counts(rows, dry_run=arguments.dry_run), failures)
 

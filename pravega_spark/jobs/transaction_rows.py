@@ -9,11 +9,11 @@ import pyarrow as pa
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import TransactionOutcome
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.manager import StreamManager
+from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.model import TransactionInfo, TransactionStatus
 from pravega_spark.names import is_transaction
-from pravega_spark.transactions import transaction_leases, transaction_listing
-from pravega_spark.units import parse_duration_ms
+from pravega_spark.root_settings import SettingSources
+from pravega_spark.transactions import sweeper, transaction_leases, transaction_listing
 
 ROW_SCHEMA: Final = pa.schema(
     [
@@ -39,16 +39,17 @@ COMMIT, ABORT, KEEP = "commit", "abort", "keep"
 Row = dict[str, Any]
 
 
-def sweep(root: str, stream: str, *, prepared_limit: str, dry_run: bool) -> list[Row]:
+def sweep(root: str, stream: str, *, sources: SettingSources, dry_run: bool) -> list[Row]:
     """Sweep a stream's transactions, or with ``dry_run`` only return what a sweep would do."""
     opened = open_stream(root, stream)
-    return _planned(opened, prepared_limit) if dry_run else _swept(opened, prepared_limit)
+    view = opened.view()
+    limit_ms = sources.of_stream(view.record.configuration.settings).prepared_limit_ms
+    return _planned(opened, view, limit_ms) if dry_run else _swept(opened, view.life, limit_ms)
 
 
-def _swept(stream: StreamLog, prepared_limit: str) -> list[Row]:
+def _swept(stream: StreamLog, life: int, limit_ms: int) -> list[Row]:
     """Sweep; return the transactions that this ended, and those that are still open."""
-    manager = StreamManager(stream.root_url)
-    swept = manager.sweep_transactions(stream.name, prepared_limit=prepared_limit)
+    swept = sweeper.sweep_transactions(stream, prepared_limit_ms=limit_ms, life=life)
     now_ms, view = stream.now_ms(), stream.view(refresh=False)
     outcomes = [view.outcome(name) for name in (*swept.committed, *swept.aborted)]
     rows = [_ended(outcome) for outcome in outcomes if outcome is not None]
@@ -56,10 +57,8 @@ def _swept(stream: StreamLog, prepared_limit: str) -> list[Row]:
     return [*rows, *(_row(info, now_ms, KEEP) for info in kept), {"cleared": swept.cleared}]
 
 
-def _planned(stream: StreamLog, prepared_limit: str) -> list[Row]:
+def _planned(stream: StreamLog, view: StreamView, limit_ms: int) -> list[Row]:
     """Return the transactions without an outcome and what a sweep would do; write nothing."""
-    view = stream.view()
-    limit_ms = parse_duration_ms("the limit of prepared transactions", prepared_limit)
     expired = transaction_leases.expiry_reasons(stream, view, limit_ms, write=False)
     now_ms = stream.now_ms()
     rows = []

@@ -17,15 +17,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pravega_spark.errors import InvalidConfiguration
 from pravega_spark.jobs import job_runner
-from pravega_spark.jobs.command_line import make_parser
-from pravega_spark.jobs.job_runner import Report
+from pravega_spark.jobs.command_line import add_setting, make_parser
+from pravega_spark.jobs.job_runner import Report, RoundInput
 from pravega_spark.jobs.stream_tasks import map_streams
 from pravega_spark.jobs.text_table import FAILED, Cell, Side, TextTable, bold
 from pravega_spark.jobs.transaction_rows import ABORT, COMMIT, KEEP, ROW_SCHEMA, sweep
-from pravega_spark.limits import PREPARED_LIMIT
-from pravega_spark.units import parse_duration_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,40 +51,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line; an error in it exits with 2."""
     parser = make_parser(__doc__ or "", PROG)
-    parser.add_argument(
+    add_setting(
+        parser,
         "--prepared-limit",
-        type=limit,
-        default=PREPARED_LIMIT,
-        metavar="TIME",
-        help="abort a prepared transaction that has been undecided for this long (default: "
-        f"{PREPARED_LIMIT})",
+        "prepared_limit",
+        "abort a prepared transaction that has been undecided for this long",
     )
     return parser.parse_args(argv)
 
 
-def limit(text: str) -> str:
-    """Check a duration and return it unchanged."""
-    try:
-        parse_duration_ms("the time", text)
-    except InvalidConfiguration as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
-
-
-def sweep_streams(
-    arguments: argparse.Namespace,
-    spark: SparkSession,
-    root: str,
-    streams: Sequence[str],
-    only_changes: bool,
-) -> Report:
+def sweep_streams(arguments: argparse.Namespace, spark: SparkSession, given: RoundInput) -> Report:
     """Sweep the streams' transactions, or in a dry run report what a sweep would do."""
-    work = partial(sweep, prepared_limit=arguments.prepared_limit, dry_run=arguments.dry_run)
-    frame = map_streams(spark, root, streams, work, ROW_SCHEMA)
+    work = partial(sweep, sources=given.sources, dry_run=arguments.dry_run)
+    frame = map_streams(spark, given.root, given.streams, work, ROW_SCHEMA)
     rows = sorted(frame.toArrow().to_pylist(), key=lambda row: row["stream"])
     failures = {f"stream {row['stream']}": row["error"] for row in rows if row["error"]}
     shown = [row for row in rows if row["transaction"] is not None or row["error"] is not None]
-    if only_changes:
+    if given.only_changes:
         shown = [row for row in shown if row["decision"] != KEEP]
     table = TextTable(COLUMNS, [_cells(row) for row in shown]) if shown else None
     return Report(table, counts(rows), failures)

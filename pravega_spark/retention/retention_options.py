@@ -1,45 +1,46 @@
-"""The options of a retention run, as numbers and as users write them."""
+"""The options of a retention run: its flags, and whether it sweeps."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from pravega_spark.arguments import check_flag
-from pravega_spark.limits import KEEP_COMPLETED, SAMPLE_FREQUENCY, SWEEP_GRACE, SWEEP_RETAIN
-from pravega_spark.units import parse_duration_ms
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.stream_settings import read_sources
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.root_settings import (
+    EffectiveSettings,
+    GivenSettings,
+    SettingSources,
+    parse_flags,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionOptions:
-    """The options of a run, with times in ms."""
+    """The options of a run. A setting that no flag gives is the stream's or the root's."""
 
-    sample_every_ms: int = parse_duration_ms("the frequency", SAMPLE_FREQUENCY)
-    """The least age of the newest sample at which a run takes another one."""
-    expire_ms: int | None = None
-    """A subscriber that published nothing for this long is removed; None: never."""
+    flags: GivenSettings = field(default_factory=dict)
     sweep: bool = True
-    grace_ms: int = parse_duration_ms("grace", SWEEP_GRACE)
-    retain_ms: int = parse_duration_ms("retain", SWEEP_RETAIN)
-    completed_ms: int = parse_duration_ms("keep_completed", KEEP_COMPLETED)
+    root: GivenSettings | None = None
+    """The settings of the root, if the caller has read them for many streams."""
+
+    def settings(self, stream: StreamLog, view: StreamView) -> EffectiveSettings:
+        """Return the settings that hold for a run on a view."""
+        if self.root is None:
+            sources = read_sources(stream, self.flags)
+        else:
+            sources = SettingSources(self.root, self.flags)
+        return sources.of_stream(view.record.configuration.settings)
 
 
 DEFAULTS: Final = RetentionOptions()
 
 
-def parse_options(
-    *,
-    sample_every: str | float = SAMPLE_FREQUENCY,
-    expire: str | float | None = None,
-    sweep: bool = True,
-    grace: str | float = SWEEP_GRACE,
-    retain: str | float = SWEEP_RETAIN,
-) -> RetentionOptions:
-    """Return the options of a run from durations such as ``"30 min"`` or seconds."""
-    return RetentionOptions(
-        parse_duration_ms("the frequency of samples", sample_every),
-        None if expire is None else parse_duration_ms("the expiry of subscribers", expire),
-        check_flag("sweep", sweep),
-        parse_duration_ms("grace", grace),
-        parse_duration_ms("retain", retain),
-    )
+def parse_options(*, sweep: bool = True, **flags: str | float | None) -> RetentionOptions:
+    """Return the options of a run from its flags, by the names of the settings.
+
+    A flag is a duration such as ``"30 min"``, or seconds; None leaves the setting as it is.
+    """
+    return RetentionOptions(parse_flags(flags), check_flag("sweep", sweep))

@@ -7,7 +7,7 @@ stream at once.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from pravega_spark.engine.log.table_sweep import SweepResult
 from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.stream import stream_sweep
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.stream_settings import log_flags
 from pravega_spark.engine.stream.truncation import TruncationResult
 from pravega_spark.errors import TooBusy
 from pravega_spark.limits import RETENTION_ATTEMPTS
@@ -25,6 +26,7 @@ from pravega_spark.retention.explanation import RetentionExplanation, policy_tex
 from pravega_spark.retention.retention_commit import commit_plan
 from pravega_spark.retention.retention_options import DEFAULTS, RetentionOptions
 from pravega_spark.retention.retention_plan import plan_retention
+from pravega_spark.root_settings import EffectiveSettings
 from pravega_spark.transactions import sweeper
 
 logger = logging.getLogger(__name__)
@@ -46,9 +48,12 @@ ROW_SCHEMA: Final = pa.schema(
         ("sampled", pa.bool_()),
         ("swept_files", pa.int64()),
         ("swept_bytes", pa.int64()),
+        ("settings", pa.string()),
     ]
 )
-"""A row for each stream. ``version`` is that of the commit that truncated, null without one."""
+"""A row for each stream. ``version`` is that of the commit that truncated, null without one.
+
+``settings`` are those that are not the defaults, each with its origin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,8 @@ class RetentionResult:
     truncated: TruncationResult | None = None
     sampled: bool = False
     swept: SweepResult | None = None
+    settings: EffectiveSettings = field(default_factory=EffectiveSettings)
+    """The settings that held for the run."""
 
     def row(self) -> dict[str, Any]:
         """Return the result as a row of ROW_SCHEMA."""
@@ -69,6 +76,7 @@ class RetentionResult:
             "sampled": self.sampled,
             "swept_files": 0 if swept is None else swept.files,
             "swept_bytes": 0 if swept is None else swept.size_bytes,
+            "settings": self.settings.summary(),
         }
 
 
@@ -80,6 +88,19 @@ def explain_retention(
     now_ms: int | None = None,
     life: int | None = None,
 ) -> RetentionExplanation:
+    """Decide on a stream, change nothing, and explain it: see :func:`dry_run_retention`."""
+    found = dry_run_retention(stream, options, policy=policy, now_ms=now_ms, life=life)
+    return found.explanation
+
+
+def dry_run_retention(
+    stream: StreamLog,
+    options: RetentionOptions = DEFAULTS,
+    *,
+    policy: RetentionPolicy | None = None,
+    now_ms: int | None = None,
+    life: int | None = None,
+) -> RetentionResult:
     """Decide on a stream and change nothing.
 
     ``policy`` is the one to decide by, by default the stream's. ``now_ms`` is the time to decide
@@ -88,8 +109,10 @@ def explain_retention(
     CorruptLog for a log that cannot be read.
     """
     view = stream.view(life=life)
+    settings = options.settings(stream, view)
     ages = VersionAges.read(stream.log, now_ms=now_ms, keep=False)
-    return plan_retention(stream, view, ages, options.expire_ms, policy).explanation
+    plan = plan_retention(stream, view, ages, settings.expire_ms, policy)
+    return RetentionResult(plan.explanation, settings=settings)
 
 
 def run_retention(
@@ -101,16 +124,20 @@ def run_retention(
 ) -> RetentionResult:
     """Decide on a stream, truncate it and sample its tail in one commit, and sweep it.
 
-    An immediate second run does nothing. Raises what :func:`explain_retention` and a commit raise,
-    and TooBusy if the head, the policy, or subscribers that it waits for change at every attempt.
+    An immediate second run does nothing. The settings of the root and of the stream are read once;
+    a flag of the options decides before them. Raises what :func:`explain_retention` and a commit
+    raise, and TooBusy if the head, the policy, or subscribers that it waits for change at every
+    attempt.
     """
+    view = stream.view(life=life)
+    life, settings = view.life, options.settings(stream, view)
+    log_flags("retention", stream, settings)
     for _ in range(RETENTION_ATTEMPTS):
         view = stream.view(life=life)
-        life = view.life
         ages = VersionAges.read(stream.log, now_ms=now_ms)
-        plan = plan_retention(stream, view, ages, options.expire_ms)
+        plan = plan_retention(stream, view, ages, settings.expire_ms)
         failpoint("retention.decided")
-        done = commit_plan(stream, plan, options.sample_every_ms)
+        done = commit_plan(stream, plan, settings.sample_every_ms)
         if done is not None:
             break
     else:
@@ -120,17 +147,17 @@ def run_retention(
             "Try again."
         )
     explanation = replace(plan.explanation, passed=done.passed)
-    result = RetentionResult(explanation, done.truncated, done.sampled)
+    result = RetentionResult(explanation, done.truncated, done.sampled, settings=settings)
     _log_passed(explanation)
     if not options.sweep:
         return result
     failpoint("retention.truncated")
-    sweeper.sweep_transactions(stream, life=life)
+    sweeper.sweep_transactions(stream, prepared_limit_ms=settings.prepared_limit_ms, life=life)
     swept = stream_sweep.sweep_stream(
         stream,
-        grace_ms=options.grace_ms,
-        retain_ms=options.retain_ms,
-        completed_ms=options.completed_ms,
+        grace_ms=settings.grace_ms,
+        retain_ms=settings.retain_ms,
+        completed_ms=settings.keep_completed_ms,
         life=life,
     )
     return replace(result, swept=swept)

@@ -11,13 +11,13 @@ from typing import Any
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import InvalidInput, TooBusy
-from pravega_spark.limits import SAMPLE_FREQUENCY, SWEEP_GRACE, SWEEP_RETAIN
 from pravega_spark.policies import RetentionPolicy
 from pravega_spark.reader_groups.group_repair import release_absent_groups
 from pravega_spark.retention.explanation import RetentionExplanation
 from pravega_spark.retention.retention_options import RetentionOptions, parse_options
 from pravega_spark.retention.retention_run import (
     RetentionResult,
+    dry_run_retention,
     explain_retention,
     run_retention,
 )
@@ -37,9 +37,9 @@ class StreamRetention:
     ) -> RetentionExplanation:
         """Return which data a run would truncate, which stays, and who holds or loses it; print it.
 
-        With ``policy``, as if that were the stream's: try a policy before you set it. With
-        ``expire``, as if subscribers that published nothing for this long were removed. Changes
-        nothing. Raises InvalidInput, StaleIdentity, NoSuchStream.
+        With ``policy``, as if that were the stream's: try a policy before you set it. As if
+        subscribers that published nothing for ``expire`` were removed, which by default is the
+        setting. Changes nothing. Raises InvalidInput, StaleIdentity, NoSuchStream.
         """
         if not isinstance(policy, RetentionPolicy | None):
             raise InvalidInput(f"policy must be a RetentionPolicy or None, got {policy!r}.")
@@ -49,17 +49,18 @@ class StreamRetention:
     def run(
         self,
         *,
-        sample_every: str | float = SAMPLE_FREQUENCY,
+        sample_every: str | float | None = None,
         expire: str | float | None = None,
         sweep: bool = True,
-        grace: str | float = SWEEP_GRACE,
-        retain: str | float = SWEEP_RETAIN,
+        grace: str | float | None = None,
+        retain: str | float | None = None,
     ) -> RetentionResult:
         """Truncate as far as the policy and the subscribers allow; safe to repeat and to kill.
 
         One commit truncates the stream, and samples its tail if the newest sample is older than
         ``sample_every``. Then the stream is swept, by the rules of ``StreamManager.sweep_stream``.
-        Interrupted changes of reader groups are completed first.
+        Interrupted changes of reader groups are completed first. An argument that is None is the
+        stream's setting, or the root's; ``RetentionResult.settings`` shows what held.
         Raises StaleIdentity, NoSuchStream, TooBusy.
         """
         options = parse_options(
@@ -80,7 +81,7 @@ def retention_rows(
 
     def run() -> RetentionResult:
         if dry_run:
-            return RetentionResult(explain_retention(opened, options))
+            return dry_run_retention(opened, options)
         release_absent_groups(opened, partial(open_stream, opened.store))
         return run_retention(opened, options)
 

@@ -181,6 +181,7 @@ READ = (
             "Lag",
             "StreamCuts",
             "Transactions",
+            "Settings",
         ),
         "-",
         "Read a table about streams and groups instead of events (batch only).",

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.stream.records import OpenTransaction, TransactionOutcome
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.stream_settings import stream_settings
 from pravega_spark.errors import IllegalState, TxnFailed
-from pravega_spark.limits import PREPARED_LIMIT
 from pravega_spark.names import is_transaction
+from pravega_spark.root_settings import EffectiveSettings
 from pravega_spark.transactions import committer, transaction_decisions, transaction_leases
 from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind
 from pravega_spark.transactions.manifests import Manifests
@@ -21,7 +22,6 @@ from pravega_spark.transactions.transaction_paths import (
     chunk_folder,
     transaction_folder,
 )
-from pravega_spark.units import parse_duration_ms
 
 logger = logging.getLogger(__name__)
 
@@ -44,11 +44,13 @@ def sweep_transactions(
     """Abort expired transactions, commit decided ones, and delete what ended ones left behind.
 
     Safe to repeat, to kill and to run concurrently: closing manifests and the log decide. ``life``
-    is the life of the stream that the call is for, by default the present one.
+    is the life of the stream that the call is for, by default the present one. Without
+    ``prepared_limit_ms`` the setting holds; it is read only if a transaction is open.
     """
-    if prepared_limit_ms is None:
-        prepared_limit_ms = parse_duration_ms("the limit", PREPARED_LIMIT)
     before = stream.view(life=life)
+    if prepared_limit_ms is None:
+        settings = stream_settings(stream, before) if before.transactions else EffectiveSettings()
+        prepared_limit_ms = settings.prepared_limit_ms
     for name, expiry in transaction_leases.expired_transactions(
         stream, before, prepared_limit_ms
     ).items():

@@ -205,7 +205,7 @@ def _sweep(manager: StreamManager, clock: Clock) -> None:
 
 
 def _state_in_several_files(manager: StreamManager) -> None:
-    policy = StreamConfiguration(ScalingPolicy.fixed(600))
+    policy = StreamConfiguration(ScalingPolicy.fixed(600), settings={"grace": "2 hours"})
     manager.create_stream("nyc/many", policy)
     group = manager.create_reader_group("nyc/all", ["nyc/many"], acknowledge="checkpoint")
     group.update(refresh="1 s")

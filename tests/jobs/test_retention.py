@@ -127,6 +127,7 @@ def test_each_stream_is_truncated_by_its_policy_and_its_subscribers_and_sampled(
         "failed": 0,
         "dry_run": False,
         "rounds": 1,
+        "settings": "",
     }
     assert heads(root) == [70, 45, 0, 0]
     flat = re.sub(r"\s+", " ", text)
@@ -157,7 +158,9 @@ def test_a_dry_run_explains_and_changes_nothing(
 
 def test_decisions_are_a_frame_with_a_row_for_each_stream(spark: SparkSession, root: Path) -> None:
     parsed = retention.parse(["--root", str(root), "--dry-run"])
-    frame = retention.decisions(parsed, spark, str(root), [SMALL, READ, "s/none"])
+    frame = retention.decisions(
+        parsed, spark, job_runner.RoundInput(str(root), [SMALL, READ, "s/none"])
+    )
     rows = {row["stream"]: row for row in frame.collect()}
     assert set(rows) == {SMALL, READ}
     row = rows[READ]

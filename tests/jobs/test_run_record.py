@@ -19,7 +19,7 @@ from pravega_spark.jobs import job_runner, retention, run_record, scaling, trans
 from pravega_spark.jobs.job_runner import Report
 from pravega_spark.jobs.signals import StopSignal
 
-NO_SPARK = cast(SparkSession, None)
+NO_SPARK = cast(SparkSession, object())
 RETENTION = MaintenanceKind.RETENTION
 ALL = (None,)
 
@@ -52,9 +52,9 @@ def run(
     """Run rounds of a job whose work is only to return a report; return the exit status."""
     parsed = job.parse(["--root", str(root), *arguments])
 
-    def work(spark: SparkSession, url: str, streams: Any, only_changes: bool) -> Report:
+    def work(spark: SparkSession, given: job_runner.RoundInput) -> Report:
         during()
-        return report or Report(None, {"streams": len(streams)})
+        return report or Report(None, {"streams": len(given.streams)})
 
     return job_runner.rounds(job.PROG, parsed, NO_SPARK, work, {}, stop)
 

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -16,10 +17,12 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from pravega_spark.engine.tables.settings_table import _tables
 from pravega_spark.jobs import job_runner, retention, scaling, transactions
 from pravega_spark.jobs.early_signals import SIGNALS
 from pravega_spark.jobs.signals import StopSignal
 from pravega_spark.jobs.text_table import TextTable, bold
+from pravega_spark.manager import StreamManager
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NO_SPARK = cast(SparkSession, None)
@@ -48,7 +51,10 @@ def test_a_job_that_is_stopped_in_its_first_round_prints_all_sums(
     assert job.main(["--root", "unread", "--interval", "1s"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found.pop("seconds") >= 0
-    assert found == dict.fromkeys([*fields.split(), "failed", "rounds"], 0) | {"dry_run": False}
+    assert found == dict.fromkeys([*fields.split(), "failed", "rounds"], 0) | {
+        "dry_run": False,
+        "settings": "",
+    }
 
 
 @pytest.fixture
@@ -113,3 +119,119 @@ def test_a_table_shows_what_looks_like_markup_as_it_is() -> None:
     console = Console(width=60, file=io.StringIO(), record=True)
     console.print(table.render())
     assert re.search(r"\[0, 0\.5\)\[/\] +\[red\]:x:", console.export_text())
+
+
+# --------------------------------------------------------------------------------------- settings
+
+
+class Rounds:
+    """Runs a job's rounds with work that records what each round was given."""
+
+    def __init__(self, root: Path, job: Any = retention) -> None:
+        self.root, self.job = root, job
+        self.given: list[job_runner.RoundInput] = []
+        self.stop = StopSignal()
+        self.stop.disarm()
+        self.during: Callable[[int], object] = lambda number: None
+
+    def __call__(self, *arguments: str, rounds: int = 1) -> int:
+        parsed = self.job.parse(["--root", str(self.root), *arguments])
+
+        def work(spark: SparkSession, given: job_runner.RoundInput) -> job_runner.Report:
+            self.given.append(given)
+            self.during(len(self.given))
+            if len(self.given) == rounds:
+                self.stop._stop(NO_SPARK)
+            return job_runner.Report(None, {"streams": len(given.streams)})
+
+        return job_runner.rounds(self.job.PROG, parsed, NO_SPARK, work, {}, self.stop)
+
+
+@pytest.fixture
+def rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rounds:
+    StreamManager(tmp_path).create_scope("s")
+    made = Rounds(tmp_path)
+    spark = cast(SparkSession, object())
+    monkeypatch.setattr(sys.modules[__name__], "NO_SPARK", spark)
+    return made
+
+
+def test_a_round_gets_the_settings_of_the_root_and_the_flags(
+    rounds: Rounds, capsys: pytest.CaptureFixture[str]
+) -> None:
+    StreamManager(rounds.root).update_settings(grace="2 hours", retain="3 days", expire="1 day")
+    assert rounds("--grace", "5 min", "--expire", "never") == 0
+    (given,) = rounds.given
+    found = given.sources.of_root()
+    assert (found.grace_ms, found.retain_ms, found.expire_ms) == (300_000, 259_200_000, None)
+    lines = capsys.readouterr().out.splitlines()
+    shown = "grace=5 minutes (flag), retain=3 days (root), expire=never (flag)"
+    assert lines[0] == f"settings: {shown}"
+    assert json.loads(lines[-1])["settings"] == shown
+
+
+def test_defaults_are_not_shown(rounds: Rounds, capsys: pytest.CaptureFixture[str]) -> None:
+    assert rounds() == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["settings"] == ""
+
+
+def test_each_round_reads_the_settings_again_and_follows_the_interval(
+    rounds: Rounds, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manager = StreamManager(rounds.root)
+    manager.update_settings(retention_interval="1 s", grace="2 hours")
+    rounds.during = lambda number: manager.update_settings(grace="3 hours")
+    started = time.monotonic()
+    assert rounds("--interval", rounds=2) == 0
+    assert time.monotonic() - started >= 1.0
+    assert [given.sources.of_root().text("grace") for given in rounds.given] == [
+        "2 hours",
+        "3 hours",
+    ]
+    out = capsys.readouterr().out
+    assert "settings: grace=2 hours (root)" in out
+    assert "settings: grace=3 hours (root)" in out
+    assert "next in 1 s" in out
+
+
+def test_an_interval_of_the_command_line_is_before_the_setting(rounds: Rounds) -> None:
+    StreamManager(rounds.root).update_settings(retention_interval="1 hour")
+    assert rounds("--interval", "10 ms", rounds=2) == 0
+
+
+def test_without_interval_a_job_does_one_round_whatever_is_set(rounds: Rounds) -> None:
+    StreamManager(rounds.root).update_settings(retention_interval="1 s")
+    assert rounds(rounds=9) == 0
+    assert len(rounds.given) == 1
+
+
+def test_settings_that_cannot_be_read_fail_the_round_before_its_work(
+    rounds: Rounds, capsys: pytest.CaptureFixture[str]
+) -> None:
+    StreamManager(rounds.root).update_settings(grace="2 hours")
+    for file in (rounds.root / "_settings/_delta_log").glob("*.json"):
+        file.write_bytes(file.read_bytes()[:-40])
+    _tables.clear()  # as in another process
+    assert rounds() == 1
+    assert rounds.given == []
+    assert "_settings" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("job", "names"),
+    [
+        (retention, ["grace", "retain", "sample_every", "expire", "retention_interval"]),
+        (scaling, ["scaling_interval"]),
+        (transactions, ["prepared_limit", "transactions_interval"]),
+    ],
+    ids=["retention", "scaling", "transactions"],
+)
+def test_the_help_names_the_setting_behind_a_default(
+    job: Any, names: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        job.parse(["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for name in names:
+        assert f"the setting {name}" in text

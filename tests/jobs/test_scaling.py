@@ -122,6 +122,7 @@ def test_hot_segments_are_split_and_cold_ones_merged_and_the_others_left(
         "failed": 0,
         "dry_run": False,
         "rounds": 1,
+        "settings": "",
     }
     assert segments(root, HOT) == ["1#1", "2#1"]
     assert len(segments(root, COLD)) == 2
@@ -176,7 +177,9 @@ def test_a_stream_that_was_deleted_meanwhile_does_not_fail_the_job(
     spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     parsed = scaling.parse(["--root", str(root)])
-    report = scaling.scale_streams(parsed, spark, str(root), [FIXED, "s/none", CALM], False)
+    report = scaling.scale_streams(
+        parsed, spark, job_runner.RoundInput(str(root), [FIXED, "s/none", CALM])
+    )
     assert report.failures == {}
     assert report.counts["streams"] == 2
 

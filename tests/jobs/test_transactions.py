@@ -227,7 +227,7 @@ def test_two_rounds_at_once_end_each_transaction_once(
     root, streams = str(world.root), sorted([*world.ids, QUIET])
 
     def round_() -> job_runner.Report:
-        return transactions.sweep_streams(parsed, spark, root, streams, False)
+        return transactions.sweep_streams(parsed, spark, job_runner.RoundInput(root, streams))
 
     with ThreadPoolExecutor(2) as pool:
         reports = [future.result() for future in [pool.submit(round_) for _ in range(2)]]

@@ -282,6 +282,7 @@ WRITES: dict[str, list[Verb]] = {
 READS: dict[str, Callable[[World], Any]] = {
     "settings": lambda w: w.manager.settings(),
     "maintenance": lambda w: w.manager.maintenance(),
+    "stream_settings": lambda w: w.manager.stream_settings(S),
     "scope_exists": lambda w: w.manager.scope_exists("s"),
     "list_scopes": lambda w: w.manager.list_scopes(),
     "stream": lambda w: w.manager.stream(S).info(),

@@ -111,7 +111,10 @@ def test_truncation_retention_and_sweep_log_what_they_deleted_and_why(
     log.expect("SUBSCRIBE of .*, version 4: .*s/slow", "SUBSCRIBE of .*, version 5: .*s/fast")
     time.sleep(0.01)
     stream.retention("s/a").run(expire="1 ms", sweep=False)
-    log.expect("(TRUNCATE STREAM|SAMPLE) of .*, version 7: .*expired=.*s/slow")
+    log.expect(
+        "retention of stream s/a follows the flags expire=1 ms",
+        "(TRUNCATE STREAM|SAMPLE) of .*, version 7: .*expired=.*s/slow",
+    )
     stream.sweep_stream("s/a", grace=0, retain=0)
     stream.sweep_stream("s/a", grace=0, retain=0)
     lines = log.lines()
@@ -145,6 +148,7 @@ def test_fenced_writers_and_swept_transactions_are_logged_and_ordinary_ones_are_
             os.utime(file, (time.time() - 10_000,) * 2)
         stream.sweep_transactions("s/a", prepared_limit=0)
         log.expect(
+            "sweep of transactions of stream s/a follows the flags prepared_limit=0 s",
             f"aborted transaction {left.id} of stream s/a: it was prepared .* not decided since",
             f"ABORT TRANSACTION of .*: .*{left.id}",
         )

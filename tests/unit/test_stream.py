@@ -23,6 +23,7 @@ OWN_NAMES = {
     "exists": "stream_exists",
     "info": "stream_info",
     "update": "update_stream",
+    "settings": "stream_settings",
     "seal": "seal_stream",
     "delete": "delete_stream",
     "truncate": "truncate_stream",

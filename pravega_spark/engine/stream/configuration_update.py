@@ -6,8 +6,9 @@ of different fields both count, and a caller that expects a version learns of an
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pravega_spark.arguments import check_whole
 from pravega_spark.engine.json_codec import to_json
@@ -23,6 +24,7 @@ from pravega_spark.policies import (
     check_configuration,
     check_tags,
 )
+from pravega_spark.root_settings import SettingChanges, StreamSettings, check_stream_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class ConfigurationUpdate:
     retention: RetentionPolicy | Unchanged | None = UNCHANGED
     add_tags: frozenset[str] = frozenset()
     remove_tags: frozenset[str] = frozenset()
+    settings: SettingChanges = field(default_factory=SettingChanges)
 
 
 def checked_update(
@@ -45,6 +48,7 @@ def checked_update(
     retention: RetentionPolicy | Unchanged | None,
     add_tags: Iterable[str] | None,
     remove_tags: Iterable[str] | None,
+    settings: Mapping[str, Any] | None,
 ) -> StreamConfiguration | ConfigurationUpdate:
     """Return the arguments of an update; raise InvalidConfiguration unless they are one."""
     given = {
@@ -52,6 +56,7 @@ def checked_update(
         "retention": retention is not UNCHANGED,
         "add_tags": add_tags is not None,
         "remove_tags": remove_tags is not None,
+        "settings": settings is not None,
     }
     fields = [name for name, is_given in given.items() if is_given]
     if configuration is not None:
@@ -82,7 +87,8 @@ def checked_update(
             f"the update of stream {stream} adds and removes the tag {min(added & removed)!r}; "
             "name it once. Nothing was changed."
         )
-    return ConfigurationUpdate(scaling, retention, added, removed)
+    changes = check_stream_settings(settings or {})
+    return ConfigurationUpdate(scaling, retention, added, removed, changes)
 
 
 def check_version(stream: str, expected_version: int | None) -> None:
@@ -113,6 +119,7 @@ def updated(
         scaling=present.scaling if change.scaling is UNCHANGED else change.scaling,
         retention=present.retention if change.retention is UNCHANGED else change.retention,
         tags=tags,
+        settings=StreamSettings(change.settings.apply(present.settings)),
     )
 
 
@@ -139,8 +146,8 @@ def _difference(present: StreamConfiguration, wanted: StreamConfiguration) -> st
     """Return what differs between two configurations, as a list."""
     mine, theirs = wanted.to_json(), present.to_json()
     cells = [
-        f"{name} {to_json(theirs[name])} (wanted: {to_json(mine[name])})"
-        for name in theirs
-        if theirs[name] != mine[name]
+        f"{name} {to_json(theirs.get(name))} (wanted: {to_json(mine.get(name))})"
+        for name in {**theirs, **mine}
+        if theirs.get(name) != mine.get(name)
     ]
     return ", ".join(cells)

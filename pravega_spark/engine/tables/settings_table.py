@@ -13,13 +13,19 @@ from typing import Final
 import pyarrow as pa
 
 from pravega_spark.engine.json_codec import to_json
+from pravega_spark.engine.log.table_sweep import SweepResult, sweep_table
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.root_marker import check_same
 from pravega_spark.engine.tables.row_files import Rows
 from pravega_spark.engine.tables.state_table import StateTable, TableChange, TableState
 from pravega_spark.errors import CorruptLog
-from pravega_spark.root_settings import GivenSettings, SettingChanges, decode_given
+from pravega_spark.root_settings import (
+    EffectiveSettings,
+    GivenSettings,
+    SettingChanges,
+    decode_given,
+)
 
 SETTINGS_TABLE: Final = "_settings"
 SETTINGS_SCHEMA: Final = pa.schema([("name", pa.string()), ("value", pa.string())])
@@ -67,6 +73,10 @@ class SettingsTable:
             return TableChange("SET SETTINGS", rows, parameters=parameters), None
 
         return self._decode(self.table.change(decide)[0].rows)
+
+    def sweep(self, settings: EffectiveSettings) -> SweepResult:
+        """Delete what the table no longer needs. A root without the table has nothing to sweep."""
+        return sweep_table(self.table.log, grace_ms=settings.grace_ms, retain_ms=settings.retain_ms)
 
     def _decode(self, rows: Rows) -> GivenSettings:
         try:

@@ -545,3 +545,23 @@ def test_error_names_a_name_that_is_no_text(name: Any) -> None:
     with pytest.raises(InvalidInput, match=f"a backup is of a scope.*got {name!r}"):
         World().manager.backup(copy.url, name)
     assert copy.list("") == []
+
+
+@pytest.mark.parametrize("name", ["", "s", "s/t"])
+def test_every_copy_has_the_settings_of_the_root(name: str) -> None:
+    world, copy = World(), MemoryStore()
+    world.manager.update_settings(grace="3 days", expire="30 days")
+    world.manager.update_stream("s/t", settings={"retain": "5 days"})
+    world.manager.backup(copy.url, name)
+    opened = manager_of(copy)
+    assert opened.settings() == world.manager.settings()
+    assert opened.stream_settings("s/t").text("retain") == "5 days"
+    opened.update_settings(grace="2 days")
+    assert world.manager.settings().text("grace") == "3 days"
+
+
+def test_a_copy_without_settings_has_none() -> None:
+    world, copy = World(), MemoryStore()
+    done = world.manager.backup(copy.url)
+    assert "_settings" not in {table.path for table in done.tables}
+    assert manager_of(copy).settings() == world.manager.settings()

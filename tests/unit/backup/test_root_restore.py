@@ -348,3 +348,31 @@ def test_killed_restore_of_a_root_is_finished_with_the_same_report_of_streams_an
             assert found[table.path].version >= table.version
         else:
             assert found[table.path] == table
+
+
+def test_settings_are_restored_to_their_newest_intact_version() -> None:
+    world = World()
+    world.manager.update_settings(grace="3 days")
+    world.manager.update_settings(grace="4 days")
+    copy = copy_objects(world.store)
+    key = "_settings/_delta_log/" + "1".zfill(20) + ".json"
+    copy.put(key, copy.get(key)[:-30])
+    with pytest.raises(CorruptLog, match="_settings"):
+        manager_of(copy).settings()
+    done = manager_of(copy).restore()
+    assert {t.path: t.dropped_versions for t in done.tables}["_settings"] == 1
+    assert manager_of(copy).settings().text("grace") == "3 days"
+    manager_of(copy).update_settings(grace="5 days")
+    assert manager_of(copy).settings().text("grace") == "5 days"
+
+
+def test_a_root_whose_settings_cannot_be_restored_is_not_opened() -> None:
+    world, partial = World(), MemoryStore()
+    world.manager.update_settings(grace="3 days")
+    with at_failpoint("backup.marker", kill), pytest.raises(Killed):
+        world.manager.backup(partial.url)
+    copy = copy_objects(partial, wanted=lambda key: not key.startswith("_settings/data/"))
+    done = manager_of(copy).restore()
+    assert list(done.failed) == ["_settings"]
+    with pytest.raises(StoreRefused):
+        manager_of(copy).sweep_stream("s/t")

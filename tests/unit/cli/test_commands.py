@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -291,3 +292,24 @@ def test_sync_refuses_a_stream_that_several_sources_read(
     assert len(batch.offsets) == 2
     status, _, err = run("reader-group", "sync", "--checkpoint", folder)
     assert (status, "with several sources" in err) == (MISUSED, True)
+
+
+# --------------------------------------------------------------------------------------- settings
+
+
+def test_the_settings_of_a_root_and_of_streams_are_shown_with_their_origin(
+    run: Any, manager: StreamManager
+) -> None:
+    created(manager.root)
+    manager.update_settings(grace="2 hours", expire="30 days")
+    manager.update_stream("s/a", settings={"expire": "never"})
+    lines = [re.split(" {2,}", line) for line in run("settings")[1].splitlines()]
+    assert lines[0] == ["STREAM", "SETTING", "VALUE", "ORIGIN", "DEFAULT"]
+    assert ["-", "grace", "2 hours", "root", "1 day"] in lines
+    assert ["-", "scaling_interval", "60 s", "default", "60 s"] in lines
+    found = json.loads(run("settings", "s/a", "--output=json")[1])
+    shown = {row["setting"]: (row["value"], row["origin"]) for row in found}
+    assert shown["grace"] == ("2 hours", "root")
+    assert shown["expire"] == ("never", "stream")
+    assert "scaling_interval" not in shown
+    assert run("settings", "s/none")[0] == FAILED

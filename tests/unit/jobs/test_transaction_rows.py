@@ -12,6 +12,7 @@ from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.errors import NoSuchStream
 from pravega_spark.jobs.transaction_rows import ROW_SCHEMA, Row, sweep
 from pravega_spark.manager import StreamManager
+from pravega_spark.root_settings import SettingSources, parse_flags
 from pravega_spark.transactions import transaction_decisions
 from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind
 from pravega_spark.transactions.manifests import Manifests
@@ -43,7 +44,8 @@ def ids(tmp_path: Path) -> dict[str, str]:
 
 
 def swept(root: Path, *, dry_run: bool, limit: str = "7 days") -> tuple[dict[str, Row], int]:
-    *rows, last = sweep(str(root), "s/a", prepared_limit=limit, dry_run=dry_run)
+    sources = SettingSources(flags=parse_flags({"prepared_limit": limit}))
+    *rows, last = sweep(str(root), "s/a", sources=sources, dry_run=dry_run)
     assert set(last) <= set(ROW_SCHEMA.names) >= set(rows[0])
     return {row["transaction"]: row for row in rows}, last["cleared"]
 
@@ -103,8 +105,8 @@ def test_a_stream_without_transactions_and_a_stream_that_does_not_exist(tmp_path
     manager.create_scope("s")
     manager.create_stream("s/a")
     for dry_run in (True, False):
-        assert sweep(str(tmp_path), "s/a", prepared_limit="7 days", dry_run=dry_run) == [
+        assert sweep(str(tmp_path), "s/a", sources=SettingSources(), dry_run=dry_run) == [
             {"cleared": 0}
         ]
         with pytest.raises(NoSuchStream):
-            sweep(str(tmp_path), "s/b", prepared_limit="7 days", dry_run=dry_run)
+            sweep(str(tmp_path), "s/b", sources=SettingSources(), dry_run=dry_run)

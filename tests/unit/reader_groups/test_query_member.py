@@ -18,7 +18,7 @@ from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfigu
 from pravega_spark.reader_groups import query_member
 from pravega_spark.reader_groups.query_member import QUERY, QueryMember, acknowledge_batch
 from pravega_spark.reader_groups.reader_leases import Heartbeat
-from pravega_spark.retention.retention_options import RetentionOptions
+from pravega_spark.retention.retention_options import parse_options
 from pravega_spark.retention.retention_run import run_retention
 from tests.harness.fault_plans import Rule
 from tests.harness.group_world import NAME, OpenGroup, World
@@ -147,7 +147,7 @@ def test_expired_subscription_of_a_query_is_logged_once(
     query = joined(group, stack)
     world.write(20)
     world.runtime.sleep(60)
-    run_retention(world.stream, RetentionOptions(expire_ms=1_000, sweep=False))
+    run_retention(world.stream, parse_options(expire="1 s", sweep=False))
     assert listed(world.stream.view()) == []
     query.finish_batch(cut_at(world, {0: 5}))
     query.finish_batch(cut_at(world, {0: 6}))

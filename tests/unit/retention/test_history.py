@@ -27,7 +27,7 @@ from pravega_spark.policies import (
     ScalingPolicy,
     StreamConfiguration,
 )
-from pravega_spark.retention.retention_options import RetentionOptions
+from pravega_spark.retention.retention_options import parse_options
 from pravega_spark.retention.retention_run import explain_retention, run_retention
 from tests.harness import failpoints
 from tests.harness import stream_cuts as cuts
@@ -122,14 +122,14 @@ class History:
 
     def run(self) -> None:
         """Run retention; an outer run is interrupted by other actions at a random failpoint."""
-        expire_ms = self.dice.choice((None, None, 60_000))
+        expire = self.dice.choice((None, None, 60))
         stream = self.processes[0] if self.depth == 0 else self.processes[1]
         if self.depth == 0:
             point = self.dice.choice(POINTS)
             failpoints.register(point, self._interrupt)
         try:
             self.depth += 1
-            options = RetentionOptions(sample_every_ms=10_000, expire_ms=expire_ms, sweep=False)
+            options = parse_options(sample_every=10, expire=expire, sweep=False)
             run_retention(stream, options)
         finally:
             self.depth -= 1

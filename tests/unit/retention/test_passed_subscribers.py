@@ -14,14 +14,14 @@ from pravega_spark.errors import HeldBySubscriber, TruncatedData
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
 from pravega_spark.policies import RetentionPolicy, StreamConfiguration
-from pravega_spark.retention.retention_options import RetentionOptions
+from pravega_spark.retention.retention_options import parse_options
 from pravega_spark.retention.retention_run import explain_retention, run_retention
 from pravega_spark.retention.truncation_decision import RetentionRule
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, manager_of, memory
 from tests.harness.small_streams import reopen, write
 
-NO_SWEEP = RetentionOptions(sweep=False)
+NO_SWEEP = parse_options(sweep=False)
 TIME, SIZE = RetentionPolicy.by_time("3 min"), RetentionPolicy.by_size(30)
 CONSUMPTION = RetentionPolicy.by_consumption()
 LIMITED = RetentionPolicy.by_consumption(maximum="3 min")
@@ -91,7 +91,7 @@ def test_idle_subscriber_is_reported_as_expired_and_not_as_passed() -> None:
     stream = made(TIME)
     stream.runtime.sleep(3_600)
     publish(stream, "s/fast", None, at(10))
-    done = run_retention(stream, RetentionOptions(sweep=False, expire_ms=600_000))
+    done = run_retention(stream, parse_options(sweep=False, expire="10 min"))
     assert (done.explanation.idle, done.explanation.passed) == (("slow",), ())
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -15,7 +14,7 @@ from pravega_spark.model import SegmentRange, StreamCut
 from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.retention import retention_commit, retention_run
 from pravega_spark.retention.explanation import RetentionExplanation
-from pravega_spark.retention.retention_options import RetentionOptions
+from pravega_spark.retention.retention_options import parse_options
 from pravega_spark.retention.retention_run import explain_retention, run_retention
 from pravega_spark.retention.truncation_decision import RetentionRule
 from pravega_spark.transactions import sweeper, transaction_lifecycle
@@ -27,7 +26,7 @@ from tests.harness.small_streams import events_of, reopen, scale, write
 from tests.harness.small_tables import clean, versions
 
 MINUTE_MS = 60_000
-NO_SWEEP = RetentionOptions(sweep=False)
+NO_SWEEP = parse_options(sweep=False)
 
 
 def made(policy: RetentionPolicy | None, commits: int = 10) -> StreamLog:
@@ -156,7 +155,7 @@ def test_sample_is_taken_at_its_frequency_and_only_of_new_events() -> None:
     assert run_retention(stream, NO_SWEEP).sampled
     grow(stream, 29)
     assert not run_retention(stream, NO_SWEEP).sampled
-    assert run_retention(stream, replace(NO_SWEEP, sample_every_ms=20 * MINUTE_MS)).sampled
+    assert run_retention(stream, parse_options(sample_every="20 min", sweep=False)).sampled
     stream.runtime.sleep(7_200)
     assert not run_retention(stream, NO_SWEEP).sampled
     grow(stream, 1)
@@ -166,7 +165,7 @@ def test_sample_is_taken_at_its_frequency_and_only_of_new_events() -> None:
 def test_too_many_samples_are_thinned_in_their_older_half(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention_commit, "MAX_SAMPLES", 8)
     stream = made(RetentionPolicy.by_time("10 days"), commits=0)
-    options = replace(NO_SWEEP, sample_every_ms=0)
+    options = parse_options(sample_every=0, sweep=False)
     for _ in range(9):
         grow(stream, 1)
         run_retention(stream, options)
@@ -259,7 +258,7 @@ def test_idle_subscriber_expires_only_if_asked_and_is_recorded() -> None:
     subscribe(stream, "s/active", 0)
     publish(stream, "s/active", 0, at(6))
     assert explain_retention(stream).idle == ()
-    options = replace(NO_SWEEP, expire_ms=30 * MINUTE_MS)
+    options = parse_options(expire="30 min", sweep=False)
     assert explain_retention(stream, options).idle == ("s/idle",)
     assert head(stream) == 2
     done = run_retention(stream, options)
@@ -280,7 +279,7 @@ def test_caught_up_subscriber_is_not_idle() -> None:
     subscribe(stream, "s/quiet", 0)
     tail = stream.view().tail
     publish(stream, "s/quiet", 0, tail)
-    options = replace(NO_SWEEP, expire_ms=30 * MINUTE_MS)
+    options = parse_options(expire="30 min", sweep=False)
     stream.runtime.sleep(3_600)
     assert explain_retention(stream, options).idle == ()
     write(stream, [("k", b"unread")])
@@ -294,7 +293,7 @@ def test_idle_subscriber_expires_without_a_truncation() -> None:
     stream = made(RetentionPolicy.by_consumption())
     subscribe(stream, "s/idle", 0)
     stream.runtime.sleep(3_600)
-    done = run_retention(stream, replace(NO_SWEEP, expire_ms=1))
+    done = run_retention(stream, parse_options(expire="1 ms", sweep=False))
     assert (done.truncated, done.explanation.idle) == (None, ("s/idle",))
     assert stream.view().subscribers == []
 
@@ -306,7 +305,7 @@ def test_head_does_not_move_to_another_cut_of_the_same_position() -> None:
     assert run_retention(stream, NO_SWEEP).truncated is not None
     scale(stream, [0], [(0.0, 0.5), (0.5, 1.0)])
     version = stream.view().version
-    done = run_retention(stream, replace(NO_SWEEP, sample_every_ms=0))
+    done = run_retention(stream, parse_options(sample_every=0, sweep=False))
     assert (done.truncated, done.sampled, done.explanation.cut) == (None, False, None)
     assert stream.view().version == version
 
@@ -450,7 +449,7 @@ def test_run_decides_again_if_an_idle_or_passed_subscriber_returns(*, goes_back:
         else:
             publish(other, "s/h", 0, at(9))
 
-    options = replace(NO_SWEEP, expire_ms=60_000)
+    options = parse_options(expire="1 min", sweep=False)
     stream.runtime.sleep(61)
     with at_failpoint("truncate.history", return_late):
         done = run_retention(stream, options)
@@ -479,7 +478,7 @@ def test_run_gives_up_if_subscribers_change_at_every_attempt() -> None:
 )  # fmt: skip
 def test_killed_run_is_finished_by_the_next(point: str) -> None:
     stream = made(RetentionPolicy.by_time("3 min"))
-    options = replace(RetentionOptions(), grace_ms=0, retain_ms=0)
+    options = parse_options(grace=0, retain=0)
 
     with at_failpoint(point, kill) as hit, pytest.raises(Killed):
         run_retention(reopen(stream), options)
@@ -492,7 +491,7 @@ def test_killed_run_is_finished_by_the_next(point: str) -> None:
 
 def test_runs_sweep_truncated_files_when_no_version_retains_them() -> None:
     stream = made(RetentionPolicy.by_time("3 min"))
-    options = replace(RetentionOptions(), grace_ms=0, retain_ms=0)
+    options = parse_options(grace=0, retain=0)
     first = run_retention(stream, options).swept
     assert first is not None
     swept = first.files

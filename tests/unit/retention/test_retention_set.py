@@ -17,7 +17,7 @@ from pravega_spark.limits import STATE_FILE_COMMITS
 from pravega_spark.model import make_segment_id
 from pravega_spark.policies import RetentionPolicy, StreamConfiguration
 from pravega_spark.retention import retention_set
-from pravega_spark.retention.retention_options import RetentionOptions
+from pravega_spark.retention.retention_options import parse_options
 from pravega_spark.retention.retention_run import run_retention
 from pravega_spark.retention.retention_set import LogRetentionSet
 from pravega_spark.retention.truncation_inputs import RetentionEntry
@@ -92,7 +92,7 @@ def test_versions_between_samples_are_found_from_commits_alone() -> None:
             scale(stream, [0], [(0.0, 0.5), (0.5, 1.0)])
         write(stream, [(f"key{n}", b"x" * (n % 7))])
         if n % 5 == 2:
-            run_retention(stream, RetentionOptions(sample_every_ms=0, sweep=False))
+            run_retention(stream, parse_options(sample_every=0, sweep=False))
     assert len(stream.view().samples) == 6
     known = {entry.version: entry for entry in every(stream)}
     entries = LogRetentionSet(stream, stream.view(), VersionAges.read(stream.log))
@@ -111,7 +111,7 @@ def test_search_between_samples_makes_few_entries(monkeypatch: pytest.MonkeyPatc
     stream = make_stream(memory(runtime), runtime, segments=3)
     lifecycle.update(stream, StreamConfiguration(retention=RetentionPolicy.by_time("10 days")))
     write(stream, [("key", b"x")])
-    run_retention(stream, RetentionOptions(sample_every_ms=0, sweep=False))
+    run_retention(stream, parse_options(sample_every=0, sweep=False))
     for n in range(30):
         write(stream, [(f"key{n}", b"x")])
     entries = LogRetentionSet(stream, stream.view(), VersionAges.read(stream.log))

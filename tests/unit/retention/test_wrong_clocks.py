@@ -14,7 +14,7 @@ from pravega_spark.engine.stream.records import SampleRecord, SubscriberRecord, 
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.subscribers import publish, subscribe
 from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
-from pravega_spark.retention.retention_options import RetentionOptions
+from pravega_spark.retention.retention_options import RetentionOptions, parse_options
 from pravega_spark.retention.retention_run import explain_retention, run_retention
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.small_streams import events_of, write
@@ -23,7 +23,7 @@ SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 YEARS = 3_650 * DAY
 WRONG = [sign * by for by in (SECOND, HOUR, DAY, YEARS) for sign in (1, -1)]
 KEPT_MS = HOUR
-OPTIONS = RetentionOptions(grace_ms=MINUTE, retain_ms=MINUTE, completed_ms=MINUTE)
+OPTIONS = parse_options(grace="1 min", retain="1 min", keep_completed="1 min")
 
 
 class World:
@@ -108,7 +108,7 @@ def test_subscriber_of_a_host_with_a_wrong_clock_expires_late_never_early(
 ) -> None:
     world = World(policy=RetentionPolicy.by_consumption())
     world.wrong.wall_ms += wrong_ms
-    options = RetentionOptions(sweep=False, expire_ms=2 * HOUR)
+    options = parse_options(sweep=False, expire="2 hours")
     subscribe(world.host(world.wrong), "s/g", 0, protect=True)
     busy(world, world.right)
     publish(world.host(world.wrong), "s/g", 0, world.host(world.right).view().tail)

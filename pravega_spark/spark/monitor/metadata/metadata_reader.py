@@ -30,6 +30,7 @@ from pravega_spark.spark.monitor.metadata.metadata_table import (
 )
 from pravega_spark.spark.monitor.metadata.reader_group_table import READER_GROUPS
 from pravega_spark.spark.monitor.metadata.segment_table import SEGMENTS
+from pravega_spark.spark.monitor.metadata.setting_table import SETTINGS
 from pravega_spark.spark.monitor.metadata.stream_cut_table import STREAM_CUTS
 from pravega_spark.spark.monitor.metadata.stream_tables import STREAM_INFO, STREAMS
 from pravega_spark.spark.monitor.metadata.transaction_table import TRANSACTIONS
@@ -44,6 +45,7 @@ TABLES = {
     "StreamCuts": STREAM_CUTS,
     "ReaderGroups": READER_GROUPS,
     "Lag": LAG,
+    "Settings": SETTINGS,
 }
 
 

@@ -414,3 +414,19 @@ def test_names_are_spread_over_tasks(
     assert len(reader.partitions()) == 4
     found = rows(manager, "StreamCuts")
     assert len(found) == len({(row["stream"], row["kind"]) for row in found}) == 15
+
+
+def test_settings_have_a_row_for_each_stream_with_their_origin(manager: StreamManager) -> None:
+    created(manager.root)
+    created(manager.root, "other/b")
+    manager.update_settings(grace="2 hours")
+    manager.update_stream("s/a", settings={"grace": "3 hours", "expire": "never"})
+    found = {(row["stream"], row["setting"]): row for row in rows(manager, "Settings")}
+    row = found["a", "grace"]
+    assert (row["value"], row["value_ms"], row["origin"]) == ("3 hours", 10_800_000, "stream")
+    assert (row["scope"], row["default"]) == ("s", "1 day")
+    assert found["b", "grace"]["origin"] == "root"
+    assert found["b", "retain"]["origin"] == "default"
+    expire = found["a", "expire"]
+    assert (expire["value"], expire["value_ms"], expire["origin"]) == ("never", None, "stream")
+    assert {row["stream"] for row in rows(manager, "Settings", stream="s/a")} == {"a"}

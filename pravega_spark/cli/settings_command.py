@@ -1,0 +1,46 @@
+"""``pravega-spark settings``: the settings that hold for a root, or for streams."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from pravega_spark.cli.output import open_root, output_option, root_option, show_json, show_table
+from pravega_spark.root_settings import (
+    SETTING_NAMES,
+    STREAM_SETTING_NAMES,
+    EffectiveSettings,
+    rule_of,
+)
+
+_HEADINGS = ("STREAM", "SETTING", "VALUE", "ORIGIN", "DEFAULT")
+
+
+@click.command("settings")
+@click.argument("streams", nargs=-1, metavar="[STREAM]...")
+@root_option
+@output_option
+def settings(streams: Sequence[str], root: str | None, output: str) -> None:
+    """Show the settings of the root, or those that hold for each STREAM (scope/stream)."""
+    manager = open_root(root)
+    rows = [
+        row
+        for name in streams
+        for row in _rows(name, manager.stream_settings(name), STREAM_SETTING_NAMES)
+    ]
+    if not streams:
+        rows = _rows(None, manager.settings(), SETTING_NAMES)
+    if output == "json":
+        show_json([dict(zip(map(str.lower, _HEADINGS), row, strict=True)) for row in rows])
+    else:
+        show_table(_HEADINGS, rows)
+
+
+def _rows(
+    stream: str | None, found: EffectiveSettings, names: Sequence[str]
+) -> list[tuple[str | None, ...]]:
+    return [
+        (stream, name, found.text(name), found.origin(name).value, rule_of(name).default)
+        for name in names
+    ]

@@ -1,0 +1,54 @@
+"""The table of docs/settings.md is that of the code, and so is what each job reads.
+
+``PRAVEGA_SPARK_WRITE_DOCS=1 pytest tests/docs`` writes the table again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from pravega_spark.jobs.job_runner import SETTINGS_OF_JOBS
+from pravega_spark.root_settings import SETTING_NAMES, STREAM_SETTING_NAMES, rule_of
+
+PAGE = Path(__file__).parents[2] / "docs/settings.md"
+READ_BY = {
+    "grace": "`sweep_stream`, `sweep_scope`",
+    "retain": "`sweep_stream`, `sweep_scope`",
+    "sample_every": "`retention(stream).run`",
+    "expire": "`retention(stream).run` and `explain`",
+    "keep_completed": "`sweep_stream`",
+    "prepared_limit": "`sweep_transactions`, `sweep_stream`, transactional writers",
+}
+"""The calls that read a setting; a retention run sweeps, too."""
+
+
+def _readers(name: str) -> str:
+    jobs = [job for job, names in SETTINGS_OF_JOBS.items() if name in names]
+    if name.endswith("_interval"):
+        return f"the job `{name.removesuffix('_interval')}` with `--interval`"
+    return f"{READ_BY[name]}; jobs: {', '.join(f'`{job}`' for job in jobs)}"
+
+
+def _table() -> str:
+    lines = [
+        "| setting | default | limits | of a stream | read by | meaning |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for name in SETTING_NAMES:
+        rule, of_stream = rule_of(name), "yes" if name in STREAM_SETTING_NAMES else "no"
+        cells = (f"`{name}`", rule.default, rule.limits, of_stream, _readers(name), rule.meaning)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def test_the_table_of_settings_is_the_code_s() -> None:
+    pattern = re.compile(r"(<!-- settings: [^\n]*-->\n)(.*?)(<!-- end -->)", re.DOTALL)
+    text = PAGE.read_text()
+    if os.environ.get("PRAVEGA_SPARK_WRITE_DOCS"):
+        text = pattern.sub(lambda found: found[1] + _table() + found[3], text)
+        PAGE.write_text(text)
+    found = pattern.search(text)
+    assert found is not None
+    assert found[2] == _table()
