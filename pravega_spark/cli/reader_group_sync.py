@@ -26,7 +26,11 @@ from pravega_spark.errors import InvalidInput
 from pravega_spark.model import StreamCut
 from pravega_spark.reader_groups.group_description import get_group
 from pravega_spark.reader_groups.group_lifecycle import open_group
-from pravega_spark.reader_groups.query_member import acknowledge_batch, with_finished_batch
+from pravega_spark.reader_groups.query_member import (
+    acknowledge_batch,
+    continued_cuts,
+    with_finished_batch,
+)
 from pravega_spark.spark.monitor.checkpoint_folder import CommittedBatch, last_committed_batch
 from pravega_spark.spark.source_offsets import decode, owner_of
 
@@ -120,12 +124,13 @@ def _synced(step: _SyncStep, root: str | None, dry_run: bool) -> dict[str, Any]:
     store = open_store(manager.root)
     state = get_group(store, step.group).state
     generation = state.generation if step.generation is None else step.generation
-    if generation != state.generation:
+    counted = continued_cuts(state, generation, step.cuts)
+    if not counted:
         outcome = f"ignored: the group is in generation {state.generation}"
     elif step.query is not None and step.query != state.query_number:
         outcome = "ignored: another run of a query has joined the group since"
     elif dry_run:
-        would = with_finished_batch(state, step.cuts, partial(open_stream, store)) != state
+        would = with_finished_batch(state, counted, partial(open_stream, store)) != state
         outcome = "would be acknowledged" if would else "known"
     else:
         found = open_group(store, step.group)

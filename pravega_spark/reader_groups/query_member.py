@@ -256,6 +256,17 @@ def with_finished_batch(state: GroupState, cuts: Cuts, streams: Streams) -> Grou
     return checkpoints.add_complete(after, f"batch-{after.next_number}")
 
 
+def continued_cuts(state: GroupState, generation: int, cuts: Cuts) -> Cuts:
+    """Return the cuts of a batch of this generation that still count in the group's present one.
+
+    After an update these are those of the streams that it continued, after a reset none.
+    """
+    if state.generation == generation:
+        return cuts
+    continued = state.continued_streams(generation)
+    return {stream: cut for stream, cut in cuts.items() if stream in continued}
+
+
 def acknowledge_batch(
     group: GroupLifecycle, generation: int, cuts: Cuts, query_number: int | None = None
 ) -> bool:
@@ -271,12 +282,9 @@ def acknowledge_batch(
     def generator(state: GroupState) -> tuple[GroupState | None, bool]:
         if state.phase is not Phase.ACTIVE:
             return None, False
-        done = cuts
-        if state.generation != generation:
-            continued = state.continued_streams(generation)
-            done = {stream: cut for stream, cut in cuts.items() if stream in continued}
-            if not done:
-                return None, False
+        done = continued_cuts(state, generation, cuts)
+        if not done:
+            return None, False
         if query_number is not None and state.query_number != query_number:
             return None, False
         others = sorted(set(state.readers) - ({QUERY} if query_number is not None else set()))

@@ -235,10 +235,15 @@ def test_sync_never_moves_back_and_ignores_a_newer_generation(
     assert run("reader-group", "sync", "--checkpoint", later)[0] == 0
     assert run("reader-group", "sync", "--checkpoint", earlier)[1].endswith("known\n")
     assert group.lag().events == 5
+    group.update(refresh="1 s")
+    last = checkpoint(tmp_path / "last", [finished(manager, {0: 17})], commits=1)
+    assert run("reader-group", "sync", "--checkpoint", last, "--dry-run")[1].endswith("edged\n")
+    assert run("reader-group", "sync", "--checkpoint", last)[1].endswith("acknowledged\n")
+    assert group.lag().events == 3, "its position continues"
     group.reset({"s/a": StreamCut.EARLIEST})
     for way in ((), ("--dry-run",)):
         status, out, _ = run("reader-group", "sync", "--checkpoint", later, *way)
-        assert (status, out.endswith("ignored: the group is in generation 1\n")) == (0, True)
+        assert (status, out.endswith("ignored: the group is in generation 2\n")) == (0, True)
     assert group.lag().events == 20
 
 
