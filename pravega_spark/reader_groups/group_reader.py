@@ -49,7 +49,7 @@ class EventStreamReader:
 
     An event counts as processed when the application asks for the next one, or closes the reader.
     In a group with ``acknowledge="checkpoint"`` it does so when the reader answers a checkpoint, or
-    is closed: store your results when a marker comes, and before closing. Call often enough: a
+    is closed: store your results at each marker, and before closing. Call often enough: a
     reader that makes no call for longer than its lease expires, and other readers continue from
     its last recorded position. If a batch takes longer, call ``keep_alive``, or create the reader
     with a ``max_poll_interval``.
