@@ -339,3 +339,21 @@ def test_group_ends_at_its_end_cut() -> None:
     looks(world, a, count=3)
     assert group.is_at_end()
     assert a.flushed == events[3:7]
+
+
+def test_reading_and_waiting_cost_no_more_than_in_other_groups() -> None:
+    world = World(segments=2)
+    world.write(1_000)
+    group = group_of(world)
+    a = BufferingApplication(group.create_reader("a"), [])
+    b = BufferingApplication(world.group().create_reader("b"), [])
+    looks(world, a, b, count=3)
+    assert group.distribution() == {"a": 1, "b": 1, None: 0}
+    world.store.calls.clear()
+    a.read(100)
+    assert world.store.calls == []
+    looks(world, a, b, count=20)
+    world.store.sent.clear()
+    looks(world, a, b, count=20)
+    assert a.buffer, "unacknowledged"
+    assert [key for key, _ in world.store.sent if "_reader_groups" in key] == []
