@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import TimeoutError as WaitTimeout
 from dataclasses import dataclass
 
 from pravega_spark.arguments import check_timeout
@@ -84,7 +83,7 @@ class CheckpointFuture:
         while (found := self._poll()) is None:
             now = runtime.monotonic()
             if timeout is not None and now - began >= timeout:
-                raise WaitTimeout(
+                raise TimeoutError(
                     f"checkpoint {self._checkpoint.name} is not complete after {timeout} s."
                 )
             if now - expired >= _EXPIRE_SECONDS:
