@@ -46,8 +46,8 @@ test: lint ## lint, then every test (ARGS="-k name" to choose): about 20 minutes
 	$(PYTEST) -m '$(LIGHT)' $(if $(ARGS),,--cov --cov-report=) $(ARGS)
 	$(PYTEST) -m 'not ($(LIGHT))' $(ARGS)
 
-long: setup ## the tests that have a long form, at full size: hours
-	PRAVEGA_SPARK_TESTS=long $(BIN)/pytest --numprocesses $(WORKERS) --dist load -m long $(ARGS)
+long: setup ## the tests that have a long form, at full size: about half an hour
+	PRAVEGA_SPARK_TESTS=long $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m long $(ARGS)
 
 lint: setup ## ruff, mypy, and the layers
 	$(BIN)/ruff check .
