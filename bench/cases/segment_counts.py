@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench.cases.append import append_one
 from bench.harness.context import Context
 from bench.harness.dataset import EVENT
 from bench.harness.figures import Figure
@@ -53,11 +52,10 @@ def appends_by_segments(context: Context) -> Iterator[Figure]:
 
 def _singles(writer: EventStreamWriter, calls: int) -> Side:
     """Return a side that measures commits a second of single events."""
-    append = append_one(writer)
 
     def run() -> None:
         for _ in range(calls):
-            append()
+            writer.write_event(EVENT, "key").result()
 
     run()
     return lambda: calls / timed(run)
