@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -44,9 +45,18 @@ class ReaderGroup:
 
     def __init__(self, lifecycle: GroupLifecycle) -> None:
         """Wrap a group; reads nothing yet."""
-        self._lifecycle = lifecycle
+        self._opened, self._pid = lifecycle, os.getpid()
         self._streams, self._leases = lifecycle.streams, lifecycle.leases
         self._runtime = lifecycle.runtime
+
+    @property
+    def _lifecycle(self) -> GroupLifecycle:
+        """The group as this process has it: a forked child opens it again."""
+        if self._pid != os.getpid():
+            old = self._opened
+            self._opened = GroupLifecycle(old.store, old.name, old.streams, old.runtime)
+            self._pid = os.getpid()
+        return self._opened
 
     @property
     def name(self) -> str:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import pytest
@@ -21,6 +23,7 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.limits import KEPT_CHECKPOINTS
+from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
 from pravega_spark.policies import StreamConfiguration
 from pravega_spark.reader_groups import assignment
@@ -29,6 +32,7 @@ from pravega_spark.reader_groups.group_configuration import ReaderGroupConfigura
 from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
 from pravega_spark.reader_groups.group_state import GroupState
 from pravega_spark.reader_groups.position import Position
+from pravega_spark.reader_groups.reader_group import ReaderGroup
 from tests.harness.group_world import NAME, OpenGroup, World, drain
 from tests.harness.small_streams import scale, write
 
@@ -296,3 +300,29 @@ def test_group_continues_after_a_sweep() -> None:
     sweep_table(group.sync.table.log, grace_ms=1_000, retain_ms=1_000)
     assert drain(reader) == events[4:]
     assert world.group().online_readers() == ["a"]
+
+
+def _use_in_child(group: ReaderGroup, results: Any) -> None:
+    results.put((group.lag().events, group.online_readers(), group.generation))
+    with group.create_reader("child") as reader:
+        event = reader.read_next_event(timeout=5).event
+    results.put(None if event is None else event.data)
+
+
+def test_group_works_in_a_forked_child(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    manager.create_stream("s/t")
+    with manager.create_writer("s/t") as writer:
+        writer.write_event(b"one")
+    group = manager.create_reader_group("s/g", ["s/t"])
+    assert group.lag().events == 1
+    fork = multiprocessing.get_context("fork")
+    results: Any = fork.Queue()
+    child = fork.Process(target=_use_in_child, args=(group, results))
+    child.start()
+    assert results.get(timeout=60) == (1, [], 0)
+    assert results.get(timeout=60) == b"one"
+    child.join(60)
+    assert child.exitcode == 0
+    assert group.lag().events == 0
