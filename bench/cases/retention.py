@@ -56,8 +56,9 @@ def prepare(context: Context, name: str, commits: int, count: int) -> None:
         record = SampleRecord(version, commit.timestamp_ms, size, tail)
         domains[f"{SAMPLE_PREFIX}{version}"] = record.encode()
     stream.log.commit(lambda _: (Body("SAMPLE", domains=domains), None))
-    age_ms = view.timestamp_ms - view.record.created_ms
-    policy = RetentionPolicy.by_time(age_ms / 3_000, age_ms / 1_500)
+    age_seconds = (view.timestamp_ms - view.record.created_ms) / 1_000
+    limits = f"{age_seconds / 3:.3f} s", f"{age_seconds / 1.5:.3f} s"
+    policy = RetentionPolicy.by_consumption(*limits)
     lifecycle.update(stream, StreamConfiguration(ScalingPolicy.fixed(1), policy))
     for group, offset in (("bench/slow", commits // 4), ("bench/fast", commits // 2)):
         subscribe(stream, group, 0)

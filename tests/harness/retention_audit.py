@@ -87,7 +87,8 @@ class History:
         found = []
         for (before, _), (after, parameters) in itertools.pairwise(self.versions):
             staying = {s.name for s in after.subscribers}
-            expired = [s for s in before.subscribers if s.name not in staying]
+            gone = [s for s in before.subscribers if s.name not in staying]
+            expired = [s for s in gone if not _has_left(s.name, after)]
             assert all(_is_idle(record, after) for record in expired)
             found += ["expired" for _ in expired]
             if after.record.head != before.record.head:
@@ -119,6 +120,12 @@ class History:
         assert most is not None, "the head passed its bound"
         assert self.bytes_after(bound, before) > most, "the head passed a bound within the maximum"
         assert kept > most - COMMIT_BYTES, "more was truncated than the maximum requires"
+
+
+def _has_left(name: str, view: StreamView) -> bool:
+    """Return whether a subscriber left, and was not removed by a run of retention."""
+    record = view.subscriber(name)
+    return record is not None and record.removed == "unsubscribed"
 
 
 def _is_idle(record: SubscriberRecord, after: StreamView) -> bool:

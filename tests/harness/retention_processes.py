@@ -28,6 +28,8 @@ EXPIRE_SECONDS = 1.5
 STEPS = {"slow": 6, "fast": 1_000, "back": 40, "late": 20, "idle": 0}
 """How many events each subscriber consumes before it publishes; 0: it never publishes."""
 
+PLAIN = "nightly-batch"
+
 
 def write(root: str, name: str, stop: str, *, scales: bool) -> None:
     """Write events of EVENT_BYTES in batches until ``stop`` exists; scale sometimes."""
@@ -54,7 +56,10 @@ def scale(manager: StreamManager, dice: Random) -> None:
 
 
 def consume(root: str, stop: str) -> None:
-    """Act as all subscribers in turn; "late" joins later, "back" is reset to the head sometimes."""
+    """Act as all subscribers in turn; "late" joins later, "back" is reset to the head sometimes.
+
+    The subscriber PLAIN has no group: it reads some events, publishes, and sometimes leaves.
+    """
     manager, dice = StreamManager(root), Random(root)
     begun, groups = time.monotonic(), dict[str, ReaderGroup]()
     while not Path(stop).exists():
@@ -63,10 +68,25 @@ def consume(root: str, stop: str) -> None:
                 groups[name] = subscriber(manager, name)
             elif step and name in groups:
                 publish(groups[name], step)
+        consume_plainly(manager, leaves=dice.random() < 0.05)
         if dice.random() < 0.1:
             with contextlib.suppress(TruncatedData, InvalidStreamCut):  # a run moved the head
                 groups["back"].reset({STREAM: manager.head(STREAM)})
         time.sleep(0.05)
+
+
+def consume_plainly(manager: StreamManager, *, leaves: bool) -> None:
+    """Subscribe if that is not so yet, and consume some events as a batch job does."""
+    if leaves:
+        manager.unsubscribe(STREAM, PLAIN)
+    manager.subscribe(STREAM, PLAIN)
+    with contextlib.suppress(NoSuchSubscriber):  # a run removed it as idle
+        stream = open_stream(manager._store, STREAM)
+        view = stream.view()
+        record = view.subscriber(PLAIN)
+        if record is not None and record.bound is not None:
+            held = raised(view, record.bound.cut(STREAM, view.life))
+            manager.publish(STREAM, PLAIN, cuts.next_cut(view, held, 15))
 
 
 def subscriber(manager: StreamManager, name: str) -> ReaderGroup:

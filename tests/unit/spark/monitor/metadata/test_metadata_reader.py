@@ -312,6 +312,7 @@ def test_every_recorded_cut_can_start_a_read(manager: StreamManager) -> None:
         for _ in range(3):
             reader.read_next_event(timeout=5.0)
     publish(stream, "s/g", 1, StreamCut("s/a", 1, {0: 3}))
+    manager.subscribe("s/a", "nightly-batch", StreamCut("s/a", 1, {0: 4}))
     manager.truncate_stream("s/a", StreamCut("s/a", 1, {0: 1}))
     weekly = StreamConfiguration(retention=RetentionPolicy.by_time("7 days"))
     manager.update_stream("s/a", weekly)
@@ -322,6 +323,7 @@ def test_every_recorded_cut_can_start_a_read(manager: StreamManager) -> None:
     assert events == {
         ("head", None, None): 11,
         ("tail", None, None): 0,
+        ("subscriber", "nightly-batch", None): 8,
         ("subscriber", "s/g", None): 9,
         ("sample", None, None): 2,
         ("position", "s/g", None): 5,
