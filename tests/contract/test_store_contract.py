@@ -356,7 +356,7 @@ def test_time_of_the_storages_clock_leaves_nothing_behind(store: Store) -> None:
     assert [entry.key for entry in store.list("")] == ["after", "before"]
 
 
-def test_an_absent_object_has_no_date(store: Store) -> None:
+def test_absent_object_has_no_date(store: Store) -> None:
     assert store.modified_ms("absent") is None
     assert store.modified_ms("absent/deep") is None
 

@@ -54,17 +54,17 @@ def of_index() -> list[Entry]:
     return found
 
 
-def test_the_index_lists_every_decision_as_its_page_has_it() -> None:
+def test_index_lists_every_decision_as_its_page_has_it() -> None:
     assert of_index() == [of_page(path) for path in PAGES]
 
 
-def test_the_numbers_go_on_without_a_gap_and_are_those_of_the_files() -> None:
+def test_numbers_go_on_without_a_gap_and_are_those_of_the_files() -> None:
     assert [of_page(path).number for path in PAGES] == list(range(1, len(PAGES) + 1))
     assert [int(path.name[:4]) for path in PAGES] == list(range(1, len(PAGES) + 1))
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name[:4])
-def test_a_page_has_a_status_that_is_known_and_says_what_was_rejected(path: Path) -> None:
+def test_page_has_a_status_that_is_known_and_says_what_was_rejected(path: Path) -> None:
     entry = of_page(path)
     assert entry.state == "accepted"
     date.fromisoformat(entry.date)

@@ -24,13 +24,13 @@ def command(page: str) -> str:
     return str(found)
 
 
-def test_the_pages_differ_only_in_the_job() -> None:
+def test_pages_differ_only_in_the_job() -> None:
     assert command("scaling.md").replace("scaling", "retention") == command("retention.md")
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_the_line_runs_without_an_environment(tmp_path: Path) -> None:
+def test_line_runs_without_an_environment(tmp_path: Path) -> None:
     StreamManager(tmp_path / "root").create_scope("s")
     log = tmp_path / "retention.log"
     line = command("retention.md")

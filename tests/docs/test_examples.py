@@ -97,7 +97,7 @@ def _clean(spark: SparkSession) -> None:
             spark.catalog.dropTempView(table.name)
 
 
-def test_a_block_is_run_unless_a_reason_stands_above_it() -> None:
+def test_block_is_run_unless_a_reason_stands_above_it() -> None:
     text = """
 ```python
 a = 1
@@ -124,13 +124,13 @@ output
 
 
 @pytest.mark.parametrize("text", ["```py\n```\n", "```bash\n```\n", "```python\na = 1\n"])
-def test_a_block_that_would_be_overlooked_is_an_error(text: str) -> None:
+def test_block_that_would_be_overlooked_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="line 1"):
         examples_of(text)
 
 
 @pytest.mark.parametrize("code", ["make nothing\n", "ls\n", "pravega-spark no-such-command\n"])
-def test_a_command_that_fails_or_is_not_the_packages_fails_the_page(
+def test_command_that_fails_or_is_not_the_packages_fails_the_page(
     code: str,
     tmp_path: Path,
     start_spark: Callable[[], SparkSession],

@@ -149,7 +149,7 @@ def _fields(content: bytes) -> Iterator[str]:
             yield from (name for name in value if re.fullmatch("[A-Za-z_]+", name))
 
 
-def test_the_examples_are_what_is_written(story: Story) -> None:
+def test_examples_are_what_is_written(story: Story) -> None:
     made = examples(story)
     text = PAGE.read_text()
     if os.environ.get("PRAVEGA_SPARK_WRITE_DOCS"):
@@ -236,7 +236,7 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return found
 
 
-def test_the_reader_of_the_page_reads_what_the_package_reads(written: Written) -> None:
+def test_reader_of_the_page_reads_what_the_package_reads(written: Written) -> None:
     manager, found = written.manager, written.read()
     info = manager.stream_info(STREAM)
     assert (found.version, found.life) == (info.version, info.life)
@@ -251,7 +251,7 @@ def test_the_reader_of_the_page_reads_what_the_package_reads(written: Written) -
     assert sum(map(len, expected.values())) == 36
 
 
-def test_the_reader_of_the_page_finds_the_layouts(written: Written) -> None:
+def test_reader_of_the_page_finds_the_layouts(written: Written) -> None:
     manager, found = written.manager, written.read()
     epochs = found.epochs()
     assert len(epochs) == 4, "the first one, the scale, and two of the transaction that rolled"
@@ -265,7 +265,7 @@ def test_the_reader_of_the_page_finds_the_layouts(written: Written) -> None:
             assert set(found.successors(segment)) == following
 
 
-def test_the_reader_of_the_page_finds_writers_and_transactions(
+def test_reader_of_the_page_finds_writers_and_transactions(
     written: Written, tmp_path: Path
 ) -> None:
     written = written.copy(tmp_path / "root")
@@ -284,7 +284,7 @@ def test_the_reader_of_the_page_finds_writers_and_transactions(
     assert written.read().writer("ingest-1")[0] == session + 1 == 2
 
 
-def test_a_key_is_where_the_page_says(written: Written, tmp_path: Path) -> None:
+def test_key_is_where_the_page_says(written: Written, tmp_path: Path) -> None:
     written = written.copy(tmp_path / "root")
     for key in ["", "UA", "Zürich ⇄ 東京", *("k" * n for n in range(1, 200, 7))]:
         assert format_reader.position(key) == position_of_the_package(key)
@@ -295,7 +295,7 @@ def test_a_key_is_where_the_page_says(written: Written, tmp_path: Path) -> None:
             assert pointer.segment_id == found.route(f"key {number}")
 
 
-def test_the_reader_of_the_page_reads_to_the_end_of_a_sealed_stream_and_its_next_life(
+def test_reader_of_the_page_reads_to_the_end_of_a_sealed_stream_and_its_next_life(
     written: Written, tmp_path: Path
 ) -> None:
     written = written.copy(tmp_path / "root")
@@ -315,7 +315,7 @@ def test_the_reader_of_the_page_reads_to_the_end_of_a_sealed_stream_and_its_next
     assert written.read().life == 2
 
 
-def test_the_reader_of_the_page_refuses_what_it_must(written: Written, tmp_path: Path) -> None:
+def test_reader_of_the_page_refuses_what_it_must(written: Written, tmp_path: Path) -> None:
     written = written.copy(tmp_path / "root")
     log = written.root / STREAM / "events/_delta_log"
     newest = max(log.glob("0*.json"))
@@ -333,7 +333,7 @@ def test_the_reader_of_the_page_refuses_what_it_must(written: Written, tmp_path:
         written.read()
 
 
-def test_the_reader_of_the_page_reads_a_root_that_was_swept_and_copied(story: Story) -> None:
+def test_reader_of_the_page_reads_a_root_that_was_swept_and_copied(story: Story) -> None:
     """The stream of the story was swept to its checkpoints, and the copies were restored."""
     for root in ("backup", "restored"):
         found = format_reader.Stream(story.folder / root, STREAM)

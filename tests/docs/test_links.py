@@ -60,7 +60,7 @@ def _is_known(name: str) -> bool:
     return found is not None
 
 
-def test_the_loggers_of_the_page_are_modules() -> None:
+def test_loggers_of_the_page_are_modules() -> None:
     page = (REPOSITORY / "docs/monitoring.md").read_text()
     names = {name for row in page.splitlines() for name in LOGGER.findall(row)}
     assert len(names) >= 5

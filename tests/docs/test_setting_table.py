@@ -43,7 +43,7 @@ def _table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def test_the_table_of_settings_is_the_code_s() -> None:
+def test_table_of_settings_is_the_code_s() -> None:
     pattern = re.compile(r"(<!-- settings: [^\n]*-->\n)(.*?)(<!-- end -->)", re.DOTALL)
     text = PAGE.read_text()
     if os.environ.get("PRAVEGA_SPARK_WRITE_DOCS"):

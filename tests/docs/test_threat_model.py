@@ -58,7 +58,7 @@ def opened(root: Path, tmp_path: Path) -> StreamManager:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_path_that_leaves_the_root_is_refused(root: Path, tmp_path: Path, path: str) -> None:
+def test_path_that_leaves_the_root_is_refused(root: Path, tmp_path: Path, path: str) -> None:
     def lead_away(actions: list[Action]) -> None:
         for action in actions:
             if "add" in action:
@@ -89,7 +89,7 @@ def _set(domain: str, value: str) -> Action:
     return {"domainMetadata": {"domain": domain, "configuration": value, "removed": False}}
 
 
-def test_a_transaction_outside_the_root_is_refused(root: Path, tmp_path: Path) -> None:
+def test_transaction_outside_the_root_is_refused(root: Path, tmp_path: Path) -> None:
     begun = _set("pravega.open.../../../../x", "[0,0,60000,1,null,0,1]")
     forge(root, EVENTS, lambda actions: actions.insert(0, begun))
     before = sorted(tmp_path.rglob("*"))
@@ -100,7 +100,7 @@ def test_a_transaction_outside_the_root_is_refused(root: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a/b", "_delta_log", "a\0", "a\n", ""])
-def test_a_name_is_never_a_path(root: Path, name: str) -> None:
+def test_name_is_never_a_path(root: Path, name: str) -> None:
     manager = StreamManager(root)
     with pytest.raises(InvalidName):
         manager.create_scope(name)
@@ -122,7 +122,7 @@ def test_json_that_no_parser_likes_is_damage(root: Path, tmp_path: Path, value: 
         list(opened(root, tmp_path).read("s/t"))
 
 
-def test_a_small_chunk_that_unpacks_to_a_gigabyte_is_refused(root: Path, tmp_path: Path) -> None:
+def test_small_chunk_that_unpacks_to_a_gigabyte_is_refused(root: Path, tmp_path: Path) -> None:
     count, event = 256, b"\0" * (4 << 20)
     (file,) = (root / EVENTS / "data").rglob("*.parquet")
     schema = pq.ParquetFile(file).schema_arrow
@@ -157,7 +157,7 @@ def test_a_small_chunk_that_unpacks_to_a_gigabyte_is_refused(root: Path, tmp_pat
 
 
 @pytest.mark.parametrize("content", [b"[1]", b'{"format": 1, "storage": 5}', b"\xff", b"{}", b""])
-def test_a_marker_of_another_shape_is_refused(root: Path, tmp_path: Path, content: bytes) -> None:
+def test_marker_of_another_shape_is_refused(root: Path, tmp_path: Path, content: bytes) -> None:
     (root / "_pravega_spark.json").write_bytes(content)
     with pytest.raises(StoreRefused):
         opened(root, tmp_path).list_scopes()

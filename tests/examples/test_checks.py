@@ -100,7 +100,7 @@ def test_what_was_written_passes() -> None:
     assert every_key_in_order(found).held
 
 
-def test_the_order_in_which_the_stream_is_read_does_not_matter() -> None:
+def test_order_in_which_the_stream_is_read_does_not_matter() -> None:
     found = stream([CLOSING, *reversed(events())])
     assert every_event_once(source(), found, closing=1).held
     assert every_key_in_order(found).held
@@ -118,14 +118,14 @@ def test_the_order_in_which_the_stream_is_read_does_not_matter() -> None:
         (lambda rows: rows[:0], "12 lost (row 1, 2, 3, ...)"),
     ],
 )
-def test_a_fault_of_delivery_is_found(fault: Callable[[list[Row]], list[Row]], says: str) -> None:
+def test_fault_of_delivery_is_found(fault: Callable[[list[Row]], list[Row]], says: str) -> None:
     finding = every_event_once(source(), stream([*fault(events()), CLOSING]), closing=1)
     assert not finding.held
     assert finding.detail == says
 
 
 @pytest.mark.parametrize("closing", [0, 2])
-def test_a_wrong_number_of_closing_events_is_found(closing: int) -> None:
+def test_wrong_number_of_closing_events_is_found(closing: int) -> None:
     found = stream([*events(), *[CLOSING] * closing])
     assert not every_event_once(source(), found, closing=1).held
 
@@ -138,13 +138,13 @@ def test_a_wrong_number_of_closing_events_is_found(closing: int) -> None:
         (repeat, "1 after a later one of their key (number 3)"),
     ],
 )
-def test_a_fault_of_order_is_found(fault: Callable[[list[Row]], list[Row]], says: str) -> None:
+def test_fault_of_order_is_found(fault: Callable[[list[Row]], list[Row]], says: str) -> None:
     finding = every_key_in_order(stream(fault(events())))
     assert not finding.held
     assert finding.detail == says
 
 
-def test_a_key_that_moves_to_a_successor_segment_stays_in_order() -> None:
+def test_key_that_moves_to_a_successor_segment_stays_in_order() -> None:
     successor = 1 << 32 | 7
     moved = [
         {**row, "segment_id": successor, "offset": int(str(row["offset"])) - 3}
@@ -161,7 +161,7 @@ def retained(rows: list[Row], reported: tuple[int, int] = (9, 4)) -> Finding:
     return exactly_unread_kept(before, stream(rows), pa.chunked_array([[9, 10, 11, 12]]), reported)
 
 
-def test_a_stream_that_keeps_exactly_the_unread_events_passes() -> None:
+def test_stream_that_keeps_exactly_the_unread_events_passes() -> None:
     finding = retained(events()[8:])
     assert finding.held
     assert finding.detail == "9 consumed events deleted, 4 unread ones kept"
@@ -177,7 +177,7 @@ def test_a_stream_that_keeps_exactly_the_unread_events_passes() -> None:
         ([], "0 unexpected rows, 4 missing"),
     ],
 )
-def test_a_deleted_unread_event_or_a_kept_consumed_one_is_found(rows: list[Row], says: str) -> None:
+def test_deleted_unread_event_or_a_kept_consumed_one_is_found(rows: list[Row], says: str) -> None:
     finding = retained(rows)
     assert not finding.held
     assert finding.detail.startswith(says)
@@ -217,7 +217,7 @@ def test_equal_tables_match_in_any_order() -> None:
         (totals(("UA", 3), ("AA", 1)), None),
     ],
 )
-def test_a_missing_repeated_unexpected_or_wrong_row_is_found(
+def test_missing_repeated_unexpected_or_wrong_row_is_found(
     computed: pa.Table, says: str | None
 ) -> None:
     finding = same_table("aggregate_matches", computed, totals(("UA", 2), ("AA", 1)))

@@ -50,7 +50,7 @@ def test_local_clocks_agree_with_the_instants_also_when_clocks_change(flights: D
     assert pc.all(pc.equal(clock, expected)).as_py()
 
 
-def test_a_cancelled_flight_has_neither_delay_nor_departure_but_a_time(flights: Dataset) -> None:
+def test_cancelled_flight_has_neither_delay_nor_departure_but_a_time(flights: Dataset) -> None:
     rows = flights.rows
     cancelled = rows.filter(pc.is_null(rows["dep_delay"]))
     assert cancelled.num_rows == CANCELLED
@@ -73,7 +73,7 @@ def test_sequence_numbers_count_within_a_key(flights: Dataset) -> None:
     assert sequence_numbers(keys).tolist() == [1, 1, 2, 1, 3, 2]
 
 
-def test_a_limit_keeps_the_first_in_time(flights: Dataset) -> None:
+def test_limit_keeps_the_first_in_time(flights: Dataset) -> None:
     few = load_flights(limit=100)
     assert few.rows.equals(flights.rows.slice(0, 100))
 
@@ -90,7 +90,7 @@ def test_carriers_have_names() -> None:
     assert airlines()["DL"] == "Delta Air Lines"
 
 
-def test_the_expected_delays_are_those_of_a_plain_loop(flights: Dataset) -> None:
+def test_expected_delays_are_those_of_a_plain_loop(flights: Dataset) -> None:
     few = load_flights(limit=20_000)
     assert few.weather is not None
     rain = {(row["origin"], row["hour"]): row["rain"] for row in few.weather.to_pylist()}
@@ -108,7 +108,7 @@ def test_the_expected_delays_are_those_of_a_plain_loop(flights: Dataset) -> None
     assert any(total[3] for total in totals.values())
 
 
-def test_the_feed_is_in_order_by_the_times_of_its_files(flights: Dataset, tmp_path: Path) -> None:
+def test_feed_is_in_order_by_the_times_of_its_files(flights: Dataset, tmp_path: Path) -> None:
     sizes = write_feed(flights, tmp_path / "feed")
     files = sorted((tmp_path / "feed").iterdir(), key=lambda file: file.stat().st_mtime)
     assert [file.name for file in files] == sorted(file.name for file in files)
@@ -118,7 +118,7 @@ def test_the_feed_is_in_order_by_the_times_of_its_files(flights: Dataset, tmp_pa
     assert pa.concat_tables(parts)["_row"].equals(flights.rows["_row"])
 
 
-def test_the_late_events_are_the_last_ones_in_time(flights: Dataset) -> None:
+def test_late_events_are_the_last_ones_in_time(flights: Dataset) -> None:
     early, late = flights.split()
     assert late.events == 6_736
     assert pa.concat_tables([early.rows, late.rows]).equals(flights.rows)
@@ -130,7 +130,7 @@ def test_one_row_is_a_feed_of_one_file(tmp_path: Path) -> None:
     assert write_feed(load_flights(limit=1), tmp_path / "feed") == [1]
 
 
-def test_the_closing_event_lets_the_watermark_pass_the_last_hour(flights: Dataset) -> None:
+def test_closing_event_lets_the_watermark_pass_the_last_hour(flights: Dataset) -> None:
     assert flights.last_hour == datetime(2014, 1, 1, 4, tzinfo=UTC)
     assert closing_event(flights) == '{"_hour":"2014-01-02T05:00:00.000Z"}'
 
@@ -188,7 +188,7 @@ def test_parquet_with_types_that_spark_lacks_is_accepted(tmp_path: Path) -> None
     assert {str(own.rows[name].type) for name in ("at", "kind", "nothing")} == {"string"}
 
 
-def test_a_large_csv_may_have_line_breaks_inside_quotes(tmp_path: Path) -> None:
+def test_large_csv_may_have_line_breaks_inside_quotes(tmp_path: Path) -> None:
     lines = "a line\n" * 200
     rows = [f'k{n},2013-01-01,"{lines}end {n}"' for n in range(2_000)]
     own = load(tmp_path, "\n".join(["id,when,text", *rows]) + "\n")
@@ -217,7 +217,7 @@ def test_a_large_csv_may_have_line_breaks_inside_quotes(tmp_path: Path) -> None:
         ("id,when\na,2013-01-01,more\n", "cannot be read"),
     ],
 )
-def test_a_bad_value_is_an_error_that_names_row_and_column(
+def test_bad_value_is_an_error_that_names_row_and_column(
     tmp_path: Path, text: str, says: str
 ) -> None:
     with pytest.raises(InputError, match=r"own\.csv") as caught:
@@ -225,7 +225,7 @@ def test_a_bad_value_is_an_error_that_names_row_and_column(
     assert says in str(caught.value)
 
 
-def test_a_missing_unknown_or_truncated_file_is_an_error(tmp_path: Path) -> None:
+def test_missing_unknown_or_truncated_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist"):
         load_file(tmp_path / "none.csv", key="id", time_column="when")
     with pytest.raises(InputError, match="neither"):

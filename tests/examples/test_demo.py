@@ -90,7 +90,7 @@ def test_flights_are_in_the_stream_once_and_in_order_although_the_ingest_was_kil
 @pytest.mark.slow
 @pytest.mark.s3
 @pytest.mark.timeout(900)
-def test_a_csv_of_the_users_own_with_odd_names_is_replayed_into_a_bucket(
+def test_csv_of_the_users_own_with_odd_names_is_replayed_into_a_bucket(
     tmp_path: Path, s3: S3Server
 ) -> None:
     folder = tmp_path / "my files"
@@ -138,7 +138,7 @@ def test_bad_input_is_one_clear_error_and_leaves_nothing(
     assert os.listdir(tmp_path) == ["own.csv"]
 
 
-def test_a_folder_that_is_not_the_demos_own_is_not_emptied(tmp_path: Path) -> None:
+def test_folder_that_is_not_the_demos_own_is_not_emptied(tmp_path: Path) -> None:
     mine = tmp_path / "out" / "demo" / "thesis.txt"
     mine.parent.mkdir(parents=True)
     mine.write_text("years of work")
@@ -148,7 +148,7 @@ def test_a_folder_that_is_not_the_demos_own_is_not_emptied(tmp_path: Path) -> No
     assert mine.read_text() == "years of work"
 
 
-def test_a_stream_that_exists_in_a_root_of_the_users_own_is_left_alone(tmp_path: Path) -> None:
+def test_stream_that_exists_in_a_root_of_the_users_own_is_left_alone(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path / "root")
     manager.create_scope("nyc")
     manager.create_stream("nyc/flights")
@@ -160,7 +160,7 @@ def test_a_stream_that_exists_in_a_root_of_the_users_own_is_left_alone(tmp_path:
     assert os.listdir(tmp_path) == ["root"]
 
 
-def test_a_reader_group_that_exists_in_a_root_of_the_users_own_is_left_alone(
+def test_reader_group_that_exists_in_a_root_of_the_users_own_is_left_alone(
     tmp_path: Path,
 ) -> None:
     manager = StreamManager(tmp_path / "root")

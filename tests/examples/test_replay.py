@@ -93,7 +93,7 @@ def test_ingest_that_is_never_ahead_of_its_checkpoint_is_killed_at_any_moment(
     assert fake.written() == BATCHES * ROWS
 
 
-def test_the_kill_leaves_no_process_of_the_ingest(tmp_path: Path) -> None:
+def test_kill_leaves_no_process_of_the_ingest(tmp_path: Path) -> None:
     program = f"""
 import subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
@@ -137,7 +137,7 @@ def test_ingest_does_not_join_the_spark_that_runs_the_demo(
     assert fake.replay.timeline.killed_at is None
 
 
-def test_a_replay_that_stalls_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_that_stalls_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flights.replay.STALLED_SECONDS", 0.5)
     with pytest.raises(ReplayFailed, match="nothing was written or read"):
         Fake(tmp_path, "import time; time.sleep(600)").run()

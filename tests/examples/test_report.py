@@ -76,7 +76,7 @@ def printed(run: Run) -> str:
     return out.getvalue()
 
 
-def test_a_run_whose_checks_hold_reports_success(run: Run) -> None:
+def test_run_whose_checks_hold_reports_success(run: Run) -> None:
     assert run.held
     found = json.loads(summary(run))
     assert found["events"] == 1_000
@@ -93,7 +93,7 @@ def test_a_run_whose_checks_hold_reports_success(run: Run) -> None:
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_a_check_that_does_not_hold_fails_the_run(run: Run, number: int) -> None:
+def test_check_that_does_not_hold_fails_the_run(run: Run, number: int) -> None:
     findings = list(FINDINGS)
     findings[number] = Finding(findings[number].name, False, "1 lost [row 7]")
     failed = replace(run, findings=findings)
@@ -103,19 +103,19 @@ def test_a_check_that_does_not_hold_fails_the_run(run: Run, number: int) -> None
     assert findings[number].name in failed.verdict
 
 
-def test_a_run_without_a_kill_fails(run: Run) -> None:
+def test_run_without_a_kill_fails(run: Run) -> None:
     calm = replace(run, timeline=replace(timeline(), killed_at=None))
     assert not calm.held
     assert "ended before it could be killed" in printed(calm)
 
 
-def test_a_run_that_lost_events_is_reported(run: Run) -> None:
+def test_run_that_lost_events_is_reported(run: Run) -> None:
     samples = [(at, min(written, 900), read) for at, written, read in timeline().samples]
     assert run.replayed in [written for _, written, _ in timeline().samples]
     assert json.loads(summary(replace(run, timeline=replace(timeline(), samples=samples))))
 
 
-def test_the_picture_of_flights_and_of_any_events_is_drawn(run: Run, tmp_path: Path) -> None:
+def test_picture_of_flights_and_of_any_events_is_drawn(run: Run, tmp_path: Path) -> None:
     hour = datetime(2024, 1, 1, tzinfo=timezone.utc)
     keys = [f"sensor-{number}" for number in range(30)]
     counts = pa.table({"key": keys, "hour": [hour] * 30, "events": list(range(30))})

@@ -50,7 +50,7 @@ def test_after_half_of_the_events_without_a_split_one_is_made_by_hand_and_report
     assert len(manager.segments("s/a")) == 3
 
 
-def test_a_stream_that_was_not_split_in_time_is_split_at_the_end(
+def test_stream_that_was_not_split_in_time_is_split_at_the_end(
     manager: StreamManager, scaler: Scaler
 ) -> None:
     scaler.finish()

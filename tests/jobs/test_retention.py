@@ -145,7 +145,7 @@ def test_each_stream_is_truncated_by_its_policy_and_its_subscribers_and_sampled(
     assert heads(root) == [70, 45, 0, 0]
 
 
-def test_a_dry_run_explains_and_changes_nothing(
+def test_dry_run_explains_and_changes_nothing(
     spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = folder_state(root)
@@ -177,7 +177,7 @@ def test_only_the_named_streams_and_scopes_are_changed(
     assert heads(root) == [0, 45, 0, 0]
 
 
-def test_a_broken_stream_does_not_stop_the_others_and_fails_the_job(
+def test_broken_stream_does_not_stop_the_others_and_fails_the_job(
     spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for commit in (root / UNREAD / "events" / "_delta_log").glob("*.json"):
@@ -206,7 +206,7 @@ def test_interrupted_groups_are_completed_first_and_a_broken_one_fails_the_job(
     assert {held.name for held in manager.list_subscribers(READ)} >= {"s/late"}
 
 
-def test_a_stream_slower_than_its_limit_fails_the_job_and_is_finished_later(
+def test_stream_slower_than_its_limit_fails_the_job_and_is_finished_later(
     spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, found, text = run(capsys, spark, root, "--stream", SMALL, "--limit", "1 ms")
@@ -249,7 +249,7 @@ def test_two_jobs_at_once_truncate_once(root: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_running_job_deletes_what_is_consumed_meanwhile_and_stops_on_a_signal(
+def test_running_job_deletes_what_is_consumed_meanwhile_and_stops_on_a_signal(
     root: Path,
 ) -> None:
     def wait_for(offset: int) -> None:

@@ -60,9 +60,7 @@ def run(
 
 
 @pytest.mark.parametrize("job", [retention, scaling, transactions], ids=lambda job: job.PROG)
-def test_a_round_is_claimed_while_it_runs_and_recorded_with_its_counts(
-    root: Path, job: Any
-) -> None:
+def test_round_is_claimed_while_it_runs_and_recorded_with_its_counts(root: Path, job: Any) -> None:
     seen = list[MaintenanceInfo]()
     report = Report(None, {"streams": 2}, {"stream a/t": "StoreError: disk full"})
     status = run(
@@ -95,20 +93,20 @@ def test_each_round_of_a_job_that_keeps_running_is_recorded(root: Path) -> None:
     assert finished[1][0] < finished[2][0] < (recorded(root)[0].finished_ms or 0)
 
 
-def test_a_dry_run_and_a_run_over_single_streams_leave_no_mark(root: Path) -> None:
+def test_dry_run_and_a_run_over_single_streams_leave_no_mark(root: Path) -> None:
     assert run(root, "--dry-run") == 0
     assert run(root, "--stream", "a/t") == 0
     assert not (root / "_maintenance").exists()
 
 
-def test_a_run_over_scopes_is_recorded_for_them(root: Path) -> None:
+def test_run_over_scopes_is_recorded_for_them(root: Path) -> None:
     assert run(root, "--scope", "b", "--scope", "a", "--stream", "b/t") == 0
     assert [(info.scope, info.streams) for info in recorded(root)] == [("a", 2), ("b", 2)]
     assert run(root) == 0
     assert [info.scope for info in recorded(root)] == [None, "a", "b"]
 
 
-def test_a_round_that_fails_or_is_stopped_is_not_recorded_and_releases_its_claim(
+def test_round_that_fails_or_is_stopped_is_not_recorded_and_releases_its_claim(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail() -> None:
@@ -121,7 +119,7 @@ def test_a_round_that_fails_or_is_stopped_is_not_recorded_and_releases_its_claim
     assert table_of(root).claim(RETENTION, ALL, JOB) is not None
 
 
-def test_a_job_waits_for_the_share_of_another_process_and_not_for_another_job(
+def test_job_waits_for_the_share_of_another_process_and_not_for_another_job(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_record, "_CHECK_SECONDS", 0.05)
@@ -145,7 +143,7 @@ def test_a_job_waits_for_the_share_of_another_process_and_not_for_another_job(
     assert info.claimed_by is not None, "the other job is still at work"
 
 
-def test_a_record_that_cannot_be_written_does_not_stop_the_job(
+def test_record_that_cannot_be_written_does_not_stop_the_job(
     root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> Any:
@@ -159,9 +157,7 @@ def test_a_record_that_cannot_be_written_does_not_stop_the_job(
     assert "could not be recorded: the folder _maintenance is read-only" in caplog.text
 
 
-def test_the_last_line_of_a_job_is_as_before(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_last_line_of_a_job_is_as_before(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(root)
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (found["streams"], found["failed"], found["rounds"]) == (2, 0, 1)

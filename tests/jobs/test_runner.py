@@ -37,7 +37,7 @@ NO_SPARK = cast(SparkSession, None)
     ],
     ids=["retention", "scaling", "transactions"],
 )
-def test_a_job_that_is_stopped_in_its_first_round_prints_all_sums(
+def test_job_that_is_stopped_in_its_first_round_prints_all_sums(
     job: Any, fields: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stop = StopSignal()
@@ -77,7 +77,7 @@ def test_each_signal_stops_a_job(number: signal.Signals, restored: None) -> None
     assert stop.wait(10)
 
 
-def test_a_hangup_that_is_ignored_stays_ignored(restored: None) -> None:
+def test_hangup_that_is_ignored_stays_ignored(restored: None) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     StopSignal().listen(NO_SPARK)
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
@@ -103,7 +103,7 @@ def test_without_the_extra_a_job_names_it_in_one_line(job: str) -> None:
 
 
 @pytest.mark.parametrize("job", ["retention", "scaling", "transactions"])
-def test_the_file_for_spark_submit_is_the_job(job: str) -> None:
+def test_file_for_spark_submit_is_the_job(job: str) -> None:
     done = subprocess.run(
         [sys.executable, REPOSITORY / "jobs" / f"{job}.py", "--help"],
         capture_output=True,
@@ -114,7 +114,7 @@ def test_the_file_for_spark_submit_is_the_job(job: str) -> None:
     assert done.stdout.startswith(f"usage: {job} ")
 
 
-def test_a_table_shows_what_looks_like_markup_as_it_is() -> None:
+def test_table_shows_what_looks_like_markup_as_it_is() -> None:
     table = TextTable({"keys": "left", "decision": "right"}, [["[0, 0.5)[/]", bold("[red]:x:")]])
     console = Console(width=60, file=io.StringIO(), record=True)
     console.print(table.render())
@@ -156,7 +156,7 @@ def rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rounds:
     return made
 
 
-def test_a_round_gets_the_settings_of_the_root_and_the_flags(
+def test_round_gets_the_settings_of_the_root_and_the_flags(
     rounds: Rounds, capsys: pytest.CaptureFixture[str]
 ) -> None:
     StreamManager(rounds.root).update_settings(grace="2 hours", retain="3 days", expire="1 day")
@@ -195,7 +195,7 @@ def test_each_round_reads_the_settings_again_and_follows_the_interval(
     assert "next in 1 s" in out
 
 
-def test_an_interval_of_the_command_line_is_before_the_setting(rounds: Rounds) -> None:
+def test_interval_of_the_command_line_is_before_the_setting(rounds: Rounds) -> None:
     StreamManager(rounds.root).update_settings(retention_interval="1 hour")
     assert rounds("--interval", "10 ms", rounds=2) == 0
 
@@ -227,7 +227,7 @@ def test_settings_that_cannot_be_read_fail_the_round_before_its_work(
     ],
     ids=["retention", "scaling", "transactions"],
 )
-def test_the_help_names_the_setting_behind_a_default(
+def test_help_names_the_setting_behind_a_default(
     job: Any, names: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):

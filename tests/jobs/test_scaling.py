@@ -137,7 +137,7 @@ def test_hot_segments_are_split_and_cold_ones_merged_and_the_others_left(
     assert (again, found["splits"], found["merges"], found["segments"]) == (0, 0, 0, 7)
 
 
-def test_a_dry_run_shows_what_would_be_done_and_changes_nothing(
+def test_dry_run_shows_what_would_be_done_and_changes_nothing(
     spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = folder_state(root)
@@ -160,7 +160,7 @@ def test_only_the_named_streams_and_scopes_are_changed(
     assert open_store(root).exists(rates_key(f"{HOT}/events"))
 
 
-def test_a_broken_stream_does_not_stop_the_others_and_fails_the_job(
+def test_broken_stream_does_not_stop_the_others_and_fails_the_job(
     spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = root / CALM / "events" / "_delta_log"
@@ -173,7 +173,7 @@ def test_a_broken_stream_does_not_stop_the_others_and_fails_the_job(
     assert segments(root, HOT) == ["1#1", "2#1"]
 
 
-def test_a_stream_that_was_deleted_meanwhile_does_not_fail_the_job(
+def test_stream_that_was_deleted_meanwhile_does_not_fail_the_job(
     spark: SparkSession, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     parsed = scaling.parse(["--root", str(root)])
@@ -184,7 +184,7 @@ def test_a_stream_that_was_deleted_meanwhile_does_not_fail_the_job(
     assert report.counts["streams"] == 2
 
 
-def test_a_quicker_pace_and_split_by_keys(
+def test_quicker_pace_and_split_by_keys(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = tmp_path / "root"
@@ -197,7 +197,7 @@ def test_a_quicker_pace_and_split_by_keys(
     assert len(segments(root, HOT)) == 2
 
 
-def test_an_empty_scope_prints_only_the_last_line(
+def test_empty_scope_prints_only_the_last_line(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     StreamManager(tmp_path).create_scope("s")
@@ -243,7 +243,7 @@ def test_two_jobs_at_once_scale_once(root: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_running_job_scales_what_becomes_hot_and_stops_on_a_signal(root: Path) -> None:
+def test_running_job_scales_what_becomes_hot_and_stops_on_a_signal(root: Path) -> None:
     process = start("--root", str(root), "--stream", HOT, "--interval", "1s")
     deadline = time.monotonic() + 200
     while segments(root, HOT) != ["1#1", "2#1"]:
@@ -261,7 +261,7 @@ def test_a_running_job_scales_what_becomes_hot_and_stops_on_a_signal(root: Path)
 
 
 @pytest.mark.slow
-def test_the_job_runs_over_spark_connect(root: Path) -> None:
+def test_job_runs_over_spark_connect(root: Path) -> None:
     process = start("--root", str(root), SPARK_REMOTE="local[2]")
     status, found, text = ended(process)
     assert status == 0, text

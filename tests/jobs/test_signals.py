@@ -47,7 +47,7 @@ def submitted(root: Path) -> subprocess.Popen[str]:
         "SIGINT to its process group",
     ],
 )
-def test_a_submitted_job_stops_with_its_sums_and_status_0(
+def test_submitted_job_stops_with_its_sums_and_status_0(
     tmp_path: Path, send: Callable[[int, int], None], number: signal.Signals
 ) -> None:
     StreamManager(tmp_path).create_scope("s")

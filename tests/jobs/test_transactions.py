@@ -178,7 +178,7 @@ def test_transactions_of_a_killed_process_are_finished_and_live_ones_kept(
     assert (found["committed"], found["aborted"], found["cleared"]) == (0, 0, 0)
 
 
-def test_a_dry_run_lists_what_would_be_done_and_changes_nothing(
+def test_dry_run_lists_what_would_be_done_and_changes_nothing(
     spark: SparkSession, world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for lease in world.root.glob(f"{PREPARED}/transactions/*/lease.json"):
@@ -197,7 +197,7 @@ def test_a_dry_run_lists_what_would_be_done_and_changes_nothing(
     assert figures(done) == figures(announced), "the job does what the dry run announced"
 
 
-def test_a_prepared_transaction_is_aborted_after_its_limit(
+def test_prepared_transaction_is_aborted_after_its_limit(
     spark: SparkSession, world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ("--stream", PREPARED, "--prepared-limit", "0 s")
@@ -208,7 +208,7 @@ def test_a_prepared_transaction_is_aborted_after_its_limit(
     assert world.status(PREPARED) is TransactionStatus.ABORTED
 
 
-def test_a_broken_stream_does_not_stop_the_others_and_fails_the_job(
+def test_broken_stream_does_not_stop_the_others_and_fails_the_job(
     spark: SparkSession, world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for commit in (world.root / QUIET / "events" / "_delta_log").glob("*.json"):
@@ -261,7 +261,7 @@ def command(root: Path, *arguments: str, **variables: str) -> subprocess.Complet
 
 
 @pytest.mark.slow
-def test_the_next_job_finishes_the_work_of_a_killed_one(world: World) -> None:
+def test_next_job_finishes_the_work_of_a_killed_one(world: World) -> None:
     killed = command(world.root, **failpoints.variables("txn.decided"))
     assert killed.returncode == 1, killed.stdout + killed.stderr
     assert world.status(DEAD) is TransactionStatus.ABORTING
@@ -275,7 +275,7 @@ def test_the_next_job_finishes_the_work_of_a_killed_one(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_the_job_runs_over_spark_connect(world: World) -> None:
+def test_job_runs_over_spark_connect(world: World) -> None:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
     done = subprocess.run(
         [sys.executable, "-m", "pravega_spark.jobs.transactions", "--root", str(world.root)],
@@ -310,5 +310,5 @@ def test_bad_input_is_one_clear_error(
     ("seconds", "text"),
     [(0.2, "0 s"), (59, "59 s"), (60, "1.0 min"), (5_400, "1.5 h"), (86_400 * 7, "7.0 d")],
 )
-def test_an_age_is_printed_in_its_largest_unit(seconds: float, text: str) -> None:
+def test_age_is_printed_in_its_largest_unit(seconds: float, text: str) -> None:
     assert transactions.age(seconds) == text

@@ -44,7 +44,7 @@ def assert_all_agree(manager: StreamManager, root: Path, spark: SparkSession) ->
     return rows
 
 
-def test_a_backup_and_a_restored_copy_read_the_same_for_every_reader(
+def test_backup_and_a_restored_copy_read_the_same_for_every_reader(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     manager = grown(tmp_path / "root", 30)

@@ -207,7 +207,7 @@ def test_session_returns_the_active_session_which_has_delta(
     assert found.read.format("delta").load(f"{root}/s/a/events").count() == 1
 
 
-def test_a_sql_view_of_the_written_columns_takes_inserts(
+def test_sql_view_of_the_written_columns_takes_inserts(
     spark: SparkSession, root: str, make: Make, load: Load
 ) -> None:
     make()

@@ -238,7 +238,7 @@ def test_reader_that_stops_at_any_event_and_follows_again_misses_and_repeats_not
         assert [n for n in seen if n % 7 == key] == list(range(key, written, 7))
 
 
-def test_a_second_read_of_the_same_reader_does_not_disturb_the_first() -> None:
+def test_second_read_of_the_same_reader_does_not_disturb_the_first() -> None:
     stream = grown()
     reader = EventReader(stream)
     found = []
@@ -564,7 +564,7 @@ def test_truncated_events_are_not_read_though_their_chunk_still_exists(call: str
     assert EventReader(stream).fetch("s/t@1:0#0=7").data == b"7"
 
 
-def test_an_event_of_a_segment_without_a_record_is_truncated_and_not_unknown() -> None:
+def test_event_of_a_segment_without_a_record_is_truncated_and_not_unknown() -> None:
     stream = chunked()
     scale(stream, [0], [(0, 1)])
     truncate(stream, StreamCut.LATEST)
@@ -574,7 +574,7 @@ def test_an_event_of_a_segment_without_a_record_is_truncated_and_not_unknown() -
             call(EventReader(stream))
 
 
-def test_a_range_of_a_segment_newer_than_the_known_view_is_read() -> None:
+def test_range_of_a_segment_newer_than_the_known_view_is_read() -> None:
     stream = chunked()
     before = reopen(stream)
     before.view()

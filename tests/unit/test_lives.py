@@ -343,7 +343,7 @@ def test_every_verb_of_a_stream_is_tested_here() -> None:
 
 
 @pytest.mark.parametrize("name", READS)
-def test_a_verb_that_reads_writes_nothing(first: World, name: str) -> None:
+def test_verb_that_reads_writes_nothing(first: World, name: str) -> None:
     world = first.copy()
     READS[name](world)
     assert not any(operation in WRITING for operation, _ in world.store.calls)
@@ -409,7 +409,7 @@ def stops(start: World, verb: Verb) -> Iterator[tuple[Stop, Any]]:
 
 
 @pytest.mark.parametrize("verb", [verb for _, verb in CASES], ids=[name for name, _ in CASES])
-def test_a_stalled_call_leaves_the_next_life_unchanged(first: World, verb: Verb) -> None:
+def test_stalled_call_leaves_the_next_life_unchanged(first: World, verb: Verb) -> None:
     start = first.copy()
     verb.before(start)
     for number, (stop, outcome) in enumerate(stops(start, verb)):
@@ -417,7 +417,7 @@ def test_a_stalled_call_leaves_the_next_life_unchanged(first: World, verb: Verb)
         assert stop.touched() == [], f"stopped at place {number}: {outcome!r}"
 
 
-def test_a_creation_after_the_end_of_its_life_leaves_no_row() -> None:
+def test_creation_after_the_end_of_its_life_leaves_no_row() -> None:
     world = World()
     world.other.create_scope("s")
 
@@ -433,7 +433,7 @@ def test_a_creation_after_the_end_of_its_life_leaves_no_row() -> None:
     assert world.other.delete_scope("s")
 
 
-def test_a_group_releases_a_former_stream_only_in_the_life_that_it_held(first: World) -> None:
+def test_group_releases_a_former_stream_only_in_the_life_that_it_held(first: World) -> None:
     world = first.copy()
 
     world.other.create_stream("s/u")
@@ -568,7 +568,7 @@ def test_every_member_of_a_handle_is_tested_here(handle: Handle) -> None:
     ids=lambda given: given if isinstance(given, str) else given.kind.__name__,
 )
 @pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])
-def test_a_handle_of_an_ended_life_does_nothing_in_the_next(
+def test_handle_of_an_ended_life_does_nothing_in_the_next(
     first: World, handle: Handle, name: str, is_known: bool
 ) -> None:
     world = first.copy()

@@ -147,7 +147,7 @@ def test_no_object_of_a_manager_acts_after_the_root_was_replaced_or_removed(
     assert files(place.root) == before
 
 
-def test_a_new_manager_opens_the_present_root_and_the_old_one_only_its_own(tmp_path: Path) -> None:
+def test_new_manager_opens_the_present_root_and_the_old_one_only_its_own(tmp_path: Path) -> None:
     place = Place(tmp_path)
     place.put("first")
     old = StreamManager(place.root)

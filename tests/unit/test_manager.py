@@ -381,7 +381,7 @@ def test_update_during_a_deletion_leaves_no_row(store: Spy) -> None:
     assert manager_of(store).list_streams("s") == []
 
 
-def test_a_sealed_stream_accepts_new_tags_and_retention_but_no_new_scaling(
+def test_sealed_stream_accepts_new_tags_and_retention_but_no_new_scaling(
     manager: StreamManager,
 ) -> None:
     manager.create_stream("s/t")
@@ -392,7 +392,7 @@ def test_a_sealed_stream_accepts_new_tags_and_retention_but_no_new_scaling(
     assert manager.list_streams("s", tag="old") == ["s/t"]
 
 
-def test_a_sealed_stream_that_was_truncated_to_its_end_still_reports_its_end(
+def test_sealed_stream_that_was_truncated_to_its_end_still_reports_its_end(
     manager: StreamManager,
 ) -> None:
     filled(manager)

@@ -62,7 +62,7 @@ def write(manager: StreamManager, events: int = 4) -> None:
         writer.write_events([b"0123456789"] * events, routing_key="k")
 
 
-def test_a_streams_life_is_logged(manager: StreamManager, log: LogLines) -> None:
+def test_streams_life_is_logged(manager: StreamManager, log: LogLines) -> None:
     manager.create_scope("s")
     log.expect(
         "probed file:.*: its creates are exclusive",
@@ -122,7 +122,7 @@ def test_truncation_retention_and_sweep_log_what_they_deleted_and_why(
     assert any(re.search(r"swept .*: deleted 1 files of \d+ bytes", line) for line in lines)
 
 
-def test_a_load_that_requires_a_split_is_logged(stream: StreamManager, log: LogLines) -> None:
+def test_load_that_requires_a_split_is_logged(stream: StreamManager, log: LogLines) -> None:
     halves = KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)
     scale_stream(open_stream(stream.root, "s/a"), [0], halves, automatic=True)
     log.expect("SCALE STREAM of .*automatic=true")
@@ -154,7 +154,7 @@ def test_fenced_writers_and_swept_transactions_are_logged_and_ordinary_ones_are_
         )
 
 
-def test_a_groups_readers_and_checkpoints_are_logged(stream: StreamManager, log: LogLines) -> None:
+def test_groups_readers_and_checkpoints_are_logged(stream: StreamManager, log: LogLines) -> None:
     group = stream.create_reader_group("s/g", ["s/a"], retention="automatic")
     found = log.lines()
     (line,) = (line for line in found if line.startswith("CREATE READER GROUP of "))
@@ -201,7 +201,7 @@ def test_a_groups_readers_and_checkpoints_are_logged(stream: StreamManager, log:
         reader.close()
 
 
-def test_a_long_parameter_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
+def test_long_parameter_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, logger="pravega_spark"):
         commit_logging.log_commit("root/s/a", 7, Body("APPEND", {"cut": "x" * 1_000, "none": []}))
     (record,) = caplog.records

@@ -118,7 +118,7 @@ def test_spark_finds_the_data_source_by_module_name_and_imports_little() -> None
     assert run(code).strip() == "pravega"
 
 
-def test_a_source_that_cannot_be_imported_does_not_break_other_sources() -> None:
+def test_source_that_cannot_be_imported_does_not_break_other_sources() -> None:
     for absent in ("pyspark", "pravega_spark"):
         code = REFUSE + "import pyspark_pravega; print(hasattr(pyspark_pravega, 'DefaultSource'))"
         assert run(code, absent).strip() == "False", absent

@@ -27,7 +27,7 @@ PLACES = {SettingOrigin.ROOT: 1, SettingOrigin.STREAM: 2, SettingOrigin.FLAG: 3}
 
 @pytest.mark.parametrize("given", list(product([False, True], repeat=3)))
 @pytest.mark.parametrize("name", SETTING_NAMES)
-def test_the_place_nearest_to_the_call_decides(name: str, given: tuple[bool, ...]) -> None:
+def test_place_nearest_to_the_call_decides(name: str, given: tuple[bool, ...]) -> None:
     places: list[dict[str, SettingValue]] = [
         {name: value * HOUR} if is_given else {}
         for is_given, value in zip(given, PLACES.values(), strict=True)
@@ -80,7 +80,7 @@ def test_changes_leave_the_other_settings_and_none_clears() -> None:
         ("origins", "1h", ["'origins'"]),
     ],
 )
-def test_a_bad_setting_is_refused_by_name_value_and_limits(
+def test_bad_setting_is_refused_by_name_value_and_limits(
     name: str, value: Any, words: list[str]
 ) -> None:
     with pytest.raises(InvalidConfiguration) as caught:
@@ -88,19 +88,19 @@ def test_a_bad_setting_is_refused_by_name_value_and_limits(
     assert all(word in str(caught.value) for word in words)
 
 
-def test_a_stream_cannot_override_the_interval_of_a_job() -> None:
+def test_stream_cannot_override_the_interval_of_a_job() -> None:
     with pytest.raises(InvalidConfiguration, match="setting of a stream 'scaling_interval'"):
         parse_changes({"scaling_interval": "1h"}, of_streams=True)
 
 
-def test_a_flag_may_lie_outside_the_limits_but_must_be_a_duration() -> None:
+def test_flag_may_lie_outside_the_limits_but_must_be_a_duration() -> None:
     assert parse_flags({"grace": 0, "retain": None}) == {"grace": 0}
     with pytest.raises(InvalidConfiguration, match="grace 'soon'"):
         parse_flags({"grace": "soon"})
 
 
 @pytest.mark.parametrize("value", ["1h", -1, True, 1.5, None, [], {}])
-def test_a_stored_value_of_another_type_is_refused(value: object) -> None:
+def test_stored_value_of_another_type_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match="grace"):
         decode_given([("retain", 1), ("grace", value)])
 
@@ -124,10 +124,10 @@ def test_settings_are_equal_and_hashed_by_values_and_origins() -> None:
 
 
 @pytest.mark.parametrize("value_ms", [0, 1, 999, 1_000, 1_500, 60_000, 90_000, HOUR, 36 * HOUR])
-def test_the_text_of_a_duration_is_read_back(value_ms: int) -> None:
+def test_text_of_a_duration_is_read_back(value_ms: int) -> None:
     assert parse_duration_ms("it", duration_text(value_ms)) == value_ms
 
 
-def test_a_duration_is_written_in_its_largest_unit() -> None:
+def test_duration_is_written_in_its_largest_unit() -> None:
     texts = [duration_text(ms) for ms in (0, 1_500, 60_000, 2 * HOUR, 24 * HOUR, 36 * HOUR)]
     assert texts == ["0 s", "1500 ms", "1 minute", "2 hours", "1 day", "36 hours"]

@@ -18,7 +18,7 @@ def _found(file: str, pattern: str) -> set[str]:
     return found
 
 
-def test_the_package_has_one_version() -> None:
+def test_package_has_one_version() -> None:
     assert _found("pyproject.toml", r'^version = "(.+)"$') == {pravega_spark.__version__}
     assert f"pravega_spark/{pravega_spark.__version__}" == ENGINE
 

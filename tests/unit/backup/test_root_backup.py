@@ -560,7 +560,7 @@ def test_every_copy_has_the_settings_of_the_root(name: str) -> None:
     assert world.manager.settings().text("grace") == "3 days"
 
 
-def test_a_copy_without_settings_has_none() -> None:
+def test_copy_without_settings_has_none() -> None:
     world, copy = World(), MemoryStore()
     done = world.manager.backup(copy.url)
     assert "_settings" not in {table.path for table in done.tables}

@@ -366,7 +366,7 @@ def test_settings_are_restored_to_their_newest_intact_version() -> None:
     assert manager_of(copy).settings().text("grace") == "5 days"
 
 
-def test_a_root_whose_settings_cannot_be_restored_is_not_opened() -> None:
+def test_root_whose_settings_cannot_be_restored_is_not_opened() -> None:
     world, partial = World(), MemoryStore()
     world.manager.update_settings(grace="3 days")
     with at_failpoint("backup.marker", kill), pytest.raises(Killed):

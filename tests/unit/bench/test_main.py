@@ -13,14 +13,14 @@ from bench.harness.figures import Figure
 from bench.harness.registry import benchmark, find
 
 
-def test_an_unknown_benchmark_is_refused_with_the_known_ones(
+def test_unknown_benchmark_is_refused_with_the_known_ones(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert command.main(["--only", "nonsense"]) == 2
     assert capsys.readouterr().out.split() == [each.name for each in find(cases)]
 
 
-def test_a_failed_benchmark_fails_the_run_and_keeps_the_results_of_the_others(
+def test_failed_benchmark_fails_the_run_and_keeps_the_results_of_the_others(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     @benchmark()

@@ -70,7 +70,7 @@ def test_groups_are_listed_by_scope_as_table_names_and_json(
     assert (shown["group"], shown["streams"], shown["readers"]) == ("other/h", ["s/a"], [])
 
 
-def test_a_group_is_described_with_its_lag_by_segment(run: Any, manager: StreamManager) -> None:
+def test_group_is_described_with_its_lag_by_segment(run: Any, manager: StreamManager) -> None:
     stream = created(manager.root)
     fill(stream, 10)
     created(manager.root, "other/b")
@@ -302,7 +302,7 @@ def test_sync_refuses_a_stream_that_several_sources_read(
 # --------------------------------------------------------------------------------------- settings
 
 
-def test_the_settings_of_a_root_and_of_streams_are_shown_with_their_origin(
+def test_settings_of_a_root_and_of_streams_are_shown_with_their_origin(
     run: Any, manager: StreamManager
 ) -> None:
     created(manager.root)

@@ -56,7 +56,7 @@ def test_only_the_store_of_the_engine_reads_environment_variables() -> None:
     assert {path.parent.name for path in readers} <= {"store"}
 
 
-def test_a_child_process_of_a_test_is_killed_at_the_visit_that_the_test_names(root: str) -> None:
+def test_child_process_of_a_test_is_killed_at_the_visit_that_the_test_names(root: str) -> None:
     assert write(root, **variables("append.staged:2")) == -signal.SIGKILL
     assert texts(root) == ["0"]
     assert write(root, **variables("")) == 0

@@ -39,7 +39,7 @@ def test_all_streams_are_found_or_those_of_scopes_or_named_ones(root: str) -> No
     assert find_streams(root, ["c"])[1] == []
 
 
-def test_the_root_is_made_absolute_for_the_executors(
+def test_root_is_made_absolute_for_the_executors(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(Path(root).parent)
@@ -48,7 +48,7 @@ def test_the_root_is_made_absolute_for_the_executors(
     assert find_streams(found)[1]
 
 
-def test_an_error_names_what_does_not_exist(root: str, tmp_path: Path) -> None:
+def test_error_names_what_does_not_exist(root: str, tmp_path: Path) -> None:
     with pytest.raises(NoSuchScope, match="scope d does not exist"):
         find_streams(root, ["d"])
     with pytest.raises(NoSuchStream, match="stream a/z does not exist"):
@@ -63,7 +63,7 @@ def test_an_error_names_what_does_not_exist(root: str, tmp_path: Path) -> None:
         find_streams("nonsense://here")
 
 
-def test_a_broken_stream_is_found(root: str) -> None:
+def test_broken_stream_is_found(root: str) -> None:
     for commit in Path(root, "a/x/events/_delta_log").glob("*.json"):
         commit.write_bytes(commit.read_bytes()[:-30])
     open_streams._open.reset()  # as in another process
@@ -81,7 +81,7 @@ def work(root: str, name: str, *, number: int) -> list[dict[str, object]]:
     return [{"number": number}, {"number": number + 1}]
 
 
-def test_a_failing_stream_has_one_row_with_its_error_and_a_deleted_one_has_none() -> None:
+def test_failing_stream_has_one_row_with_its_error_and_a_deleted_one_has_none() -> None:
     task = pickle.loads(pickle.dumps(partial(work, number=4)))
     assert stream_tasks._rows("root", "s/good", task) == [
         {"stream": "s/good", "number": 4},

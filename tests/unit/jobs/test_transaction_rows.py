@@ -50,7 +50,7 @@ def swept(root: Path, *, dry_run: bool, limit: str = "7 days") -> tuple[dict[str
     return {row["transaction"]: row for row in rows}, last["cleared"]
 
 
-def test_a_sweep_does_what_its_dry_run_reports(tmp_path: Path, ids: dict[str, str]) -> None:
+def test_sweep_does_what_its_dry_run_reports(tmp_path: Path, ids: dict[str, str]) -> None:
     planned, clearing = swept(tmp_path, dry_run=True)
     done, cleared = swept(tmp_path, dry_run=False)
     decisions = {name: planned[ids[name]]["decision"] for name in EVERY}
@@ -68,7 +68,7 @@ def test_a_sweep_does_what_its_dry_run_reports(tmp_path: Path, ids: dict[str, st
     assert [event.data for event in StreamManager(tmp_path).read("s/a")] == [b"one", b"two"]
 
 
-def test_a_row_has_state_writer_age_and_size(tmp_path: Path, ids: dict[str, str]) -> None:
+def test_row_has_state_writer_age_and_size(tmp_path: Path, ids: dict[str, str]) -> None:
     planned, _ = swept(tmp_path, dry_run=True)
     states = {name: planned[ids[name]]["status"] for name in EVERY}
     assert states == {
@@ -100,7 +100,7 @@ def test_prepared_transactions_are_aborted_after_their_limit(
     assert "not decided since" in planned[ids["prepared"]]["reason"]
 
 
-def test_a_stream_without_transactions_and_a_stream_that_does_not_exist(tmp_path: Path) -> None:
+def test_stream_without_transactions_and_a_stream_that_does_not_exist(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path)
     manager.create_scope("s")
     manager.create_stream("s/a")

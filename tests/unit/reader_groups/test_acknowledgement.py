@@ -85,7 +85,7 @@ def test_offline_without_a_position_goes_back_and_with_one_goes_there() -> None:
     assert flushed == events[4:]
 
 
-def test_a_failed_block_gives_back_everything_since_the_last_checkpoint() -> None:
+def test_failed_block_gives_back_everything_since_the_last_checkpoint() -> None:
     world = World()
     events = world.write(10)
     group = group_of(world)
@@ -173,7 +173,7 @@ def test_segments_are_shared_without_automatic_checkpoints_and_no_event_is_flush
     assert sorted(flushed) == sorted(events)
 
 
-def test_a_reader_with_nothing_unacknowledged_releases_without_a_checkpoint() -> None:
+def test_reader_with_nothing_unacknowledged_releases_without_a_checkpoint() -> None:
     world = World(segments=2)
     group = group_of(world)
     a = BufferingApplication(group.create_reader("a"), [])

@@ -41,7 +41,7 @@ def test_older_versions_refuse_a_group_that_acknowledges_at_checkpoints() -> Non
         GroupCodec().decode({**rows, "group": unknown})
 
 
-def test_an_offset_that_an_older_version_wrote_as_a_float_is_decoded_as_an_int() -> None:
+def test_offset_that_an_older_version_wrote_as_a_float_is_decoded_as_an_int() -> None:
     record = json.loads('{"s/t":{"0#0":6e1,"1#0":1.5,"2#0":"end","3#1":7}}')
     found = decode_positions(record)
     assert encode_positions(found) == {"s/t": {"0#0": 60, "1#0": 1, "2#0": "end", "3#1": 7}}

@@ -193,7 +193,7 @@ def run_lifecycle(world: World, store: Spy) -> None:
 
 
 @pytest.mark.parametrize("drops_records", [False, True])
-def test_a_head_that_moves_breaks_no_step_of_a_group_that_holds_data(drops_records: bool) -> None:
+def test_head_that_moves_breaks_no_step_of_a_group_that_holds_data(drops_records: bool) -> None:
     quiet = Mover(filled(), lambda call: False)
     run_lifecycle(quiet.world, quiet.store)
     assert quiet.calls > 10
@@ -209,7 +209,7 @@ def filled() -> World:
     return world
 
 
-def test_a_group_that_the_head_passed_begins_at_it_and_its_reader_learns_so_once() -> None:
+def test_group_that_the_head_passed_begins_at_it_and_its_reader_learns_so_once() -> None:
     world = filled()
     group = world.group()
     with at_failpoint("group.change.noted", Mover(world, lambda call: False, moves=1).move):
@@ -245,7 +245,7 @@ def test_group_that_holds_data_refuses_a_truncated_cut_before_it_changes(
     assert group.reset({NAME: f"{NAME}@1:0#0=3"}) == 1
 
 
-def test_a_stream_that_begins_another_life_breaks_no_step_of_a_creation() -> None:
+def test_stream_that_begins_another_life_breaks_no_step_of_a_creation() -> None:
     def recreate() -> None:
         configuration = world.stream.view().record.configuration
         lifecycle.seal(world.stream)

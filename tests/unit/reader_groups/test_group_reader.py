@@ -313,7 +313,7 @@ def ids(world: World) -> tuple[int, ...]:
     return world.stream.view().active.segment_ids
 
 
-def test_the_next_call_answers_a_marker() -> None:
+def test_next_call_answers_a_marker() -> None:
     world = World(segments=2)
     world.write(10)
     group = world.created()

@@ -100,7 +100,7 @@ def test_fields_that_are_not_given_stay() -> None:
     assert drain(group.create_reader("a")) == [b"1", b"2", b"3", b"4"], "the end cut stays, too"
 
 
-def test_an_update_that_changes_nothing_commits_nothing() -> None:
+def test_update_that_changes_nothing_commits_nothing() -> None:
     world = two_streams()
     group = world.created(retention="automatic")
     reader = group.create_reader("a")
@@ -113,7 +113,7 @@ def test_an_update_that_changes_nothing_commits_nothing() -> None:
     assert len(drain(reader)) == 10, "its reader continues"
 
 
-def test_a_removed_stream_is_forgotten_and_begins_at_its_start_when_it_is_added() -> None:
+def test_removed_stream_is_forgotten_and_begins_at_its_start_when_it_is_added() -> None:
     world = two_streams()
     group = world.created()
     read(group, 10)
@@ -123,7 +123,7 @@ def test_a_removed_stream_is_forgotten_and_begins_at_its_start_when_it_is_added(
     assert sorted(drain(group.create_reader("a"))) == [b"6", b"7", b"8", b"9"]
 
 
-def test_a_stream_in_add_and_remove_begins_again() -> None:
+def test_stream_in_add_and_remove_begins_again() -> None:
     world = two_streams()
     group = world.created(streams=[NAME], retention="automatic")
     read(group, 5)
@@ -133,7 +133,7 @@ def test_a_stream_in_add_and_remove_begins_again() -> None:
     assert drain(group.create_reader("a")) == [b"2", b"3", b"4", b"5"]
 
 
-def test_the_last_checkpoint_stays_with_the_starts_of_added_streams() -> None:
+def test_last_checkpoint_stays_with_the_starts_of_added_streams() -> None:
     world = two_streams()
     group = world.created(streams=[NAME])
     read(group, 2)
@@ -182,7 +182,7 @@ def test_positions_in_every_map_of_the_state_stay() -> None:
     assert after.next_number >= before.next_number
 
 
-def test_the_progress_that_readers_have_reported_is_recorded() -> None:
+def test_progress_that_readers_have_reported_is_recorded() -> None:
     world = two_streams()
     group = world.created(streams=[NAME])
     reader = group.create_reader("a", lease="30 s")
@@ -256,7 +256,7 @@ def test_where_checkpoints_acknowledge_an_update_records_only_what_was_acknowled
         ({"max_outstanding_checkpoints": 0}, InvalidConfiguration, "of at least 1, got 0"),
     ],
 )
-def test_a_wrong_update_changes_nothing(
+def test_wrong_update_changes_nothing(
     given: dict[str, Any], error: type[Exception], text: str
 ) -> None:
     world = World(names=(NAME, OTHER, "s/deleted", "s/sealing"))
@@ -283,7 +283,7 @@ def leave_sealing(world: World) -> None:
         lifecycle.seal(stream)
 
 
-def test_a_group_that_holds_data_refuses_an_added_start_below_the_head() -> None:
+def test_group_that_holds_data_refuses_an_added_start_below_the_head() -> None:
     world = two_streams()
     truncate(world.streams[OTHER], StreamCut(OTHER, 1, {0: 2}))
     group = world.created(streams=[NAME])
@@ -298,7 +298,7 @@ def test_a_group_that_holds_data_refuses_an_added_start_below_the_head() -> None
     assert len(drain(reader)) >= 2, "an observer's reader learns it once and continues"
 
 
-def test_a_group_that_does_not_exist_cannot_be_updated() -> None:
+def test_group_that_does_not_exist_cannot_be_updated() -> None:
     world = two_streams()
     with pytest.raises(NoSuchReaderGroup):
         world.group("s/never").update(refresh="1 s")
@@ -307,7 +307,7 @@ def test_a_group_that_does_not_exist_cannot_be_updated() -> None:
 # ------------------------------------------------------------------------------ subscriptions
 
 
-def test_an_observer_that_becomes_a_subscriber_holds_what_it_has_not_read() -> None:
+def test_observer_that_becomes_a_subscriber_holds_what_it_has_not_read() -> None:
     world = two_streams()
     group = world.created(streams=[NAME])
     read(group, 4)
@@ -320,7 +320,7 @@ def test_an_observer_that_becomes_a_subscriber_holds_what_it_has_not_read() -> N
     assert group.state().former_streams == {}
 
 
-def test_a_subscription_begins_at_the_last_checkpoint_to_which_a_reset_returns() -> None:
+def test_subscription_begins_at_the_last_checkpoint_to_which_a_reset_returns() -> None:
     world = two_streams()
     group = world.created(streams=[NAME])
     read(group, 2)
@@ -333,7 +333,7 @@ def test_a_subscription_begins_at_the_last_checkpoint_to_which_a_reset_returns()
     assert drain(group.create_reader("a")) == [b"2", b"3", b"4", b"5"]
 
 
-def test_an_update_releases_nothing_that_the_group_holds() -> None:
+def test_update_releases_nothing_that_the_group_holds() -> None:
     world = two_streams()
     group = world.created(streams=[NAME], retention="manual")
     group.publish({NAME: cut(2)})
@@ -350,7 +350,7 @@ def test_an_update_releases_nothing_that_the_group_holds() -> None:
     assert subscribed(world, OTHER) == {"s/g": (3, cut(1, OTHER))}
 
 
-def test_a_subscription_that_expired_begins_again_at_an_update() -> None:
+def test_subscription_that_expired_begins_again_at_an_update() -> None:
     world = two_streams()
     group = world.created(streams=[NAME], retention="automatic")
     read(group, 3)
@@ -375,7 +375,7 @@ def test_checkpoints_are_published_after_an_update() -> None:
 
 
 @pytest.mark.parametrize("drops_records", [False, True])
-def test_a_group_behind_the_head_holds_from_the_head_and_its_reader_learns_so_once(
+def test_group_behind_the_head_holds_from_the_head_and_its_reader_learns_so_once(
     drops_records: bool,
 ) -> None:
     world = two_streams()
@@ -395,7 +395,7 @@ def test_a_group_behind_the_head_holds_from_the_head_and_its_reader_learns_so_on
     assert drain(reader) == [new]
 
 
-def test_an_observer_of_10_000_events_becomes_a_subscriber_and_reads_none_of_them_again(
+def test_observer_of_10_000_events_becomes_a_subscriber_and_reads_none_of_them_again(
     tmp_path: Path,
 ) -> None:
     manager = StreamManager(tmp_path)
@@ -468,7 +468,7 @@ def recreate(world: World, name: str = NAME) -> None:
     lifecycle.create(stream, life + 1, configuration)
 
 
-def test_an_update_does_not_adopt_the_next_life_of_a_stream() -> None:
+def test_update_does_not_adopt_the_next_life_of_a_stream() -> None:
     world = two_streams()
     group = world.created()
     read(group, 10)
@@ -489,7 +489,7 @@ def test_an_update_does_not_adopt_the_next_life_of_a_stream() -> None:
     assert drain(group.create_reader("a")) == [new]
 
 
-def test_a_deleted_stream_stops_no_update_and_can_be_removed() -> None:
+def test_deleted_stream_stops_no_update_and_can_be_removed() -> None:
     world = two_streams()
     group = world.created(retention="automatic")
     lifecycle.seal(world.stream)
@@ -501,7 +501,7 @@ def test_a_deleted_stream_stops_no_update_and_can_be_removed() -> None:
     assert group.reset() == 3
 
 
-def test_an_added_stream_that_is_created_again_is_read_in_the_life_that_was_added() -> None:
+def test_added_stream_that_is_created_again_is_read_in_the_life_that_was_added() -> None:
     world = two_streams()
     group = world.created(streams=[NAME], retention="automatic")
     with at_failpoint("group.change.noted", lambda: recreate(world, OTHER)):
@@ -515,7 +515,7 @@ def test_an_added_stream_that_is_created_again_is_read_in_the_life_that_was_adde
 
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("repairer", ["opening", "retention"])
-def test_a_half_made_update_is_finished_by_another_process(point: str, repairer: str) -> None:
+def test_half_made_update_is_finished_by_another_process(point: str, repairer: str) -> None:
     world = two_streams()
     group = world.created(retention="manual")
     group.publish({NAME: cut(3)})
@@ -593,7 +593,7 @@ def test_two_updates_of_different_fields_lose_nothing() -> None:
     assert subscribed(world, OTHER) == {"s/g": (2, cut(0, OTHER))}
 
 
-def test_the_later_of_two_updates_that_add_a_stream_is_refused() -> None:
+def test_later_of_two_updates_that_add_a_stream_is_refused() -> None:
     world = two_streams()
     group = world.created(streams=[NAME])
     other = world.group()
@@ -602,7 +602,7 @@ def test_the_later_of_two_updates_that_add_a_stream_is_refused() -> None:
     assert group.generation == 1
 
 
-def test_an_update_during_a_reset_keeps_the_positions_of_the_reset() -> None:
+def test_update_during_a_reset_keeps_the_positions_of_the_reset() -> None:
     world = two_streams()
     group = world.created(streams=[NAME], retention="automatic")
     read(group, 5)
@@ -612,7 +612,7 @@ def test_an_update_during_a_reset_keeps_the_positions_of_the_reset() -> None:
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_an_update_of_a_group_that_is_deleted_meanwhile_changes_nothing(again: bool) -> None:
+def test_update_of_a_group_that_is_deleted_meanwhile_changes_nothing(again: bool) -> None:
     world = two_streams()
     group = world.created(streams=[NAME], retention="automatic")
     other = world.group()
@@ -630,7 +630,7 @@ def test_an_update_of_a_group_that_is_deleted_meanwhile_changes_nothing(again: b
         assert group.configuration == other_configuration
 
 
-def test_a_reader_that_joins_and_a_checkpoint_that_completes_during_an_update() -> None:
+def test_reader_that_joins_and_a_checkpoint_that_completes_during_an_update() -> None:
     world = two_streams()
     group = world.created(streams=[NAME])
 
@@ -701,7 +701,7 @@ def test_late_calls_of_the_generation_before_change_no_subscription() -> None:
     assert subscribed(world) == {"s/g": (1, cut(3))}, "the same checkpoint in its new generation"
 
 
-def test_the_generation_in_which_a_stream_began_is_known() -> None:
+def test_generation_in_which_a_stream_began_is_known() -> None:
     world = two_streams()
     group = world.created(streams=[NAME])
     group.update(add=[OTHER])
@@ -718,7 +718,7 @@ def test_the_generation_in_which_a_stream_began_is_known() -> None:
     assert not known.state.continues(3)
 
 
-def test_a_state_of_an_older_version_began_in_its_generation() -> None:
+def test_state_of_an_older_version_began_in_its_generation() -> None:
     world = two_streams()
     group = world.created()
     group.reset()

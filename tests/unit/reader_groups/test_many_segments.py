@@ -99,7 +99,7 @@ def test_cost_of_a_group_grows_no_faster_than_its_segments(what: str) -> None:
     assert many <= 11 * few
 
 
-def test_an_idle_poll_visits_no_segment() -> None:
+def test_idle_poll_visits_no_segment() -> None:
     few, many = Group(FEW), Group(MANY)
     for group in (few, many):
         drain(group.reader)

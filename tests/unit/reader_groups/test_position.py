@@ -52,14 +52,14 @@ def test_anything_except_a_position_is_refused(given: Any) -> None:
         Position.of(given)
 
 
-def test_the_error_names_what_is_refused() -> None:
+def test_error_names_what_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"the offset 60\.0 for s/t/0#0"):
         Position.parse('{"s/t":{"0#0":6e1}}')
     with pytest.raises(InvalidInput, match=r"^5 is no position of a reader"):
         Position.of(5)  # type: ignore[arg-type]
 
 
-def test_the_text_of_a_position_parses_to_the_same_position() -> None:
+def test_text_of_a_position_parses_to_the_same_position() -> None:
     position = Position({KEY: 3, SegmentKey(NAME, 1): 0})
     assert dict(Position.parse(str(position)).offsets) == position.offsets
     assert Position.of(position) is position
@@ -67,7 +67,7 @@ def test_the_text_of_a_position_parses_to_the_same_position() -> None:
 
 
 @pytest.mark.parametrize("given", ['{"s/t":{"0#0":6.0}}', '{"s/t":{"0#0":-1}}', 5])
-def test_a_call_with_an_invalid_position_changes_nothing(given: Any) -> None:
+def test_call_with_an_invalid_position_changes_nothing(given: Any) -> None:
     world = World()
     events = world.write(100)
     group = world.created()

@@ -125,7 +125,7 @@ def test_streams_release_what_a_subscribing_query_has_finished(
     assert published(world) == ({0: 15} if retention == "automatic" else before)
 
 
-def test_the_next_batch_publishes_what_a_failed_publication_left(stack: ExitStack) -> None:
+def test_next_batch_publishes_what_a_failed_publication_left(stack: ExitStack) -> None:
     world = World()
     world.write(20)
     group = world.created(retention="automatic")

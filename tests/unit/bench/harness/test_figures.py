@@ -17,7 +17,7 @@ FIGURE = Figure("append", 2.0, "ms", "floor", 1.0, 2.0, limited_by="the disk")
         ({"ratio_at_least": 1.0}, ">= 1x", 2.0),
     ],
 )
-def test_the_margin_is_that_of_the_limit_met_worst(
+def test_margin_is_that_of_the_limit_met_worst(
     limits: dict[str, float], target: str, margin: float
 ) -> None:
     figure = FIGURE.within(**limits)
@@ -26,6 +26,6 @@ def test_the_margin_is_that_of_the_limit_met_worst(
     assert figure.met is (margin >= 1)
 
 
-def test_a_figure_of_rounds_has_the_medians_and_the_median_of_the_ratios() -> None:
+def test_figure_of_rounds_has_the_medians_and_the_median_of_the_ratios() -> None:
     figure = Figure.of_rounds("append", [2.0, 30.0, 4.0], "ms", "floor", [1.0, 10.0, 4.0])
     assert (figure.value, figure.peer_value, figure.ratio) == (4.0, 4.0, 2.0)

@@ -8,7 +8,7 @@ from bench.harness.context import Context
 from bench.harness.floor import AppendFloor, last_append
 
 
-def test_the_floor_of_an_append_writes_the_bytes_of_its_chunk_and_its_commit(
+def test_floor_of_an_append_writes_the_bytes_of_its_chunk_and_its_commit(
     tmp_path: Path,
 ) -> None:
     context = Context(True, Console(quiet=True), tmp_path)

@@ -8,7 +8,7 @@ from bench.harness.context import Context
 from bench.harness.long_stream import long_stream
 
 
-def test_a_stream_built_in_bulk_is_a_sound_stream(tmp_path: Path) -> None:
+def test_stream_built_in_bulk_is_a_sound_stream(tmp_path: Path) -> None:
     context = Context(True, Console(quiet=True), tmp_path)
     name = long_stream(context, 300)
     assert [event.offset for event in context.manager.read(name)] == list(range(300))

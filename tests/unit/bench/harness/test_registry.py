@@ -28,7 +28,7 @@ def package(tmp_path: Path, name: str, modules: dict[str, tuple[str, str]]) -> M
     return importlib.import_module(name)
 
 
-def test_a_benchmark_is_found_by_lying_in_the_package_and_those_with_spark_run_last(
+def test_benchmark_is_found_by_lying_in_the_package_and_those_with_spark_run_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))

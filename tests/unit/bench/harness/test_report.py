@@ -23,7 +23,7 @@ def test_results_are_written_as_json_table_and_picture(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "results.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_missed_figure_is_printed_with_what_bounds_it() -> None:
+def test_missed_figure_is_printed_with_what_bounds_it() -> None:
     console = Console(record=True, width=120)
     report.explain(console, FIGURE.within(at_most=1.0))
     report.explain(console, FIGURE.within(at_most=3.0))

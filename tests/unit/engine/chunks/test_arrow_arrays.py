@@ -59,12 +59,12 @@ def test_chunks_are_joined() -> None:
     assert arrow_arrays.numbers(pa.chunked_array([], pa.int32())).tolist() == []
 
 
-def test_a_column_of_a_strided_view_has_its_values() -> None:
+def test_column_of_a_strided_view_has_its_values() -> None:
     assert arrow_arrays.column(np.arange(6)[::2], pa.int64()).to_pylist() == [0, 2, 4]
 
 
 @pytest.mark.parametrize("length", [0, 1, 8, 9])
-def test_a_mask_selects_the_rows_that_are_true(length: int) -> None:
+def test_mask_selects_the_rows_that_are_true(length: int) -> None:
     chosen = np.arange(length) % 3 == 0
     assert arrow_arrays.mask(chosen).to_pylist() == chosen.tolist()
 
@@ -80,7 +80,7 @@ def test_a_mask_selects_the_rows_that_are_true(length: int) -> None:
     ],
 )
 @pytest.mark.parametrize("rows", [0, 3])
-def test_a_constant_is_repeated(value: str | int, kind: pa.DataType, rows: int) -> None:
+def test_constant_is_repeated(value: str | int, kind: pa.DataType, rows: int) -> None:
     array = arrow_arrays.constant(value, kind, rows)
     array.validate(full=True)
     scalar = pa.scalar(value, pa.int64() if isinstance(value, int) else kind).cast(kind)

@@ -53,7 +53,7 @@ def test_one_call_splits_and_merges_in_any_order() -> None:
     assert (made.number, made.reference, made.splits, made.merges) == (1, 1, 1, 1)
 
 
-def test_a_segment_may_be_replaced_by_one_of_the_same_range() -> None:
+def test_segment_may_be_replaced_by_one_of_the_same_range() -> None:
     made = scaled(halves(), ["0#0"], (0.0, 0.5))
     assert [str(s) for s in made.segments] == ["2#1", "1#0"]
     assert (made.splits, made.merges) == (0, 0)
@@ -143,7 +143,7 @@ def epoch_cut(stream: MemoryStream, number: int):  # type: ignore[no-untyped-def
     return reader.cut(stream)
 
 
-def test_an_epoch_lookup_reads_few_epochs() -> None:
+def test_epoch_lookup_reads_few_epochs() -> None:
     stream = MemoryStream.of(1)
     for i in range(300):
         stream.scale(stream.active.segment_ids, [(0.0, 1.0)])
@@ -184,7 +184,7 @@ def test_segments_at_time_zero_are_those_of_the_head() -> None:
 
 
 @given(st.data())
-def test_a_duplicate_keeps_numbers_ranges_and_reference(data: st.DataObject) -> None:
+def test_duplicate_keeps_numbers_ranges_and_reference(data: st.DataObject) -> None:
     stream = data.draw(streams())
     source = stream.active
     made = epoch_changes.duplicate(source, source.number + 1, source.created_ms + 1)

@@ -61,7 +61,7 @@ def test_validity_agrees_with_its_definition(data: st.DataObject) -> None:
 
 
 @given(st.data())
-def test_a_random_cut_is_valid_only_by_the_definition(data: st.DataObject) -> None:
+def test_random_cut_is_valid_only_by_the_definition(data: st.DataObject) -> None:
     stream = data.draw(streams())
     segments = stream.all_segments()
     positions: dict[int, int] = {}
@@ -103,12 +103,12 @@ def test_a_random_cut_is_valid_only_by_the_definition(data: st.DataObject) -> No
         ("", "names no segment"),
     ],
 )
-def test_an_invalid_cut_is_refused_with_the_reason(text: str, reason: str) -> None:
+def test_invalid_cut_is_refused_with_the_reason(text: str, reason: str) -> None:
     with pytest.raises(InvalidStreamCut, match=f"cut of nyc/flights .*{reason}"):
         cuts.check(half_merged(), cut_of(text))
 
 
-def test_a_segment_passed_on_some_of_its_keys_only_is_refused() -> None:
+def test_segment_passed_on_some_of_its_keys_only_is_refused() -> None:
     stream = MemoryStream.of(2)
     stream.scale([0, 1], [(0.0, 1.0)])
     stream.scale([parse_segment("2#1")], [(0.0, 0.5), (0.5, 1.0)])
@@ -139,7 +139,7 @@ def test_marks_and_pending_merges_are_accepted(text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "life"), [("nyc/trains", 1), ("nyc/flights", 2), ("nyc/flights", 0)]
 )
-def test_a_cut_of_another_stream_or_life_is_refused(name: str, life: int) -> None:
+def test_cut_of_another_stream_or_life_is_refused(name: str, life: int) -> None:
     stream = half_merged()
     with pytest.raises(InvalidStreamCut, match=f"of life {life} of {name}, and this is life 1"):
         cuts.check(stream, StreamCut(name, life, {0: 0, 1: 0}))
@@ -155,7 +155,7 @@ def test_earliest_and_latest_are_head_and_tail() -> None:
     assert cuts.distance_events(stream, StreamCut.EARLIEST, StreamCut.LATEST) == 35
 
 
-def test_a_tail_cut_is_checked_without_a_walk_over_the_epochs() -> None:
+def test_tail_cut_is_checked_without_a_walk_over_the_epochs() -> None:
     stream = MemoryStream.of(2)
     for _ in range(200):
         stream.scale([stream.active.segment_ids[1]], [(0.5, 1.0)])
@@ -213,7 +213,7 @@ def test_canonical_form_where_a_segment_has_a_reached_and_a_future_successor() -
 
 
 @given(st.data())
-def test_a_later_cut_of_a_reader_is_equal_or_after(data: st.DataObject) -> None:
+def test_later_cut_of_a_reader_is_equal_or_after(data: st.DataObject) -> None:
     stream, positions = data.draw(journeys())
     for (_, a), (_, b) in itertools.combinations(positions, 2):
         assert cuts.compare(stream, b, a) is Order.EQUAL_OR_AFTER
@@ -306,7 +306,7 @@ def test_segments_between_of_a_merge() -> None:
 
 
 @given(st.data())
-def test_a_cut_below_the_head_is_clipped_to_the_head(data: st.DataObject) -> None:
+def test_cut_below_the_head_is_clipped_to_the_head(data: st.DataObject) -> None:
     stream = data.draw(streams())
     mine, other = data.draw(readers(stream)), data.draw(readers(stream))
     cut, full = mine.cut(stream), stream.copy()

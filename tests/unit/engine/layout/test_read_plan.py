@@ -132,7 +132,7 @@ def test_bytes_are_a_soft_limit(data: st.DataObject, limit: int) -> None:
 @given(
     st.dictionaries(st.integers(0, 99), st.integers(1, 1_000), min_size=1), st.integers(1, 5_000)
 )
-def test_a_limit_is_shared_by_backlog(backlog: dict[int, int], limit: int) -> None:
+def test_limit_is_shared_by_backlog(backlog: dict[int, int], limit: int) -> None:
     parts = read_plan.share(backlog, limit)
     total, count = sum(backlog.values()), len(backlog)
     assert parts.keys() == backlog.keys()
@@ -179,7 +179,7 @@ def test_independent_offsets_make_the_latest_cut_that_passes_none_of_them(
     assert cut == reader.cut(stream)
 
 
-def test_a_successor_waits_where_its_predecessor_is_not_finished() -> None:
+def test_successor_waits_where_its_predecessor_is_not_finished() -> None:
     stream = half_merged()
     offsets = {0: 10, 1: 4, parse_segment("2#1"): 3}
     assert cuts.cut_at(stream, offsets.get) == cut_of("0#0=end,1#0=4,2#1=future")
@@ -187,7 +187,7 @@ def test_a_successor_waits_where_its_predecessor_is_not_finished() -> None:
     assert cuts.cut_at(stream, {**offsets, 1: None}.get) == cut_of("0#0=end,1#0=0,2#1=future")
 
 
-def test_a_late_time_is_looked_up_from_its_epoch() -> None:
+def test_late_time_is_looked_up_from_its_epoch() -> None:
     stream = MemoryStream.of(1)
     for _ in range(100):
         stream.append(stream.active.segment_ids[0], 2)
@@ -205,7 +205,7 @@ def test_a_late_time_is_looked_up_from_its_epoch() -> None:
 
 
 @given(st.data())
-def test_the_cut_of_an_epoch_is_consistent(data: st.DataObject) -> None:
+def test_cut_of_an_epoch_is_consistent(data: st.DataObject) -> None:
     stream = data.draw(streams())
     number = data.draw(st.integers(0, stream.active.number))
     cut = read_plan.cut_of_epoch(stream, number)
@@ -224,7 +224,7 @@ def text(step: cuts.Step) -> tuple[list[str], str]:
     return ranges, str(step.end).removeprefix("nyc/flights@1:")
 
 
-def test_a_merge_is_read_when_both_sides_are_read() -> None:
+def test_merge_is_read_when_both_sides_are_read() -> None:
     stream = half_merged()
     step = cuts.next_step(stream, StreamCut.EARLIEST, StreamCut.LATEST, max_events=25)
     assert text(step) == (["0#0 [0, 8)", "1#0 [0, 17)"], "0#0=8,1#0=17")
@@ -242,7 +242,7 @@ def test_a_merge_is_read_when_both_sides_are_read() -> None:
     )
 
 
-def test_a_reached_successor_is_read_while_another_waits() -> None:
+def test_reached_successor_is_read_while_another_waits() -> None:
     stream = crossed()
     stream.append(parse_segment("5#2"), 3)
     step = cuts.next_step(stream, cut_of("0#0=10,1#0=9"), StreamCut.LATEST)
@@ -260,7 +260,7 @@ def test_empty_sealed_segments_are_stepped_over_in_chains() -> None:
     assert text(step) == (["15#10 [0, 4)"], "15#10=4")
 
 
-def test_a_target_from_before_a_scale_stays_reachable() -> None:
+def test_target_from_before_a_scale_stays_reachable() -> None:
     stream = MemoryStream.of(1)
     stream.append(0, 7)
     target = cuts.tail(stream)
@@ -275,14 +275,14 @@ def test_a_target_from_before_a_scale_stays_reachable() -> None:
     )
 
 
-def test_a_cut_beyond_the_target_stays() -> None:
+def test_cut_beyond_the_target_stays() -> None:
     stream = half_merged()
     for target in ("0#0=10,1#0=20", "0#0=end,1#0=end", "0#0=3,1#0=3", "2#1=1"):
         step = cuts.next_step(stream, cut_of("2#1=2"), cut_of(target))
         assert step == cuts.Step((), cut_of("2#1=2"), True)
 
 
-def test_a_cut_beyond_the_target_takes_its_canonical_form() -> None:
+def test_cut_beyond_the_target_takes_its_canonical_form() -> None:
     stream = half_merged()
     stream.scale([parse_segment("2#1")], [(0.0, 1.0)])
     for target in ("0#0=3,1#0=3", "0#0=10,1#0=20"):
@@ -290,7 +290,7 @@ def test_a_cut_beyond_the_target_takes_its_canonical_form() -> None:
         assert step == cuts.Step((), cut_of("3#2=0"), True)
 
 
-def test_a_sealed_stream_is_read_to_its_end() -> None:
+def test_sealed_stream_is_read_to_its_end() -> None:
     stream = half_merged()
     stream.seal()
     step = cuts.next_step(stream, cut_of("2#1=4"), StreamCut.LATEST)
@@ -307,7 +307,7 @@ def test_steps_below_the_head_are_refused() -> None:
             cuts.next_step(stream, cut_of(cut), StreamCut.LATEST)
 
 
-def test_a_cut_that_the_head_passed_without_loss_is_readable() -> None:
+def test_cut_that_the_head_passed_without_loss_is_readable() -> None:
     stream = half_merged()
     stream.truncate(cut_of("2#1=0"))
     step = cuts.next_step(stream, cut_of("0#0=end,1#0=end"), StreamCut.LATEST)

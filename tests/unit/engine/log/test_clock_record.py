@@ -45,7 +45,7 @@ def disk(host: FakeRuntime) -> MemoryStore:
     return store
 
 
-def test_the_passing_of_time_is_followed() -> None:
+def test_passing_of_time_is_followed() -> None:
     host = Booted()
     store = disk(host)
     for seconds in (0, 1, 60, 3_600, 86_400, 90 * 86_400):
@@ -54,7 +54,7 @@ def test_the_passing_of_time_is_followed() -> None:
 
 
 @pytest.mark.parametrize("jump_ms", [HOUR, DAY, YEARS])
-def test_a_jump_ahead_that_the_boot_clock_does_not_explain_is_not_followed_until_confirmed(
+def test_jump_ahead_that_the_boot_clock_does_not_explain_is_not_followed_until_confirmed(
     jump_ms: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     host = Booted()
@@ -71,7 +71,7 @@ def test_a_jump_ahead_that_the_boot_clock_does_not_explain_is_not_followed_until
     assert read_now(store, host).earliest_ms == host.now_ms()
 
 
-def test_a_small_step_is_followed() -> None:
+def test_small_step_is_followed() -> None:
     host = Booted()
     store = disk(host)
     read_now(store, host)
@@ -79,7 +79,7 @@ def test_a_small_step_is_followed() -> None:
     assert read_now(store, host).earliest_ms == host.now_ms()
 
 
-def test_a_clock_that_went_back_and_comes_forward_again_stays_late_until_confirmed() -> None:
+def test_clock_that_went_back_and_comes_forward_again_stays_late_until_confirmed() -> None:
     host = Booted()
     store = disk(host)
     read_now(store, host)
@@ -110,7 +110,7 @@ def test_after_a_reboot_the_limit_bounds_what_is_believed() -> None:
         assert read_now(store, host).earliest_ms == believed + HOUR, "no reboot adds to it"
 
 
-def test_a_job_that_runs_a_little_less_often_than_the_limit_is_a_little_late() -> None:
+def test_job_that_runs_a_little_less_often_than_the_limit_is_a_little_late() -> None:
     host = Booted()
     store = disk(host)
     read_now(store, host)
@@ -121,7 +121,7 @@ def test_a_job_that_runs_a_little_less_often_than_the_limit_is_a_little_late() -
     assert read_now(store, host).earliest_ms == host.now_ms() - 50 * 5_000
 
 
-def test_a_clock_that_was_ahead_and_is_right_again_is_believed_immediately() -> None:
+def test_clock_that_was_ahead_and_is_right_again_is_believed_immediately() -> None:
     host = Booted()
     store = disk(host)
     read_now(store, host)
@@ -133,7 +133,7 @@ def test_a_clock_that_was_ahead_and_is_right_again_is_believed_immediately() -> 
     assert read_now(store, host).earliest_ms == host.now_ms()
 
 
-def test_a_root_has_its_clock_record_before_anything_is_written_into_it() -> None:
+def test_root_has_its_clock_record_before_anything_is_written_into_it() -> None:
     host = Booted()
     store = MemoryStore("begun", clock_ms=host.now_ms)
     store.has_clock = False
@@ -143,7 +143,7 @@ def test_a_root_has_its_clock_record_before_anything_is_written_into_it() -> Non
     assert read_now(store, host).earliest_ms == NOW_MS + 60_000
 
 
-def test_the_limit_is_the_roots_and_can_be_changed() -> None:
+def test_limit_is_the_roots_and_can_be_changed() -> None:
     host = Booted()
     store = disk(host)
     confirm_clock(store, host, "1 hour")
@@ -154,7 +154,7 @@ def test_the_limit_is_the_roots_and_can_be_changed() -> None:
         confirm_clock(store, host, "soon")
 
 
-def test_the_earlier_of_the_hosts_and_the_storages_clock_counts() -> None:
+def test_earlier_of_the_hosts_and_the_storages_clock_counts() -> None:
     storage, host = FakeRuntime(), FakeRuntime()
     store = memory(storage)
     for wrong_ms in WRONG:
@@ -164,7 +164,7 @@ def test_the_earlier_of_the_hosts_and_the_storages_clock_counts() -> None:
         assert now.latest_ms == storage.now_ms()
 
 
-def test_a_storage_whose_clock_jumps_is_not_followed_by_a_host_whose_clock_does_not() -> None:
+def test_storage_whose_clock_jumps_is_not_followed_by_a_host_whose_clock_does_not() -> None:
     storage, host = FakeRuntime(), FakeRuntime()
     store = memory(storage)
     storage.wall_ms += YEARS
@@ -172,14 +172,14 @@ def test_a_storage_whose_clock_jumps_is_not_followed_by_a_host_whose_clock_does_
     assert not store.exists(CLOCK_KEY), "it needs no record"
 
 
-def test_a_host_that_is_far_behind_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_host_that_is_far_behind_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     storage, host = FakeRuntime(), FakeRuntime()
     host.wall_ms -= DAY
     read_now(memory(storage), host)
     assert "late by that much" in caplog.text
 
 
-def test_a_dry_run_keeps_no_record_and_a_run_keeps_one_a_minute() -> None:
+def test_dry_run_keeps_no_record_and_a_run_keeps_one_a_minute() -> None:
     host = Booted()
     spy = Spy(disk(host))
     read_now(spy, host, keep=False)
@@ -204,19 +204,19 @@ def test_a_dry_run_keeps_no_record_and_a_run_keeps_one_a_minute() -> None:
     ],
     ids=range(8),
 )
-def test_a_torn_record_explains_nothing_and_stops_no_run(torn: bytes) -> None:
+def test_torn_record_explains_nothing_and_stops_no_run(torn: bytes) -> None:
     host = Booted()
     store = disk(host)
     store.put(CLOCK_KEY, torn)
     assert read_now(store, host).earliest_ms == host.now_ms()
 
 
-def test_a_record_is_read_back_as_it_was_written() -> None:
+def test_record_is_read_back_as_it_was_written() -> None:
     record = ClockRecord(1, 2, "boot", 3, 4)
     assert decode_record(record.encode()) == record
 
 
-def test_a_manager_confirms_the_clock_of_its_root() -> None:
+def test_manager_confirms_the_clock_of_its_root() -> None:
     host = Booted()
     store = MemoryStore("confirmed", clock_ms=host.now_ms)
     store.has_clock = False

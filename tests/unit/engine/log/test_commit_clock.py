@@ -57,7 +57,7 @@ def hosts(wrong_ms: int) -> tuple[FakeRuntime, FakeRuntime, Dating]:
 
 
 @pytest.mark.parametrize("wrong_ms", WRONG)
-def test_a_host_that_is_far_off_uses_the_storages_time_and_warns_once(
+def test_host_that_is_far_off_uses_the_storages_time_and_warns_once(
     wrong_ms: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     storage, host, store = hosts(wrong_ms)
@@ -73,20 +73,20 @@ def test_a_host_that_is_far_off_uses_the_storages_time_and_warns_once(
 
 
 @pytest.mark.parametrize("wrong_ms", [0, SECOND, -SECOND, CLOCK_SKEW_MS - SECOND])
-def test_a_host_that_is_near_uses_its_own_clock(wrong_ms: int) -> None:
+def test_host_that_is_near_uses_its_own_clock(wrong_ms: int) -> None:
     _, host, store = hosts(wrong_ms)
     assert CommitClock(store, host).now_ms() == host.now_ms()
 
 
 @pytest.mark.parametrize("step_ms", WRONG)
-def test_a_clock_that_steps_after_the_last_answer_asks_for_a_new_one(step_ms: int) -> None:
+def test_clock_that_steps_after_the_last_answer_asks_for_a_new_one(step_ms: int) -> None:
     storage, host, store = hosts(0)
     host.wall_ms += step_ms
     assert abs(CommitClock(store, host).now_ms() - storage.now_ms()) <= SECOND
     assert store.asked == 1
 
 
-def test_a_machine_that_was_frozen_asks_before_it_dates_a_commit() -> None:
+def test_machine_that_was_frozen_asks_before_it_dates_a_commit() -> None:
     storage, host, store = hosts(0)
     storage.sleep(7_200)
     host.wall_ms += 7_200_000  # corrected since, while the boot clock stood still
@@ -102,7 +102,7 @@ def test_commits_carry_the_storages_time(wrong_ms: int) -> None:
     assert abs(log.snapshot.timestamp_ms - storage.now_ms()) <= SECOND
 
 
-def test_a_commit_behind_one_of_the_future_holds_its_own_time_as_well() -> None:
+def test_commit_behind_one_of_the_future_holds_its_own_time_as_well() -> None:
     runtime = FakeRuntime()
     log = table_log(memory(runtime), runtime)
     ahead = FakeRuntime()
@@ -121,7 +121,7 @@ def test_a_commit_behind_one_of_the_future_holds_its_own_time_as_well() -> None:
 
 
 @pytest.mark.parametrize("moved", ["elapsed", "wall", "wall back", "storage"])
-def test_a_snapshot_is_stale_as_soon_as_any_clock_says_so(moved: str) -> None:
+def test_snapshot_is_stale_as_soon_as_any_clock_says_so(moved: str) -> None:
     storage, host, store = hosts(0)
     spy = Spy(store)
     log = table_log(spy, host)

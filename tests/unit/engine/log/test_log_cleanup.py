@@ -65,7 +65,7 @@ def test_nothing_is_deleted_before_the_cleanup_mark_is_an_hour_old_by_both_clock
     assert versions(log) == [0, 6, 7, 8, 9, 10]
 
 
-def test_a_new_cleanup_mark_needs_an_hour_of_its_own() -> None:
+def test_new_cleanup_mark_needs_an_hour_of_its_own() -> None:
     runtime, _, log = filled(9, (3, 6, 9))
     raise_horizon(log, 9, 3)
     wait(runtime, log)
@@ -282,7 +282,7 @@ def with_new_mark(runtime: FakeRuntime, *, own_clock: bool) -> tuple[MemoryStore
 
 
 @pytest.mark.parametrize("step_seconds", [CLEANUP_WAIT_SECONDS + 1, 86_400, 3_650 * 86_400])
-def test_a_wall_clock_that_steps_ahead_does_not_age_the_cleanup_mark(step_seconds: float) -> None:
+def test_wall_clock_that_steps_ahead_does_not_age_the_cleanup_mark(step_seconds: float) -> None:
     runtime = FakeRuntime()
     _, log = with_new_mark(runtime, own_clock=False)
     runtime.wall_ms += step_seconds * 1_000
@@ -292,7 +292,7 @@ def test_a_wall_clock_that_steps_ahead_does_not_age_the_cleanup_mark(step_second
     assert delete_old_commits(log) > 0
 
 
-def test_an_append_of_a_machine_that_was_frozen_with_its_boot_clock_is_unknown() -> None:
+def test_append_of_a_machine_that_was_frozen_with_its_boot_clock_is_unknown() -> None:
     """The machine and its boot clock stopped; its wall clock was corrected afterwards."""
     runtime, frozen = FakeRuntime(), FakeRuntime()
     store, log = with_new_mark(runtime, own_clock=True)

@@ -102,7 +102,7 @@ def test_orphan_files_of_refused_writers_and_no_others_are_deleted_after_the_gra
     assert len(all_events(reopen(stream))) == 1
 
 
-def test_the_storages_clock_alone_decides_the_age_of_an_orphan_file() -> None:
+def test_storages_clock_alone_decides_the_age_of_an_orphan_file() -> None:
     clock, ours = FakeRuntime(), FakeRuntime()
     stream = make_stream(memory(clock), ours)
     stream.store.put(f"{stream.path}/{ORPHANS[0]}", b"theirs")

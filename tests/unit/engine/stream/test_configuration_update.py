@@ -80,7 +80,7 @@ def test_each_field_changes_alone(manager: StreamManager) -> None:
     assert len(manager.segments(S)) == 3
 
 
-def test_an_update_that_changes_nothing_commits_nothing(manager: StreamManager) -> None:
+def test_update_that_changes_nothing_commits_nothing(manager: StreamManager) -> None:
     before = manager.stream_info(S)
     assert not manager.update_stream(S, retention=DAY, scaling=ScalingPolicy.fixed(1))
     assert not manager.update_stream(S, add_tags=["eu"], remove_tags=["never there"])

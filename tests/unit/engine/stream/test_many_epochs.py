@@ -120,7 +120,7 @@ def test_layout_queries_take_a_handful_of_reads_after_100_000_epochs(root: Path)
     assert sum(store.reads.values()) <= 7, store.reads
 
 
-def test_an_append_writes_no_more_than_one_of_a_new_stream(root: Path) -> None:
+def test_append_writes_no_more_than_one_of_a_new_stream(root: Path) -> None:
     manager = StreamManager(root)
     with manager.create_writer("a/b") as writer:
         writer.write_event(b"x", routing_key="k").result()

@@ -119,7 +119,7 @@ def test_chunks_that_move_twice_during_a_read_are_found_again() -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_lost_file_is_looked_up_a_bounded_number_of_times_and_then_is_data_loss(
+def test_lost_file_is_looked_up_a_bounded_number_of_times_and_then_is_data_loss(
     known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream, rng, refs = chunked(3)
@@ -131,7 +131,7 @@ def test_a_lost_file_is_looked_up_a_bounded_number_of_times_and_then_is_data_los
     assert len(found) == LOOK_UPS + (not known)
 
 
-def test_a_policy_skips_a_lost_file_and_reads_the_chunks_around_it() -> None:
+def test_policy_skips_a_lost_file_and_reads_the_chunks_around_it() -> None:
     stream, rng, refs = chunked(5)
     stream.store.delete(f"{stream.path}/{refs[n].path}" for n in (1, 3))
     rest = [*range(5), *range(10, 15), *range(20, 25)]
@@ -140,7 +140,7 @@ def test_a_policy_skips_a_lost_file_and_reads_the_chunks_around_it() -> None:
         assert read(reopen(stream), rng, known) == (rest, lost)
 
 
-def test_a_policy_skips_exactly_the_events_that_no_chunk_of_the_log_holds() -> None:
+def test_policy_skips_exactly_the_events_that_no_chunk_of_the_log_holds() -> None:
     stream, rng, refs = chunked(5)
     edit(stream, [refs[1], refs[2], refs[4]], moved=False)
     rest = [*range(5), *range(15, 20)]
@@ -151,7 +151,7 @@ def test_a_policy_skips_exactly_the_events_that_no_chunk_of_the_log_holds() -> N
         read(reopen(stream), rng, refs, strict=True)
 
 
-def test_a_policy_skips_truncated_events_up_to_the_head() -> None:
+def test_policy_skips_truncated_events_up_to_the_head() -> None:
     stream, rng, refs = chunked(5)
     truncate(stream, {0: 12})
     for known in (refs, None):

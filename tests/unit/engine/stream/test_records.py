@@ -113,7 +113,7 @@ def test_sample_record_reads_back_as_it_was_written(record: SampleRecord) -> Non
     assert decode_sample(record.version, record.encode()) == record
 
 
-def test_a_stream_record_without_sizes_of_its_head_is_read() -> None:
+def test_stream_record_without_sizes_of_its_head_is_read() -> None:
     record = StreamRecord("s/t", "id", 1, StreamState.ACTIVE, StreamConfiguration(), 0, 0, 1, {}, 0)
     text = record.encode()
     older = text.replace(',"headBytes":{},"goneBytes":0', "")

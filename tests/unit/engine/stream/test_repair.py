@@ -99,7 +99,7 @@ def test_stream_without_row_is_reported_as_missing(root: str) -> None:
         repair(open_stream(root, "none/t"))
 
 
-def test_a_caller_that_may_not_write_finds_no_stream(
+def test_caller_that_may_not_write_finds_no_stream(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -110,7 +110,7 @@ def test_a_caller_that_may_not_write_finds_no_stream(
         existing_view(open_stream(root, "s/t"))
 
 
-def test_a_row_that_a_killed_deletion_left_is_dropped(root: str) -> None:
+def test_row_that_a_killed_deletion_left_is_dropped(root: str) -> None:
     manager = StreamManager(root)
     manager.seal_stream("s/t")
     with at_failpoint("delete.row", kill), pytest.raises(Killed):
@@ -121,7 +121,7 @@ def test_a_row_that_a_killed_deletion_left_is_dropped(root: str) -> None:
     assert manager.list_streams("s") == []
 
 
-def test_an_error_of_the_work_itself_is_raised_once(root: str) -> None:
+def test_error_of_the_work_itself_is_raised_once(root: str) -> None:
     calls = []
 
     def work() -> None:

@@ -150,7 +150,7 @@ SHORT = "2 hours"
 
 
 @pytest.mark.parametrize("case", DECIDES)
-def test_the_root_the_stream_and_the_flag_decide_in_this_order(case: str) -> None:
+def test_root_the_stream_and_the_flag_decide_in_this_order(case: str) -> None:
     name, acts, long = DECIDES[case]
 
     def world_with(root: str | None = None, stream: str | None = None) -> World:
@@ -168,7 +168,7 @@ def test_the_root_the_stream_and_the_flag_decide_in_this_order(case: str) -> Non
     assert not acts(world_with(root=SHORT, stream=SHORT), **{name: long}), "the flag before both"
 
 
-def test_a_sweep_before_a_sweep_and_writers_follow_the_limit_of_prepared_transactions() -> None:
+def test_sweep_before_a_sweep_and_writers_follow_the_limit_of_prepared_transactions() -> None:
     sweeps: list[Callable[[World], object]] = [
         lambda w: w.manager.sweep_stream(S),
         lambda w: w.manager.retention(S).run(),
@@ -182,7 +182,7 @@ def test_a_sweep_before_a_sweep_and_writers_follow_the_limit_of_prepared_transac
             assert world.manager.transaction(S, name).status in (status, TransactionStatus(status))
 
 
-def test_a_transactional_writer_reads_the_limit_when_it_sweeps_and_at_no_other_time() -> None:
+def test_transactional_writer_reads_the_limit_when_it_sweeps_and_at_no_other_time() -> None:
     world = World()
     name = prepared(world)
     with world.manager.create_transactional_writer(S) as writer:
@@ -212,7 +212,7 @@ def test_no_append_read_or_sweep_without_open_transactions_reads_the_settings(
     assert world.settings_calls() == []
 
 
-def test_a_sweep_reads_the_settings_once(world: World) -> None:
+def test_sweep_reads_the_settings_once(world: World) -> None:
     world.write(3)
     world.manager.settings()
     table = SettingsTable(world.store, world.runtime)
@@ -225,7 +225,7 @@ def test_a_sweep_reads_the_settings_once(world: World) -> None:
 # ------------------------------------------------------------------------------ shown, refused
 
 
-def test_the_settings_of_a_stream_show_where_each_was_given(world: World) -> None:
+def test_settings_of_a_stream_show_where_each_was_given(world: World) -> None:
     world.manager.update_settings(grace=SHORT, retain="3 days")
     world.manager.update_stream(S, settings={"grace": "5 hours", "expire": "never"})
     found = world.manager.stream_settings(S)
@@ -240,7 +240,7 @@ def test_the_settings_of_a_stream_show_where_each_was_given(world: World) -> Non
     assert world.manager.stream_settings(S) == found, "a flag holds for its run alone"
 
 
-def test_a_stream_s_settings_change_field_by_field_and_none_ends_an_override(
+def test_stream_s_settings_change_field_by_field_and_none_ends_an_override(
     world: World,
 ) -> None:
     world.manager.update_stream(S, settings={"grace": "5 hours"})
@@ -255,7 +255,7 @@ def test_a_stream_s_settings_change_field_by_field_and_none_ends_an_override(
     assert world.manager.stream_info(S).configuration.retention is not None
 
 
-def test_a_stream_without_settings_of_its_own_is_stored_as_before(world: World) -> None:
+def test_stream_without_settings_of_its_own_is_stored_as_before(world: World) -> None:
     record = world.manager.stream_info(S).configuration.to_json()
     assert "settings" not in record
     assert StreamConfiguration.from_json(record).settings == {}

@@ -73,7 +73,7 @@ def test_subscribing_publishing_and_leaving_are_one_commit_each() -> None:
     assert stream.view().version == version + 3
 
 
-def test_a_generation_that_is_not_newer_adds_and_removes_nothing() -> None:
+def test_generation_that_is_not_newer_adds_and_removes_nothing() -> None:
     stream = filled()
     assert subscribe(stream, GROUP, 3) == 3
     version = stream.view().version
@@ -88,7 +88,7 @@ def test_a_generation_that_is_not_newer_adds_and_removes_nothing() -> None:
     assert record(stream).removed == ""
 
 
-def test_a_removal_before_the_addition_it_belongs_to_is_remembered() -> None:
+def test_removal_before_the_addition_it_belongs_to_is_remembered() -> None:
     stream = filled()
     assert unsubscribe(stream, GROUP, 1)
     assert subscribe(stream, GROUP, 0, protect=True) == 1
@@ -96,7 +96,7 @@ def test_a_removal_before_the_addition_it_belongs_to_is_remembered() -> None:
         publish(stream, GROUP, 0, at(1))
 
 
-def test_a_renewed_subscriber_keeps_its_published_cut_unless_it_has_a_start() -> None:
+def test_renewed_subscriber_keeps_its_published_cut_unless_it_has_a_start() -> None:
     stream = filled()
     subscribe(stream, GROUP, 0)
     publish(stream, GROUP, 0, at(7))
@@ -149,7 +149,7 @@ def test_protection_begins_at_the_present_head() -> None:
     assert truncate(stream, at(6)).events == 2
 
 
-def test_a_cut_behind_the_head_may_be_published_by_who_was_passed() -> None:
+def test_cut_behind_the_head_may_be_published_by_who_was_passed() -> None:
     stream = filled()
     subscribe(stream, GROUP, 0)
     publish(stream, GROUP, 0, at(2))
@@ -158,7 +158,7 @@ def test_a_cut_behind_the_head_may_be_published_by_who_was_passed() -> None:
     assert record(stream).bound.sizes == {}  # type: ignore[union-attr]
 
 
-def test_a_lost_answer_publishes_once() -> None:
+def test_lost_answer_publishes_once() -> None:
     stream = filled()
     subscribe(stream, GROUP, 0)
     spy = Spy(stream.store)
@@ -169,7 +169,7 @@ def test_a_lost_answer_publishes_once() -> None:
     assert stream.view().version == other.view().version == 6
 
 
-def test_a_concurrent_truncation_does_not_pass_a_subscriber() -> None:
+def test_concurrent_truncation_does_not_pass_a_subscriber() -> None:
     stream = filled()
     other = reopen(stream)
     subscribe(stream, GROUP, 0)
@@ -182,7 +182,7 @@ def test_a_concurrent_truncation_does_not_pass_a_subscriber() -> None:
     assert stream.view().head == at(0)
 
 
-def test_a_truncation_passes_a_subscriber_only_by_option_and_history_records_it() -> None:
+def test_truncation_passes_a_subscriber_only_by_option_and_history_records_it() -> None:
     stream = filled()
     subscribe(stream, GROUP, 0)
     publish(stream, GROUP, 0, at(5))
@@ -212,7 +212,7 @@ def test_names_are_checked_and_a_deleted_stream_has_no_subscribers() -> None:
     assert stream.view().subscribers == []
 
 
-def test_a_manager_lists_subscribers_and_truncates_past_them_only_by_option(tmp_path: Path) -> None:
+def test_manager_lists_subscribers_and_truncates_past_them_only_by_option(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path)
     manager.create_scope("s")
     manager.create_stream("s/t")

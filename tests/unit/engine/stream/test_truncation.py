@@ -80,7 +80,7 @@ def test_one_truncation_proves_each_cut_once(monkeypatch: pytest.MonkeyPatch) ->
     assert sorted(map(str, proved)) == ["s/t@1:0#0=0", "s/t@1:0#0=10", "s/t@1:0#0=7"]
 
 
-def test_the_same_cut_again_commits_nothing_also_from_another_process() -> None:
+def test_same_cut_again_commits_nothing_also_from_another_process() -> None:
     stream = filled()
     truncate(stream, cut_of(stream, s0=7))
     version = stream.view().version
@@ -88,7 +88,7 @@ def test_the_same_cut_again_commits_nothing_also_from_another_process() -> None:
     assert stream.view().version == version
 
 
-def test_an_unknown_outcome_does_not_truncate_twice() -> None:
+def test_unknown_outcome_does_not_truncate_twice() -> None:
     stream = filled()
     spy = Spy(stream.store)
     other = reopen(stream, spy)
@@ -99,7 +99,7 @@ def test_an_unknown_outcome_does_not_truncate_twice() -> None:
     assert stream.view().version == 5
 
 
-def test_the_head_never_moves_back_and_invalid_cuts_are_refused() -> None:
+def test_head_never_moves_back_and_invalid_cuts_are_refused() -> None:
     stream = filled()
     truncate(stream, cut_of(stream, s0=7))
     with pytest.raises(
@@ -113,7 +113,7 @@ def test_the_head_never_moves_back_and_invalid_cuts_are_refused() -> None:
     assert stream.view().head == cut_of(stream, s0=7)
 
 
-def test_a_sealed_stream_is_truncated_up_to_its_end_and_readers_get_the_end() -> None:
+def test_sealed_stream_is_truncated_up_to_its_end_and_readers_get_the_end() -> None:
     stream = filled()
     scale(stream, [0], [(0, 0.5), (0.5, 1)])
     left, right = stream.view().active.segment_ids
@@ -135,7 +135,7 @@ def test_a_sealed_stream_is_truncated_up_to_its_end_and_readers_get_the_end() ->
         stream.chunks(SegmentRange("s/t", 1, left, 0, 1))
 
 
-def test_a_stream_that_is_being_sealed_is_not_truncated() -> None:
+def test_stream_that_is_being_sealed_is_not_truncated() -> None:
     stream = filled()
     transaction_lifecycle.begin(stream, 1, lease_ms=60_000, execution_ms=60_000)
 
@@ -148,7 +148,7 @@ def test_a_stream_that_is_being_sealed_is_not_truncated() -> None:
     assert truncate(stream, cut_of(stream, s0=7)).events == 7
 
 
-def test_a_later_life_is_not_truncated_by_a_cut_of_an_earlier_one() -> None:
+def test_later_life_is_not_truncated_by_a_cut_of_an_earlier_one() -> None:
     stream = filled()
     cut, configuration = cut_of(stream, s0=7), stream.view().record.configuration
     lifecycle.seal(stream)
@@ -158,7 +158,7 @@ def test_a_later_life_is_not_truncated_by_a_cut_of_an_earlier_one() -> None:
         truncate(stream, cut)
 
 
-def test_a_life_that_ends_during_a_truncation_is_not_truncated() -> None:
+def test_life_that_ends_during_a_truncation_is_not_truncated() -> None:
     stream = filled()
     other = reopen(stream)
 
@@ -240,7 +240,7 @@ def test_bytes_since_creation_include_truncated_events() -> None:
     assert view.total_bytes == before == 9
 
 
-def test_the_bytes_before_the_head_are_recorded_if_its_chunks_can_be_read() -> None:
+def test_bytes_before_the_head_are_recorded_if_its_chunks_can_be_read() -> None:
     stream = filled()
     truncate(stream, cut_of(stream, s0=4))
     assert stream.view().record.head_sizes == {0: 4}
@@ -249,7 +249,7 @@ def test_the_bytes_before_the_head_are_recorded_if_its_chunks_can_be_read() -> N
     assert stream.view().record.head_sizes == {}
 
 
-def test_a_segment_that_is_kept_but_before_the_head_counts_as_truncated() -> None:
+def test_segment_that_is_kept_but_before_the_head_counts_as_truncated() -> None:
     stream = filled(chunks=1)
     scale(stream, [0], [(0.0, 0.5), (0.5, 1.0)])
     left, right = make_segment_id(1, 1), make_segment_id(2, 1)
@@ -265,7 +265,7 @@ def test_a_segment_that_is_kept_but_before_the_head_counts_as_truncated() -> Non
         stream.chunks(SegmentRange("s/t", 1, holder, 0, 1))
 
 
-def test_the_epoch_of_an_open_transaction_is_kept() -> None:
+def test_epoch_of_an_open_transaction_is_kept() -> None:
     stream = filled(chunks=1)
     opened = transaction_lifecycle.begin(stream, 1, lease_ms=60_000, execution_ms=60_000)
     scale(stream, [0], [(0.0, 0.5), (0.5, 1.0)])
@@ -319,7 +319,7 @@ def test_repeated_truncation_does_nothing_after_it_forgot_a_segment(offset: int)
         truncate(stream, cut)
 
 
-def test_a_cut_in_a_forgotten_segment_is_behind_the_head_unless_it_equals_the_head() -> None:
+def test_cut_in_a_forgotten_segment_is_behind_the_head_unless_it_equals_the_head() -> None:
     stream = filled(segments=2)
     scale(stream, [0], [(0.0, 0.25), (0.25, 0.5)])
     scale(stream, [1], [(0.5, 1.0)])

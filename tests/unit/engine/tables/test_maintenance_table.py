@@ -103,7 +103,7 @@ def test_one_process_at_a_time_has_a_kind_and_other_kinds_are_free(
         (("a",), ("b",), False),
     ],
 )
-def test_a_claim_excludes_those_that_have_a_scope_of_it(
+def test_claim_excludes_those_that_have_a_scope_of_it(
     record: MaintenanceTable,
     first: Iterable[str | None],
     second: Iterable[str | None],
@@ -113,7 +113,7 @@ def test_a_claim_excludes_those_that_have_a_scope_of_it(
     assert (record.claim(RETENTION, second, JOB) is None) is excludes
 
 
-def test_a_claim_ends_by_the_storages_clock_and_is_then_another_process(
+def test_claim_ends_by_the_storages_clock_and_is_then_another_process(
     record: MaintenanceTable, clock: FakeRuntime
 ) -> None:
     work = claimed(record.claim(RETENTION, ALL, AUTO))
@@ -130,7 +130,7 @@ def test_a_claim_ends_by_the_storages_clock_and_is_then_another_process(
     assert (entry.claim, entry.progress) == (next_work.claim, None)
 
 
-def test_a_claim_from_a_clock_that_was_ahead_has_ended(
+def test_claim_from_a_clock_that_was_ahead_has_ended(
     record: MaintenanceTable, clock: FakeRuntime
 ) -> None:
     clock.wall_ms += 10 * HOUR_MS
@@ -141,7 +141,7 @@ def test_a_claim_from_a_clock_that_was_ahead_has_ended(
     assert record.claim(RETENTION, ALL, AUTO) is not None
 
 
-def test_a_claim_of_a_process_of_this_machine_that_has_ended_delays_nobody(
+def test_claim_of_a_process_of_this_machine_that_has_ended_delays_nobody(
     record: MaintenanceTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     child = multiprocessing.get_context("spawn").Process(target=str)
@@ -220,7 +220,7 @@ def test_one_of_several_processes_claims(tmp_path: Path) -> None:
         assert sorted(won for n, won in answers if n == number) == [False, False, True]
 
 
-def test_the_keeper_extends_a_claim_and_sees_that_it_is_lost(
+def test_keeper_extends_a_claim_and_sees_that_it_is_lost(
     record: MaintenanceTable, clock: FakeRuntime
 ) -> None:
     work = claimed(record.claim(RETENTION, ALL, AUTO))
@@ -250,7 +250,7 @@ def test_the_keeper_extends_a_claim_and_sees_that_it_is_lost(
 # ------------------------------------------------------------------------------------ record
 
 
-def test_a_finished_run_is_recorded_and_ends_its_claim_and_the_shares(
+def test_finished_run_is_recorded_and_ends_its_claim_and_the_shares(
     record: MaintenanceTable, clock: FakeRuntime
 ) -> None:
     work = claimed(record.claim(RETENTION, ALL, AUTO))
@@ -272,7 +272,7 @@ def test_a_finished_run_is_recorded_and_ends_its_claim_and_the_shares(
     )
 
 
-def test_a_run_without_a_claim_leaves_the_claim_of_another(record: MaintenanceTable) -> None:
+def test_run_without_a_claim_leaves_the_claim_of_another(record: MaintenanceTable) -> None:
     work = claimed(record.claim(RETENTION, ALL, JOB))
     record.finish_now(RETENTION, ALL, JOB, 0, 7)
     entry = entry_of(record.entries(), RETENTION)
@@ -303,7 +303,7 @@ def test_rows_are_decoded_as_they_were_encoded_and_unknown_kinds_stay(
     assert "compaction" not in record.entries()
 
 
-def test_the_record_does_not_grow_with_runs_failures_and_scopes(
+def test_record_does_not_grow_with_runs_failures_and_scopes(
     record: MaintenanceTable, clock: FakeRuntime
 ) -> None:
     failures = {f"stream s/{number}": "x" * 10_000 for number in range(100)}
@@ -326,7 +326,7 @@ def test_the_record_does_not_grow_with_runs_failures_and_scopes(
     assert set(record.entries()) == {"retention", "retention/kept"}
 
 
-def test_the_table_of_a_job_that_runs_each_minute_is_swept(
+def test_table_of_a_job_that_runs_each_minute_is_swept(
     record: MaintenanceTable, clock: FakeRuntime
 ) -> None:
     most = 0
@@ -394,7 +394,7 @@ def test_each_kind_is_described_also_one_that_never_ran(
     assert str(last) == "transactions: no run is recorded"
 
 
-def test_a_manager_shows_the_record_of_its_root_and_writes_none(clock: FakeRuntime) -> None:
+def test_manager_shows_the_record_of_its_root_and_writes_none(clock: FakeRuntime) -> None:
     manager = manager_of(clock)
     manager.create_scope("s")
     assert [info.finished_ms for info in manager.maintenance()] == [None, None, None]
@@ -407,7 +407,7 @@ def test_a_manager_shows_the_record_of_its_root_and_writes_none(clock: FakeRunti
         check_scope(maintenance_table.MAINTENANCE_TABLE)
 
 
-def test_a_look_that_finds_nothing_new_is_one_storage_call(clock: FakeRuntime) -> None:
+def test_look_that_finds_nothing_new_is_one_storage_call(clock: FakeRuntime) -> None:
     store = Spy(memory(clock))
     record = table_of(store, clock)
     record.finish_now(RETENTION, ALL, JOB, 0, 1)

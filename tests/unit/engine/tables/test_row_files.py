@@ -31,14 +31,14 @@ def after(
     return found, written
 
 
-def test_a_small_table_stays_one_file() -> None:
+def test_small_table_stays_one_file() -> None:
     files, _ = after({}, rows("a"))
     files, written = after(files, rows("a", "b"))
     assert files == written == {0: rows("a", "b")}
     assert after(files, {}) == ({}, {0: {}})
 
 
-def test_a_changed_row_is_written_with_few_others_and_a_file_that_is_too_long_is_split() -> None:
+def test_changed_row_is_written_with_few_others_and_a_file_that_is_too_long_is_split() -> None:
     old = {0: rows(*(f"n{i:05d}" for i in range(10 * STATE_TABLE_FILE_ROWS)))}
     files, _ = after(old, {**old[0], **rows("x")}, STATE_TABLE_FILE_ROWS)
     assert len(files) == 11

@@ -52,7 +52,7 @@ def test_changes_of_one_process_are_read_by_the_others() -> None:
     assert reader.read() == {} == table(store).read()
 
 
-def test_a_change_of_nothing_writes_no_commit() -> None:
+def test_change_of_nothing_writes_no_commit() -> None:
     spy = Spy()
     changed = table(spy)
     changed.update(parse_changes({"grace": "2 hours"}))
@@ -79,7 +79,7 @@ def test_concurrent_changes_of_different_settings_lose_nothing() -> None:
     assert table(store).read() == values
 
 
-def test_a_known_table_is_read_by_one_call_and_so_is_an_absent_one() -> None:
+def test_known_table_is_read_by_one_call_and_so_is_an_absent_one() -> None:
     spy = Spy()
     reader = table(spy)
     reader.read()
@@ -106,7 +106,7 @@ def test_settings_of_a_newer_version_are_kept() -> None:
 
 
 @pytest.mark.parametrize("value", ["null", '"2 hours"', "{", "-1", None])
-def test_a_value_that_cannot_be_read_is_an_error_until_it_is_set_again(value: str | None) -> None:
+def test_value_that_cannot_be_read_is_an_error_until_it_is_set_again(value: str | None) -> None:
     store = MemoryStore()
     row = {"name": "grace", "value": value}
     table(store).table.change(lambda state: (TableChange("DAMAGE", {"grace": row}), None))
@@ -127,7 +127,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def test_a_root_may_get_its_settings_before_its_first_scope(root: Path) -> None:
+def test_root_may_get_its_settings_before_its_first_scope(root: Path) -> None:
     manager = StreamManager(root)
     assert manager.settings().text("grace") == "2 hours"
     assert manager.list_scopes() == []
@@ -135,7 +135,7 @@ def test_a_root_may_get_its_settings_before_its_first_scope(root: Path) -> None:
     assert StreamManager(root).settings() == manager.settings()
 
 
-def test_a_root_without_the_table_has_all_defaults(tmp_path: Path) -> None:
+def test_root_without_the_table_has_all_defaults(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path)
     assert manager.settings() == EffectiveSettings()
     manager.create_scope("s")
@@ -143,13 +143,13 @@ def test_a_root_without_the_table_has_all_defaults(tmp_path: Path) -> None:
     assert not (tmp_path / SETTINGS_TABLE).exists()
 
 
-def test_a_refused_change_creates_nothing(tmp_path: Path) -> None:
+def test_refused_change_creates_nothing(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration):
         StreamManager(tmp_path / "root").update_settings(grace="1 s")
     assert not (tmp_path / "root").exists()
 
 
-def test_the_settings_of_a_root_that_was_removed_are_not_the_defaults(root: Path) -> None:
+def test_settings_of_a_root_that_was_removed_are_not_the_defaults(root: Path) -> None:
     manager = StreamManager(root)
     manager.settings()
     root.rename(root.parent / "moved")
@@ -157,7 +157,7 @@ def test_the_settings_of_a_root_that_was_removed_are_not_the_defaults(root: Path
         manager.settings()
 
 
-def test_the_absent_settings_of_a_root_that_was_removed_are_an_error(tmp_path: Path) -> None:
+def test_absent_settings_of_a_root_that_was_removed_are_an_error(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path / "root")
     manager.create_scope("s")
     for _ in range(2):
@@ -195,7 +195,7 @@ def test_lost_or_torn_rows_are_an_error(root: Path) -> None:
         SettingsTable(LocalStore(str(root))).read()
 
 
-def test_a_root_that_cannot_be_written_shows_its_settings(
+def test_root_that_cannot_be_written_shows_its_settings(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(self: LocalStore, key: str, *arguments: object, **options: object) -> None:
@@ -210,7 +210,7 @@ def test_a_root_that_cannot_be_written_shows_its_settings(
     assert manager.settings().text("grace") == "2 hours"
 
 
-def test_a_process_keeps_the_table_of_a_root_open(root: Path) -> None:
+def test_process_keeps_the_table_of_a_root_open(root: Path) -> None:
     store = StreamManager(root)._store
     assert open_settings(store) is open_settings(store)
     assert open_settings(store, FakeRuntime()) is not open_settings(store, SYSTEM)

@@ -90,7 +90,7 @@ def put_all(rows: Rows) -> Any:
     return lambda state: (TableChange("PUT", {**state.rows, **rows}), None)
 
 
-def test_the_size_of_a_change_does_not_grow_with_the_table() -> None:
+def test_size_of_a_change_does_not_grow_with_the_table() -> None:
     sizes = []
     for count in (1_000, 10_000):
         store = Spy()
@@ -106,7 +106,7 @@ def test_the_size_of_a_change_does_not_grow_with_the_table() -> None:
     assert sizes[1] < 2 * sizes[0]
 
 
-def test_a_table_of_several_files_needs_a_feature_that_older_versions_refuse() -> None:
+def test_table_of_several_files_needs_a_feature_that_older_versions_refuse() -> None:
     store = MemoryStore()
     made = table(store)
     made.change(put_all(many(STATE_TABLE_FILE_ROWS)))
