@@ -14,6 +14,7 @@ from pravega_spark.errors import HeldBySubscriber, TruncatedData
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import StreamCut
 from pravega_spark.policies import RetentionPolicy, StreamConfiguration
+from pravega_spark.retention.explanation import policy_text
 from pravega_spark.retention.retention_options import parse_options
 from pravega_spark.retention.retention_run import explain_retention, run_retention
 from pravega_spark.retention.truncation_decision import RetentionRule
@@ -169,6 +170,22 @@ def test_passed_group_gets_truncated_data_once_and_continues() -> None:
     read = [reader.read_next_event(0).event for _ in range(4)]
     assert [event.data for event in read if event] == [b"%010d" % n for n in (3, 4, 5)]
     assert manager.retention("s/t").run().explanation.passed == ()
+
+
+@pytest.mark.parametrize(
+    ("policy", "text"),
+    [
+        (RetentionPolicy.by_time("1 h"), "by time, at least 1.0 hours"),
+        (
+            RetentionPolicy.by_time("1 h", "2 h"),
+            "by time, at least 1.0 hours (the maximum of 2.0 hours has no effect)",
+        ),
+        (RetentionPolicy.by_size("1 KiB", "2 KiB"), "by size, 1.0 KiB to 2.0 KiB"),
+        (RetentionPolicy.by_consumption(maximum="2 h"), "by consumption, at most 2.0 hours"),
+    ],
+)
+def test_text_of_a_policy_says_which_limits_count(policy: RetentionPolicy, text: str) -> None:
+    assert policy_text(policy) == text
 
 
 def test_dead_subscriber_keeps_no_data_under_a_policy_by_time() -> None:
