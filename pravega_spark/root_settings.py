@@ -70,11 +70,13 @@ class DurationRule:
         return value
 
     def decode(self, value: object) -> SettingValue:
-        """Return a stored value; raise ValueError if it is none."""
-        is_duration = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-        if not is_duration and not (value is None and self.default == NEVER):
-            raise ValueError(f"{value!r} is no duration in ms")
-        return value  # type: ignore[return-value]
+        """Return a stored value; raise ValueError if it is none, or beyond the limits."""
+        if value is None and self.default == NEVER:
+            return None
+        low, high = (parse_duration_ms("a limit", limit) for limit in (self.least, LONGEST))
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise ValueError(f"{value!r} is no duration in ms of {self.limits}")
+        return value
 
     def text(self, value: SettingValue) -> str:
         """Return a value as users write it; the default as it is written in the limits."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Final
 
 from pravega_spark.errors import InvalidConfiguration
@@ -52,12 +53,19 @@ def interval_of(prog: str) -> str:
     return f"{prog}_interval"
 
 
-def add_setting(parser: argparse.ArgumentParser, flag: str, name: str, meaning: str) -> None:
+def add_setting(
+    parser: argparse.ArgumentParser,
+    flag: str,
+    name: str,
+    meaning: str,
+    *,
+    parse: Callable[[str], float | str] | None = None,
+) -> None:
     """Add a flag that decides a setting for this run."""
     default = rule_of(name).default
     parser.add_argument(
         flag,
-        type=duration_or_never if default == NEVER else duration,
+        type=parse or (duration_or_never if default == NEVER else duration),
         dest=name,
         metavar="TIME",
         help=f"{meaning} (default: the setting {name} of the stream or the root, else {default})",
@@ -79,10 +87,15 @@ def duration_or_never(text: str) -> float | str:
 
 def duration(text: str) -> float:
     """Parse a duration above 0 into seconds."""
-    try:
-        found = parse_duration_ms("the time", text)
-    except InvalidConfiguration as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    found = duration_or_zero(text)
     if not found:
         raise argparse.ArgumentTypeError("must be longer than 0 s")
-    return found / 1_000
+    return found
+
+
+def duration_or_zero(text: str) -> float:
+    """Parse a duration into seconds."""
+    try:
+        return parse_duration_ms("the time", text) / 1_000
+    except InvalidConfiguration as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

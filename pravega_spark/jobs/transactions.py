@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.jobs import job_runner
-from pravega_spark.jobs.command_line import add_setting, make_parser
+from pravega_spark.jobs.command_line import add_setting, duration_or_zero, make_parser
 from pravega_spark.jobs.job_runner import Report, RoundInput
 from pravega_spark.jobs.stream_tasks import map_streams
 from pravega_spark.jobs.text_table import FAILED, Cell, Side, TextTable, bold
@@ -56,6 +56,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--prepared-limit",
         "prepared_limit",
         "abort a prepared transaction that has been undecided for this long",
+        parse=duration_or_zero,
     )
     return parser.parse_args(argv)
 

@@ -30,6 +30,7 @@ MUST_RUN = {
     "docs/reliability.md": 1,
     "docs/retention.md": 6,
     "docs/scaling.md": 6,
+    "docs/settings.md": 2,
     "docs/spark.md": 4,
     "docs/transactions.md": 6,
 }

@@ -99,8 +99,8 @@ def test_flag_may_lie_outside_the_limits_but_must_be_a_duration() -> None:
         parse_flags({"grace": "soon"})
 
 
-@pytest.mark.parametrize("value", ["1h", -1, True, 1.5, None, [], {}])
-def test_stored_value_of_another_type_is_refused(value: object) -> None:
+@pytest.mark.parametrize("value", ["1h", -1, 0, 59_999, 10**15, True, 1.5, None, [], {}])
+def test_stored_value_of_another_type_or_beyond_the_limits_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match="grace"):
         decode_given([("retain", 1), ("grace", value)])
 

@@ -27,7 +27,8 @@ from pravega_spark.errors import (
 )
 from pravega_spark.manager import StreamManager
 from pravega_spark.root_settings import SETTING_NAMES, EffectiveSettings, parse_changes
-from tests.harness.fake_runtime import FakeRuntime
+from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.folder_state import wait_for_maintenance
 from tests.harness.spy_store import Spy
 
 HOUR = 3_600_000
@@ -105,7 +106,7 @@ def test_settings_of_a_newer_version_are_kept() -> None:
     assert table(store).table.read().rows["colour"] == newer
 
 
-@pytest.mark.parametrize("value", ["null", '"2 hours"', "{", "-1", None])
+@pytest.mark.parametrize("value", ["null", '"2 hours"', "{", "-1", "1000", None])
 def test_value_that_cannot_be_read_is_an_error_until_it_is_set_again(value: str | None) -> None:
     store = MemoryStore()
     row = {"name": "grace", "value": value}
@@ -216,3 +217,33 @@ def test_process_keeps_the_table_of_a_root_open(root: Path) -> None:
     assert open_settings(store, FakeRuntime()) is not open_settings(store, SYSTEM)
     other = MemoryStore()
     assert open_settings(other) is not open_settings(MemoryStore())
+
+
+# ------------------------------------------------------------------------------- size
+
+
+@pytest.mark.parametrize("sweep", ["sweep_scope", "table"])
+def test_files_of_the_table_do_not_grow_with_the_changes(sweep: str) -> None:
+    """Its log is bounded as every log is: by the distance of two checkpoints."""
+
+    def files_after(changes: int) -> int:
+        runtime = FakeRuntime()
+        manager = StreamManager("memory://unused", runtime=runtime)
+        manager._store = store = memory(runtime)
+        manager.create_scope("s")
+        for number in range(changes):
+            grace = 3_600 + number
+            settings = manager.update_settings(grace=grace, retain="2 hours")
+            wait_for_maintenance()
+            runtime.sleep(600)
+            if number % 6 == 5:
+                if sweep == "sweep_scope":
+                    manager.sweep_scope("s")
+                else:
+                    open_settings(store, runtime).sweep(settings)
+        assert manager.settings().grace_ms == (3_600 + changes - 1) * 1_000
+        return len(store.list(f"{SETTINGS_TABLE}/data"))
+
+    few, many = files_after(60), files_after(600)
+    assert few < 30
+    assert many <= few + 12, "two hours of changes"
