@@ -147,6 +147,21 @@ STREAMS_PER_TASK = 50
 
 # Maintenance
 
+AUTO_SHARE_STREAMS, AUTO_SHARE_SECONDS = 50, 10.0
+"""A process with ``maintain="auto"`` visits at most so many streams at a wake-up, and begins none
+after so long."""
+AUTO_SHARE_FRACTION = 0.25
+"""The part of its time that such a process may spend on that."""
+AUTO_WAKE_SECONDS = 30.0
+"""It looks about this often what is due."""
+AUTO_FIRST_SECONDS = 10.0
+"""It first looks about this long after it opened the root, so that short processes never do."""
+AUTO_SLACK = 1.25
+"""It leaves a run to scheduled jobs until this many intervals have passed."""
+AUTO_SETTINGS_SECONDS = 300.0
+"""It reads the settings of the root this often."""
+AUTO_EXIT_SECONDS = 0.5
+"""A process that exits waits this long for the stream that is being maintained."""
 CLAIM_MS = 90_000
 """A process that maintains a root extends its claim; without that the claim ends after this."""
 OVERDUE_INTERVALS, OVERDUE_MS = 4, 7_200_000

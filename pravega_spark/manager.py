@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.arguments import check_flag, check_options, check_text
@@ -20,7 +21,7 @@ from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import TruncationResult
 from pravega_spark.engine.tables.maintenance_entry import describe, intervals_ms
-from pravega_spark.engine.tables.maintenance_table import open_maintenance
+from pravega_spark.engine.tables.maintenance_table import AUTO, open_maintenance
 from pravega_spark.engine.tables.scopes import (
     ACTIVE,
     DELETED,
@@ -41,6 +42,7 @@ from pravega_spark.limits import (
     KEEP_PIN,
     MAX_OUTSTANDING_CHECKPOINTS,
 )
+from pravega_spark.maintenance.auto_maintenance import IsClosed, is_auto, maintain_while_open
 from pravega_spark.model import (
     Deserializer,
     Epoch,
@@ -73,6 +75,7 @@ from pravega_spark.reader_groups.group_lifecycle import GroupLifecycle
 from pravega_spark.reader_groups.group_repair import repair_group
 from pravega_spark.reader_groups.reader_group import ReaderGroup
 from pravega_spark.root_settings import (
+    MAINTAIN,
     EffectiveSettings,
     decide_settings,
     parse_changes,
@@ -109,9 +112,16 @@ class StreamManager:
         root: str | os.PathLike[str],
         *,
         storage_options: dict[str, Any] | None = None,
+        maintain: str | None = None,
         runtime: Runtime = SYSTEM,
     ) -> None:
-        """Name the root; nothing is read or written yet. ``runtime`` is for tests."""
+        """Name the root; nothing is read or written yet.
+
+        With ``maintain="auto"`` this process does a part of the root's maintenance in the
+        background, until the manager, and every writer and reader made with it, is closed or
+        collected. With "off" it does not, and by default the root's setting decides. ``runtime``
+        is for tests.
+        """
         if not isinstance(root, (str, os.PathLike)):
             raise InvalidInput(f"a root is a path or a URL, got {root!r}.")
         self._options = check_options("storage_options", storage_options)
@@ -119,6 +129,39 @@ class StreamManager:
         self._runtime = runtime
         self._known_scopes: dict[tuple[int, str], Scope] = {}
         """By process id, since a forked child must open its own, and by name."""
+        if maintain is not None:
+            MAINTAIN.parse("maintain", maintain)
+        self._maintain = maintain
+        self._is_closed = False
+        if maintain == AUTO:
+            self._begin_maintenance(self, lambda manager: manager._is_closed)
+
+    def close(self) -> None:
+        """End the background maintenance for which this manager was opened.
+
+        There is nothing else to close: all verbs continue to work.
+        """
+        self._is_closed = True
+
+    def __enter__(self) -> StreamManager:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the manager."""
+        self.close()
+
+    def _begin_maintenance(self, user: object, is_closed: IsClosed) -> None:
+        """Maintain the root while this user is open, if the manager or the root says so."""
+        if self._maintain == AUTO or (
+            self._maintain is None and self._runtime is SYSTEM and is_auto(self._store)
+        ):
+            maintain_while_open(self._store, user, is_closed)
 
     @property
     def root(self) -> str:
@@ -267,6 +310,7 @@ class StreamManager:
             storage_options=self._options,
             runtime=self._runtime,
             scope_of=self._scope,
+            on_open=self._begin_maintenance,
         )
 
     def list_streams(self, scope: str, *, tag: str | None = None) -> list[str]:
@@ -314,13 +358,13 @@ class StreamManager:
                 acknowledge=acknowledge,
             )
         )
-        return ReaderGroup(lifecycle)
+        return ReaderGroup(lifecycle, self._begin_maintenance)
 
     def reader_group(self, group: str) -> ReaderGroup:
         """Return a reader group that exists. Raises NoSuchReaderGroup."""
         lifecycle = self._group_lifecycle(group)
         lifecycle.state()
-        return ReaderGroup(lifecycle)
+        return ReaderGroup(lifecycle, self._begin_maintenance)
 
     def list_reader_groups(self, scope: str) -> list[str]:
         """Return the names ``scope/group`` of a scope's reader groups, sorted."""

@@ -140,6 +140,11 @@ def _interval(default: str, job: str) -> Any:
     return _duration(default, "1 s", meaning, of_streams=False)
 
 
+MAINTAIN: Final = ChoiceRule(
+    "off", ("off", "auto"), False, "whether processes that use the root do its maintenance, too"
+)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class EffectiveSettings:
     """The settings that hold for a root, a stream or a run, and where each was given.
@@ -165,6 +170,7 @@ class EffectiveSettings:
     retention_interval_ms: int = _interval(RETENTION_INTERVAL, "retention")
     scaling_interval_ms: int = _interval(SCALING_INTERVAL, "scaling")
     transactions_interval_ms: int = _interval(TRANSACTIONS_INTERVAL, "transactions")
+    maintain: str = field(default=MAINTAIN.default, metadata={"rule": MAINTAIN})
     origins: tuple[tuple[str, SettingOrigin], ...] = ()
     """Where each setting that is not the default was given, by name."""
 

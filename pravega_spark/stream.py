@@ -96,13 +96,18 @@ class Stream:
         storage_options: dict[str, Any] | None = None,
         runtime: Runtime = SYSTEM,
         scope_of: Callable[[str], Scope] | None = None,
+        on_open: Callable[[object, Callable[[Any], bool]], None] = lambda user, is_closed: None,
     ) -> None:
-        """Name the stream. ``scope_of`` returns its scope, which may have been opened before."""
+        """Name the stream. ``scope_of`` returns its scope, which may have been opened before.
+
+        ``on_open`` takes each writer and reader that is made, and the way to ask if it is closed.
+        """
         self._scope_name, self._short_name = split_stream(name)
         self._name = name
         self._store = store
         self._options = check_options("storage_options", storage_options)
         self._runtime = runtime
+        self._on_open = on_open
         self._scope_of = scope_of or (lambda scope: Scope(store, scope, runtime))
 
     @property
@@ -550,7 +555,9 @@ class Stream:
         Raises StreamSealed, InvalidName.
         """
         life = self._view().life
-        return TransactionalWriter(self._log(), writer_id, serializer=serializer, life=life)
+        writer = TransactionalWriter(self._log(), writer_id, serializer=serializer, life=life)
+        self._on_open(writer, lambda opened: opened._closed)
+        return writer
 
     def transaction(
         self, transaction_id: str, *, serializer: Serializer | None = None
@@ -597,7 +604,9 @@ class Stream:
         Raises StreamSealed, InvalidName.
         """
         life = self._view().life
-        return EventStreamWriter(self._log(), writer_id, serializer=serializer, life=life)
+        writer = EventStreamWriter(self._log(), writer_id, serializer=serializer, life=life)
+        self._on_open(writer._queue, lambda queue: queue.is_closed)
+        return writer
 
     def create_reader(self, *, deserializer: Deserializer | None = None) -> EventReader:
         """Return a reader without a group: of ranges, of batches, or following the tail.
@@ -605,7 +614,9 @@ class Stream:
         It reads the life that the stream has now, and no later one.
         """
         life = self._view().life
-        return EventReader(self._log(), deserializer=deserializer, life=life)
+        reader = EventReader(self._log(), deserializer=deserializer, life=life)
+        self._on_open(reader, lambda opened: False)
+        return reader
 
     def read(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pravega_spark.arguments import check_list, check_timeout
@@ -43,8 +43,16 @@ from pravega_spark.units import parse_duration_ms
 class ReaderGroup:
     """A reader group, made by ``StreamManager``. Every method raises NoSuchReaderGroup."""
 
-    def __init__(self, lifecycle: GroupLifecycle) -> None:
-        """Wrap a group; reads nothing yet."""
+    def __init__(
+        self,
+        lifecycle: GroupLifecycle,
+        on_open: Callable[[object, Callable[[Any], bool]], None] = lambda reader, is_closed: None,
+    ) -> None:
+        """Wrap a group; reads nothing yet.
+
+        ``on_open`` takes each reader that is made, and the way to ask if it is closed.
+        """
+        self._on_open = on_open
         self._opened, self._pid = lifecycle, os.getpid()
         self._streams, self._leases = lifecycle.streams, lifecycle.leases
         self._runtime = lifecycle.runtime
@@ -160,7 +168,7 @@ class ReaderGroup:
         lease_ms = parse_reader_lease_ms(lease)
         max_poll_interval_ms = parse_max_poll_interval_ms(max_poll_interval, lease_ms)
         self._state()
-        return EventStreamReader(
+        reader = EventStreamReader(
             self._lifecycle.open_state(),
             self._streams,
             reader_id,
@@ -169,6 +177,8 @@ class ReaderGroup:
             subscriptions=self._lifecycle.subscriptions,
             deserializer=deserializer,
         )
+        self._on_open(reader, lambda opened: opened._closed)
+        return reader
 
     def reader_offline(self, reader_id: str, position: Position | str | None = None) -> bool:
         """Remove a reader from the group; return False if the group has no such reader.

@@ -159,6 +159,13 @@ READ = (
         "Shortest time between two reports of finished batches to the group.",
     ),
     Option(
+        "maintain",
+        option_values.one_of("auto", "off"),
+        "the root's setting",
+        "auto: the driver does a part of the root's maintenance while the query runs (streaming "
+        "only).",
+    ),
+    Option(
         "columns",
         option_values.name_list,
         "all",

@@ -51,6 +51,7 @@ class ReadSettings:
     group: str | None = None
     group_mode: str | None = None
     group_interval_ms: int = GROUP_INTERVAL_MS
+    maintain: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,7 @@ def read_settings(given: Mapping[str, str]) -> ReadSettings:
         group=_group(found, scope),
         group_mode=found.get("readerGroupMode"),
         group_interval_ms=found.get("readerGroupInterval", GROUP_INTERVAL_MS),
+        maintain=found.get("maintain"),
     )
 
 

@@ -21,6 +21,7 @@ READ_BY = {
     "keep_completed": "`sweep_stream`",
     "prepared_limit": "`sweep_transactions`, `sweep_stream`, transactional writers",
 }
+NO_JOB = {"maintain": "a `StreamManager` that was opened without `maintain`"}
 """The calls that read a setting; a retention run sweeps, too."""
 
 
@@ -28,6 +29,8 @@ def _readers(name: str) -> str:
     jobs = [job for job, names in SETTINGS_OF_JOBS.items() if name in names]
     if name.endswith("_interval"):
         return f"the job `{name.removesuffix('_interval')}` with `--interval`"
+    if name in NO_JOB:
+        return NO_JOB[name]
     return f"{READ_BY[name]}; jobs: {', '.join(f'`{job}`' for job in jobs)}"
 
 

@@ -312,7 +312,7 @@ READS: dict[str, Callable[[World], Any]] = {
     "segment_ranges": lambda w: w.manager.segment_ranges(S),
 }
 
-OF_NO_LIFE = {"update_settings", "confirm_clock", "backup", "restore", "restore_stream"}
+OF_NO_LIFE = {"close", "update_settings", "confirm_clock", "backup", "restore", "restore_stream"}
 """These work on the root, which has one life, or on logs regardless of lives: a backup pins
 versions of any life, and no other process uses a copy that is being restored."""
 

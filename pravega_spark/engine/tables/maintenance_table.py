@@ -150,6 +150,26 @@ class MaintenanceTable:
         self._change("FINISH MAINTENANCE", kind, decide)
         self._sweep()
 
+    def finish_shares(self, work: ClaimedWork, progress: RunProgress) -> None:
+        """Record a run whose last share has just ended, and end the claim of it.
+
+        Does nothing if the claim is another process's by now: that one finishes the run.
+        """
+        now_ms = self._store.time_ms()
+        counts = progress.streams, progress.failed, progress.failures
+        run = FinishedRun(worker_text(AUTO), progress.started_ms, now_ms, *counts)
+
+        def decide(entries: Entries) -> tuple[Entries | None, None]:
+            changed = {
+                entry.work: MaintenanceEntry(work.kind, entry.scope, run)
+                for entry in _claimed(entries, work)
+            }
+            kept = without_old_scopes({**entries, **changed}, now_ms)
+            return (kept if changed else None), None
+
+        self._change("FINISH MAINTENANCE", work.kind, decide)
+        self._sweep()
+
     def finish_now(
         self,
         kind: MaintenanceKind,

@@ -21,9 +21,12 @@ from pyspark.sql.types import StructType
 
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.layout.located_cut import locate
+from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.tables.maintenance_table import AUTO
 from pravega_spark.errors import NoSuchStream, StaleIdentity, TruncatedData
+from pravega_spark.maintenance.auto_maintenance import is_auto, maintain_while_open
 from pravega_spark.model import SegmentRange, StreamCut
 from pravega_spark.spark.groups.query_reader_group import QueryMembership
 from pravega_spark.spark.read.data_loss import log_skipped, recovery_advice
@@ -54,6 +57,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema_json = schema.json()
         self._planner: OffsetPlanner | None = None
         self._membership: QueryMembership | None = None
+        self._is_stopped = False
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the state of the run."""
@@ -64,6 +68,9 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The planner of this run, created on first use."""
         if self._planner is None:
             self._planner = OffsetPlanner(self.settings)
+            store, wanted = open_store(self.settings.root), self.settings.maintain
+            if wanted == AUTO or (wanted is None and is_auto(store)):
+                maintain_while_open(store, self, lambda reader: reader._is_stopped)
         return self._planner
 
     @property
@@ -180,6 +187,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Leave the reader group. Spark does not always call this."""
+        self._is_stopped = True
         if self._membership is not None:
             self._membership.leave()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import pytest
 from pyspark.sql.streaming.datasource import (
@@ -18,7 +19,9 @@ from pravega_spark.errors import (
     StaleIdentity,
     TruncatedData,
 )
+from pravega_spark.maintenance import auto_maintenance
 from pravega_spark.manager import StreamManager
+from pravega_spark.spark.read import micro_batch_reader
 from pravega_spark.spark.read.input_partitions import EventPartition
 from pravega_spark.spark.read.micro_batch_reader import PravegaStreamReader
 from pravega_spark.spark.source import PravegaDataSource
@@ -241,3 +244,33 @@ def test_planned_batch_of_a_deleted_stream_fails_or_leaves_it_out(
     assert "left a stream out of a planned batch" in caplog.text
     following = lax.latestOffset(end, ReadAllAvailable())
     assert events(rows(lax, lax.partitions(end, following))) == ([5, 6, 7, 8] if again else [])
+
+
+def test_the_option_maintain_begins_on_the_driver_and_ends_with_the_query(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users: list[tuple[object, Callable[[object], bool]]] = []
+
+    def record(store: object, user: object, is_closed: Callable[[object], bool]) -> None:
+        users.append((user, is_closed))
+
+    monkeypatch.setattr(micro_batch_reader, "maintain_while_open", record)
+    fill(created(root), 0, 5)
+    first_batch(stream_reader(root))
+    first_batch(stream_reader(root, maintain="off"))
+    assert users == []
+    reader = stream_reader(root, maintain="auto")
+    end = first_batch(reader)
+    found = rows(reader, reader.partitions(reader.initialOffset(), end))
+    assert events(found) == list(range(5)), "copies in tasks begin nothing"
+    ((user, is_closed),) = users
+    assert user is reader
+    assert not is_closed(reader)
+    reader.stop()
+    assert is_closed(reader)
+    with pytest.raises(InvalidOption, match="maintain"):
+        stream_reader(root, maintain="yes")
+    StreamManager(root).update_settings(maintain="auto")
+    auto_maintenance._settings.clear()
+    first_batch(stream_reader(root))
+    assert len(users) == 2

@@ -1,0 +1,1 @@
+"""Maintenance of a root beside the work of its applications: ``maintain="auto"``."""

@@ -1,0 +1,158 @@
+"""The thread that maintains a root while this process has something of it open.
+
+There is at most one for each root, however many writers and readers are open. It knows them only
+weakly, and ends when the last of them was closed or collected, when the process ends, and when the
+root was replaced or cannot be written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from concurrent.futures import thread as pools
+from typing import Any
+
+from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.store import Store
+from pravega_spark.engine.tables.maintenance_table import AUTO
+from pravega_spark.engine.tables.settings_table import open_settings
+from pravega_spark.errors import PravegaSparkError
+from pravega_spark.limits import AUTO_EXIT_SECONDS, AUTO_FIRST_SECONDS, AUTO_SETTINGS_SECONDS
+from pravega_spark.maintenance.maintenance_share import (
+    ENDS,
+    PACE,
+    MaintenanceShares,
+    SharePace,
+)
+from pravega_spark.root_settings import decide_settings
+
+IsClosed = Callable[[Any], bool]
+
+
+class AutoMaintenance:
+    """Maintains one root in the background while any of its users is open."""
+
+    def __init__(
+        self, store: Store, runtime: Runtime = SYSTEM, pace: SharePace | None = None
+    ) -> None:
+        """Take a root; the first user starts the thread."""
+        self._shares = MaintenanceShares(store, runtime, pace or PACE, self._is_unused)
+        self.store = store
+        self._users: list[tuple[weakref.ref[Any], IsClosed]] = []
+        self._lock = threading.Lock()
+        self._wakes = threading.Event()
+        self._is_stopped = False
+        self._thread: threading.Thread | None = None
+
+    def add(self, user: object, is_closed: IsClosed) -> None:
+        """Maintain the root as long as the user exists and is not closed."""
+        with self._lock:
+            self._users = [*self._open_users(), (weakref.ref(user), is_closed)]
+            if self._thread is None and not self._is_stopped:
+                self._thread = threading.Thread(
+                    target=self._run, name=f"pravega-maintenance-{self.store.url}", daemon=True
+                )
+                self._thread.start()
+
+    def _open_users(self) -> list[tuple[weakref.ref[Any], IsClosed]]:
+        found = []
+        for user, is_closed in self._users:
+            known = user()
+            if known is not None and not is_closed(known):
+                found.append((user, is_closed))
+        return found
+
+    def _is_unused(self) -> bool:
+        return self._is_stopped or not self._open_users()
+
+    def _run(self) -> None:
+        pause = self._shares.pause(AUTO_FIRST_SECONDS)
+        while not self._wakes.wait(pause):
+            with self._lock:
+                if self._is_unused():
+                    self._thread = None  # the next user starts another
+                    return
+            try:
+                pause = self._shares.wake_up()
+            except ENDS as error:
+                self._is_stopped = True
+                self._shares.warn(("end",), "this process no longer maintains %s", error)
+                return
+
+    def stop(self) -> None:
+        """End the thread after the stream that it is working on; do not wait."""
+        self._is_stopped = True
+        self._wakes.set()
+
+    def join(self, deadline: float) -> None:
+        """Wait until a time of the monotonic clock for the thread to end."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+class _MaintainedRoots:
+    """The maintained roots of this process by URL; a forked child starts with none."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything, also the lock: a thread of the parent may hold it forever."""
+        self._lock = threading.Lock()
+        self._roots: dict[str, AutoMaintenance] = {}
+
+    def get(self, store: Store) -> AutoMaintenance:
+        with self._lock:
+            known = self._roots.get(store.url)
+            if known is None or known.store is not store:
+                known = self._roots[store.url] = AutoMaintenance(store)
+            return known
+
+    def stop_all(self) -> None:
+        """Let the threads end: one that the end of the interpreter surprises may crash it."""
+        deadline = time.monotonic() + AUTO_EXIT_SECONDS
+        running = list(self._roots.values())
+        for root in running:
+            root.stop()
+        for root in running:
+            root.join(deadline)
+
+
+_roots = _MaintainedRoots()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_roots.reset)
+pools.threading._register_atexit(_roots.stop_all)  # type: ignore[attr-defined]
+
+
+def maintain_while_open(
+    store: Store, user: object, is_closed: IsClosed = lambda user: False
+) -> None:
+    """Maintain a root in the background while the user of it exists and is not closed.
+
+    Makes no storage call, and raises nothing that concerns the storage.
+    """
+    _roots.get(store).add(user, is_closed)
+
+
+_settings: weakref.WeakKeyDictionary[Store, tuple[float, bool]] = weakref.WeakKeyDictionary()
+"""When the setting of a root was read last, and whether it was "auto"."""
+
+
+def is_auto(store: Store) -> bool:
+    """Return whether the root's setting ``maintain`` is "auto"; reads it every few minutes.
+
+    A setting that cannot be read begins no maintenance.
+    """
+    known = _settings.get(store)
+    now = time.monotonic()
+    if known is None or now - known[0] >= AUTO_SETTINGS_SECONDS:
+        known = now, False
+        with contextlib.suppress(PravegaSparkError, OSError):
+            known = now, decide_settings(open_settings(store).read()).maintain == AUTO
+        _settings[store] = known
+    return known[1]

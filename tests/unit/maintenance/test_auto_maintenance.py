@@ -1,0 +1,336 @@
+"""``maintain="auto"`` with real threads and processes: who maintains, and when that ends."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pravega_spark.engine.store import open_store
+from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.engine.tables.maintenance_entry import entry_of
+from pravega_spark.engine.tables.maintenance_table import MaintenanceTable
+from pravega_spark.errors import InvalidConfiguration
+from pravega_spark.maintenance import auto_maintenance, maintenance_share
+from pravega_spark.maintenance.auto_maintenance import AutoMaintenance
+from pravega_spark.maintenance.maintenance_share import SharePace
+from pravega_spark.manager import StreamManager
+from pravega_spark.model import MaintenanceKind
+from pravega_spark.policies import RetentionPolicy, StreamConfiguration
+from tests.harness.spy_store import Spy
+
+RETENTION = MaintenanceKind.RETENTION
+ONE_BYTE = StreamConfiguration(retention=RetentionPolicy.by_size(1))
+FAST = SharePace(wake_seconds=0.05)
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Wake-ups follow each other at once, and nothing of a test goes on after it."""
+    monkeypatch.setattr(auto_maintenance, "AUTO_FIRST_SECONDS", 0.05)
+    monkeypatch.setattr(auto_maintenance, "PACE", FAST)
+    yield
+    roots = auto_maintenance._roots
+    roots.stop_all()
+    roots.reset()
+    wait_until(lambda: not threads())
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("s")
+    manager.create_stream("s/t", ONE_BYTE)
+    return tmp_path / "root"
+
+
+def wait_until(holds: Callable[[], object], seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "timed out"
+        time.sleep(0.02)
+
+
+def threads() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name.startswith("pravega-maintenance")]
+
+
+def finished(root: Path | str) -> set[MaintenanceKind]:
+    infos = StreamManager(root).maintenance()
+    return {info.kind for info in infos if info.finished_ms is not None}
+
+
+def test_an_open_writer_is_enough_for_retention_and_all_kinds(root: Path) -> None:
+    StreamManager(root).update_settings(retention_interval="1 s")
+    writer = StreamManager(root, maintain="auto").create_writer("s/t")
+    gc.collect()
+    with writer:
+        for data in (b"first", b"last"):
+            writer.write_event(data, "k").result()
+        wait_until(lambda: len(finished(root)) == 3)
+        reader = StreamManager(root)
+        wait_until(lambda: [event.data for event in reader.read("s/t")] == [b"last"])
+    wait_until(lambda: not threads())
+
+
+def test_a_process_has_one_thread_for_a_root_however_many_are_open(
+    root: Path, tmp_path: Path
+) -> None:
+    manager = StreamManager(root, maintain="auto")
+    with contextlib.ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(manager.create_writer("s/t"))
+            stack.enter_context(StreamManager(root, maintain="auto").create_writer("s/t"))
+        assert len(threads()) == 1
+        other = StreamManager(tmp_path / "other", maintain="auto")
+        assert len(threads()) == 2
+        other.close()
+        wait_until(lambda: len(threads()) == 1)
+    assert len(threads()) == 1, "the manager is open"
+    manager.close()
+    wait_until(lambda: not threads())
+    assert manager.stream_exists("s/t"), "all verbs work"
+
+
+@pytest.mark.parametrize("kind", ["writer", "transactions", "reader", "group", "manager"])
+def test_what_is_open_maintains_and_what_was_closed_or_collected_does_not(
+    root: Path, kind: str
+) -> None:
+    manager = StreamManager(root, maintain="auto")
+    opened: Any = manager
+    if kind == "writer":
+        opened = manager.create_writer("s/t")
+    elif kind == "transactions":
+        opened = manager.create_transactional_writer("s/t")
+    elif kind == "reader":
+        opened = manager.create_reader("s/t")
+    elif kind == "group":
+        opened = manager.create_reader_group("s/g", ["s/t"]).create_reader("r")
+    if kind != "manager":
+        manager.close()
+    time.sleep(0.3)
+    assert len(threads()) == 1
+    if hasattr(opened, "close"):
+        opened.close()
+    else:
+        del opened
+    wait_until(lambda: not threads())
+
+
+def test_it_is_off_by_default_and_in_copies_that_travel(root: Path) -> None:
+    import pickle
+
+    manager = StreamManager(root)
+    copy = pickle.loads(pickle.dumps(StreamManager(root, maintain="auto")))
+    gc.collect()
+    wait_until(lambda: not threads())
+    with manager.create_writer("s/t"), copy.create_writer("s/t"):
+        assert not threads()
+    with pytest.raises(InvalidConfiguration, match="'off' or 'auto'"):
+        StreamManager(root, maintain="on")
+
+
+def test_the_setting_of_the_root_decides_unless_the_manager_does(root: Path) -> None:
+    StreamManager(root).update_settings(maintain="auto")
+    manager = StreamManager(root)
+    with StreamManager(root, maintain="off").create_writer("s/t"):
+        assert not threads()
+    with manager.create_writer("s/t"):
+        assert len(threads()) == 1
+        wait_until(lambda: len(finished(root)) == 3)
+    wait_until(lambda: not threads())
+
+
+def test_appends_make_the_same_storage_calls_with_and_without() -> None:
+    counts = []
+    for maintain in ("off", "auto"):
+        store = Spy(MemoryStore())
+        manager = StreamManager("memory://unused", maintain="off")
+        manager._store = store
+        manager._maintain = maintain
+        manager.create_scope("s")
+        manager.create_stream("s/t")
+        calls = list[str]()
+
+        def note(operation: str, key: str, calls: list[str] = calls) -> None:
+            if threading.current_thread().name.startswith("pravega-writer"):
+                calls.append(operation)
+
+        with manager.create_writer("s/t") as writer:
+            store.hook = note
+            for number in range(50):
+                writer.write_event(b"%d" % number, "k").result()
+            if maintain == "auto":
+                record = MaintenanceTable(store)
+                while len(record.entries()) < 3:
+                    time.sleep(0.02)
+        counts.append(sorted(calls))
+    assert counts[0] == counts[1]
+    assert len(counts[0]) >= 100
+
+
+def test_a_root_that_was_removed_ends_it_without_an_error_in_the_application(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = StreamManager(root, maintain="auto")
+    wait_until(lambda: len(finished(root)) == 3)
+    shutil.rmtree(root)
+    wait_until(lambda: not threads())
+    assert "this process no longer maintains" in caplog.text
+    assert not root.exists(), "nothing was written in its place"
+    manager.close()
+
+
+def test_a_child_of_a_fork_maintains_only_what_it_opens_itself(root: Path) -> None:
+    manager = StreamManager(root, maintain="auto")
+    wait_until(threads)
+
+    def child(results: Any) -> None:
+        before = len(threads())
+        with manager.create_writer("s/t") as writer:
+            writer.write_event(b"child", "k").result()
+            results.put((before, len(threads())))
+
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    process = context.Process(target=child, args=(results,))
+    process.start()
+    assert results.get(timeout=60) == (0, 1)
+    process.join(60)
+    assert process.exitcode == 0
+    assert len(threads()) == 1
+
+
+SLOW = """
+import sys, time
+from pravega_spark import StreamManager
+from pravega_spark.maintenance import auto_maintenance
+from pravega_spark.maintenance.maintenance_share import SharePace
+from pravega_spark.maintenance.stream_maintenance import RootStreams
+
+auto_maintenance.AUTO_FIRST_SECONDS = 0.01
+auto_maintenance.PACE = SharePace(wake_seconds=0.05)
+maintain = RootStreams.maintain
+
+def slow(self, kind, name):
+    maintain(self, kind, name)
+    print("maintained", name, flush=True)
+    time.sleep({seconds})
+
+RootStreams.maintain = slow
+manager = StreamManager(sys.argv[1], maintain="auto")
+"""
+
+
+def start(root: Path, code: str, seconds: float) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", SLOW.format(seconds=seconds) + code, str(root)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("seconds", [0.05, 60.0])
+def test_a_process_ends_soon_in_the_middle_of_a_share(root: Path, seconds: float) -> None:
+    manager = StreamManager(root)
+    for number in range(20):
+        manager.create_stream(f"s/t{number}")
+    code = "\ntime.sleep(1)\nprint('end', time.time())"
+    process = start(root, code, seconds)
+    out, err = process.communicate(timeout=60)
+    took = time.time() - float(out.rpartition("end ")[2])
+    assert (process.returncode, err) == (0, "")
+    assert "maintained s/t" in out
+    assert took < 3, "within a second, and the time in which this process was not running"
+
+
+def test_after_the_kill_of_a_process_another_one_continues_its_share(root: Path) -> None:
+    manager = StreamManager(root)
+    names = [f"s/x{number}" for number in range(5)]
+    for name in names:
+        manager.create_stream(name)
+    process = start(root, "\ntime.sleep(60)", 60.0)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "maintained s/t\n"
+    record = MaintenanceTable(open_store(str(root)))
+    claim = entry_of(record.entries(), RETENTION).claim
+    assert claim is not None
+    assert record.claim(RETENTION, (None,), "auto") is None
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    if process.stderr is not None:
+        process.stderr.close()
+    began = time.monotonic()
+    with StreamManager(root, maintain="auto"):
+        wait_until(lambda: RETENTION in finished(root))
+    assert time.monotonic() - began < 60, "earlier than the end of the claim"
+    (run,) = (info for info in manager.maintenance() if info.kind is RETENTION)
+    assert run.streams == 6
+
+
+def test_the_claim_of_a_killed_process_of_another_machine_ends_by_the_clock(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pravega_spark.engine.tables import maintenance_table
+
+    monkeypatch.setattr(maintenance_table, "CLAIM_MS", 1_500)
+    with monkeypatch.context() as patch:
+        patch.setattr(maintenance_table, "identity", lambda: "elsewhere 1 1")
+        assert MaintenanceTable(open_store(str(root))).claim(RETENTION, (None,), "auto")
+    began = time.monotonic()
+    with StreamManager(root, maintain="auto"):
+        wait_until(lambda: len(finished(root)) == 3)
+    assert time.monotonic() - began >= 1.2
+
+
+def test_an_unexpected_error_ends_nothing(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures = iter([RuntimeError("a defect")] * 2)
+    work = maintenance_share.MaintenanceShares._work
+
+    def fail(self: Any) -> bool:
+        for error in failures:
+            raise error
+        return work(self)
+
+    monkeypatch.setattr(maintenance_share.MaintenanceShares, "_work", fail)
+    with StreamManager(root, maintain="auto"):
+        wait_until(lambda: len(finished(root)) == 3)
+    assert caplog.text.count("a defect") == 1
+
+
+def test_users_are_known_only_weakly(root: Path) -> None:
+    class User:
+        pass
+
+    maintained = AutoMaintenance(open_store(str(root)), pace=FAST)
+    first, second = User(), User()
+    maintained.add(first, lambda user: False)
+    maintained.add(second, lambda user: False)
+    del first
+    gc.collect()
+    time.sleep(0.3)
+    assert len(threads()) == 1
+    del second
+    gc.collect()
+    wait_until(lambda: not threads())
+    third = User()
+    maintained.add(third, lambda user: False)
+    assert len(threads()) == 1, "a later user starts another thread"
+    maintained.stop()
+    wait_until(lambda: not threads())
