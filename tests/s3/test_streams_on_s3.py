@@ -302,3 +302,16 @@ def test_older_session_of_a_writer_id_is_fenced(manager: StreamManager, stream: 
             old_writer.write_event(b"lost", "UA").result()
         new_writer.write_event(b"1", "UA").result()
     assert [event.data for event in manager.read(stream)] == [b"0", b"1"]
+
+
+def test_settings_of_a_root_are_those_of_every_process(manager: StreamManager) -> None:
+    other = reopen(manager)
+    before = other.settings()
+    manager.update_settings(grace="2 hours")
+    assert other.settings().text("grace") == "2 hours"
+    other.update_settings(retain="3 days")
+    assert manager.settings().summary(["grace", "retain"]) == (
+        "grace=2 hours (root), retain=3 days (root)"
+    )
+    manager.update_settings(grace=None, retain=None)
+    assert other.settings() == before

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import threading
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -210,6 +212,31 @@ def test_root_that_cannot_be_written_shows_its_settings(
     with pytest.raises(StoreReadOnly):
         manager.update_settings(grace="3 hours")
     assert manager.settings().text("grace") == "2 hours"
+
+
+def _set(root: str, names: tuple[str, ...], start: Any) -> None:
+    """Change settings in turn, as a process of its own."""
+    manager = StreamManager(root)
+    start.wait()
+    for value in range(2, 10):
+        for name in names:
+            manager.update_settings(**{name: f"{value} hours"})
+
+
+def test_processes_that_change_different_settings_lose_nothing(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    context = multiprocessing.get_context("spawn")
+    groups = (SETTING_NAMES[:3], SETTING_NAMES[3:6], SETTING_NAMES[6:9])
+    start = context.Barrier(len(groups))
+    processes = [context.Process(target=_set, args=(str(tmp_path), g, start)) for g in groups]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    found = manager.settings()
+    assert {found.text(name) for group in groups for name in group} == {"9 hours"}
 
 
 def test_process_keeps_the_table_of_a_root_open(root: Path) -> None:
