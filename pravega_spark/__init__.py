@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from pravega_spark.retention.retention_run import RetentionResult
     from pravega_spark.retention.stream_retention import StreamRetention
     from pravega_spark.retention.truncation_decision import RetentionRule
-    from pravega_spark.root_settings import EffectiveSettings, SettingOrigin
+    from pravega_spark.root_settings import EffectiveSettings, SettingOrigin, StreamSettings
     from pravega_spark.scaling.stream_scaling import StreamScaling
     from pravega_spark.spark.monitor.lag_listener import StreamLagListener
     from pravega_spark.spark.monitor.query_lag import (
@@ -159,6 +159,7 @@ __all__ = [
     "StreamLagListener",
     "StreamManager",
     "StreamRetention",
+    "StreamSettings",
     "StreamScaling",
     "SubscriberInfo",
     "SweepResult",
@@ -237,6 +238,7 @@ _HOMES = {
     "StreamLagListener": "spark.monitor.lag_listener",
     "StreamManager": "manager",
     "StreamRetention": "retention.stream_retention",
+    "StreamSettings": "root_settings",
     "StreamScaling": "scaling.stream_scaling",
     "SubscriberInfo": "model",
     "SweepResult": "engine.log.table_sweep",
