@@ -18,7 +18,9 @@ TITLE = re.compile(r"^#+ (.*)$", re.MULTILINE)
 BLOCK = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 MODULE = re.compile(r"`(pravega_spark(?:\.\w+)+)")
 LOGGER = re.compile(r"`((?:engine|reader_groups|transactions)\.[a-z_.]+)`")
-PATH = re.compile(r"`((?:tests|docs|jobs|examples|notebooks)/[\w./-]*)`")
+PATH = re.compile(
+    r"`((?:(?:tests|docs|jobs|examples|notebooks|bench|pravega_spark)/[\w./-]*)|(?:[a-z_]+/)+\w+\.py)`"
+)
 
 
 def _prose(path: Path) -> str:

@@ -307,7 +307,7 @@ def test_group_of_a_restored_stream_is_refused_until_it_is_reset() -> None:
     opened = manager_of(copy).reader_group("s/g")
     with (
         opened.create_reader("r") as reader,
-        pytest.raises(NoSuchStream, match=r"s/t was deleted.*Update the group.*restored from a copy"),
+        pytest.raises(NoSuchStream, match=r"s/t was deleted.*Update the.*restored from a copy"),
     ):
         reader.read_next_event(timeout=0)
     opened.reset({"s/t": "earliest"})
