@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -19,6 +20,8 @@ from pravega_spark.cli.output import (
 from pravega_spark.cli.reader_group_sync import sync
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.overdue_maintenance import overdue_maintenance
+from pravega_spark.errors import Damaged, NoSuchStream
 from pravega_spark.model import segment_text
 from pravega_spark.reader_groups.group_description import (
     GroupVersion,
@@ -111,12 +114,12 @@ def describe(groups: Sequence[str], summary: bool, root: str | None, output: str
     store = open_store(manager.root)
     found = [_described(store, group) for group in groups]
     if output == "json":
-        show_json([_as_json(group, segments, summary) for group, segments in found])
+        show_json([_as_json(store, group, segments, summary) for group, segments in found])
         return
     for number, (group, segments) in enumerate(found):
         if number:
             click.echo()
-        _show(group, segments, summary)
+        _show(store, group, segments, summary)
 
 
 def _described(store: Store, name: str) -> tuple[GroupVersion, list[SegmentPosition]]:
@@ -126,6 +129,17 @@ def _described(store: Store, name: str) -> tuple[GroupVersion, list[SegmentPosit
     return found, [
         s for name in sorted(state.lives) for s in segment_positions(state, name, opened)
     ]
+
+
+def _overdue(store: Store, found: GroupVersion) -> dict[str, list[str]]:
+    """Return which maintenance is overdue, by stream of a group."""
+    overdue: dict[str, list[str]] = {}
+    for name in sorted(found.state.lives):
+        with contextlib.suppress(NoSuchStream, Damaged):
+            stream = open_stream(store, name)
+            texts = overdue_maintenance(stream, stream.view())
+            overdue |= {name: list(texts.values())} if texts else {}
+    return overdue
 
 
 def _total(segments: Iterable[SegmentPosition]) -> tuple[int, int, float]:
@@ -139,16 +153,19 @@ def _total(segments: Iterable[SegmentPosition]) -> tuple[int, int, float]:
 
 
 def _as_json(
-    found: GroupVersion, segments: Sequence[SegmentPosition], summary: bool
+    store: Store, found: GroupVersion, segments: Sequence[SegmentPosition], summary: bool
 ) -> dict[str, Any]:
     names = ("lag", "lag_bytes", "lag_seconds")
     record = {**_summary(found), **dict(zip(names, _total(segments), strict=True))}
+    record["overdue"] = _overdue(store, found)
     if not summary:
         record["segments"] = [{"stream": s.stream, **s.to_record()} for s in segments]
     return record
 
 
-def _show(found: GroupVersion, segments: Sequence[SegmentPosition], summary: bool) -> None:
+def _show(
+    store: Store, found: GroupVersion, segments: Sequence[SegmentPosition], summary: bool
+) -> None:
     events, size_bytes, seconds = _total(segments)
     headings = ("GROUP", "STATE", "GENERATION", "RETENTION", "MEMBERS", "STREAMS")
     last = found.state.last_checkpoint
@@ -157,6 +174,10 @@ def _show(found: GroupVersion, segments: Sequence[SegmentPosition], summary: boo
             *zip(headings, _cells(found).values(), strict=True),
             ("CHECKPOINT", None if last is None else last.name),
             ("TOTAL-LAG", f"{events:,} events, {size_text(size_bytes)}, {time_text(seconds)}"),
+            *(
+                ("OVERDUE", f"{stream}: {'; '.join(texts)}")
+                for stream, texts in _overdue(store, found).items()
+            ),
         ]
     )
     if not summary:

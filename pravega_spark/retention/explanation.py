@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pravega_spark.model import StreamCut
@@ -74,6 +74,9 @@ class RetentionExplanation:
     idle: tuple[str, ...] = ()
     """Subscribers that expire and are removed."""
 
+    overdue: str = field(default="", compare=False)
+    """Of ``explain``: that retention has not run for a while, or an empty text."""
+
     @property
     def held_by(self) -> str:
         """The holder of the oldest event that stays, or an empty text without one."""
@@ -93,6 +96,7 @@ class RetentionExplanation:
         if self.passed and not waits:
             lines.append("  only a policy by consumption waits for subscribers")
         lines += [f"  expires: subscriber {name}" for name in self.idle]
+        lines += [f"  {self.overdue}"] if self.overdue else []
         return "\n".join(lines)
 
     def row(self) -> dict[str, Any]:

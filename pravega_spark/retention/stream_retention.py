@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.overdue_maintenance import overdue_maintenance
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import InvalidInput, TooBusy
+from pravega_spark.model import MaintenanceKind
 from pravega_spark.policies import RetentionPolicy
 from pravega_spark.reader_groups.group_repair import release_absent_groups
 from pravega_spark.retention.explanation import RetentionExplanation
@@ -44,7 +47,9 @@ class StreamRetention:
         if not isinstance(policy, RetentionPolicy | None):
             raise InvalidInput(f"policy must be a RetentionPolicy or None, got {policy!r}.")
         options = parse_options(expire=expire, sweep=False)
-        return explain_retention(self._stream, options, policy=policy, life=self._life)
+        found = explain_retention(self._stream, options, policy=policy, life=self._life)
+        overdue = overdue_maintenance(self._stream, self._stream.view(refresh=False))
+        return replace(found, overdue=overdue.get(MaintenanceKind.RETENTION, ""))
 
     def run(
         self,

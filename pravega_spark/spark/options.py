@@ -189,6 +189,7 @@ READ = (
             "StreamCuts",
             "Transactions",
             "Settings",
+            "Maintenance",
         ),
         "-",
         "Read a table about streams and groups instead of events (batch only).",

@@ -15,8 +15,10 @@ import pytest
 from pravega_spark.cli import main
 from pravega_spark.cli.commands import FAILED, MISUSED
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.tables.maintenance_table import MaintenanceTable, open_maintenance
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import StreamCut
+from pravega_spark.model import MaintenanceKind, StreamCut
+from pravega_spark.policies import RetentionPolicy, StreamConfiguration
 from pravega_spark.spark.monitor.checkpoint_folder import last_committed_batch
 from pravega_spark.spark.source_offsets import OffsetOwner, StreamOffset, encode
 from tests.harness.folder_state import write_times
@@ -98,6 +100,24 @@ def test_group_is_described_with_its_lag_by_segment(run: Any, manager: StreamMan
     (record,) = json.loads(run("reader-group", "describe", "s/g", "--output", "json")[1])
     assert (record["lag"], record["lag_bytes"]) == (8, 40)
     assert [s["current_offset"] for s in record["segments"]] == [0, 4]
+
+
+def test_a_group_is_described_with_the_maintenance_that_is_overdue(
+    run: Any, manager: StreamManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = StreamConfiguration(retention=RetentionPolicy.by_time("7 days"))
+    manager.create_stream("s/kept", kept)
+    manager.create_reader_group("s/g", ["s/kept"])
+    assert "OVERDUE" not in run("reader-group", "describe", "s/g")[1]
+    record = open_maintenance(manager._store)
+    now_ms = manager._store.time_ms()
+    record.finish_now(MaintenanceKind.RETENTION, (None,), "job", now_ms, 2)
+    monkeypatch.setattr(MaintenanceTable, "about_now_ms", lambda table: now_ms + 2 * 86_400_000)
+    shown = run("reader-group", "describe", "s/g")[1]
+    (line,) = (line for line in shown.splitlines() if line.startswith("OVERDUE"))
+    assert line.split(maxsplit=1)[1] == "s/kept: retention has not run for 2.0 days"
+    (found,) = json.loads(run("reader-group", "describe", "s/g", "--output", "json")[1])
+    assert found["overdue"] == {"s/kept": ["retention has not run for 2.0 days"]}
 
 
 def test_errors_are_one_line_or_one_object_with_a_stable_status(

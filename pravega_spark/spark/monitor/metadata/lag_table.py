@@ -9,6 +9,9 @@ from pyspark.sql.types import DoubleType, LongType, StringType
 
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.overdue_maintenance import overdue_maintenance
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.errors import Damaged, NoSuchStream
 from pravega_spark.reader_groups import group_description
 from pravega_spark.reader_groups.group_description import GroupVersion
 from pravega_spark.spark.monitor.metadata.metadata_table import (
@@ -23,13 +26,24 @@ def _lag_rows(store: Store, group: GroupVersion, streams: Sequence[str]) -> Iter
     state = group_description.with_heartbeats(store, group.state)
     opened = partial(open_stream, store)
     for stream in streams:
+        overdue = _overdue(opened(stream))
         for segment in group_description.segment_positions(state, stream, opened):
             yield {
                 "group": group.state.group,
                 **name_columns(stream),
                 "segment_id": segment.segment_id,
                 **segment.to_record(),
+                "overdue": overdue,
             }
+
+
+def _overdue(stream: StreamLog) -> str | None:
+    """Return which maintenance of a stream is overdue; None if none is, or without a stream."""
+    try:
+        texts = overdue_maintenance(stream, stream.view())
+    except (NoSuchStream, Damaged):
+        return None
+    return "; ".join(texts.values()) or None
 
 
 LAG = MetadataTable(
@@ -47,6 +61,7 @@ LAG = MetadataTable(
         lag=LongType(),
         lag_bytes=LongType(),
         lag_seconds=DoubleType(),
+        overdue=StringType(),
     ),
     rows_of_group=_lag_rows,
 )

@@ -23,6 +23,7 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.reader_groups import group_description
 from pravega_spark.spark.monitor.metadata.epoch_table import EPOCHS
 from pravega_spark.spark.monitor.metadata.lag_table import LAG
+from pravega_spark.spark.monitor.metadata.maintenance_frame import MAINTENANCE
 from pravega_spark.spark.monitor.metadata.metadata_table import (
     Row,
     RowsOfGroup,
@@ -46,6 +47,7 @@ TABLES = {
     "ReaderGroups": READER_GROUPS,
     "Lag": LAG,
     "Settings": SETTINGS,
+    "Maintenance": MAINTENANCE,
 }
 
 
@@ -57,6 +59,10 @@ class NamesPartition(InputPartition):
         super().__init__(None)
         self.names = names
         self.of_groups = of_groups
+
+
+class RootPartition(InputPartition):
+    """The only partition of a table about the root."""
 
 
 class MetadataReader(DataSourceReader):
@@ -81,6 +87,8 @@ class MetadataReader(DataSourceReader):
             found += _partitions(self._stream_names(), of_groups=False)
         if table.rows_of_group is not None:
             found += _partitions(self._group_names(), of_groups=True)
+        if table.rows_of_root is not None:
+            found.append(RootPartition(None))
         return found
 
     def _stream_names(self) -> list[str]:
@@ -114,11 +122,14 @@ class MetadataReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition's streams or groups; runs in a task."""
-        if not isinstance(partition, NamesPartition):
-            return
         table = TABLES[self._table_name]
         rows: list[Row] = []
-        if partition.of_groups:
+        if not isinstance(partition, NamesPartition):
+            if not isinstance(partition, RootPartition):
+                return
+            assert table.rows_of_root is not None
+            rows += table.rows_of_root(StreamManager(self.settings.root))
+        elif partition.of_groups:
             assert table.rows_of_group is not None
             for name in partition.names:
                 rows += self._rows_of_group(table.rows_of_group, name)

@@ -22,13 +22,17 @@ RowsOfGroup = Callable[[Store, GroupVersion, Sequence[str]], Iterable[Row]]
 """From a group, and those of its streams that the options select, to its rows."""
 
 
+RowsOfRoot = Callable[[StreamManager], Iterable[Row]]
+
+
 @dataclass(frozen=True, slots=True)
 class MetadataTable:
-    """A table with rows for each stream, for each reader group, or for both."""
+    """A table with rows for each stream, for each reader group, for both, or for the root."""
 
     schema: StructType
     rows_of_stream: RowsOfStream | None = None
     rows_of_group: RowsOfGroup | None = None
+    rows_of_root: RowsOfRoot | None = None
 
 
 def schema(**columns: DataType) -> StructType:

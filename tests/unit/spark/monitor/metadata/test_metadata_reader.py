@@ -15,9 +15,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.subscribers import publish, subscribe
+from pravega_spark.engine.tables.maintenance_table import MaintenanceTable, open_maintenance
 from pravega_spark.errors import NoSuchStream
 from pravega_spark.manager import StreamManager
-from pravega_spark.model import StreamCut, make_segment_id
+from pravega_spark.model import MaintenanceKind, StreamCut, make_segment_id
 from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.scaling.auto_scaling import explain_scaling, run_scaling
 from pravega_spark.spark.monitor.metadata import metadata_reader, segment_table
@@ -435,3 +436,35 @@ def test_settings_have_a_row_for_each_stream_with_their_origin(manager: StreamMa
     expire = found["a", "expire"]
     assert (expire["value"], expire["value_ms"], expire["origin"]) == ("never", None, "stream")
     assert {row["stream"] for row in rows(manager, "Settings", stream="s/a")} == {"a"}
+
+
+def test_the_frame_of_maintenance_has_a_row_for_each_kind_and_lag_says_what_is_overdue(
+    manager: StreamManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = StreamConfiguration(retention=RetentionPolicy.by_time("7 days"))
+    manager.create_stream("s/kept", kept)
+    manager.create_stream("s/plain")
+    manager.create_reader_group("s/g", ["s/kept", "s/plain"])
+    for name in ("s/kept", "s/plain"):
+        with manager.create_writer(name) as writer:
+            writer.write_event(b"x", "k").result()
+    record = open_maintenance(manager._store)
+    started_ms = manager._store.time_ms() - 5_000
+    failures = {"stream s/kept": "StoreError: disk full"}
+    record.finish_now(MaintenanceKind.RETENTION, (None,), "job", started_ms, 2, failures)
+    retention, scaling, transactions = rows(manager, "Maintenance")
+    assert (retention["kind"], retention["scope"], retention["overdue"]) == (
+        "retention",
+        None,
+        False,
+    )
+    assert (retention["streams"], retention["failed"]) == (2, 1)
+    assert retention["failures"] == '{"stream s/kept": "StoreError: disk full"}'
+    assert 0 <= retention["age_seconds"] < 600
+    assert (retention["finished"] - retention["started"]).total_seconds() >= 5
+    assert (scaling["kind"], scaling["finished"], scaling["overdue"]) == ("scaling", None, True)
+    assert transactions["interval_seconds"] == 60.0
+    assert {row["overdue"] for row in rows(manager, "Lag")} == {None}
+    monkeypatch.setattr(MaintenanceTable, "about_now_ms", lambda table: started_ms + 2 * 86_400_000)
+    overdue = {row["stream"]: row["overdue"] for row in rows(manager, "Lag")}
+    assert overdue == {"kept": "retention has not run for 2.0 days", "plain": None}
