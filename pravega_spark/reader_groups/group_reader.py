@@ -239,7 +239,8 @@ class EventStreamReader:
             if (is_needed or now >= refreshes.poll_due) and self._refresh(now):
                 if self._shown is not None:
                     return self._shown.name, False, None
-                selector.poll()
+                if selector.has_buffers:
+                    selector.poll()
             found = selector.read(read_buffer)
             if found is not None:
                 return None, False, found
@@ -280,18 +281,20 @@ class EventStreamReader:
         """Refresh the group's state if that is due; return whether a state was adopted."""
         is_needed = is_needed or self._shown is not None or bool(self._selector.behind_head)
         try:
-            result = self._membership.refresh(now, self._selector, self._shown, is_needed=is_needed)
+            has_read, result = self._membership.refresh(
+                now, self._selector, self._shown, is_needed=is_needed
+            )
         except ReinitializationRequired:
             self._end()
             raise
         if result is None:
-            return False
+            return has_read
         self._shown = None
         self._assign(result)
         pending = result.state.pending_checkpoint(self.reader_id)
         if pending is not None:
             self._shown = Marker(pending.number, self._selector.held(), pending.name)
-        return True
+        return has_read
 
     def _assign(self, result: StepResult) -> None:
         """Hold the segments that the state assigns to this reader.

@@ -64,6 +64,8 @@ class ReaderMembership:
         self.lease = OwnLease(leases, self._runtime, reader_id, self._number, lease_ms, began)
         self.state = sync.local.state
         """The group's state as this reader last adopted it."""
+        self._considered: GroupState | None = None
+        """The state of the reader's last step."""
         self.refreshes = StateRefresh(sync, streams, leases, self.lease)
         self._publishing: futures.Future[None] | None = None
         self._checkpoint_since = self._publish_due = self.called_at = began
@@ -100,8 +102,8 @@ class ReaderMembership:
         answering: Marker | None,
         *,
         is_needed: bool = False,
-    ) -> StepResult | None:
-        """Do the reader's step in a state that was read, or return None.
+    ) -> tuple[bool, StepResult | None]:
+        """Return whether the state was read, and the reader's step unless nothing can have changed.
 
         Begins a refresh if one is due, and does the step when it has ended. Waits for it if it
         ``is_needed``, if the reader holds nothing, or if its lease has ended by its own clock.
@@ -111,7 +113,7 @@ class ReaderMembership:
         try:
             read = self._read(now, selector, is_needed)
             if read is None:
-                return None
+                return False, None
             result = self._step(now, selector, answering, read.sent_at)
         except ReinitializationRequired:
             self.lease.lose()
@@ -127,11 +129,11 @@ class ReaderMembership:
                     error,
                 )
             self.refreshes.schedule_retry()
-            return None
+            return False, None
         self.refreshes.schedule(now, self.state.configuration.refresh_ms / 1_000)
         selector.polled_in_background = read.streams
         self._publish(now)
-        return result
+        return True, result
 
     def _read(self, now: float, selector: SegmentSelector, is_needed: bool) -> RefreshResult | None:
         """Return what a refresh has read; None if none is due, or if it has not ended."""
@@ -168,12 +170,19 @@ class ReaderMembership:
 
     def _step(
         self, now: float, selector: SegmentSelector, answering: Marker | None, sent_at: float
-    ) -> StepResult:
-        """Do the reader's step; makes no storage call if it changes nothing."""
-        view, known = self._view(selector), self._sync.local.state
+    ) -> StepResult | None:
+        """Do the reader's step; None without one if neither the state nor the reader has changed.
+
+        Makes no storage call if it changes nothing.
+        """
+        known = self._sync.local.state
         known.reader_entry(self._reader_id, self._number)
         self.lease.prove(sent_at)
         automatic = self._is_checkpoint_due(now, known, selector)
+        is_same = known is self._considered and not (answering or automatic)
+        if is_same and not (selector.newly_ended() or selector.behind_head):
+            return None  # the step is a function of what has not changed
+        view = self._view(selector)
 
         def generator(state: GroupState) -> tuple[GroupState, StepResult]:
             result = reader_step(
@@ -189,7 +198,7 @@ class ReaderMembership:
         if result.state != known:
             result = self._sync.update("READ", generator, {"reader": self._reader_id})
             known = self._sync.local.state
-        self.state = known if known == result.state else result.state
+        self.state = self._considered = known if known == result.state else result.state
         newest = _newest_checkpoint(self.state)
         if newest != self._checkpoint_number:
             self._checkpoint_number, self._checkpoint_since = newest, now

@@ -130,6 +130,11 @@ class SegmentSelector:
             self._idle = seen
         return bool(self._buffers)
 
+    @property
+    def has_buffers(self) -> bool:
+        """Whether there are events to read."""
+        return bool(self._buffers)
+
     def streams_behind(self) -> frozenset[str]:
         """Return the streams to poll while other segments are read; none at the tail."""
         if not self._buffers:
