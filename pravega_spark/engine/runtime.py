@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from pravega_spark.engine.boot_clock import boot_id, elapsed_seconds
@@ -21,6 +22,9 @@ from pravega_spark.limits import BACKGROUND_EXIT_SECONDS, STORAGE_THREADS
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
+
+_IDLE_SECONDS = 10.0
+"""How long a background thread waits for another function before it ends."""
 
 
 class Runtime:
@@ -75,16 +79,7 @@ class Runtime:
         the interpreter would wait for it at exit. At exit a process waits for functions that run,
         but not long. In a forked child no function of the parent runs.
         """
-        future: Future[_Out] = Future()
-        _running.add(future)
-        thread = threading.Thread(
-            target=_run, args=(function, future), name="pravega-background", daemon=True
-        )
-        try:
-            thread.start()
-        except RuntimeError:  # the interpreter is shutting down, or cannot start a thread
-            _run(function, future)
-        return future
+        return _background.start(function)
 
 
 class _Threads:
@@ -106,29 +101,68 @@ class _Threads:
             return self._pool
 
 
-_running: set[Future[Any]] = set()
-"""Functions that run in the background."""
+class _Background:
+    """Daemon threads that run one function each; an idle one is used again."""
 
+    def __init__(self) -> None:
+        self.renew()
 
-def _run(function: Callable[[], _Out], future: Future[_Out]) -> None:
-    try:
-        future.set_result(function())
-    except BaseException as error:
-        future.set_exception(error)
-    _running.discard(future)
-    del function, future  # the traceback of an error holds this frame
+    def renew(self) -> None:
+        """Forget the threads, because they do not survive a fork."""
+        self._running: set[Future[Any]] = set()
+        self._idle = threading.Semaphore(0)
+        """Counts the threads that wait for a function and are not promised one."""
+        self._promised: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
 
+    def start(self, function: Callable[[], _Out]) -> Future[_Out]:
+        """Run a function in an idle thread or a new one, or here if none can be started."""
+        future: Future[_Out] = Future()
+        self._running.add(future)
+        if self._idle.acquire(blocking=False):
+            self._promised.put((function, future))
+            return future
+        work = threading.Thread(
+            target=self._work, args=(function, future), name="pravega-background", daemon=True
+        )
+        try:
+            work.start()
+        except RuntimeError:  # the interpreter is shutting down, or cannot start a thread
+            self._run(function, future)
+        return future
 
-def _wait_at_exit() -> None:
-    """Let functions that run end: a daemon thread that is killed in native code may abort."""
-    wait(list(_running), BACKGROUND_EXIT_SECONDS)
+    def _work(self, function: Callable[[], Any], future: Future[Any]) -> None:
+        self._run(function, future)
+        del function, future  # an idle thread keeps nothing alive
+        while True:
+            self._idle.release()
+            try:
+                promised = self._promised.get(timeout=_IDLE_SECONDS)
+            except Empty:
+                if self._idle.acquire(blocking=False):
+                    return
+                promised = self._promised.get()  # a promise has been made in the same moment
+            self._run(*promised)
+            del promised
+
+    def _run(self, function: Callable[[], _Out], future: Future[_Out]) -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+        self._running.discard(future)
+        del function, future  # the traceback of an error holds this frame
+
+    def wait_at_exit(self) -> None:
+        """Let functions that run end: a daemon thread that is killed in native code may abort."""
+        wait(list(self._running), BACKGROUND_EXIT_SECONDS)
 
 
 _threads = _Threads()
-atexit.register(_wait_at_exit)
+_background = _Background()
+atexit.register(_background.wait_at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_threads.renew)
-    os.register_at_fork(after_in_child=_running.clear)
+    os.register_at_fork(after_in_child=_background.renew)
 
 
 SYSTEM = Runtime()
