@@ -196,7 +196,7 @@ _TEXTS: dict[str, Callable[[_Maker], str]] = {
     "scope rows": lambda made: made.rows(SCOPE, lambda row: row["kind"] == "group"),
     "settings rows": lambda made: made.rows("_settings", lambda row: row["name"] == "grace"),
     "maintenance rows": lambda made: made.rows(
-        "_maintenance", lambda row: row["claim"] is not None
+        "_maintenance", lambda row: row["claim"] and row["progress"]
     ),
     "group rows": lambda made: made.rows(GROUP_TABLE, lambda row: row["kind"] == "last"),
     "lease": lambda made: made.last(f"{GROUP_TABLE}/_leases/reader-1.json"),
