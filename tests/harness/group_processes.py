@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 
 from pravega_spark.errors import ReinitializationRequired, StreamSealed
@@ -76,3 +77,29 @@ def write(root: str, writer_id: str) -> None:
                     number += 1
                 writer.flush()
                 time.sleep(0.05)
+
+
+def process_slowly(root: str, reader_id: str, path: str, seconds: float, options: str) -> None:
+    """Read events, and work on the second one for some seconds between two calls.
+
+    ``options`` are keywords of ``create_reader`` as JSON. With ``"keep_alive"`` among them the work
+    calls ``keep_alive`` each second.
+    """
+    given = json.loads(options)
+    keeps_alive = given.pop("keep_alive", False)
+    with open(path, "w", buffering=1, encoding="utf-8") as ledger:
+        try:
+            with manager_of(root).reader_group(GROUP).create_reader(reader_id, **given) as reader:
+                for number in range(4):
+                    event = reader.read_next_event(30.0).event
+                    assert event is not None
+                    ledger.write(f"{event.data.decode()}\n")
+                    until = time.monotonic() + (seconds if number == 1 else 0.0)
+                    while time.monotonic() < until:
+                        time.sleep(1.0)
+                        if keeps_alive:
+                            reader.keep_alive()
+        except ReinitializationRequired:
+            ledger.write("evicted\n")
+        else:
+            ledger.write("done\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 
 import pytest
 
@@ -45,3 +46,23 @@ def test_each_works_in_a_forked_child() -> None:
     if child == 0:
         os._exit(0 if SYSTEM.each(abs, [-3, -4]) == [3, 4] else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_background_functions_return_raise_and_share_idle_threads() -> None:
+    names = {SYSTEM.start(threading.get_ident).result(10)}
+    for _ in range(5):
+        time.sleep(0.02)  # until the thread is idle
+        names.add(SYSTEM.start(threading.get_ident).result(10))
+    assert threading.get_ident() not in names
+    assert len(names) < 6
+    with pytest.raises(ZeroDivisionError):
+        SYSTEM.start(lambda: 1 // 0).result(10)
+
+
+def test_background_function_that_hangs_delays_no_other() -> None:
+    may_go = threading.Event()
+    hanging = [SYSTEM.start(lambda: may_go.wait(30)) for _ in range(20)]
+    assert SYSTEM.start(lambda: 7).result(10) == 7
+    assert not any(future.done() for future in hanging)
+    may_go.set()
+    assert all(future.result(10) for future in hanging)

@@ -1,0 +1,118 @@
+"""Leases of readers in real processes that work for long, hang, are stopped and are killed."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pravega_spark.manager import StreamManager
+from pravega_spark.reader_groups.reader_group import ReaderGroup
+from tests.harness.group_processes import GROUP, LEASE, process_slowly
+from tests.harness.writer_processes import STREAM
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL and SIGSTOP"),
+    pytest.mark.slow,
+]
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["tests.harness.group_processes"])
+LEASE_SECONDS = 5.0
+
+
+class Worker:
+    """A group with one reader in another process, which works on its second event for long."""
+
+    def __init__(self, folder: Path, seconds: float, **options: Any) -> None:
+        self.manager = StreamManager(folder / "root")
+        self.manager.create_scope("s")
+        self.manager.create_stream(STREAM)
+        with self.manager.create_writer(STREAM) as writer:
+            writer.write_events([b"0", b"1", b"2", b"3"], "k")
+        self.group: ReaderGroup = self.manager.create_reader_group(
+            GROUP, [STREAM], checkpoint_interval=None
+        )
+        self.ledger = folder / "ledger"
+        given = json.dumps({"lease": LEASE, **options})
+        self.process = PROCESSES.Process(
+            target=process_slowly,
+            args=(str(folder / "root"), "busy", str(self.ledger), seconds, given),
+        )
+        self.process.start()
+        self.wait_for(lambda: self.lines() == ["0", "1"])
+
+    def lines(self) -> list[str]:
+        return self.ledger.read_text().split() if self.ledger.exists() else []
+
+    def wait_for(self, condition: Callable[[], object], seconds: float = 60.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, self.lines()
+            time.sleep(0.05)
+
+    def expires_after(self, seconds: float) -> float:
+        """Return when others expire the reader; fail if they do not in this time."""
+        began = time.monotonic()
+        self.wait_for(self.group.expire_readers, seconds)
+        return time.monotonic() - began
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Callable[..., Worker]]:
+    workers: list[Worker] = []
+
+    def begin(seconds: float, **options: Any) -> Worker:
+        workers.append(Worker(tmp_path, seconds, **options))
+        return workers[-1]
+
+    yield begin
+    for worker in workers:
+        worker.process.kill()
+        worker.process.join()
+
+
+@pytest.mark.parametrize("options", [{"keep_alive": True}, {"max_poll_interval": "60 s"}])
+def test_reader_that_works_for_three_leases_keeps_its_segments(
+    begin: Callable[..., Worker], options: dict[str, Any]
+) -> None:
+    worker = begin(3 * LEASE_SECONDS, **options)
+    while worker.process.is_alive():
+        assert worker.group.expire_readers() == []
+        time.sleep(0.1)
+    assert worker.lines() == ["0", "1", "2", "3", "done"]
+
+
+def test_reader_that_hangs_longer_than_max_poll_interval_loses_its_segments(
+    begin: Callable[..., Worker],
+) -> None:
+    worker = begin(60.0, max_poll_interval="7 s")
+    seconds = worker.expires_after(30)
+    assert 6.5 <= seconds <= 7 + 2 * LEASE_SECONDS
+    with worker.group.create_reader("other") as other:
+        read = other.read_next_event(10.0).event
+        assert read is not None
+        assert read.data == b"0", "its one heartbeat reported nothing"
+
+
+@pytest.mark.parametrize("options", [{}, {"max_poll_interval": "1 hour"}])
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
+def test_reader_whose_process_is_killed_or_stopped_expires_with_its_lease(
+    begin: Callable[..., Worker], options: dict[str, Any], end: signal.Signals
+) -> None:
+    worker = begin(8.0, **options)
+    pid = worker.process.pid
+    assert pid is not None
+    os.kill(pid, end)
+    assert worker.expires_after(20) <= LEASE_SECONDS + 2
+    if end is signal.SIGSTOP:
+        os.kill(pid, signal.SIGCONT)
+        worker.process.join(60)
+        assert worker.lines() == ["0", "1", "evicted"], "it hands out nothing more"
