@@ -79,17 +79,18 @@ class StateRefresh:
         """
         if now >= self._due or self._sync.local.state is not adopted:
             return True
-        self.poll_due = min(self._due, now + _POLL_SECONDS)
+        self.poll_due = min(self._due, now + _POLL_SECONDS) if self._is_local else self._due
         try:
-            return self._sync.has_newer_version()
+            return self._is_local and self._sync.has_newer_version()
         except StoreError:
             return False
 
     def begin(self, now: float, given: RefreshInput) -> None:
         """Begin a refresh in the background."""
         assert self._running is None
-        self._running = self._runtime.start(partial(self.run, now, given))
-        self.poll_due = _NOW
+        self.poll_due = self._lease.ends_at  # until the refresh has ended, calls ask nothing
+        running = self._running = self._runtime.start(partial(self.run, now, given))
+        running.add_done_callback(self._hurry_after)
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until the refresh that has begun has ended; return whether it has in this time."""
@@ -150,6 +151,10 @@ class StateRefresh:
         self.is_unreachable = True
         retry = self._runtime.monotonic() + _RETRY_SECONDS
         self._due = self.poll_due = min(retry, self._lease.ends_at)
+
+    def _hurry_after(self, ended: futures.Future[RefreshResult]) -> None:
+        if self._running is ended:
+            self.hurry()
 
     def hurry(self) -> None:
         """Make the next refresh due now; any thread may call this."""

@@ -547,6 +547,7 @@ HANDLES = [
         {
             "read_next_event": lambda reader, w: reader.read_next_event(0),
             "read_events": lambda reader, w: reader.read_events(timeout=0),
+            "keep_alive": lambda reader, w: reader.keep_alive(),
             "__iter__": iterate,
         },
         frozenset({"position", "close", "close_at"}),

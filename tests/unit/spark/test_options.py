@@ -126,7 +126,7 @@ def test_empty_text_counts_as_not_set() -> None:
         ({"stream": "a/b", "maxBytesPerTrigger": "much"}, "maxBytesPerTrigger.*'much' is no size"),
         ({"stream": "a/b", "failOnDataLoss": "ja"}, "failOnDataLoss must be true or false"),
         ({"stream": "a/b", "columns": "a,a"}, "columns is a list"),
-        ({"stream": "a/b", "metadata": "Lags"}, "one of Streams, .*Transactions; got 'Lags'"),
+        ({"stream": "a/b", "metadata": "Lags"}, "one of Streams, .*Transactions, .*; got 'Lags'"),
         ({"stream": "a/b", "startingTimestamp": "soon"}, "'soon' is not a time"),
         ({"stream": "a/b", "startingOffsets": "{"}, "startingOffsets is 'earliest'"),
         ({"stream": "a/b", "startingOffsets": '{"a/b": {"0#0": "x"}}'}, "'x' is not an offset"),

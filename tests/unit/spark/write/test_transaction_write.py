@@ -234,10 +234,10 @@ class TestRefusals:
     ) -> None:
         one, two = writer.begin_transaction(), writer.begin_transaction()
         one.prepare()
-        with pytest.raises(TxnFailed, match="is PREPARED: it accepts no more events"):
+        with pytest.raises(TxnFailed, match="is PREPARED and accepts no more events"):
             self.refused(root, one.id)
         two.commit(wait=False)
-        with pytest.raises(TxnFailed, match="is COMMITTING: it accepts no more events"):
+        with pytest.raises(TxnFailed, match="is COMMITTING and accepts no more events"):
             self.refused(root, two.id)
 
     def test_options_for_a_new_stream(self) -> None:
