@@ -11,7 +11,7 @@ from bench.harness.figures import Figure
 from bench.harness.measure import interleave, timed
 from bench.harness.registry import benchmark
 from pravega_spark import EventStreamWriter
-from pravega_spark.engine.chunks.chunk import encode_events, stage
+from pravega_spark.engine.chunks.chunk import encode_events, stage, version_folder
 from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -71,6 +71,6 @@ def _stage_only(stream: StreamLog, events: list[bytes], keys: list[str], count: 
         table = encode_events(held[1], held[2], held[0])
         for segment_id, part in split(table, router):
             stage(
-                stream.store, stream.path, view.version, segment_id, part,
+                stream.store, stream.path, version_folder(view.version), segment_id, part,
                 name=f"floor-{stream.runtime.token()}",
             )  # fmt: skip

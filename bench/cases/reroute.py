@@ -10,7 +10,7 @@ from bench.harness.figures import Figure
 from bench.harness.measure import interleave, timed
 from bench.harness.registry import benchmark
 from pravega_spark import KeyRange
-from pravega_spark.engine.chunks.chunk import StagedChunk, stage
+from pravega_spark.engine.chunks.chunk import StagedChunk, stage, version_folder
 from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.writing.reroute import reroute
@@ -25,7 +25,14 @@ def reroute_after_split(context: Context) -> Iterator[Figure]:
     events = table(count)
     view = stream.view()
     (segment,) = view.active.segments
-    staged = stage(stream.store, stream.path, view.version, segment.segment_id, events, name="old")
+    staged = stage(
+        stream.store,
+        stream.path,
+        version_folder(view.version),
+        segment.segment_id,
+        events,
+        name="old",
+    )
     halves = [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)]
     context.manager.scale_stream(name, [segment.segment_id], halves)
     after = stream.view()
@@ -38,7 +45,14 @@ def reroute_after_split(context: Context) -> Iterator[Figure]:
     def from_memory() -> None:
         for segment_id, part in split(events, Router(after.active.segments)):
             token = stream.runtime.token()
-            stage(stream.store, stream.path, after.version, segment_id, part, name=token)
+            stage(
+                stream.store,
+                stream.path,
+                version_folder(after.version),
+                segment_id,
+                part,
+                name=token,
+            )
 
     sides = {
         "chunks": lambda: count / timed(from_chunks),

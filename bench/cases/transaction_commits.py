@@ -14,7 +14,7 @@ from bench.harness.measure import Side, interleave, timed
 from bench.harness.registry import benchmark
 from bench.harness.small_transaction import EVENTS, SEGMENTS, flushed, write_events
 from pravega_spark import KeyRange
-from pravega_spark.engine.chunks.chunk import StagedChunk, stage
+from pravega_spark.engine.chunks.chunk import StagedChunk, stage, version_folder
 from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -70,7 +70,12 @@ def _stage_flush(stream: StreamLog, rows: int) -> list[StagedChunk]:
         chunk
         for segment_id, part in split(table(rows), Router(view.active.segments))
         for chunk in stage(
-            stream.store, stream.path, view.version, segment_id, part, name=f"original-{segment_id}"
+            stream.store,
+            stream.path,
+            version_folder(view.version),
+            segment_id,
+            part,
+            name=f"original-{segment_id}",
         )
     ]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.harness.context import Context
-from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, stage
+from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, stage, version_folder
 from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.open_streams import open_stream
@@ -58,7 +58,7 @@ def fill(context: Context, stream: str, count: int) -> str:
             chunk
             for segment_id, part in split(events, router)
             for chunk in stage(
-                opened.store, opened.path, view.version, segment_id, part,
+                opened.store, opened.path, version_folder(view.version), segment_id, part,
                 name=f"{opened.runtime.token()}-{segment_id}",
             )
         ]  # fmt: skip

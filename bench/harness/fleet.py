@@ -12,7 +12,7 @@ from bench.harness.dataset import table
 from bench.harness.measure import timed
 from bench.harness.unsynced_store import UnsyncedStore
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
-from pravega_spark.engine.chunks.chunk import stage
+from pravega_spark.engine.chunks.chunk import stage, version_folder
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import append
@@ -62,7 +62,9 @@ def _write(stream: StreamLog, clock: _PastClock, rows: int) -> None:
     stream.log.maintain = None
     view = stream.view()
     first = view.active.segments[0]
-    (chunk,) = stage(stream.store, stream.path, 0, first.segment_id, table(rows), name="original")
+    (chunk,) = stage(
+        stream.store, stream.path, version_folder(0), first.segment_id, table(rows), name="original"
+    )
     folder = f"{stream.store.url.removeprefix('file://')}/{stream.path}/data/v0"
     for number in range(COMMITS):
         clock.back_ms -= _HALF_HOUR_MS // (COMMITS + 1)

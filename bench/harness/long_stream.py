@@ -13,7 +13,7 @@ from dataclasses import replace
 from bench.harness.context import Context
 from bench.harness.dataset import table
 from bench.harness.unsynced_store import UnsyncedStore
-from pravega_spark.engine.chunks.chunk import stage
+from pravega_spark.engine.chunks.chunk import stage, version_folder
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -39,7 +39,14 @@ def _build(context: Context, commits: int) -> str:
     (segment,) = view.active.segments
     event = table(1)
     for first in range(0, commits, _LINKS):
-        chunks = stage(store, stream.path, 0, segment.segment_id, event, name=f"original-{first}")
+        chunks = stage(
+            store,
+            stream.path,
+            version_folder(0),
+            segment.segment_id,
+            event,
+            name=f"original-{first}",
+        )
         original = f"{context.root}/{stream.path}/{chunks[0].path}"
         folder = os.path.dirname(original)
         for number in range(first, min(first + _LINKS, commits)):

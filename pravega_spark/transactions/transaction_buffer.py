@@ -94,6 +94,5 @@ class TransactionBuffer:
         keys = [self._id if key is None else key for key in self._keys]
         indexes = router.segment_indexes(pa.array(keys, pa.string()), start=0)
         routed = RoutedEvents(router.segment_ids, indexes)
-        folder = chunk_folder(self._id)
-        self.staged += stage_routed(self._stream, self._epoch, events, routed, folder=folder)
+        self.staged += stage_routed(self._stream, chunk_folder(self._id), events, routed)
         self._forget_events()

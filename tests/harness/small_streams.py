@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events, stage
+from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events, stage, version_folder
 from pravega_spark.engine.chunks.chunk_reader import read_range
 from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.layout import epoch_changes
@@ -61,7 +61,12 @@ def staged(
         chunk
         for segment, part in split(table, Router(view.active.segments))
         for chunk in stage(
-            stream.store, stream.path, at, segment, part, name=f"{stream.runtime.token()}-{segment}"
+            stream.store,
+            stream.path,
+            version_folder(at),
+            segment,
+            part,
+            name=f"{stream.runtime.token()}-{segment}",
         )
     ]
 

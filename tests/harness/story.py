@@ -18,7 +18,7 @@ from pravega_spark import (
     StreamConfiguration,
     StreamManager,
 )
-from pravega_spark.engine.chunks.chunk import encode_events, stage
+from pravega_spark.engine.chunks.chunk import encode_events, stage, version_folder
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -186,7 +186,14 @@ def create_story(root: Path, *, sealed: bool = True) -> Story:
         story.write(guest, "guest", [(f"third {n}".encode(), f"key-{n}") for n in range(100)])
     view = story.stream.view()
     events = encode_events([None], [START_US], [b"never committed"])
-    stage(story.stream.store, story.stream.path, view.version, 0, events, name="left-behind")
+    stage(
+        story.stream.store,
+        story.stream.path,
+        version_folder(view.version),
+        0,
+        events,
+        name="left-behind",
+    )
     if sealed:
         assert manager.seal_stream(STREAM)
         story.record("SEAL STREAM")

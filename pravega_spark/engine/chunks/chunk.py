@@ -165,22 +165,29 @@ def encode(table: pa.Table, compression: str = COMPRESSION) -> pa.Buffer:
     return _encode(table, _byte_ends(table), compression)
 
 
+def version_folder(version: int) -> str:
+    """Return the folder of chunks that are staged at a version of the log.
+
+    A sweep deletes its unreferenced files after the horizon has passed that version.
+    """
+    return f"v{version}"
+
+
 def stage(
     store: Store,
     table_path: str,
-    staging_version: int,
+    folder: str,
     segment_id: int,
     events: pa.Table,
     *,
     name: str,
     compression: str = COMPRESSION,
-    folder: str | None = None,
 ) -> list[StagedChunk]:
     """Store events durably as chunks of one segment, which a commit must name in this order.
 
-    The files are ``<table_path>/data/v<staging_version>/<name>-<k>.parquet``; ``name`` must be
-    unique. ``folder`` replaces ``v<staging_version>``: each transaction has a folder for its
-    chunks. Without events no chunk is stored. Raises EventTooLarge above ``MAX_EVENT_BYTES``.
+    The files are ``<table_path>/data/<folder>/<name>-<k>.parquet``; ``name`` must be unique.
+    ``folder`` is a :func:`version_folder`, or the folder of a transaction. Without events no chunk
+    is stored. Raises EventTooLarge above ``MAX_EVENT_BYTES``.
     """
     table = as_events(events)
     ends = _byte_ends(table)
@@ -189,7 +196,7 @@ def stage(
         part = table.slice(first, last - first)
         before = int(ends[first - 1]) if first else 0
         data = _encode(part, ends[first:last] - before, compression)
-        path = f"data/{folder or f'v{staging_version}'}/{name}-{len(staged)}.parquet"
+        path = f"data/{folder}/{name}-{len(staged)}.parquet"
         store.put(f"{table_path}/{path}", data)
         times = _times(part)
         staged.append(

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events, stage
+from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events, stage, version_folder
 from pravega_spark.engine.chunks.routing import Router, group
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -123,7 +123,9 @@ class BatchCommitter:
             view = self._stream.view(refresh=False)
             view.check_life(self._life)
             routed = self._route(view, events, batch)
-            staged = stage_routed(self._stream, self._staging_version, events, routed)
+            staged = stage_routed(
+                self._stream, version_folder(self._staging_version), events, routed
+            )
             identity = SessionBatch(
                 self.writer_id, self._session, self._previous, self._previous + count, batch.note
             )
@@ -187,14 +189,9 @@ class BatchCommitter:
 
 
 def stage_routed(
-    stream: StreamLog,
-    staging_version: int,
-    events: pa.Table | None,
-    routed: RoutedEvents,
-    *,
-    folder: str | None = None,
+    stream: StreamLog, folder: str, events: pa.Table | None, routed: RoutedEvents
 ) -> list[StagedChunk]:
-    """Stage events as chunks of their segments; without events there are no chunks."""
+    """Stage events in a folder as chunks of their segments; without events there are none."""
     if events is None:
         return []
     name = stream.runtime.token()
@@ -202,13 +199,7 @@ def stage_routed(
     def staged(part: tuple[int, pa.Table]) -> list[StagedChunk]:
         segment_id, rows = part
         return stage(
-            stream.store,
-            stream.path,
-            staging_version,
-            segment_id,
-            rows,
-            name=f"{name}-{segment_id}",
-            folder=folder,
+            stream.store, stream.path, folder, segment_id, rows, name=f"{name}-{segment_id}"
         )
 
     parts = group(events, routed.indexes, routed.segment_ids)

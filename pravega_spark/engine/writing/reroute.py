@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk, stage
+from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk, stage, version_folder
 from pravega_spark.engine.chunks.chunk_reader import read
 from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.layout.epochs import Layout, overlapping
@@ -74,12 +74,12 @@ def _recut(
     )
     batches = read(stream.store, stream.path, ref, 0, chunk.rows)
     events = pa.Table.from_batches(batches)
-    token = stream.runtime.token()
+    folder, token = version_folder(staging_version), stream.runtime.token()
 
     def staged(part: tuple[int, pa.Table]) -> list[StagedChunk]:
         segment_id, rows = part
         name = f"recut-{token}-{segment_id}"
-        return stage(stream.store, stream.path, staging_version, segment_id, rows, name=name)
+        return stage(stream.store, stream.path, folder, segment_id, rows, name=name)
 
     parts = split(events, Router(view.active.segments))
     return [new for chunks in stream.runtime.each(staged, parts) for new in chunks]

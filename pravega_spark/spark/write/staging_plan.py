@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pravega_spark.engine.chunks.chunk import version_folder
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.repair import existing_view
@@ -21,7 +22,7 @@ from pravega_spark.spark.settings import WriteSettings
 class StagingPlan:
     """Where all tasks of one write stage their chunks, and by which segments they route events.
 
-    ``folder`` is that of a transaction's chunks; None is the folder of the version.
+    ``folder`` is that of the version, or of a transaction.
     """
 
     root: str
@@ -29,7 +30,7 @@ class StagingPlan:
     life: int
     version: int
     segments: tuple[Segment, ...]
-    folder: str | None = None
+    folder: str
 
 
 def plan_staging(settings: WriteSettings) -> tuple[StagingPlan, StreamView]:
@@ -49,7 +50,12 @@ def plan_staging(settings: WriteSettings) -> tuple[StagingPlan, StreamView]:
     if view.record.state is not StreamState.ACTIVE:
         raise sealed_error(view)
     plan = StagingPlan(
-        stream.root_url, settings.stream, view.life, view.version, view.active.segments
+        stream.root_url,
+        settings.stream,
+        view.life,
+        view.version,
+        view.active.segments,
+        version_folder(view.version),
     )
     return plan, view
 

@@ -132,11 +132,10 @@ class _ChunkStager:
             chunk.stage,
             self._store,
             self._path,
-            self._plan.version,
+            self._plan.folder,
             segment_id,
             events,
             name=f"{self._name}-{len(self._staged)}",
             compression=self._settings.compression,
-            folder=self._plan.folder,
         )
         self._staged.append(future)

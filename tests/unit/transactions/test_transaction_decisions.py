@@ -204,7 +204,7 @@ def staged_for(txn: Transaction, stream: StreamLog, *events: bytes) -> list[Stag
     router = Router(stream.view().epoch(txn.epoch).segments)
     table = encode_events(["a"] * len(events), [1] * len(events), events)
     routed = RoutedEvents(router.segment_ids, router.segment_indexes(table.column("routing_key")))
-    return stage_routed(stream, txn.epoch, table, routed, folder=chunk_folder(txn.id))
+    return stage_routed(stream, chunk_folder(txn.id), table, routed)
 
 
 def test_staged_chunks_enter_once_however_often_they_are_added(world: World) -> None:

@@ -28,7 +28,7 @@ times = constant(1_700_000_000_000_000, pa.timestamp("us", "UTC"), 10)
 events = pa.table({"routing_key": text, "timestamp": times, "event": text.cast(pa.binary())})
 router = Router([Segment(0, KeyRange(0.0, 0.5)), Segment(1, KeyRange(0.5, 1.0))])
 ((segment_id, part),) = split(events, router)
-(staged,) = stage(store, "t", 0, segment_id, part, name="a")
+(staged,) = stage(store, "t", "v0", segment_id, part, name="a")
 ref = ChunkRef(
     staged.path, segment_id, 0, staged.rows, staged.size, staged.event_bytes, 0,
     staged.min_timestamp_us, staged.max_timestamp_us,

@@ -34,6 +34,7 @@ from pravega_spark.limits import MAX_EVENT_BYTES
 from pravega_spark.model import SegmentRange, make_segment_id
 
 TABLE = "scope/stream/events"
+FOLDER = chunk.version_folder(7)
 SEGMENT = make_segment_id(3, 1)
 NOW_US = 1_700_000_000_123_456
 
@@ -115,7 +116,7 @@ def refs_of(staged: Sequence[StagedChunk], base_offset: int = 0) -> list[ChunkRe
 def stage_at(
     store: MemoryStore | LocalStore, table: pa.Table, base: int = 0, name: str = "x"
 ) -> list[ChunkRef]:
-    return refs_of(chunk.stage(store, TABLE, 7, SEGMENT, table, name=name), base)
+    return refs_of(chunk.stage(store, TABLE, FOLDER, SEGMENT, table, name=name), base)
 
 
 def range_of(start: int, end: int) -> SegmentRange:
@@ -140,7 +141,7 @@ def whole(store: MemoryStore, ref: ChunkRef, **options: Any) -> list[dict[str, A
 def test_staged_chunk_holds_all_that_a_commit_needs() -> None:
     store = MemoryStore()
     table = chunk.encode_events(["a", None, "b"], [30, 10, 20], [b"12", b"", b"345"])
-    (staged,) = chunk.stage(store, TABLE, 7, SEGMENT, table, name="w1-42")
+    (staged,) = chunk.stage(store, TABLE, FOLDER, SEGMENT, table, name="w1-42")
     data = store.get(f"{TABLE}/data/v7/w1-42-0.parquet")
     assert staged == StagedChunk(
         path="data/v7/w1-42-0.parquet",
@@ -154,16 +155,26 @@ def test_staged_chunk_holds_all_that_a_commit_needs() -> None:
     )
 
 
-def test_folder_of_a_transaction_replaces_the_version() -> None:
+def test_chunk_is_staged_in_the_given_folder() -> None:
     store = MemoryStore()
-    (staged,) = chunk.stage(store, TABLE, 7, SEGMENT, table_of(1), name="x", folder="t-abc")
+    (staged,) = chunk.stage(store, TABLE, "t-abc", SEGMENT, table_of(1), name="x")
     assert staged.path == "data/t-abc/x-0.parquet"
     assert store.exists(f"{TABLE}/{staged.path}")
 
 
 def test_without_events_no_chunk_is_stored() -> None:
     store = MemoryStore()
-    assert chunk.stage(store, TABLE, 7, SEGMENT, chunk.EVENT_SCHEMA.empty_table(), name="x") == []
+    assert (
+        chunk.stage(
+            store,
+            TABLE,
+            FOLDER,
+            SEGMENT,
+            chunk.EVENT_SCHEMA.empty_table(),
+            name="x",
+        )
+        == []
+    )
     assert store.list("") == []
 
 
@@ -214,9 +225,9 @@ def test_row_groups_end_at_both_limits() -> None:
 def test_chunks_end_at_both_limits() -> None:
     store = MemoryStore()
     with limits(CHUNK_EVENTS=4, CHUNK_BYTES=30):
-        by_rows = chunk.stage(store, TABLE, 7, SEGMENT, table_of(10, size=1), name="r")
-        by_bytes = chunk.stage(store, TABLE, 7, SEGMENT, table_of(5, size=10), name="b")
-        lone = chunk.stage(store, TABLE, 7, SEGMENT, table_of(2, size=31), name="l")
+        by_rows = chunk.stage(store, TABLE, FOLDER, SEGMENT, table_of(10, size=1), name="r")
+        by_bytes = chunk.stage(store, TABLE, FOLDER, SEGMENT, table_of(5, size=10), name="b")
+        lone = chunk.stage(store, TABLE, FOLDER, SEGMENT, table_of(2, size=31), name="l")
     assert [s.path for s in by_rows] == [f"data/v7/r-{k}.parquet" for k in range(3)]
     assert [s.rows for s in by_rows] == [4, 4, 2]
     assert [s.event_bytes for s in by_bytes] == [30, 20]
@@ -235,7 +246,7 @@ def test_event_above_the_largest_size_is_refused() -> None:
     store = MemoryStore()
     table = chunk.encode_events(["a", "a"], [1, 2], [b"", bytes(MAX_EVENT_BYTES + 1)])
     with pytest.raises(EventTooLarge, match="event 1 of 2 has 8388609 bytes"):
-        chunk.stage(store, TABLE, 7, SEGMENT, table, name="x")
+        chunk.stage(store, TABLE, FOLDER, SEGMENT, table, name="x")
     assert store.list("") == []
 
 
@@ -246,13 +257,13 @@ def test_null_timestamp_or_event_is_refused(column: str) -> None:
         chunk.EVENT_SCHEMA.get_field_index(column), field, pa.nulls(2, field.type)
     )
     with pytest.raises(InvalidInput, match=f"2 of 2 events have a null {column}"):
-        chunk.stage(MemoryStore(), TABLE, 7, SEGMENT, table, name="x")
+        chunk.stage(MemoryStore(), TABLE, FOLDER, SEGMENT, table, name="x")
 
 
 def test_all_keys_may_be_null() -> None:
     store = MemoryStore()
     table = chunk.encode_events([None] * 3, [1, 2, 3], [b"a", b"b", b"c"])
-    (staged,) = chunk.stage(store, TABLE, 7, SEGMENT, table, name="x")
+    (staged,) = chunk.stage(store, TABLE, FOLDER, SEGMENT, table, name="x")
     assert staged.null_keys == 3
     assert whole(store, refs_of([staged])[0]) == expected_rows(table)
 
@@ -705,7 +716,7 @@ def test_delta_readers_see_the_same_events(tmp_path: Any) -> None:
     """A table of two chunks with a log written by hand, read by delta-rs and DuckDB."""
     store = LocalStore(str(tmp_path))
     with limits(CHUNK_EVENTS=200, ROW_GROUP_EVENTS=64):
-        staged = chunk.stage(store, "t", 0, SEGMENT, table_of(300), name="x")
+        staged = chunk.stage(store, "t", "v0", SEGMENT, table_of(300), name="x")
     partitions = ["segment_id", "base_offset"]
     kinds = dict.fromkeys(partitions, "long") | {"offset_delta": "integer"}
     kinds |= {"routing_key": "string", "timestamp": "timestamp", "event": "binary"}
