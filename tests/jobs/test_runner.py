@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from pravega_spark.engine.tables.settings_table import _tables
+from pravega_spark.engine.tables.settings_table import _opened
 from pravega_spark.jobs import job_runner, retention, scaling, transactions
 from pravega_spark.jobs.early_signals import SIGNALS
 from pravega_spark.jobs.signals import StopSignal
@@ -212,7 +212,7 @@ def test_settings_that_cannot_be_read_fail_the_round_before_its_work(
     StreamManager(rounds.root).update_settings(grace="2 hours")
     for file in (rounds.root / "_settings/_delta_log").glob("*.json"):
         file.write_bytes(file.read_bytes()[:-40])
-    _tables.clear()  # as in another process
+    _opened._tables.clear()  # as in another process
     assert rounds() == 1
     assert rounds.given == []
     assert "_settings" in capsys.readouterr().err

@@ -32,6 +32,7 @@ from pravega_spark.engine.tables.maintenance_entry import (
     shortened,
     without_old_scopes,
 )
+from pravega_spark.engine.tables.open_tables import OpenTables
 from pravega_spark.engine.tables.state_table import StateTable, TableChange, TableState
 from pravega_spark.limits import CLAIM_MS, RECORD_RETAIN_MS, RECORD_SWEEP_COMMITS
 from pravega_spark.model import MaintenanceKind
@@ -40,7 +41,6 @@ MAINTENANCE_TABLE: Final = "_maintenance"
 """A folder of the root; no scope has such a name."""
 JOB, AUTO = "job", "auto"
 """What does a run: a scheduled job, or a process with ``maintain="auto"``."""
-_OPEN_TABLES = 64
 
 _Value = TypeVar("_Value")
 
@@ -236,18 +236,9 @@ def worker_text(by: str) -> str:
     return f"{by} on {socket.gethostname()}, process {os.getpid()}"
 
 
-_tables: dict[tuple[int, str], MaintenanceTable] = {}
-"""The open tables of this process, by process id, since a forked child opens its own, and root."""
+_opened = OpenTables(MaintenanceTable)
 
 
 def open_maintenance(store: Store, runtime: Runtime = SYSTEM) -> MaintenanceTable:
-    """Return this process's table of a root, so that a repeated look costs one storage call."""
-    if runtime is not SYSTEM:
-        return MaintenanceTable(store, runtime)
-    key = (os.getpid(), store.url)
-    found = _tables.get(key)
-    if found is None or found.table.log.store is not store:
-        if len(_tables) >= _OPEN_TABLES:
-            _tables.clear()
-        found = _tables[key] = MaintenanceTable(store)
-    return found
+    """Return this process's table of a root, so that a repeated read costs one storage call."""
+    return _opened.get(store, runtime)

@@ -7,7 +7,6 @@ a sweep with a shorter grace than the root's would delete files that writers sti
 from __future__ import annotations
 
 import json
-import os
 from typing import Final
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from pravega_spark.engine.log.table_sweep import SweepResult, sweep_table
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.root_marker import check_same
+from pravega_spark.engine.tables.open_tables import OpenTables
 from pravega_spark.engine.tables.row_files import Rows
 from pravega_spark.engine.tables.state_table import StateTable, TableChange, TableState
 from pravega_spark.errors import CorruptLog
@@ -30,7 +30,6 @@ from pravega_spark.root_settings import (
 SETTINGS_TABLE: Final = "_settings"
 SETTINGS_SCHEMA: Final = pa.schema([("name", pa.string()), ("value", pa.string())])
 """``value`` is JSON: the ms of a duration, null for never, or a text."""
-_OPEN_TABLES = 64
 
 
 class SettingsTable:
@@ -90,18 +89,9 @@ class SettingsTable:
             ) from error
 
 
-_tables: dict[tuple[int, str], SettingsTable] = {}
-"""The open tables of this process, by process id, since a forked child opens its own, and root."""
+_opened = OpenTables(SettingsTable)
 
 
 def open_settings(store: Store, runtime: Runtime = SYSTEM) -> SettingsTable:
-    """Return this process's table of a root, so that a worker reads it on from what it knows."""
-    if runtime is not SYSTEM:
-        return SettingsTable(store, runtime)
-    key = (os.getpid(), store.url)
-    found = _tables.get(key)
-    if found is None or found.table.log.store is not store:
-        if len(_tables) >= _OPEN_TABLES:
-            _tables.clear()
-        found = _tables[key] = SettingsTable(store)
-    return found
+    """Return this process's table of a root, so that a repeated read costs one storage call."""
+    return _opened.get(store, runtime)
