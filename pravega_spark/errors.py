@@ -431,6 +431,12 @@ class Damaged(PravegaSparkError):
             match = _STREAM_FILE.fullmatch(self.path)
             self.stream = match and match[1]
 
+    def locate(self, table: str) -> None:
+        """Name the table that the damage was found in, unless the error names its file."""
+        if self.path is None:
+            self.path, self.message = table, f"{table}: {self.message}"
+            self.__post_init__()
+
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class CorruptLog(Damaged):

@@ -140,8 +140,12 @@ class FileIndex:
         recent: RecentLayer,
         load: Callable[[int], Layer],
         renew: Callable[[], RecentLayer] | None = None,
+        *,
+        where: str,
     ) -> None:
         """Start with the newest layer; ``load(version)`` returns the one that ends there.
+
+        ``where`` is the path or URL of the table, for errors.
 
         ``renew()`` builds the newest layer again, above a layer that can be loaded. It is called
         if cleanup deleted the older layer that the present one needs.
@@ -150,6 +154,7 @@ class FileIndex:
         self._newest = recent
         self._load = load
         self._renew = renew
+        self._where = where
 
     @property
     def recent(self) -> int:
@@ -158,7 +163,11 @@ class FileIndex:
 
     def apply(self, commit: Commit) -> None:
         """Apply the next commit."""
-        self._newest.apply(commit)
+        try:
+            self._newest.apply(commit)
+        except CorruptLog as error:
+            error.locate(self._where)
+            raise
 
     def find(self, segment_id: int, start: int, end: int) -> list[Add]:
         """Return the live files that overlap [start, end) of the segment, in offset order.
@@ -194,13 +203,17 @@ class FileIndex:
 
     def _with_renewal(self, work: Callable[[], _T]) -> _T:
         try:
-            return work()
-        except CorruptLog:
-            if self._renew is None:
-                raise
-            self._newest = self._renew()
-            self._layers = [self._newest]
-            return work()
+            try:
+                return work()
+            except CorruptLog:
+                if self._renew is None:
+                    raise
+                self._newest = self._renew()
+                self._layers = [self._newest]
+                return work()
+        except CorruptLog as error:
+            error.locate(self._where)
+            raise
 
     def _layers_down(self) -> Iterator[Layer]:
         """Yield the layers from the newest to the oldest; load each when it is needed."""

@@ -121,7 +121,7 @@ class LogFollower:
         else:
             after = self.snapshot.apply(commit)
             if commit.protocol is not None:
-                check_supported(after, self.reader.where)
+                check_supported(after)
         files, self._files = self._files, None  # an interrupt here costs only a new index
         self.snapshot = after
         if files is not None:
@@ -189,7 +189,9 @@ class LogFollower:
         if self.is_stale():
             self.catch_up()
         if self._files is None or self._files.recent > self._files_limit:
-            self._files = FileIndex(self._recent_files(), self.reader.layer, self._recent_files)
+            self._files = FileIndex(
+                self._recent_files(), self.reader.layer, self._recent_files, where=self.reader.where
+            )
             self._files_limit = max(RECENT_FILES, 2 * self._files.recent)
         return self._files
 
@@ -198,7 +200,4 @@ class LogFollower:
         snapshot = self.snapshot
         assert snapshot is not None, "files of a table without a log"
         opened = self.reader.open(below=snapshot.version + 1)
-        recent = RecentLayer(-1 if opened is None else opened[1])
-        for commit in self.reader.span(recent.older, snapshot.version):
-            recent.apply(commit)
-        return recent
+        return self.reader.replay(-1 if opened is None else opened[1], snapshot.version)

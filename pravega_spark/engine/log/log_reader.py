@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pravega_spark.engine.json_codec import DECODE_ERRORS
 from pravega_spark.engine.log.actions import Commit, parse_commit
@@ -124,7 +125,9 @@ class LogReader:
         if state is None:
             return None
         token = parse_commit(version, commit, self.where, light=True).token
-        return state if token == state.snapshot.token else None
+        if token != state.snapshot.token:
+            return None
+        return replace(state, snapshot=state.snapshot.at(self.where))
 
     def checkpoint(self, version: int) -> DeltaCheckpoint | None:
         """Return the checkpoint of a version if it is ours, intact, and matches the commit."""
@@ -149,7 +152,7 @@ class LogReader:
         hinted = self.hint()[0]
         state = None if below is not None and hinted >= below else self.state(hinted)
         if state is not None:
-            return check_supported(state.snapshot, self.where), state.snapshot.version
+            return check_supported(state.snapshot), state.snapshot.version
         first = self.commit(0, light=True)
         if first is None:
             self._check_empty()
@@ -173,11 +176,11 @@ class LogReader:
         for version in self.listed("state", below):
             state = self.state(version)
             if state is not None:
-                return check_supported(state.snapshot, self.where), version
+                return check_supported(state.snapshot), version
         for version in self.listed("checkpoint", below):
             checkpoint = self.checkpoint(version)
             if checkpoint is not None:
-                return check_supported(checkpoint.snapshot(), self.where), version
+                return check_supported(checkpoint.snapshot().at(self.where)), version
         snapshot = first_snapshot(first, self.where)
         # Version 1 is looked up again, because it may be written while the listing runs.
         if not self.has(1) and self.last_listed(0) > 0 and not self.has(1):
@@ -207,13 +210,17 @@ class LogReader:
         checkpoints = self.listed("checkpoint", version)
         if state is not None and not any(v > state.since for v in checkpoints):
             return state.layer()
-        return self._replay(version)
+        return self.replay(
+            next((v for v in checkpoints if self.checkpoint(v) is not None), -1), version
+        )
 
-    def _replay(self, version: int) -> RecentLayer:
-        """Build the layer that ends at ``version`` from the commits since the last checkpoint."""
-        checkpoints = self.listed("checkpoint", version)
-        base = next((v for v in checkpoints if self.checkpoint(v) is not None), -1)
+    def replay(self, base: int, version: int) -> RecentLayer:
+        """Build the layer of (base, version] from its commits."""
         layer = RecentLayer(base)
-        for commit in self.span(base, version):
-            layer.apply(commit)
+        try:
+            for commit in self.span(base, version):
+                layer.apply(commit)
+        except CorruptLog as error:
+            error.locate(self.where)
+            raise
         return layer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import immutables
@@ -38,6 +38,8 @@ class Snapshot:
     domains: immutables.Map[str, str]
     open: immutables.Map[str, str]
     """The domains with ``OPEN_PREFIX``, by their names without it."""
+    where: str = field(default="", compare=False)
+    """The table's full path or URL, for errors."""
 
     @classmethod
     def of(
@@ -81,7 +83,12 @@ class Snapshot:
             commit.metadata or self.metadata,
             _changed(self.domains, commit.domains),
             _changed(self.open, opened),
+            self.where,
         )
+
+    def at(self, where: str) -> Snapshot:
+        """Return the snapshot as that of the table at a path or URL."""
+        return replace(self, where=where)
 
     def get(self, domain: str) -> Any | None:
         """Return the JSON value of a domain, or None. It is shared, so do not change it."""
@@ -130,12 +137,13 @@ def first_snapshot(commit: Commit, where: str) -> Snapshot:
             path=where,
             version=0,
         )
-    empty = Snapshot.of(-1, 0, "", commit.protocol, commit.metadata, {})
-    return check_supported(empty.apply(commit), where)
+    empty = Snapshot.of(-1, 0, "", commit.protocol, commit.metadata, {}).at(where)
+    return check_supported(empty.apply(commit))
 
 
-def check_supported(snapshot: Snapshot, where: str) -> Snapshot:
+def check_supported(snapshot: Snapshot) -> Snapshot:
     """Return the snapshot; raise ForeignTable if this version of the package cannot use it."""
+    where = snapshot.where
     features = set(snapshot.protocol.get("writerFeatures") or ())
     if STREAM_FEATURE not in features:
         raise foreign_table(where)

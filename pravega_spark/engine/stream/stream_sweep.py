@@ -36,8 +36,6 @@ from pravega_spark.engine.stream.records import (
     SUBSCRIBER_PREFIX,
     WRITER_PREFIX,
     StreamState,
-    decode_outcome,
-    decode_subscriber,
 )
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -151,13 +149,15 @@ def _ended_records(
     that ended in a version below ``ended_below``. No object shows the age of a version that is not
     retained: there the outcome's own time counts, against ``ended_ms``.
     """
-    rows = []
+    view, rows = StreamView(snapshot), []
     for domain in snapshot.names(OUTCOME_PREFIX):
-        text = snapshot.domains[domain]
-        outcome = decode_outcome(domain.removeprefix(OUTCOME_PREFIX), text)
+        outcome = view.outcome(domain.removeprefix(OUTCOME_PREFIX))
+        assert outcome is not None
         is_undated = outcome.version < snapshot.cleanup and outcome.ended_ms < ended_ms
         if outcome.version < ended_below or is_undated:
-            rows.append(HistoryRow("transaction", outcome.version, domain, text))
+            rows.append(
+                HistoryRow("transaction", outcome.version, domain, snapshot.domains[domain])
+            )
     for domain in snapshot.names(WRITER_PREFIX):
         if is_anonymous(domain.removeprefix(WRITER_PREFIX)):
             version = int(snapshot.get(domain)[2])  # type: ignore[index]
@@ -195,9 +195,10 @@ def _unused_records(snapshot: Snapshot, below: int) -> list[HistoryRow]:
         if version < below and writer_id not in busy and not is_anonymous(writer_id):
             rows += _of_writer(snapshot, domain, version)
     for domain in snapshot.names(SUBSCRIBER_PREFIX):
-        text = snapshot.domains[domain]
-        record = decode_subscriber(domain.removeprefix(SUBSCRIBER_PREFIX), text)
+        record = view.subscriber(domain.removeprefix(SUBSCRIBER_PREFIX))
+        assert record is not None
         if record.removed and record.since_version < below:
+            text = snapshot.domains[domain]
             rows.append(HistoryRow("subscriber", record.since_version, domain, text))
     return rows
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from functools import cached_property
+from typing import ParamSpec, TypeVar
 
 from pravega_spark.engine.layout.epochs import Lineage
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
@@ -53,6 +54,9 @@ from pravega_spark.model import (
     segment_text,
 )
 
+_Call = ParamSpec("_Call")
+_Record = TypeVar("_Record")
+
 EVENT_COLUMNS: Mapping[str, str] = {
     SEGMENT_COLUMN: "long",
     OFFSET_COLUMN: "long",
@@ -71,12 +75,24 @@ class StreamView:
         text = snapshot.domains.get(STREAM_DOMAIN)
         if text is None:
             raise CorruptLog(
-                f"version {snapshot.version} of the log holds no {STREAM_DOMAIN}.",
+                f"{snapshot.where}: version {snapshot.version} of the log holds no "
+                f"{STREAM_DOMAIN}. Restore the log from a copy.",
+                path=snapshot.where,
                 version=snapshot.version,
             )
         self.snapshot = snapshot
-        self.record: StreamRecord = decode_stream(text)
+        self.record: StreamRecord = self._read(decode_stream, text)
         self._segments = dict[int, SegmentRecord]()
+
+    def _read(
+        self, decode: Callable[_Call, _Record], *args: _Call.args, **kwargs: _Call.kwargs
+    ) -> _Record:
+        """Decode a record; an error of damage names this table."""
+        try:
+            return decode(*args, **kwargs)
+        except CorruptLog as error:
+            error.locate(self.snapshot.where)
+            raise
 
     @property
     def stream(self) -> str:
@@ -116,7 +132,7 @@ class StreamView:
                 f"stream {self.stream} keeps the epochs {self.oldest_epoch} to "
                 f"{self.record.active_epoch}; epoch {number} is not one of them."
             )
-        return decode_epoch(number, text)
+        return self._read(decode_epoch, number, text)
 
     def has_segment(self, segment_id: int) -> bool:
         """Return True if the log's state keeps the segment's record."""
@@ -138,13 +154,13 @@ class StreamView:
                 stream=self.stream,
                 segment_id=segment_id,
             )
-        return decode_segment(segment_id, text)
+        return self._read(decode_segment, segment_id, text)
 
     def writer(self, writer_id: str) -> WriterRecord | None:
         """Return a writer's record, or None if the log has none."""
         text = self.snapshot.domains.get(f"{WRITER_PREFIX}{writer_id}")
         note = self.snapshot.domains.get(f"{NOTE_PREFIX}{writer_id}")
-        return None if text is None else decode_writer(writer_id, text, note)
+        return None if text is None else self._read(decode_writer, writer_id, text, note)
 
     def writer_changes(self, record: WriterRecord) -> dict[str, str]:
         """Return the domains that a writer's next record changes; its note only if it is new."""
@@ -157,22 +173,24 @@ class StreamView:
     @cached_property
     def transactions(self) -> dict[str, OpenTransaction]:
         """The transactions without an outcome, by id."""
-        return {name: decode_open(name, text) for name, text in self.snapshot.open.items()}
+        return {
+            name: self._read(decode_open, name, text) for name, text in self.snapshot.open.items()
+        }
 
     def transaction(self, transaction_id: str) -> OpenTransaction | None:
         """Return a transaction without an outcome, or None if it is unknown or has one."""
         text = self.snapshot.open.get(transaction_id)
-        return None if text is None else decode_open(transaction_id, text)
+        return None if text is None else self._read(decode_open, transaction_id, text)
 
     def outcome(self, transaction_id: str) -> TransactionOutcome | None:
         """Return a transaction's outcome, or None if it has none, or none that is still kept."""
         text = self.snapshot.domains.get(f"{OUTCOME_PREFIX}{transaction_id}")
-        return None if text is None else decode_outcome(transaction_id, text)
+        return None if text is None else self._read(decode_outcome, transaction_id, text)
 
     def subscriber(self, name: str) -> SubscriberRecord | None:
         """Return a subscriber's record, also a removed one's, or None if the log has none."""
         text = self.snapshot.domains.get(f"{SUBSCRIBER_PREFIX}{name}")
-        return None if text is None else decode_subscriber(name, text)
+        return None if text is None else self._read(decode_subscriber, name, text)
 
     @cached_property
     def subscribers(self) -> list[SubscriberRecord]:
@@ -189,7 +207,7 @@ class StreamView:
             (int(name.removeprefix(SAMPLE_PREFIX)), domains[name])
             for name in self.snapshot.names(SAMPLE_PREFIX)
         )
-        return [decode_sample(version, text) for version, text in sorted(found)]
+        return [self._read(decode_sample, version, text) for version, text in sorted(found)]
 
     @cached_property
     def total_bytes(self) -> int:

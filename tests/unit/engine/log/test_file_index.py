@@ -123,7 +123,7 @@ def test_tail_is_found_without_loading_older_layers() -> None:
     def load(version: int) -> RecentLayer:
         raise AssertionError("an older layer was loaded")
 
-    index = FileIndex(layer, load)
+    index = FileIndex(layer, load, where="t")
     assert [add.path for add in index.find(0, 101, 104)] == ["new"]
     with pytest.raises(AssertionError, match="older layer"):
         index.find(0, 99, 104)

@@ -63,4 +63,4 @@ def test_table_of_a_newer_version_names_the_unknown_feature() -> None:
     newer = {**PROTOCOL, "writerFeatures": ["pravega-stream", "deletionVectors"]}
     changed = snapshot.apply(Body("X", protocol=newer).committed(1, "t1", 6))
     with pytest.raises(ForeignTable, match=r"\['deletionVectors'\].*Upgrade the package"):
-        check_supported(changed, "t")
+        check_supported(changed)
