@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
+from pravega_spark.engine.json_codec import DECODE_ERRORS, decode_error_text
 from pravega_spark.engine.log.table_sweep import sweep_table
 from pravega_spark.engine.processes import has_ended, identity
 from pravega_spark.engine.runtime import SYSTEM, Runtime
@@ -33,7 +34,9 @@ from pravega_spark.engine.tables.maintenance_entry import (
     without_old_scopes,
 )
 from pravega_spark.engine.tables.open_tables import OpenTables
+from pravega_spark.engine.tables.row_files import Rows
 from pravega_spark.engine.tables.state_table import StateTable, TableChange, TableState
+from pravega_spark.errors import CorruptLog
 from pravega_spark.limits import CLAIM_MS, RECORD_RETAIN_MS, RECORD_SWEEP_COMMITS
 from pravega_spark.model import MaintenanceKind
 
@@ -67,7 +70,19 @@ class MaintenanceTable:
 
     def entries(self) -> Entries:
         """Return what is recorded now; one storage call if nothing changed."""
-        return decode_entries(self.table.read().rows)
+        return self._decode(self.table.read().rows)
+
+    def _decode(self, rows: Rows) -> Entries:
+        try:
+            return decode_entries(rows)
+        except DECODE_ERRORS as error:
+            where = self.table.log.reader.where
+            raise CorruptLog(
+                f"{where}: a row of the record of maintenance is damaged "
+                f"({decode_error_text(error)}). Restore the table from a copy; until then jobs do "
+                "their rounds without it.",
+                path=where,
+            ) from error
 
     def about_now_ms(self) -> int:
         """Return the storage's time within a few seconds, without a call."""
@@ -192,7 +207,7 @@ class MaintenanceTable:
         decide: Callable[[Entries], tuple[Entries | None, _Value]],
     ) -> _Value:
         def change(state: TableState) -> tuple[TableChange | None, _Value]:
-            known = decode_entries(state.rows)
+            known = self._decode(state.rows)
             entries, value = decide(known)
             if entries is None:
                 return None, value

@@ -34,6 +34,7 @@ from pravega_spark.engine.tables.maintenance_table import (
     MaintenanceTable,
 )
 from pravega_spark.engine.tables.state_table import TableChange
+from pravega_spark.errors import CorruptLog
 from pravega_spark.limits import (
     CLAIM_MS,
     RECORD_FAILURE_CHARACTERS,
@@ -416,3 +417,18 @@ def test_look_that_finds_nothing_new_is_one_storage_call(clock: FakeRuntime) -> 
     record.entries()
     record.about_now_ms()
     assert len(store.calls) == 1
+
+
+@pytest.mark.parametrize("column", ["failures", "progress"])
+def test_damaged_row_is_an_error_that_names_the_table(
+    record: MaintenanceTable, column: str
+) -> None:
+    finished = FinishedRun("job on h", 1, 2, 1, 0, {})
+    entry = MaintenanceEntry(RETENTION, None, finished, RunProgress(1, "s/a", 1, 0, {}))
+    row = {**encode_entry(entry), column: "[" * 9}
+    record.table.change(lambda _: (TableChange("TEST", {"retention": row}), None))
+    with pytest.raises(CorruptLog, match="damaged") as caught:
+        record.entries()
+    assert caught.value.path == record.table.log.reader.where
+    with pytest.raises(CorruptLog, match="_maintenance"):
+        record.claim(SCALING, ALL, JOB)
