@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -22,6 +23,8 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidInput, InvalidStreamCut, NoSuchEvent
 from pravega_spark.limits import POLL_IDLE_FRACTION, POLL_LOCAL_SECONDS, POLL_REMOTE_SECONDS
 from pravega_spark.model import Deserializer, Event, EventPointer, SegmentRange, StreamCut
+
+_Found = TypeVar("_Found")
 
 
 def json_deserializer(data: bytes) -> Any:
@@ -99,6 +102,15 @@ class EventReader:
         view = self._stream.view(life=self._life)
         self._life = view.life
         return view
+
+    def _on_newest(self, look_up: Callable[[StreamView], _Found]) -> _Found:
+        """Return what ``look_up`` finds on the newest view of the reader's life."""
+
+        def found(view: StreamView) -> _Found:
+            self._life = view.life
+            return look_up(view)
+
+        return self._stream.on_newest(found, life=self._life)
 
     def _between(self, start: StreamCut | str, end: StreamCut | str) -> _ReadState:
         self._guard.check()
@@ -229,19 +241,23 @@ class EventReader:
 
         Raises InvalidStreamCut, and TruncatedData if ``start`` lies below the head.
         """
-        view = self._view()
-        first, last = locate(view, start), locate(view, end)
-        first.readable()
 
-        def bytes_at(segment_id: int, offset: int) -> int:
-            return self._stream.bytes_at(segment_id, offset, view)
+        def measure(view: StreamView) -> tuple[int, int]:
+            first, last = locate(view, start), locate(view, end)
+            first.readable()
+            bytes_at = partial(self._stream.bytes_at, view=view)
+            return first.events_to(last), first.bytes_to(last, bytes_at)
 
-        return first.events_to(last), first.bytes_to(last, bytes_at)
+        return self._on_newest(measure)
 
     def cut_at(self, timestamp_us: int) -> StreamCut:
         """Return the cut before the first events at or after a time, in us since 1970 (UTC)."""
         check_whole("a time in us", timestamp_us, None)
-        return TimeSearch(self._stream, timestamp_us).cut(self._view()).cut
+
+        def search(view: StreamView) -> StreamCut:
+            return TimeSearch(self._stream, timestamp_us).cut(view).cut
+
+        return self._on_newest(search)
 
     def fetch(self, pointer: EventPointer | str) -> Event:
         """Return the event of a pointer or of its text.

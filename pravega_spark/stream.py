@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.arguments import check_flag, check_list, check_options, check_whole
@@ -167,10 +168,14 @@ class Stream:
 
     def info(self) -> StreamInfo:
         """Return the configuration, layout, head and tail of the newest version."""
-        log, view = self._log(), self._view()
-        record = view.record
-        head, tail = view.located_head, view.located_tail
-        size = head.bytes_to(tail, lambda segment, at: log.bytes_at(segment, at, view))
+        life, log = self._view().life, self._log()
+
+        def size_of(view: StreamView) -> tuple[StreamView, int]:
+            head, tail = view.located_head, view.located_tail
+            return view, head.bytes_to(tail, partial(log.bytes_at, view=view))
+
+        view, size = log.on_newest(size_of, life=life)
+        record, head, tail = view.record, view.located_head, view.located_tail
         return StreamInfo(
             self._name,
             view.life,

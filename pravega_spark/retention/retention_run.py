@@ -19,13 +19,14 @@ from pravega_spark.engine.stream import stream_sweep
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.stream_settings import log_flags
 from pravega_spark.engine.stream.truncation import TruncationResult
+from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import TooBusy
 from pravega_spark.limits import RETENTION_ATTEMPTS
 from pravega_spark.policies import RetentionPolicy
 from pravega_spark.retention.explanation import RetentionExplanation, policy_text
 from pravega_spark.retention.retention_commit import commit_plan
 from pravega_spark.retention.retention_options import DEFAULTS, RetentionOptions
-from pravega_spark.retention.retention_plan import plan_retention
+from pravega_spark.retention.retention_plan import RetentionPlan, plan_retention
 from pravega_spark.root_settings import EffectiveSettings
 from pravega_spark.transactions import sweeper
 
@@ -108,11 +109,14 @@ def dry_run_retention(
     the call is meant for, by default the present one. Raises NoSuchStream, StaleIdentity, and
     CorruptLog for a log that cannot be read.
     """
-    view = stream.view(life=life)
-    settings = options.settings(stream, view)
-    ages = VersionAges.read(stream.log, now_ms=now_ms, keep=False)
-    plan = plan_retention(stream, view, ages, settings.expire_ms, policy)
-    return RetentionResult(plan.explanation, settings=settings)
+
+    def decide(view: StreamView) -> RetentionResult:
+        settings = options.settings(stream, view)
+        ages = VersionAges.read(stream.log, now_ms=now_ms, keep=False)
+        plan = plan_retention(stream, view, ages, settings.expire_ms, policy)
+        return RetentionResult(plan.explanation, settings=settings)
+
+    return stream.on_newest(decide, life=life)
 
 
 def run_retention(
@@ -132,10 +136,13 @@ def run_retention(
     view = stream.view(life=life)
     life, settings = view.life, options.settings(stream, view)
     log_flags("retention", stream, settings)
-    for _ in range(RETENTION_ATTEMPTS):
-        view = stream.view(life=life)
+
+    def decide(view: StreamView) -> RetentionPlan:
         ages = VersionAges.read(stream.log, now_ms=now_ms)
-        plan = plan_retention(stream, view, ages, settings.expire_ms)
+        return plan_retention(stream, view, ages, settings.expire_ms)
+
+    for _ in range(RETENTION_ATTEMPTS):
+        plan = stream.on_newest(decide, life=life)
         failpoint("retention.decided")
         done = commit_plan(stream, plan, settings.sample_every_ms)
         if done is not None:

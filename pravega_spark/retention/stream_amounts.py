@@ -29,7 +29,7 @@ class StreamAmounts:
         self.entries = entries
         self._now_ms = now_ms
         self._ages = dict[StreamCut, float]()
-        self._sizes = {(s, view.record.head[s]): b for s, b in view.record.head_sizes.items()}
+        self._sizes = dict[tuple[int, int], int]()
         for record in view.subscribers:
             if record.bound is not None:
                 for segment_id, size in record.bound.sizes.items():

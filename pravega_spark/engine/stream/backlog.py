@@ -9,7 +9,6 @@ from pravega_spark.engine.layout.located_cut import locate
 from pravega_spark.engine.stream.range_reader import read_range
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.errors import TruncatedData
 from pravega_spark.model import SegmentRange, StreamCut
 
 
@@ -36,15 +35,12 @@ def backlog(stream: StreamLog, cut: StreamCut, end: StreamCut | None = None) -> 
     Costs a refresh of the log, and reads of one or two chunks for each segment with unread events.
     Truncated events do not count. Raises StaleIdentity, NoSuchStream, InvalidStreamCut.
     """
-    while True:
-        view = stream.view()
-        view.check_life(cut.life)
-        try:
-            found = stream.runtime.each(partial(_measure, stream, view), _unread(view, cut, end))
-            return Backlog(view, tuple(found))
-        except TruncatedData:
-            if stream.view().head == view.head:
-                raise  # otherwise the head has moved since: measure again
+
+    def measure(view: StreamView) -> Backlog:
+        found = stream.runtime.each(partial(_measure, stream, view), _unread(view, cut, end))
+        return Backlog(view, tuple(found))
+
+    return stream.on_newest(measure, life=cut.life)
 
 
 def files(stream: StreamLog, found: Backlog) -> int:

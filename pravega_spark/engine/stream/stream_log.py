@@ -38,6 +38,9 @@ def events_path(name: str) -> str:
 
 _Value = TypeVar("_Value")
 
+LOOK_UPS_OF_A_MOVING_HEAD = 32
+"""How often a call looks again because the head has moved; each time, another call truncated."""
+
 
 class StreamLog:
     """An open stream of one process: thread-safe. A forked child must open it again."""
@@ -77,6 +80,26 @@ class StreamLog:
         if life is not None:
             view.check_life(life)
         return view
+
+    def on_newest(
+        self, look_up: Callable[[StreamView], _Value], *, life: int | None = None
+    ) -> _Value:
+        """Return what ``look_up`` finds on the newest view, and look again if the head has moved.
+
+        A look-up reads chunks that another process may truncate after the view was taken. So its
+        TruncatedData is raised only if the head is still that of its view, or if the head has
+        moved during each of many look-ups. Raises what :meth:`view` raises.
+        """
+        view = self.view(life=life)
+        for _ in range(LOOK_UPS_OF_A_MOVING_HEAD):
+            try:
+                return look_up(view)
+            except TruncatedData:
+                newest = self.view(life=view.life)
+                if newest.head == view.head:
+                    raise
+                view = newest
+        return look_up(view)
 
     def view_of(self, snapshot: Snapshot) -> StreamView:
         """Return the view of a snapshot; all callers share the view of the newest snapshot.
@@ -186,6 +209,9 @@ class StreamLog:
             return 0
         if offset >= record.next_offset:
             return record.size_bytes
+        head = view.record
+        if head.head.get(segment_id) == offset and segment_id in head.head_sizes:
+            return head.head_sizes[segment_id]
         rng = SegmentRange(self.name, view.life, segment_id, offset, offset + 1)
         (ref,) = self._all_chunks(rng)
         return ref.base_bytes if ref.base_offset == offset else ref

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from pravega_spark.engine.layout.located_cut import locate
@@ -209,8 +210,7 @@ def _commit(
     Chunks are read before the commit, not while the log is locked. So after a lost race the record
     may lack the bytes of a segment; a run of retention then looks them up.
     """
-    known = stream.view(life=life)
-    sizes = _bytes_needed(stream, known, name, change)
+    known, sizes = stream.on_newest(partial(_bytes_needed, stream, name, change), life=life)
 
     def decide(view: StreamView) -> Proposal[_Outcome]:
         before = archived_records.find_subscriber(stream, view, name)
@@ -226,12 +226,14 @@ def _commit(
     return stream.commit(decide, life=known.life).value
 
 
-def _bytes_needed(stream: StreamLog, view: StreamView, name: str, change: Change) -> Sizes:
-    """Return the bytes that a change needs on a view."""
+def _bytes_needed(
+    stream: StreamLog, name: str, change: Change, view: StreamView
+) -> tuple[StreamView, Sizes]:
+    """Return a view, and the bytes that a change needs on it."""
     needed = list[tuple[int, int]]()
 
     def record(segment_id: int, offset: int) -> None:
         needed.append((segment_id, offset))
 
     change(view, record, archived_records.find_subscriber(stream, view, name))
-    return stream.bytes_of(needed, view)
+    return view, stream.bytes_of(needed, view)
