@@ -129,7 +129,8 @@ class Stream:
     def create(self, configuration: StreamConfiguration | None = None) -> bool:
         """Create the stream; False if it exists. Concurrent creators converge on one stream.
 
-        One of them gets True, and the stream has its configuration. Raises NoSuchScope.
+        One of them gets True, and the stream has its configuration. Raises NoSuchScope, and
+        CorruptLog if the stream exists and has lost its log.
         """
         wanted = StreamConfiguration() if configuration is None else configuration
         configuration = check_configuration(wanted)
@@ -144,6 +145,8 @@ class Stream:
             return False
         claimed, configuration = scope.claim(name, life, configuration)
         failpoint("create.row")
+        if not claimed:
+            repair.check_not_lost(log)
         if lifecycle.create(log, life, configuration) or _is_in(log, life):
             return claimed
         scope.drop_row(name, life)  # the life may have ended before it was claimed

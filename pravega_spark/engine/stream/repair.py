@@ -2,7 +2,8 @@
 
 A creation writes the row of the scope's index first, then the stream's log; a deletion ends the
 life first, then drops the row. In between, the row decides: the stream is about to exist, or is
-about to leave the index.
+about to leave the index. A half-made creation has left no object of the stream. So a stream without
+a log, but with other objects, is damaged and is not created again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.scopes import Scope, row_configuration
-from pravega_spark.errors import NoSuchScope, NoSuchStream, StoreReadOnly
+from pravega_spark.errors import CorruptLog, NoSuchScope, NoSuchStream, StoreReadOnly
 from pravega_spark.names import split_stream
 
 _Value = TypeVar("_Value")
@@ -48,7 +49,8 @@ def existing_view(stream: StreamLog) -> StreamView:
 def repair(stream: StreamLog, index: Scope | None = None) -> bool:
     """Finish a half-made creation or deletion; return True if the stream exists afterwards.
 
-    ``index`` is the scope of the stream if the caller has opened it. Raises NoSuchScope.
+    ``index`` is the scope of the stream if the caller has opened it. Raises NoSuchScope, and
+    CorruptLog if the stream has lost its log.
     """
     view = lifecycle.current_view(stream)
     if view is not None and view.record.state is not StreamState.DELETED:
@@ -57,6 +59,8 @@ def repair(stream: StreamLog, index: Scope | None = None) -> bool:
     scope, name = split_stream(stream.name)
     index = index or Scope(stream.store, scope, stream.runtime)
     row = index.rows().get(name)
+    if row is not None and view is None:
+        check_not_lost(stream)
     if row is None or row["life"] > ended + 1:
         return False
     if row["life"] <= ended:
@@ -64,3 +68,24 @@ def repair(stream: StreamLog, index: Scope | None = None) -> bool:
         return False
     lifecycle.create(stream, row["life"], row_configuration(row))
     return True
+
+
+def check_not_lost(stream: StreamLog) -> None:
+    """Raise CorruptLog if a stream without a log has other objects: it had a log before.
+
+    For a creation that is found half made: the listing costs too much on any other path.
+    """
+    left = stream.store.list(stream.name)
+    if not left or lifecycle.current_view(stream) is not None:  # created while we listed
+        return
+    folder = f"{stream.root_url.rstrip('/')}/{stream.name}"
+    raise CorruptLog(
+        f"{stream.log.reader.where}: stream {stream.name} has lost its log: {stream.log.path}/"
+        f"_delta_log has no commit, and {len(left)} other objects of the stream exist, such as "
+        f"{left[0].key}. Nothing was changed. Copy {folder} back from a backup and call "
+        "restore_stream; or delete what is left of that folder: the stream is then created again, "
+        "empty.",
+        stream=stream.name,
+        path=stream.log.reader.where,
+        version=0,
+    )

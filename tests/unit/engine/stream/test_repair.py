@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view, repair, repaired
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.errors import NoSuchScope, NoSuchStream, StoreReadOnly
+from pravega_spark.errors import CorruptLog, NoSuchScope, NoSuchStream, StoreReadOnly
 from pravega_spark.jobs import stream_tasks
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
@@ -131,3 +132,47 @@ def test_error_of_the_work_itself_is_raised_once(root: str) -> None:
     with pytest.raises(ValueError, match="its own"):
         repaired(open_stream(root, "s/t"), work)
     assert len(calls) == 1
+
+
+LOST_CALLS: dict[str, Callable[[str], Any]] = {
+    **{name: call for name, call in CALLS.items() if name != "job"},  # it returns the error
+    "create": lambda root: StreamManager(root).create_stream("s/t", TWO),
+    "delete": lambda root: StreamManager(root).delete_stream("s/t"),
+    "sweep": lambda root: StreamManager(root).sweep_stream("s/t", grace=0),
+    "writer": lambda root: StreamManager(root).create_writer("s/t"),
+}
+
+
+@pytest.mark.parametrize("lost", ["events/_delta_log", "events"])
+@pytest.mark.parametrize("call", LOST_CALLS.values(), ids=LOST_CALLS)
+def test_stream_that_lost_its_log_is_not_created_again(
+    tmp_path: Path, lost: str, call: Callable[[str], Any]
+) -> None:
+    stream = lost_stream(tmp_path, lost)
+    kept = files(stream)
+    other = str(stream.parents[1])
+    with pytest.raises(CorruptLog, match=r"s/t has lost its log.*restore_stream; or delete"):
+        call(other)
+    assert files(stream) == kept
+    if call is LOST_CALLS["reader"]:  # the advice of the error works
+        rmtree(stream)
+        assert not StreamManager(other).stream_info("s/t").events
+
+
+def lost_stream(root: Path, lost: str) -> Path:
+    """Make a stream with events and a transaction, lose a part of it, and return its folder."""
+    with StreamManager(root / "first") as manager:
+        manager.create_scope("s")
+        manager.create_stream("s/t", TWO)
+        with manager.create_writer("s/t") as writer:
+            writer.write_events([b"x"], routing_key="k").result()
+        transaction = manager.create_transactional_writer("s/t").begin_transaction()
+        transaction.write_event(b"y", routing_key="k")
+        transaction.flush()
+    (root / "first").rename(root / "second")
+    rmtree(root / "second/s/t" / lost)
+    return root / "second/s/t"
+
+
+def files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
