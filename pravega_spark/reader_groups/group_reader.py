@@ -37,6 +37,7 @@ from pravega_spark.reader_groups.reader_step import Marker, StepResult
 from pravega_spark.reader_groups.segment_buffer import SCHEMA, SegmentBuffer
 from pravega_spark.reader_groups.segment_selector import SegmentSelector, view_in_life
 from pravega_spark.reader_groups.subscriptions import Subscriptions
+from pravega_spark.reader_groups.truncated_ranges import truncated_ranges
 
 _Events = TypeVar("_Events")
 
@@ -304,9 +305,9 @@ class EventStreamReader:
         selector, state = self._selector, result.state
         ended, behind_head = selector.ended(), selector.behind_head
         read_error = selector.read_error
+        revoked = {key: selector.next_offsets[key] for key in result.revoked - ended}
         moved = selector.assign(state.owned_by(self.reader_id))
-        skipped = (result.revoked - ended) | moved
-        affected = behind_head | {key.stream for key in result.revoked | skipped}
+        affected = behind_head | {key.stream for key in result.revoked | moved}
         affected |= {rng.stream for rng in result.lost}
         views = {s: view_in_life(self._streams(s), state.lives[s]) for s in sorted(affected)}
         deleted = [stream for stream, view in views.items() if view is None]
@@ -317,13 +318,16 @@ class EventStreamReader:
                 "the stream that was created, or restored from a copy, under its name.",
                 stream=deleted[0],
             ) from read_error
-        if result.lost or skipped or read_error is not None:
-            events = ranges_text(result.lost) or ", ".join(map(str, sorted(skipped)))
-            truncated = ", ".join(f"{s}{view.truncated_by}" for s, view in views.items() if view)
-            heads = [view.head for view in views.values() if view]
+        existing = {stream: view for stream, view in views.items() if view is not None}
+        lost, passed = truncated_ranges(self._streams, existing, result.lost, revoked)
+        skipped = passed | moved
+        if lost or skipped or read_error is not None:
+            events = ranges_text(lost) or ", ".join(map(str, sorted(skipped)))
+            truncated = ", ".join(f"{s}{view.truncated_by}" for s, view in existing.items())
+            heads = [view.head for view in existing.values()]
             raise TruncatedData(
                 f"reader group {state.group}: events were truncated before they were read, in "
                 f"{truncated} ({events or read_error}); the next call continues at the head.",
                 head=heads[0] if len(heads) == 1 else None,
-                lost=result.lost,
+                lost=lost,
             ) from read_error

@@ -309,6 +309,34 @@ def test_reader_of_a_segment_without_a_record_continues_at_its_successors() -> N
     assert sorted(drain(other)) == sorted(later)
 
 
+@pytest.mark.parametrize("count", [0, 3])
+def test_truncation_of_segments_without_unread_events_is_not_reported(count: int) -> None:
+    world = World()
+    events = world.write(count)
+    group = world.created()
+    a = group.create_reader("a")
+    assert drain(a) == events
+    scale(world.stream, [0], [(0.0, 0.5), (0.5, 1.0)])
+    later = world.write(6)
+    truncate(world.stream, StreamCut(NAME, 1, dict.fromkeys(ids(world), 0)))
+    assert not world.stream.view().has_segment(0)
+    world.runtime.sleep(4)
+    assert sorted(drain(a)) == sorted(later)
+
+
+def test_loss_in_a_segment_without_a_record_names_its_events() -> None:
+    world = World()
+    world.write(10)
+    a = world.created().create_reader("a")
+    drain_some(a, 2)
+    a.close()
+    scale(world.stream, [0], [(0.0, 0.5), (0.5, 1.0)])
+    truncate(world.stream, StreamCut(NAME, 1, dict.fromkeys(ids(world), 0)))
+    with pytest.raises(TruncatedData, match=r"segment 0#0 \[2, 10\)") as lost:
+        world.group().create_reader("b").read_next_event(0)
+    assert [(rng.start, rng.end) for rng in lost.value.lost] == [(2, 10)]
+
+
 def ids(world: World) -> tuple[int, ...]:
     return world.stream.view().active.segment_ids
 
