@@ -325,7 +325,9 @@ class Stream:
         Returns its generation. If it subscribes already, nothing changes; if it was removed or
         expired, it begins again in the next generation. A given ``generation`` does nothing unless
         it is newer; a newer one keeps the published cut, or begins at ``start`` if that is given.
-        Raises InvalidName, InvalidInput, and InvalidStreamCut for a cut of another stream or life.
+        Several processes of one subscriber pass the same generation to all calls.
+        Raises InvalidName, InvalidInput, InvalidStreamCut for a cut of another stream or life, and
+        TruncatedData if it would begin at a ``start`` below the head.
         """
         name, wanted = check_plain_subscriber(subscriber), _check_generation(generation)
         life, log = self._view().life, self._log()
@@ -334,8 +336,8 @@ class Stream:
     def unsubscribe(self, subscriber: str, *, generation: int | None = None) -> bool:
         """Remove a plain subscriber, which then holds nothing; False if nothing was to be done.
 
-        A given ``generation`` does nothing unless it is newer than the subscriber's. It is
-        remembered: a late ``subscribe`` of the same or an older generation does nothing.
+        Give the ``generation`` that ``subscribe`` returned: an older one than the subscriber's does
+        nothing. It is remembered: a late ``subscribe`` of the same or an older one does nothing.
         """
         name, wanted = check_plain_subscriber(subscriber), _check_generation(generation)
         life, log = self._view().life, self._log()

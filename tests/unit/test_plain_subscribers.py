@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from pravega_spark.errors import (
     InvalidStreamCut,
     NoSuchStream,
     NoSuchSubscriber,
+    TruncatedData,
 )
 from pravega_spark.model import StreamCut
 from tests.harness.backup_world import copy_objects
@@ -81,8 +83,8 @@ def test_subscriber_holds_from_a_given_start(manager: StreamManager) -> None:
     assert [found.cut for found in manager.list_subscribers(S)] == [at(6), at(10)]
     with pytest.raises(InvalidStreamCut):
         manager.subscribe(S, "beyond", at(11))
-    manager.subscribe(S, "passed", at(1))
-    assert manager.list_subscribers(S)[1].cut == at(6), "truncated events cannot be held"
+    with pytest.raises(TruncatedData):
+        manager.subscribe(S, "passed", at(1))
 
 
 def test_second_subscription_commits_nothing_and_moves_nothing(manager: StreamManager) -> None:
@@ -115,7 +117,7 @@ def test_calls_with_a_generation_that_is_not_newer_do_nothing(manager: StreamMan
     before = version(manager)
     for late in (2, 3):
         assert manager.subscribe(S, NIGHTLY, at(4), generation=late) == 3
-        assert not manager.unsubscribe(S, NIGHTLY, generation=late)
+    assert not manager.unsubscribe(S, NIGHTLY, generation=2)
     assert version(manager) == before
     for wrong in (2, 4):
         with pytest.raises(GenerationMismatch, match="generation 3") as raised:
@@ -230,3 +232,54 @@ def test_processes_subscribe_once_and_the_furthest_cut_stays(tmp_path: Path) -> 
         assert process.exitcode == 0
     found = only(manager)
     assert (found.generation, found.cut) == (0, at(10))
+
+
+def test_processes_of_a_subscriber_pass_one_generation_to_every_call(
+    manager: StreamManager,
+) -> None:
+    for generation in (manager.subscribe(S, NIGHTLY), 7):
+        assert manager.subscribe(S, NIGHTLY, generation=generation) == generation
+        assert manager.publish(S, NIGHTLY, at(3 + generation), generation=generation)
+        assert manager.unsubscribe(S, NIGHTLY, generation=generation)
+        assert manager.list_subscribers(S) == []
+        before = version(manager)
+        assert not manager.unsubscribe(S, NIGHTLY, generation=generation)
+        assert manager.subscribe(S, NIGHTLY, generation=generation) == generation, "it is late"
+        assert version(manager) == before
+    assert manager.subscribe(S, NIGHTLY, generation=8) == 8
+    assert not manager.unsubscribe(S, NIGHTLY, generation=7)
+    assert only(manager).generation == 8
+
+
+def test_new_subscriber_is_refused_a_start_below_the_head(manager: StreamManager) -> None:
+    manager.truncate_stream(S, at(4))
+    before = version(manager)
+    for start in (at(3), str(at(0))):
+        with pytest.raises(TruncatedData) as refused:
+            manager.subscribe(S, NIGHTLY, start)
+        assert refused.value.head == at(4)
+    assert version(manager) == before
+    manager.subscribe(S, NIGHTLY, at(4))
+    assert only(manager).cut == at(4)
+    manager.publish(S, NIGHTLY, at(6))
+    assert manager.subscribe(S, NIGHTLY, at(3)) == 0, "a present one stays as it is"
+    with pytest.raises(TruncatedData):
+        manager.subscribe(S, NIGHTLY, at(3), generation=1)
+    assert only(manager).cut == at(6)
+
+
+def test_start_that_is_truncated_before_the_commit_is_refused(manager: StreamManager) -> None:
+    truncate = partial(manager.truncate_stream, S, at(4))
+    with at_failpoint("commit.before", truncate), pytest.raises(TruncatedData):
+        manager.subscribe(S, NIGHTLY, at(3))
+    assert manager.list_subscribers(S) == []
+
+
+@pytest.mark.parametrize("start", ["z/q@1:0#0=1", "s/t@2:0#0=1", "s/t@1:0#0=99", "s/t@1:7#0=1"])
+def test_start_of_a_present_subscriber_must_be_a_cut_of_this_stream_and_life(
+    manager: StreamManager, start: str
+) -> None:
+    manager.subscribe(S, NIGHTLY, generation=3)
+    for generation in (None, 2, 3):
+        with pytest.raises(InvalidStreamCut):
+            manager.subscribe(S, NIGHTLY, start, generation=generation)

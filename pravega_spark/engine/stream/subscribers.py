@@ -2,8 +2,10 @@
 
 A subscriber is a reader group, named ``scope/group``, or a plain one of a batch job or a Delta
 reader, whose name has no slash. Its record is in the stream's log, so publishes and truncations are
-decided in one order. Calls carry a generation, which rises with every change of a subscriber: late
-calls of an older generation do nothing. A call without a generation is of the present one.
+decided in one order. Calls carry a generation: late calls of an older generation do nothing. A
+group is removed by a newer generation than the one that subscribed, because its generation rises
+with every change; the processes of a plain subscriber subscribe, publish and unsubscribe with one.
+A call without a generation is of the present one.
 """
 
 from __future__ import annotations
@@ -51,10 +53,10 @@ def subscribe(
     As in Pravega, a new subscriber holds nothing until it publishes. Until then ``protect`` holds
     everything from the present head, and ``start`` everything from that cut. A renewed subscriber
     keeps the cut that it published; with ``start`` it begins there, which may be further back,
-    unless ``renew`` asks to keep what it held. Where the head has passed ``start``, it begins at
-    the head. ``life`` is the life that the call is made for, by default that of ``start`` or the
-    present one. Raises InvalidStreamCut,
-    InvalidName, NoSuchStream, StaleIdentity.
+    unless ``renew`` asks to keep what it held. Where the head has passed its ``start``, a group
+    begins at the head, and a plain subscriber is refused. ``life`` is the life that the call is
+    made for, by default that of ``start`` or the present one. Raises InvalidStreamCut also if
+    nothing is to be done, TruncatedData, InvalidName, NoSuchStream, StaleIdentity.
     """
     name = check_subscriber(subscriber)
     begin = StreamCut.EARLIEST if start is None else StreamCut.of(start)
@@ -62,6 +64,7 @@ def subscribe(
     def change(
         view: StreamView, bytes_at: BytesAt, known: SubscriberRecord | None
     ) -> SubscriberRecord | None:
+        wanted = locate(view, begin)
         if generation is None:
             if known is not None and not known.removed:
                 return None
@@ -70,7 +73,9 @@ def subscribe(
         hold = None
         published: tuple[Any, ...] = (None, None, "", None)
         if start is not None or protect:
-            hold = view.sized(locate(view, begin).raised_to_head().cut, bytes_at)
+            if not is_group(name):
+                wanted = wanted.readable()
+            hold = view.sized(wanted.raised_to_head().cut, bytes_at)
         if known is not None and not known.removed and (renew or start is None):
             published = known.published, known.published_ms, "", known.published_version
             hold = known.hold or hold
@@ -89,9 +94,10 @@ def unsubscribe(
 ) -> bool:
     """Remove the subscriber, so that it holds nothing; return False if nothing was committed.
 
-    That is so if the given generation is not newer or, without one, if there is no such subscriber.
-    A given generation is kept, even if the name never subscribed: a late ``subscribe`` does
-    nothing. ``life`` is the life that the call is made for, by default the present one.
+    That is so if the given generation is not newer (for a plain subscriber: is older) or if it is
+    removed already. A given generation is kept, even if the name never subscribed: a late
+    ``subscribe`` does nothing. ``life`` is the life that the call is made for, by default the
+    present one.
     """
     name = check_subscriber(subscriber)
 
@@ -102,7 +108,9 @@ def unsubscribe(
             if known is None or known.removed:
                 return None
         elif known is not None and known.generation >= generation:
-            return None
+            of_present = known.generation == generation and not known.removed
+            if is_group(name) or not of_present:
+                return None
         since = stream.now_ms(), view.version + 1
         return SubscriberRecord(name, _next(generation, known), *since, removed=UNSUBSCRIBED)
 
