@@ -177,8 +177,13 @@ class ProcessGuard:
 
     def check(self) -> None:
         """Raise ForkedProcess in any process except the one that created the object."""
-        if self.pid != os.getpid():
+        if self.is_forked:
             raise self.error()
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process was forked after the object was created."""
+        return self.pid != os.getpid()
 
     def error(self) -> ForkedProcess:
         """Return the error for a forked process."""

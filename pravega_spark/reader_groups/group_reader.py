@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -38,6 +39,8 @@ from pravega_spark.reader_groups.segment_buffer import SCHEMA, SegmentBuffer
 from pravega_spark.reader_groups.segment_selector import SegmentSelector, view_in_life
 from pravega_spark.reader_groups.subscriptions import Subscriptions
 from pravega_spark.reader_groups.truncated_ranges import truncated_ranges
+
+logger = logging.getLogger(__name__)
 
 _Events = TypeVar("_Events")
 
@@ -195,14 +198,23 @@ class EventStreamReader:
         """Close the reader; after an error the last event does not count as processed.
 
         With ``acknowledge="checkpoint"`` no event since the last checkpoint does after an error.
+        The error propagates, and a failure to leave is only logged. A forked child that leaves the
+        block does nothing to the group: its parent is the reader.
         """
+        if self._guard.is_forked:
+            return
         offsets, before_last = self._selector.next_offsets, self._selector.before_last
         if kind is not None and self._acknowledges_at_checkpoints:
             offsets = immutables.Map()
         elif kind is not None and before_last is not None:
             key, offset = before_last
             offsets = offsets.set(key, offset) if key in offsets else offsets
-        self._leave(offsets)
+        try:
+            self._leave(offsets)
+        except Exception as error:
+            if kind is None:
+                raise
+            logger.warning("failed to close %s after an error: %s", self._membership, error)
 
     @property
     def _acknowledges_at_checkpoints(self) -> bool:

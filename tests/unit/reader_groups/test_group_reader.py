@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import pickle
+import sys
 
 import pyarrow as pa
 import pytest
@@ -171,6 +173,55 @@ def test_event_whose_processing_failed_is_read_again() -> None:
     with pytest.raises(KeyError):
         fail()
     assert drain(group.create_reader("a")) == events[3:]
+
+
+TABLE = "*_reader_groups/g/_delta_log/*"
+
+
+def test_error_of_the_body_is_not_hidden_by_a_failure_to_leave(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    world.write(3)
+    group = world.created()
+
+    def fail() -> None:
+        with group.create_reader("a") as reader:
+            reader.read_next_event(0)
+            world.store.rules.add(Rule(StoreError("down"), "put_if_absent", TABLE))
+            raise KeyError("body")
+
+    with pytest.raises(KeyError, match="body"):
+        fail()
+    assert "failed to close reader a of reader group s/g after an error: down" in caplog.text
+    world.store.rules.clear()
+    with pytest.raises(StoreError, match="down"), group.create_reader("b"):
+        world.store.rules.add(Rule(StoreError("down"), "put_if_absent", TABLE))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("does_exit", [True, False])
+def test_forked_child_that_leaves_the_block_does_nothing(does_exit: bool) -> None:
+    world = World()
+    group = world.created()
+    parent, status = os.getpid(), 1
+    try:
+        with group.create_reader("a") as reader:
+            child = os.fork()
+            if child == 0 and does_exit:
+                sys.exit(3)
+            if child != 0:
+                assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+                assert group.online_readers() == ["a"]
+                reader.read_next_event(0)
+        status = 3
+    except SystemExit as left:
+        status = int(str(left.code))
+    finally:
+        if os.getpid() != parent:
+            os._exit(status)
+    assert group.online_readers() == []
 
 
 def test_expired_reader_is_taken_over_from_its_last_heartbeat() -> None:
