@@ -215,16 +215,30 @@ class EventReader:
         return first.ranges_to(last)
 
     def read_range(self, rng: SegmentRange) -> Iterator[Event]:
-        """Yield the events of one segment's range, in order. Raises TruncatedData, DataLoss."""
+        """Yield the events of one segment's range, in order.
+
+        Raises InvalidInput for a range that ends after the segment's last event, TruncatedData,
+        DataLoss, NoSuchSegment.
+        """
         self._guard.check()
         if not isinstance(rng, SegmentRange):
             raise InvalidInput(
                 f"read_range reads a SegmentRange, such as segment_ranges returns; got {rng!r}."
             )
+        check_whole("the segment of a range", rng.segment_id)
         check_whole("the start of a range", rng.start)
         check_whole("the end of a range", rng.end, rng.start)
         self._check_stream("a range", rng.stream)
-        self._view().check_life(rng.life)
+        view = self._view()
+        view.check_life(rng.life)
+        next_offset = rng.end
+        if view.has_segment(rng.segment_id):
+            next_offset = view.segment(rng.segment_id).next_offset
+        if rng.end > next_offset:
+            raise InvalidInput(
+                f"{rng} ends after the segment's last event: its next offset is {next_offset}. "
+                "Take ranges from segment_ranges, or end this one there."
+            )
         return self._range(rng)
 
     def _range(self, rng: SegmentRange) -> Iterator[Event]:

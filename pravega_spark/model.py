@@ -339,8 +339,11 @@ class SegmentRange:
     end: int
 
     def __len__(self) -> int:
-        """Return the number of events."""
-        return self.end - self.start
+        """Return the number of events; raise InvalidInput if the range ends before its start."""
+        count = self.end - self.start
+        if count < 0:
+            raise InvalidInput(f"{self} ends before its start.")
+        return count
 
     def __str__(self) -> str:
         """Return the text that errors use."""

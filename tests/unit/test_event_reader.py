@@ -29,6 +29,7 @@ from pravega_spark.errors import (
     InvalidInput,
     InvalidStreamCut,
     NoSuchEvent,
+    NoSuchSegment,
     NoSuchStream,
     StaleIdentity,
     TruncatedData,
@@ -694,3 +695,28 @@ def test_readers_of_a_handle_belong_to_the_life_in_which_they_were_made() -> Non
     found: list[int] = []
     read_on(lambda: events, found)
     assert max(found, default=0) < 60
+
+
+def test_range_beyond_the_end_of_its_segment_is_refused_with_the_next_offset() -> None:
+    stream = grown()
+    reader = EventReader(stream)
+    for rng in reader.ranges():
+        end = stream.view().segment(rng.segment_id).next_offset
+        assert len(list(reader.read_range(replace(rng, end=end)))) == end - rng.start
+        for start, last in ((rng.start, end + 1), (end, end + 1), (end + 3, end + 3)):
+            with pytest.raises(InvalidInput, match=f"its next offset is {end}\\."):
+                reader.read_range(replace(rng, start=start, end=last))
+    with pytest.raises(NoSuchSegment):
+        list(reader.read_range(replace(rng, segment_id=make_segment_id(9, 2))))
+
+
+@pytest.mark.parametrize("segment_id", ["0#0", -1, True, 0.0, None])
+def test_range_whose_segment_is_no_id_is_refused(segment_id: Any) -> None:
+    reader = EventReader(grown())
+    with pytest.raises(InvalidInput, match="the segment of a range"):
+        reader.read_range(replace(reader.ranges()[0], segment_id=segment_id))
+
+
+def test_range_that_ends_before_its_start_has_no_length() -> None:
+    with pytest.raises(InvalidInput, match=r"\[3, 1\) ends before its start"):
+        len(SegmentRange("s/t", 1, 0, 3, 1))
