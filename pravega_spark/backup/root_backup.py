@@ -8,8 +8,10 @@ opens only when all tables are complete.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from pravega_spark.backup.backup_target import BackupTarget, check_apart
 from pravega_spark.backup.table_backup import CopiedTable, copy_table
@@ -21,9 +23,13 @@ from pravega_spark.engine.store.root_marker import allow_incomplete, read_root
 from pravega_spark.engine.stream.stream_log import events_path
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.scopes import DELETED, GROUP, GROUPS_FOLDER, Scope
-from pravega_spark.engine.tables.settings_table import SETTINGS_TABLE
-from pravega_spark.errors import NoSuchScope, NoSuchStream
+from pravega_spark.engine.tables.settings_table import SETTINGS_TABLE, SettingsTable
+from pravega_spark.errors import Damaged, NoSuchScope, NoSuchStream
 from pravega_spark.names import MAX_SCOPE_LENGTH, is_name, split_stream
+
+
+MAINTAIN: Final = "maintain"
+"""The setting that a copy does not take from its source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,10 @@ def back_up(
             )
             for log in tables.logs()
         )
+        if any(table.path == SETTINGS_TABLE for table in copied):
+            # Nothing may truncate a copy only because somebody opens it. Damaged settings do not.
+            with contextlib.suppress(Damaged):
+                SettingsTable(target, runtime).clear(MAINTAIN)
         claimed.check_claimed()
         failpoint("backup.marker")
         claimed.finish(runtime.now_ms())

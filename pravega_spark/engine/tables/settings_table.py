@@ -59,7 +59,13 @@ class SettingsTable:
 
         Rows that only a newer version knows stay. A value that cannot be read may be replaced.
         """
+        return self._decode(self._change(changes).rows)
 
+    def clear(self, *names: str) -> None:
+        """Take back some settings of a table that exists, whether the others can be read or not."""
+        self._change(SettingChanges(cleared=names))
+
+    def _change(self, changes: SettingChanges) -> TableState:
         def decide(state: TableState) -> tuple[TableChange | None, None]:
             rows = dict(state.rows)
             for name in changes.cleared:
@@ -71,7 +77,7 @@ class SettingsTable:
             parameters = {"set": dict(changes.values), "cleared": list(changes.cleared)}
             return TableChange("SET SETTINGS", rows, parameters=parameters), None
 
-        return self._decode(self.table.change(decide)[0].rows)
+        return self.table.change(decide)[0]
 
     def sweep(self, settings: EffectiveSettings) -> SweepResult:
         """Delete what the table no longer needs. A root without the table has nothing to sweep."""

@@ -16,6 +16,8 @@ from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.store.root_marker import MARKER_KEY
 from pravega_spark.engine.stream.stream_sweep import sweep_deleted_stream, sweep_stream
+from pravega_spark.engine.tables.settings_table import SettingsTable
+from pravega_spark.engine.tables.state_table import TableChange
 from pravega_spark.errors import (
     CorruptLog,
     DataLoss,
@@ -558,6 +560,32 @@ def test_every_copy_has_the_settings_of_the_root(name: str) -> None:
     assert opened.stream_settings("s/t").text("retain") == "5 days"
     opened.update_settings(grace="2 days")
     assert world.manager.settings().text("grace") == "3 days"
+
+
+@pytest.mark.parametrize("name", ["", "s", "s/t"])
+def test_copy_does_not_maintain_itself(name: str) -> None:
+    world, copy = World(), MemoryStore()
+    world.manager.update_settings(maintain="auto", grace="3 days")
+    with at_failpoint("backup.marker", kill), pytest.raises(Killed):
+        world.manager.backup(copy.url, name)
+    world.manager.backup(copy.url, name)
+    settings = manager_of(copy).settings()
+    assert settings.summary() == "grace=3 days (root)"
+    assert world.manager.settings().maintain == "auto"
+    assert manager_of(copy).update_settings(maintain="auto").maintain == "auto"
+
+
+def test_damaged_setting_is_copied_as_it_is() -> None:
+    world, copy = World(), MemoryStore()
+    world.manager.update_settings(maintain="auto")
+    damaged = {"name": "grace", "value": "-1"}
+    SettingsTable(world.store, world.runtime).table.change(
+        lambda state: (TableChange("DAMAGE", {**state.rows, "grace": damaged}), None)
+    )
+    world.manager.backup(copy.url)
+    with pytest.raises(CorruptLog, match="grace"):
+        manager_of(copy).settings()
+    assert manager_of(copy).update_settings(grace="3 days").summary() == "grace=3 days (root)"
 
 
 def test_copy_without_settings_has_none() -> None:
