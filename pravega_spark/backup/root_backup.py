@@ -27,7 +27,6 @@ from pravega_spark.engine.tables.settings_table import SETTINGS_TABLE, SettingsT
 from pravega_spark.errors import Damaged, NoSuchScope, NoSuchStream
 from pravega_spark.names import MAX_SCOPE_LENGTH, is_name, split_stream
 
-
 MAINTAIN: Final = "maintain"
 """The setting that a copy does not take from its source."""
 
