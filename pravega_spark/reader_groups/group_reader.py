@@ -171,15 +171,18 @@ class EventStreamReader:
     def close(self) -> None:
         """Leave the group; other readers continue after the last event that was handed out.
 
-        This acknowledges all events that were handed out; store their results first.
+        This acknowledges all events that were handed out; store their results first. If the reader
+        is no longer in the group, it acknowledges none, and others read them again. That raises
+        ReinitializationRequired in a group with ``acknowledge="checkpoint"``, and else is logged.
         """
-        self._leave(self._selector.next_offsets)
+        self._close(self._selector.next_offsets)
 
     def close_at(self, position: Position | str) -> None:
         """Leave the group; other readers continue at ``position``, which came with an event.
 
         Segments of the position that the reader has finished or released since then stay as they
-        are. Raises InvalidInput for an invalid position, or one ahead of the events handed out.
+        are. Raises InvalidInput for an invalid position, or one ahead of the events handed out, and
+        ReinitializationRequired if the reader is no longer in the group.
         """
         offsets, handed_out = Position.of(position).offsets, self._selector.next_offsets
         for key, offset in offsets.items():
@@ -203,22 +206,33 @@ class EventStreamReader:
         """
         if self._guard.is_forked:
             return
+        if kind is None:
+            self.close()
+            return
         offsets, before_last = self._selector.next_offsets, self._selector.before_last
-        if kind is not None and self._acknowledges_at_checkpoints:
+        if self._acknowledges_at_checkpoints:
             offsets = immutables.Map()
-        elif kind is not None and before_last is not None:
+        elif before_last is not None:
             key, offset = before_last
             offsets = offsets.set(key, offset) if key in offsets else offsets
         try:
             self._leave(offsets)
         except Exception as error:
-            if kind is None:
-                raise
             logger.warning("failed to close %s after an error: %s", self._membership, error)
 
     @property
     def _acknowledges_at_checkpoints(self) -> bool:
         return self._membership.state.configuration.acknowledges_at_checkpoints
+
+    def _close(self, offsets: Mapping[SegmentKey, int]) -> None:
+        try:
+            self._leave(offsets)
+        except ReinitializationRequired as error:
+            if self._acknowledges_at_checkpoints:
+                raise
+            logger.warning(
+                "closed %s; its last events may be read again: %s", self._membership, error
+            )
 
     def _leave(self, offsets: Mapping[SegmentKey, int]) -> None:
         if self._closed:

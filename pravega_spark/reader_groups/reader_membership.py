@@ -270,7 +270,8 @@ class ReaderMembership:
     def leave(self, offsets: Mapping[SegmentKey, int]) -> None:
         """Leave the group; other readers continue at these offsets.
 
-        Waits for what runs in the background.
+        Waits for what runs in the background. Raises ReinitializationRequired if the reader is no
+        longer in the group, and so has not acknowledged events before these offsets.
         """
 
         def generator(state: GroupState) -> tuple[GroupState | None, bool]:
@@ -285,10 +286,15 @@ class ReaderMembership:
                     self.refreshes.take()
         finally:
             self.lease.leave()
-            if self._sync.update("LEAVE", generator, {"reader": self._reader_id}):
+            has_left = self._sync.update("LEAVE", generator, {"reader": self._reader_id})
+            if has_left:
                 self._leases.remove(self._reader_id)
         if self._publishing is not None:
             futures.wait([self._publishing])
+        owned = self.state.owned_by(self._reader_id)
+        is_behind = any(k in owned and offsets[k] > owned[k].offset for k in offsets)
+        if is_behind and not has_left:
+            self._sync.local.state.reader_entry(self._reader_id, self._number)
 
 
 def _newest_checkpoint(state: GroupState) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from pravega_spark.errors import (
 )
 from pravega_spark.model import StreamCut
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
+from pravega_spark.reader_groups.group_reader import EventStreamReader
 from pravega_spark.reader_groups.query_member import QueryMember
 from tests.harness.fault_plans import Rule
 from tests.harness.group_world import NAME, BufferingApplication, OpenGroup, World
@@ -108,6 +111,59 @@ def test_failed_block_gives_back_everything_since_the_last_checkpoint() -> None:
         rest = BufferingApplication(reader, [])
         rest.read(100)
     assert rest.buffer == events[7:], "the end of a block acknowledges what was handed out"
+
+
+def removed_with_a_buffer(**options: Any) -> EventStreamReader:
+    world = World()
+    world.write(4)
+    group = world.created(**options)
+    reader = group.create_reader("a")
+    for _ in range(3):
+        reader.read_next_event(0)
+    group.reader_offline("a")
+    return reader
+
+
+def leave_block(reader: EventStreamReader) -> None:
+    with reader:
+        pass
+
+
+def close_at_its_position(reader: EventStreamReader) -> None:
+    reader.close_at(reader.position)
+
+
+@pytest.mark.parametrize("close", [EventStreamReader.close, leave_block, close_at_its_position])
+@pytest.mark.parametrize("acknowledge", ["next", "checkpoint"])
+def test_closing_a_removed_reader_does_not_claim_to_acknowledge(
+    acknowledge: str, close: Callable[[EventStreamReader], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = removed_with_a_buffer(acknowledge=acknowledge)
+    if acknowledge == "checkpoint" or close is close_at_its_position:
+        with pytest.raises(ReinitializationRequired, match="no longer in reader group"):
+            close(reader)
+        assert not caplog.records
+    else:
+        close(reader)
+        assert (
+            "closed reader a of reader group s/g; its last events may be read again" in caplog.text
+        )
+    reader.close()
+
+
+def test_closing_a_removed_reader_that_has_handed_out_nothing_is_silent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    group = group_of(World())
+    reader = group.create_reader("a")
+    group.reader_offline("a")
+    reader.close()
+    assert not caplog.records
+
+
+def test_error_of_the_body_is_not_hidden_by_the_removal_of_the_reader() -> None:
+    with pytest.raises(KeyError), removed_with_a_buffer():
+        raise KeyError
 
 
 def test_lag_and_cuts_show_what_is_acknowledged_and_silent_ones_what_was_handed_out() -> None:
