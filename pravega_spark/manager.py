@@ -158,10 +158,11 @@ class StreamManager:
 
     def _begin_maintenance(self, user: object, is_closed: IsClosed) -> None:
         """Maintain the root while this user is open, if the manager or the root says so."""
+        by_setting = self._maintain is None
         if self._maintain == AUTO or (
-            self._maintain is None and self._runtime is SYSTEM and is_auto(self._store)
+            by_setting and self._runtime is SYSTEM and is_auto(self._store)
         ):
-            maintain_while_open(self._store, user, is_closed)
+            maintain_while_open(self._store, user, is_closed, by_setting=by_setting)
 
     @property
     def root(self) -> str:

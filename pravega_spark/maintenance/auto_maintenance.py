@@ -2,7 +2,8 @@
 
 There is at most one for each root, however many writers and readers are open. It knows them only
 weakly, and ends when the last of them was closed or collected, when the process ends, and when the
-root was replaced or cannot be written.
+root was replaced or cannot be written. Users that were opened by the root's setting count only
+while the setting is "auto": each wake-up decides on the present one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import thread as pools
-from typing import Any
+from typing import Any, NamedTuple
 
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
@@ -33,6 +34,16 @@ from pravega_spark.root_settings import decide_settings
 IsClosed = Callable[[Any], bool]
 
 
+class _User(NamedTuple):
+    known: weakref.ref[Any]
+    is_closed: IsClosed
+    by_setting: bool
+
+    def is_open(self) -> bool:
+        found = self.known()
+        return found is not None and not self.is_closed(found)
+
+
 class AutoMaintenance:
     """Maintains one root in the background while any of its users is open."""
 
@@ -40,31 +51,35 @@ class AutoMaintenance:
         self, store: Store, runtime: Runtime = SYSTEM, pace: SharePace | None = None
     ) -> None:
         """Take a root; the first user starts the thread."""
-        self._shares = MaintenanceShares(store, runtime, pace or PACE, self._is_unused)
+        self._shares = MaintenanceShares(
+            store, runtime, pace or PACE, self._is_unused, self._is_asked
+        )
         self.store = store
-        self._users: list[tuple[weakref.ref[Any], IsClosed]] = []
+        self._users: list[_User] = []
         self._lock = threading.Lock()
         self._wakes = threading.Event()
         self._is_stopped = False
         self._thread: threading.Thread | None = None
 
-    def add(self, user: object, is_closed: IsClosed) -> None:
-        """Maintain the root as long as the user exists and is not closed."""
+    def add(self, user: object, is_closed: IsClosed, *, by_setting: bool = False) -> None:
+        """Maintain the root as long as the user exists and is not closed.
+
+        ``by_setting`` says that only the root's setting asks for it.
+        """
         with self._lock:
-            self._users = [*self._open_users(), (weakref.ref(user), is_closed)]
+            self._users = [*self._open_users(), _User(weakref.ref(user), is_closed, by_setting)]
             if self._thread is None and not self._is_stopped:
                 self._thread = threading.Thread(
                     target=self._run, name=f"pravega-maintenance-{self.store.url}", daemon=True
                 )
                 self._thread.start()
 
-    def _open_users(self) -> list[tuple[weakref.ref[Any], IsClosed]]:
-        found = []
-        for user, is_closed in self._users:
-            known = user()
-            if known is not None and not is_closed(known):
-                found.append((user, is_closed))
-        return found
+    def _open_users(self) -> list[_User]:
+        return [user for user in self._users if user.is_open()]
+
+    def _is_asked(self) -> bool:
+        """Return whether an open user asks for maintenance, whatever the root's setting is."""
+        return any(not user.by_setting for user in self._open_users())
 
     def _is_unused(self) -> bool:
         return self._is_stopped or not self._open_users()
@@ -130,13 +145,18 @@ pools.threading._register_atexit(_roots.stop_all)  # type: ignore[attr-defined]
 
 
 def maintain_while_open(
-    store: Store, user: object, is_closed: IsClosed = lambda user: False
+    store: Store,
+    user: object,
+    is_closed: IsClosed = lambda user: False,
+    *,
+    by_setting: bool = False,
 ) -> None:
     """Maintain a root in the background while the user of it exists and is not closed.
 
-    Makes no storage call, and raises nothing that concerns the storage.
+    With ``by_setting`` only while the root's setting is "auto", too. Makes no storage call, and
+    raises nothing that concerns the storage.
     """
-    _roots.get(store).add(user, is_closed)
+    _roots.get(store).add(user, is_closed, by_setting=by_setting)
 
 
 _settings: weakref.WeakKeyDictionary[Store, tuple[float, bool]] = weakref.WeakKeyDictionary()

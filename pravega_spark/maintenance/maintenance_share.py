@@ -73,15 +73,21 @@ class MaintenanceShares:
         runtime: Runtime,
         pace: SharePace = PACE,
         is_ended: Callable[[], bool] = lambda: False,
+        is_asked: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Take a root; nothing is read yet. A share ends early once ``is_ended``."""
+        """Take a root; nothing is read yet. A share ends early once ``is_ended``.
+
+        Unless ``is_asked``, a share is done only while the root's setting ``maintain`` is "auto".
+        """
         self._store = store
         self._runtime = runtime
         self._pace = pace
         self._is_ended = is_ended
+        self._is_asked = is_asked
         self._record = open_maintenance(store, runtime)
         self._streams = RootStreams(store, runtime)
         self._intervals_ms: dict[MaintenanceKind, int] = {}
+        self._is_auto = False
         self._settings_at = 0.0
         self._progress = RunProgress(0)
         """Of the share that is being done."""
@@ -123,25 +129,36 @@ class MaintenanceShares:
         if read_root(self._store) is None:  # no scope was created yet
             return False
         entries, now_ms = self._record.entries(), self._record.about_now_ms()
-        self._read_settings()
+        self._read_settings(AUTO_SETTINGS_SECONDS)
         kinds = tuple(MaintenanceKind)
-        for kind in (*kinds[self._next :], *kinds[: self._next]):
-            is_free = blocking_claim(entries, kind, (None,), now_ms) is None
-            if is_free and self._is_wanted(kind, entries, now_ms):
-                wanted = partial(self._is_wanted, kind)
-                work = self._record.claim(kind, (None,), AUTO, wanted)
-                if work is not None:
-                    self._next = (kinds.index(kind) + 1) % len(kinds)
-                    self._share(work)
-                    return True
+        due = [
+            kind
+            for kind in (*kinds[self._next :], *kinds[: self._next])
+            if blocking_claim(entries, kind, (None,), now_ms) is None
+            and self._is_wanted(kind, entries, now_ms)
+        ]
+        if not due or not self._may_work():
+            return False
+        for kind in due:
+            wanted = partial(self._is_wanted, kind)
+            work = self._record.claim(kind, (None,), AUTO, wanted)
+            if work is not None:
+                self._next = (kinds.index(kind) + 1) % len(kinds)
+                self._share(work)
+                return True
         return False
 
-    def _read_settings(self) -> None:
-        """Read the intervals of the root, every few minutes."""
+    def _may_work(self) -> bool:
+        """Return whether a user or the root's present setting asks for work that is due."""
+        self._read_settings(0.0)
+        return self._is_auto or self._is_asked()
+
+    def _read_settings(self, seconds: float) -> None:
+        """Read the settings of the root, unless they were read in the last seconds."""
         now = self._runtime.monotonic()
-        if not self._intervals_ms or now - self._settings_at >= AUTO_SETTINGS_SECONDS:
-            given = open_settings(self._store, self._runtime).read()
-            self._intervals_ms = intervals_ms(decide_settings(given))
+        if not self._intervals_ms or now - self._settings_at >= seconds:
+            settings = decide_settings(open_settings(self._store, self._runtime).read())
+            self._intervals_ms, self._is_auto = intervals_ms(settings), settings.maintain == AUTO
             self._settings_at = now
 
     def _is_wanted(self, kind: MaintenanceKind, entries: Entries, now_ms: int) -> bool:

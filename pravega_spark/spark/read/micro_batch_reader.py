@@ -69,8 +69,11 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._planner is None:
             self._planner = OffsetPlanner(self.settings)
             store, wanted = open_store(self.settings.root), self.settings.maintain
-            if wanted == AUTO or (wanted is None and is_auto(store)):
-                maintain_while_open(store, self, lambda reader: reader._is_stopped)
+            by_setting = wanted is None
+            if wanted == AUTO or (by_setting and is_auto(store)):
+                maintain_while_open(
+                    store, self, lambda reader: reader._is_stopped, by_setting=by_setting
+                )
         return self._planner
 
     @property

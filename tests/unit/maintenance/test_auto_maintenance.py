@@ -153,6 +153,24 @@ def test_the_setting_of_the_root_decides_unless_the_manager_does(root: Path) -> 
     wait_until(lambda: not threads())
 
 
+def test_what_began_by_the_setting_stops_and_continues_with_it(root: Path) -> None:
+    manager = StreamManager(root)
+    manager.update_settings(maintain="auto", transactions_interval="1 s")
+    with manager.create_writer("s/t"):
+        wait_until(lambda: len(finished(root)) == 3)
+        StreamManager(root).update_settings(maintain="off")
+        time.sleep(0.5)  # of a share that had begun
+        before = [info.finished_ms for info in manager.maintenance()]
+        time.sleep(2.5)
+        assert [info.finished_ms for info in manager.maintenance()] == before
+        with StreamManager(root, maintain="auto"):
+            wait_until(lambda: [info.finished_ms for info in manager.maintenance()] != before)
+        time.sleep(0.5)
+        before = [info.finished_ms for info in manager.maintenance()]
+        StreamManager(root).update_settings(maintain="auto")
+        wait_until(lambda: [info.finished_ms for info in manager.maintenance()] != before)
+
+
 def test_appends_make_the_same_storage_calls_with_and_without() -> None:
     counts = []
     for maintain in ("off", "auto"):

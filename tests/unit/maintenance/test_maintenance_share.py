@@ -117,6 +117,30 @@ def test_the_intervals_are_those_of_the_root(store: Spy, clock: FakeRuntime) -> 
     assert finished(store, clock, RETENTION) != first
 
 
+def test_each_wake_up_decides_on_the_present_setting(store: Spy, clock: FakeRuntime) -> None:
+    manager = filled(store, clock, "a/t")
+    is_asked = False
+    shares = shares_of(store, clock, is_asked=lambda: is_asked)
+    manager.update_settings(maintain="auto")
+    assert shares.wake_up() < AUTO_WAKE_SECONDS / 2, "a share was done"
+    manager.update_settings(maintain="off")
+    clock.sleep(2)
+    recorded = MaintenanceTable(store, clock).entries()
+    assert len(recorded) < 3
+    store.calls.clear()
+    assert shares.wake_up() >= AUTO_WAKE_SECONDS / 2, "the setting was read less than 300 s ago"
+    of_settings = [key for _, key in store.calls if key == "_settings/_pravega/latest.json"]
+    assert len(of_settings) == 1, "the table was opened, and read, once"
+    assert MaintenanceTable(store, clock).entries() == recorded
+    is_asked = True
+    shares.wake_up()
+    assert MaintenanceTable(store, clock).entries() != recorded
+    is_asked, recorded = False, MaintenanceTable(store, clock).entries()
+    manager.update_settings(maintain="auto")
+    shares.wake_up()
+    assert MaintenanceTable(store, clock).entries() != recorded
+
+
 def test_many_streams_are_all_done_in_shares_of_several_processes(
     store: Spy, clock: FakeRuntime
 ) -> None:

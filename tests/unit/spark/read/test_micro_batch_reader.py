@@ -249,10 +249,12 @@ def test_planned_batch_of_a_deleted_stream_fails_or_leaves_it_out(
 def test_the_option_maintain_begins_on_the_driver_and_ends_with_the_query(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    users: list[tuple[object, Callable[[object], bool]]] = []
+    users: list[tuple[object, Callable[[object], bool], bool]] = []
 
-    def record(store: object, user: object, is_closed: Callable[[object], bool]) -> None:
-        users.append((user, is_closed))
+    def record(
+        store: object, user: object, is_closed: Callable[[object], bool], *, by_setting: bool
+    ) -> None:
+        users.append((user, is_closed, by_setting))
 
     monkeypatch.setattr(micro_batch_reader, "maintain_while_open", record)
     fill(created(root), 0, 5)
@@ -263,8 +265,9 @@ def test_the_option_maintain_begins_on_the_driver_and_ends_with_the_query(
     end = first_batch(reader)
     found = rows(reader, reader.partitions(reader.initialOffset(), end))
     assert events(found) == list(range(5)), "copies in tasks begin nothing"
-    ((user, is_closed),) = users
+    ((user, is_closed, by_setting),) = users
     assert user is reader
+    assert not by_setting
     assert not is_closed(reader)
     reader.stop()
     assert is_closed(reader)
@@ -273,4 +276,4 @@ def test_the_option_maintain_begins_on_the_driver_and_ends_with_the_query(
     StreamManager(root).update_settings(maintain="auto")
     auto_maintenance._settings.clear()
     first_batch(stream_reader(root))
-    assert len(users) == 2
+    assert [by_setting for _, _, by_setting in users] == [False, True]
