@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+import multiprocessing
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from importlib.resources import files
@@ -769,3 +770,31 @@ def test_delta_readers_see_the_same_events(tmp_path: Any) -> None:
             f"FROM delta_scan('{tmp_path}/t') WHERE timestamp >= make_timestamp({NOW_US + 299})"
         )
         assert newest.fetchall() == [(299, NOW_US + 299, b"00000299")]
+
+
+def test_no_flipped_bit_of_a_footer_ends_the_process_or_changes_an_event() -> None:
+    """In a process of its own, because pyarrow may abort it."""
+    context = multiprocessing.get_context("spawn")
+    child = context.Process(target=_flip_each_bit_of_a_footer)
+    child.start()
+    child.join(120)
+    assert child.exitcode == 0
+
+
+def _flip_each_bit_of_a_footer() -> None:
+    store = MemoryStore()
+    (ref,) = stage_at(store, table_of(12))
+    good = store.get(f"{TABLE}/{ref.path}")
+    assert good is not None
+    rows, refused = whole(store, ref), 0
+    footer = len(good) - 8 - int.from_bytes(good[-8:-4], "little")
+    for at in range(footer, len(good)):
+        for bit in range(8):
+            damaged = bytearray(good)
+            damaged[at] ^= 1 << bit
+            store.put(f"{TABLE}/{ref.path}", bytes(damaged))
+            try:
+                assert whole(store, ref) == rows, (at, bit)
+            except CorruptChunk:
+                refused += 1
+    assert refused > 1_000
