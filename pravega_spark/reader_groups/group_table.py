@@ -30,7 +30,9 @@ def open_group_state(
     store: Store, group: str, runtime: Runtime = SYSTEM
 ) -> Synchronizer[GroupState]:
     """Open the state of a group, which need not exist; each reader opens its own copy."""
-    return Synchronizer(store, group_path(group), GroupCodec(), runtime, _log_checkpoint)
+    sync = Synchronizer(store, group_path(group), GroupCodec(), runtime, _log_checkpoint)
+    sync.table.log.watch_identity()
+    return sync
 
 
 def _log_checkpoint(before: GroupState, after: GroupState) -> None:

@@ -14,11 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pravega_spark.engine.json_codec import to_json
+from pravega_spark.engine.log.log_reader import LogReader
 from pravega_spark.engine.processes import has_ended
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.tables.synchronizer import Synchronizer
-from pravega_spark.errors import InvalidConfiguration
+from pravega_spark.errors import InvalidConfiguration, StoreError
 from pravega_spark.limits import MAX_READER_LEASE_MS, MIN_READER_LEASE_MS
 from pravega_spark.model import parse_segment, segment_text
 from pravega_spark.reader_groups import assignment
@@ -118,6 +119,7 @@ class ReaderLeases:
         """Name the group's folder; reads nothing yet."""
         self._store = store
         self._folder = f"{group_path}/_leases"
+        self._first_commit = LogReader(store, group_path).key(0)
         self.next_expiry_ms = 0
         """Time from the last call of :meth:`expired` to the earliest next expiry."""
 
@@ -125,7 +127,16 @@ class ReaderLeases:
         return f"{self._folder}/{_file(reader)}"
 
     def extend(self, reader: str, heartbeat: Heartbeat) -> None:
-        """Restart the reader's lease."""
+        """Restart the reader's lease.
+
+        Raises StoreError if the group's folder is missing, which a heartbeat must not create.
+        """
+        if self._store.stamp(self._first_commit) is None:
+            raise StoreError(
+                f"{self._store.url}/{self._first_commit} does not exist: the group's folder was "
+                "removed, moved or unmounted. Restore it.",
+                url=f"{self._store.url}/{self._first_commit}",
+            )
         self._store.put(self._key(reader), heartbeat.encode(), durable=False)
 
     def remove(self, reader: str) -> None:

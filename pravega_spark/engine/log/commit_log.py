@@ -21,6 +21,7 @@ from pravega_spark.engine.log.commit_clock import CommitClock
 from pravega_spark.engine.log.create_once import create_once
 from pravega_spark.engine.log.file_index import FileIndex
 from pravega_spark.engine.log.log_follower import LogFollower
+from pravega_spark.engine.log.log_identity import LogIdentity
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.runtime import SYSTEM, ProcessGuard, Runtime
 from pravega_spark.engine.store import Store, ensure_probed
@@ -58,6 +59,7 @@ class Log:
         self._lock = threading.RLock()
         self._follower = LogFollower(store, path, runtime)
         self.reader = self._follower.reader
+        self._identity: LogIdentity | None = None
         self._durable_version = -1
         """The newest version that is known to be durable."""
         self.maintain: Callable[[Log, int], object] | None = None
@@ -77,7 +79,8 @@ class Log:
         """
         self._guard.check()
         with self._lock:
-            self._follower.catch_up()
+            self._check_identity()
+            self._catch_up()
             if durable:
                 self._make_durable()
             return self._follower.snapshot
@@ -124,6 +127,19 @@ class Log:
         """Raise RootChanged if the root is not the one that this process opened first."""
         check_same(self.store)
 
+    def watch_identity(self) -> None:
+        """From now on, notice at each refresh and commit that a local log was lost or replaced."""
+        self._identity = LogIdentity(self._follower)
+
+    def _check_identity(self) -> None:
+        if self._identity is not None:
+            self._identity.check()
+
+    def _catch_up(self) -> None:
+        self._follower.catch_up()
+        if self._identity is not None:
+            self._identity.remember()
+
     def forget(self) -> None:
         """Open the log again at its next use, because what is stored of it looks wrong."""
         with self._lock:
@@ -149,10 +165,11 @@ class Log:
         follower = self._follower
         with self._lock:
             if follower.snapshot is None or follower.is_stale():
-                follower.catch_up()
+                self._catch_up()
             if follower.root is not None and not follower.root.is_proved:
                 ensure_probed(self.store, self.runtime)
             for attempt in range(COMMIT_ATTEMPTS):
+                self._check_identity()
                 known, body, value = self._decide(decide)
                 if body is None:
                     assert known is not None
@@ -175,12 +192,12 @@ class Log:
             try:
                 body, value = decide(known)
             except PravegaSparkError:
-                follower.catch_up()
+                self._catch_up()
                 if follower.snapshot is known:
                     raise
                 continue
             if body is None:
-                follower.catch_up()
+                self._catch_up()
                 if follower.snapshot is not known:
                     continue
             return known, body, value
@@ -197,6 +214,9 @@ class Log:
         sent_at = follower.clock_readings()
         failpoint("commit.before")
         check_same(self.store)
+        self._check_identity()
+        if follower.snapshot is not known:
+            return False
         won = self._put(version, token, data)
         if won and known is not None and follower.is_stale() and follower.was_cleaned_past(known):
             raise CommitUnknown(
@@ -205,9 +225,11 @@ class Log:
                 version=version,
             )
         if not won:
-            follower.catch_up()
+            self._catch_up()
             return False
         follower.advance(body.committed(version, token, timestamp_ms, clock_ms), sent_at)
+        if self._identity is not None:
+            self._identity.remember()
         self._durable_version = version
         commit_logging.log_commit(self.reader.where, version, body)
         return True
