@@ -120,16 +120,19 @@ def test_delta_source_reads_every_event_once_over_restart_scale_and_new_life(
     moved = copy_story(story, tmp_path / "root")
     hidden = tmp_path / "later"
     hidden.mkdir()
-    later = [f"{version:020d}.json" for version in range(7, story.version + 1)]
+    log = Path(moved.table, "_delta_log")
+    versions = sorted(path.name for path in log.iterdir() if path.name[:20].isdigit())
+    later = [name for name in versions if int(name[:20]) >= 7] + ["_last_checkpoint"]
+    assert f"{story.version:020d}.json" in later
     for name in later:
-        shutil.move(Path(moved.table, "_delta_log", name), hidden / name)
+        shutil.move(log / name, hidden / name)
     query = Query(spark, moved.table, tmp_path / "checkpoint")
 
     first = query.run(maxFilesPerTrigger=5)
     assert len(query.batches) > 1
     assert first == delta_engines.deltalake_rows(story.table, 6)
     for name in later:
-        shutil.move(hidden / name, Path(moved.table, "_delta_log", name))
+        shutil.move(hidden / name, log / name)
     second = query.run()
     assert first + second == delta_engines.deltalake_rows(story.table, story.version)
 
