@@ -572,18 +572,18 @@ class StreamManager:
         """See :meth:`Stream.segments`."""
         return self.stream(stream).segments(time_ms=time_ms, epoch=epoch)
 
-    def segment(self, stream: str, segment_id: int | str) -> SegmentInfo:
+    def segment(self, stream: str, segment_id: Segment | int | str) -> SegmentInfo:
         """See :meth:`Stream.segment`."""
         return self.stream(stream).segment(segment_id)
 
     def successors(
-        self, stream: str, segment_id: int | str
+        self, stream: str, segment_id: Segment | int | str
     ) -> tuple[tuple[Segment, tuple[Segment, ...]], ...]:
         """See :meth:`Stream.successors`."""
         return self.stream(stream).successors(segment_id)
 
     def predecessors(
-        self, stream: str, segment_id: int | str
+        self, stream: str, segment_id: Segment | int | str
     ) -> tuple[tuple[Segment, tuple[Segment, ...]], ...]:
         """See :meth:`Stream.predecessors`."""
         return self.stream(stream).predecessors(segment_id)
@@ -624,7 +624,7 @@ class StreamManager:
     def scale_stream(
         self,
         stream: str,
-        seal: Iterable[int | str],
+        seal: Iterable[Segment | int | str],
         key_ranges: Iterable[KeyRange | tuple[float, float]],
     ) -> Epoch:
         """See :meth:`Stream.scale`."""

@@ -315,8 +315,8 @@ class StreamConfiguration:
         )
 
 
-def check_tags(tags: Iterable[str]) -> frozenset[str]:
-    """Return the tags as a set if they are within the limits."""
+def check_tags(tags: Iterable[str], most: int | None = MAX_TAGS) -> frozenset[str]:
+    """Return the tags as a set if they are within the limits; ``most`` None is no limit."""
     if isinstance(tags, (str, Mapping)) or not isinstance(tags, Iterable):
         raise InvalidConfiguration(f"tags must be a set of texts, got {tags!r}.")
     given = list(tags)
@@ -330,8 +330,8 @@ def check_tags(tags: Iterable[str]) -> frozenset[str]:
                 f"the tag {tag!r} has no UTF-8 form: replace the lone surrogates in it."
             )
     found = frozenset(given)
-    if len(found) > MAX_TAGS:
-        raise InvalidConfiguration(f"a stream has at most {MAX_TAGS} tags, got {len(found)}.")
+    if most is not None and len(found) > most:
+        raise InvalidConfiguration(f"a stream has at most {most} tags, got {len(found)}.")
     return found
 
 

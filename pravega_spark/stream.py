@@ -445,18 +445,20 @@ class Stream:
             return view.epoch(epoch).segments
         return view.active.segments if time_ms is None else epochs.segments_at(view, time_ms)
 
-    def segment(self, segment_id: int | str) -> SegmentInfo:
+    def segment(self, segment_id: Segment | int | str) -> SegmentInfo:
         """Return a segment's length in events and bytes, and the epoch that sealed it.
 
-        A segment is named by its id, by text (``"3#1"``), or by the number of an active one. Raises
-        InvalidInput for anything else, and NoSuchSegment.
+        A segment is given as a Segment, its id, text (``"3#1"``), or the number of an active one.
+        Raises InvalidInput for anything else, and NoSuchSegment.
         """
         view = self._view()
         resolved = scale_commit.resolve_segment_id(view, segment_id)
         record = view.segment(resolved)
         return SegmentInfo(resolved, record.next_offset, record.size_bytes, record.sealed_epoch)
 
-    def successors(self, segment_id: int | str) -> tuple[tuple[Segment, tuple[Segment, ...]], ...]:
+    def successors(
+        self, segment_id: Segment | int | str
+    ) -> tuple[tuple[Segment, tuple[Segment, ...]], ...]:
         """Return a sealed segment's successors, each with all its predecessors; none if open.
 
         The segment is named as in :meth:`segment`.
@@ -465,7 +467,7 @@ class Stream:
         return epochs.successors(view, scale_commit.resolve_segment_id(view, segment_id))
 
     def predecessors(
-        self, segment_id: int | str
+        self, segment_id: Segment | int | str
     ) -> tuple[tuple[Segment, tuple[Segment, ...]], ...]:
         """Return a segment's predecessors, each with all its successors.
 
@@ -528,14 +530,16 @@ class Stream:
     # Scaling
 
     def scale(
-        self, seal: Iterable[int | str], key_ranges: Iterable[KeyRange | tuple[float, float]]
+        self,
+        seal: Iterable[Segment | int | str],
+        key_ranges: Iterable[KeyRange | tuple[float, float]],
     ) -> Epoch:
         """Seal segments and open others with these ranges, in one commit; return the new epoch.
 
-        ``seal`` names segments by id, by text (``"3#1"``), or by the number of an active one;
-        ``key_ranges`` are (low, high) and together cover the same keys once. Any number of
-        disjoint splits and merges. The same request again returns its own epoch. Raises
-        InvalidConfiguration, NoSuchSegment, ScaleConflict, StreamSealed.
+        ``seal`` has segments as :meth:`segment` takes them; ``key_ranges`` are (low, high) and
+        together cover the same keys once. Any number of disjoint splits and merges. The same
+        request again returns its own epoch. Raises InvalidConfiguration, NoSuchSegment,
+        ScaleConflict, StreamSealed.
         """
         view = self._view()
         names = check_list("the segments to seal", seal)

@@ -16,6 +16,7 @@ from pravega_spark.errors import InvalidInput, NoSuchSegment, ScaleConflict
 from pravega_spark.model import (
     Epoch,
     KeyRange,
+    Segment,
     parse_segment,
     segment_epoch,
     segment_number,
@@ -145,13 +146,16 @@ def _check_current(view: StreamView, named: int, segment_id: int) -> None:
     )
 
 
-def resolve_segment_id(view: StreamView, name: int | str) -> int:
-    """Return the id of a segment given as id, as text (``"3#1"``), or as an active one's number."""
+def resolve_segment_id(view: StreamView, name: Segment | int | str) -> int:
+    """Return the id of a segment given as such, as id, as text, or as an active one's number."""
+    if isinstance(name, Segment):
+        return name.segment_id
     if isinstance(name, str):
         return parse_segment(name)
     if not is_whole(name) or name < 0:
         raise InvalidInput(
-            f"a segment is given as its id, its number, or text like '3#1'; got {name!r}."
+            "a segment is given as a Segment, its id, its number, or text like '3#1'; got "
+            f"{name!r}."
         )
     if segment_epoch(name) == 0 and not view.has_segment(name):
         for segment in view.active.segments:

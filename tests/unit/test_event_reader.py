@@ -430,6 +430,29 @@ def test_layout_of_a_scaled_stream_is_returned_by_epoch_time_and_cut() -> None:
     assert manager.segment("s/t", 0).next_offset == 20
 
 
+def test_neighbours_of_a_truncated_segment_are_refused_with_the_way_to_its_epoch() -> None:
+    manager = manager_of(grown())
+    (first,), (merged,) = manager.segments("s/t", time_ms=0), manager.segments("s/t")
+    assert manager.successors("s/t", first) == manager.successors("s/t", 0) != ()
+    assert manager.predecessors("s/t", merged) == manager.predecessors("s/t", MERGED) != ()
+    manager.truncate_stream("s/t", "latest")
+    for call in (manager.successors, manager.predecessors, manager.segment):
+        for name in (first, "0#0"):
+            with pytest.raises(NoSuchSegment, match=r"0#0.*were truncated: epochs\(\) has them"):
+                call("s/t", name)
+    assert first in manager.epochs("s/t")[0].segments
+    with pytest.raises(NoSuchSegment, match=r"9#2.*Take segments from"):
+        manager.successors("s/t", "9#2")
+
+
+def test_cut_of_another_stream_is_refused_as_such() -> None:
+    manager = manager_of(grown())
+    with pytest.raises(InvalidStreamCut, match=r"is a cut of stream s/b, and this is stream s/t"):
+        manager.distance("s/t", "s/b@1:0#0=0", "latest")
+    with pytest.raises(InvalidStreamCut, match="is of life 2 of s/t, and this is life 1"):
+        manager.distance("s/t", "s/t@2:0#0=0", "latest")
+
+
 def test_segments_between_cuts_are_refused_behind_the_head() -> None:
     manager = StreamManager("memory://between-head")
     manager.create_scope("s")

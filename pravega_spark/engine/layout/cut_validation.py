@@ -85,7 +85,12 @@ def prove(lineage: Lineage, cut: StreamCut) -> tuple[tuple[Cell, ...], tuple[int
     subscribers, corrected for gaps at the low end and for pending merges.)
     """
     layout = lineage.layout
-    if (cut.stream, cut.life) != (layout.stream, layout.life):
+    if cut.stream != layout.stream:
+        raise InvalidStreamCut(
+            f"cut {cut} is a cut of stream {cut.stream}, and this is stream {layout.stream}: "
+            f"{_ADVICE}"
+        )
+    if cut.life != layout.life:
         raise InvalidStreamCut(
             f"cut {cut} is of life {cut.life} of {cut.stream}, and this is life {layout.life} of "
             f"{layout.stream}; a stream that was deleted and created again, or restored from a "

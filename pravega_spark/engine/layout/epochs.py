@@ -108,12 +108,7 @@ class Lineage:
             segment = self._of_epoch(created).get(segment_id)
             if segment is not None:
                 return segment
-        raise NoSuchSegment(
-            f"stream {self.layout.stream} has no segment {segment_text(segment_id)} in the epochs "
-            f"{self.layout.oldest_epoch} to {self.layout.active.number}.",
-            stream=self.layout.stream,
-            segment_id=segment_id,
-        )
+        raise no_such_segment(self.layout, segment_id)
 
     def end(self, segment: Segment) -> int:
         """Return the offset after the segment's last event so far."""
@@ -149,6 +144,22 @@ class Lineage:
             epoch = self.layout.epoch(number)
             self._index[number] = {s.segment_id: s for s in epoch.segments}
         return self._index[number]
+
+
+def no_such_segment(layout: Layout, segment_id: int) -> NoSuchSegment:
+    """Return the error for a segment without a record: it was truncated, or never existed."""
+    next_step = "Take segments from segments() or epochs()."
+    if segment_epoch(segment_id) < layout.oldest_epoch:
+        next_step = (
+            f"Those of epochs before {layout.oldest_epoch} were truncated: epochs() has them, with "
+            "their key ranges."
+        )
+    return NoSuchSegment(
+        f"stream {layout.stream} has no segment {segment_text(segment_id)}; its active ones are "
+        f"{few(layout.active.segments)}. {next_step}",
+        stream=layout.stream,
+        segment_id=segment_id,
+    )
 
 
 def segment_of(epoch: Epoch, position: float) -> Segment:

@@ -81,13 +81,14 @@ def checked_update(
             f"the retention of stream {stream} must be a RetentionPolicy, or None to keep "
             f"everything, got {retention!r}."
         )
-    added, removed = check_tags(add_tags or ()), check_tags(remove_tags or ())
+    added = check_tags(() if add_tags is None else add_tags)
+    removed = check_tags(() if remove_tags is None else remove_tags, most=None)
     if added & removed:
         raise InvalidConfiguration(
             f"the update of stream {stream} adds and removes the tag {min(added & removed)!r}; "
             "name it once. Nothing was changed."
         )
-    changes = check_stream_settings(settings or {})
+    changes = check_stream_settings({} if settings is None else settings)
     return ConfigurationUpdate(scaling, retention, added, removed, changes)
 
 

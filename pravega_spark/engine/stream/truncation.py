@@ -44,7 +44,11 @@ class TruncationResult:
     head: StreamCut
     events: int = 0
     size_bytes: int = 0
-    """Bytes of the events in removed chunks."""
+    """Bytes of the events in the chunks that were removed from the log.
+
+    ``events`` counts to the event, and so do the bytes of an explanation. A chunk that contains the
+    new head stays, so these may be fewer; a later truncation counts all of that chunk.
+    """
     chunks: int = 0
     passed: tuple[str, ...] = ()
     """Subscribers that still needed truncated events."""

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from functools import cached_property
 from typing import ParamSpec, TypeVar
 
-from pravega_spark.engine.layout.epochs import Lineage
+from pravega_spark.engine.layout.epochs import Lineage, no_such_segment
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
 from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN
 from pravega_spark.engine.log.snapshot import Snapshot
@@ -42,7 +42,6 @@ from pravega_spark.errors import (
     CorruptLog,
     IllegalState,
     InvalidInput,
-    NoSuchSegment,
     NoSuchStream,
     StaleIdentity,
 )
@@ -51,7 +50,6 @@ from pravega_spark.model import (
     Epoch,
     StreamCut,
     segment_epoch,
-    segment_text,
 )
 
 _Call = ParamSpec("_Call")
@@ -148,12 +146,7 @@ class StreamView:
     def _decoded(self, segment_id: int) -> SegmentRecord:
         text = self.snapshot.domains.get(f"{SEGMENT_PREFIX}{segment_id}")
         if text is None:
-            raise NoSuchSegment(
-                f"stream {self.stream} has no segment {segment_text(segment_id)}; its active ones "
-                f"are {', '.join(map(str, self.active.segments))}.",
-                stream=self.stream,
-                segment_id=segment_id,
-            )
+            raise no_such_segment(self, segment_id)
         return self._read(decode_segment, segment_id, text)
 
     def writer(self, writer_id: str) -> WriterRecord | None:

@@ -22,7 +22,7 @@ from tests.harness import failpoints
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.simulated_kills import Killed, kill
-from tests.harness.small_streams import events_of, reopen, scale, write
+from tests.harness.small_streams import events_of, make_stream, reopen, scale, write
 from tests.harness.small_tables import clean, versions
 
 MINUTE_MS = 60_000
@@ -544,3 +544,13 @@ def test_truncation_by_hand_during_a_run_wins() -> None:
     with at_failpoint("retention.decided", lambda: truncate(other, at(8))):
         done = run_retention(stream, NO_SWEEP)
     assert (done.truncated, head(stream)) == (None, 8)
+
+
+def test_explanation_has_no_age_below_zero() -> None:
+    runtime = FakeRuntime()
+    stream = make_stream(memory(runtime), runtime)
+    write(stream, [(None, b"x")])
+    found = explain_retention(stream, now_ms=runtime.now_ms() - 40)
+    assert found.stays.seconds == 0
+    assert " 0.0 s" in str(found)
+    assert "-0.0" not in str(found)

@@ -349,6 +349,8 @@ def test_segment_is_given_by_id_by_text_or_by_the_number_of_an_active_one(
     two, three = make_segment_id(2, 1), make_segment_id(3, 1)
     assert named == {0: 0, 1: 1, 2: two, "3#1": three, two: two}
     assert scale_commit.resolve_segment_id(view, 9) == 9
+    for segment in view.active.segments:
+        assert scale_commit.resolve_segment_id(view, segment) == segment.segment_id
 
 
 @pytest.mark.parametrize("name", [-1, True, None, 1.5, "x", "1", "1#", b"1#0"])

@@ -137,11 +137,17 @@ def test_marks_and_pending_merges_are_accepted(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "life"), [("nyc/trains", 1), ("nyc/flights", 2), ("nyc/flights", 0)]
+    ("name", "life", "why"),
+    [
+        ("nyc/trains", 1, "a cut of stream nyc/trains, and this is stream nyc/flights"),
+        ("nyc/trains", 2, "a cut of stream nyc/trains, and this is stream nyc/flights"),
+        ("nyc/flights", 2, "of life 2 of nyc/flights, and this is life 1"),
+        ("nyc/flights", 0, "of life 0 of nyc/flights, and this is life 1"),
+    ],
 )
-def test_cut_of_another_stream_or_life_is_refused(name: str, life: int) -> None:
+def test_cut_of_another_stream_or_life_is_refused(name: str, life: int, why: str) -> None:
     stream = half_merged()
-    with pytest.raises(InvalidStreamCut, match=f"of life {life} of {name}, and this is life 1"):
+    with pytest.raises(InvalidStreamCut, match=why):
         cuts.check(stream, StreamCut(name, life, {0: 0, 1: 0}))
 
 

@@ -361,3 +361,22 @@ def test_record_without_a_configuration_version_is_read(manager: StreamManager) 
     assert decode_stream(json.dumps(early)).configuration_version == 7
     del early["configurationVersion"]
     assert decode_stream(json.dumps(early)).configuration_version == 0
+
+
+def test_any_number_of_tags_can_be_removed(manager: StreamManager) -> None:
+    names = [f"t{n}" for n in range(MAX_TAGS + 1)]
+    assert manager.update_stream(S, add_tags=names[:3])
+    assert manager.update_stream(S, remove_tags=names)
+    assert not manager.update_stream(S, remove_tags=names)
+    with pytest.raises(InvalidConfiguration, match=f"at most {MAX_TAGS} tags"):
+        manager.update_stream(S, add_tags=names)
+
+
+@pytest.mark.parametrize("name", ["add_tags", "remove_tags", "settings"])
+@pytest.mark.parametrize("wrong", [0, False, "", 5, "abc"])
+def test_empty_value_of_a_wrong_kind_is_refused_like_any_other(
+    manager: StreamManager, name: str, wrong: Any
+) -> None:
+    change: dict[str, Any] = {name: wrong}
+    with pytest.raises(InvalidConfiguration):
+        manager.update_stream(S, **change)
