@@ -6,6 +6,7 @@ import reprlib
 from collections.abc import Mapping
 
 from pravega_spark.engine.log.commit_logging import short
+from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.model import StreamCut
 from pravega_spark.reader_groups.checkpoint_future import GroupCheckpoint
@@ -37,6 +38,8 @@ def reset_group(group: GroupLifecycle, target: ResetTarget) -> int:
             last = state.last_checkpoint
             starts = state.cuts_of(last.positions)
         views = group.views(configuration)
+        if target is None:
+            _check_same_lives(state, views)
         after = next_generation(state, configuration, views, starts, last)
         check_retained(configuration, views, given)
         return after, after.generation
@@ -46,6 +49,21 @@ def reset_group(group: GroupLifecycle, target: ResetTarget) -> int:
         return GenerationChange(generator, will_hold_data, _target_text(target, state))
 
     return begin_generation(group, "RESET READER GROUP", prepare, "it was reset")
+
+
+def _check_same_lives(state: GroupState, views: Mapping[str, StreamView]) -> None:
+    """Raise InvalidStreamCut if a stream of the group was created again.
+
+    A reset without a target goes back, and nobody asked for another life's events.
+    """
+    again = sorted(stream for stream, view in views.items() if view.life != state.lives[stream])
+    if again:
+        raise InvalidStreamCut(
+            f"reader group {state.group} reads an earlier life of {', '.join(again)}, which was "
+            "deleted and created again, or restored from a copy. Reset the group to "
+            f"{{{again[0]!r}: 'earliest'}} to read the present life, or update it: remove the "
+            "stream and add it."
+        )
 
 
 def cuts_of(state: GroupState, given: CutsOrCheckpoint) -> dict[str, StreamCut]:

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import pytest
 
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.truncation import truncate
-from pravega_spark.errors import NoSuchStream, TruncatedData
+from pravega_spark.errors import InvalidStreamCut, NoSuchStream, TruncatedData
 from pravega_spark.model import StreamCut
 from pravega_spark.policies import StreamConfiguration
 from pravega_spark.reader_groups.group_configuration import ReaderGroupConfiguration
@@ -140,6 +141,30 @@ def test_deleted_stream_is_reported_once_and_other_streams_are_read(
         group.reset(ReaderGroupConfiguration([NAME, "s/u"]))
     group.reset(ReaderGroupConfiguration(["s/u"]))
     assert drain(group.create_reader("c")) == found
+
+
+@pytest.mark.parametrize("retention", ["none", "automatic"])
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+def test_only_a_reset_that_names_the_present_life_reads_a_stream_that_was_created_again(
+    has_checkpoint: bool, retention: str
+) -> None:
+    world = World(names=(NAME, "s/u"))
+    world.write(3)
+    group = world.created(retention=retention)
+    cuts = group.stream_cuts()
+    targets: list[Any] = [None, cuts, {}, {"s/u": cuts["s/u"]}]
+    if has_checkpoint:
+        targets.append(group.initiate_checkpoint("c").result(0))
+    delete_stream(world, NAME)
+    lifecycle.create(world.stream, 2, StreamConfiguration())
+    present = world.write(4)
+    for target in targets:
+        with pytest.raises(InvalidStreamCut, match=NAME):
+            group.reset(target)
+        assert (group.generation, group.stream_cuts()) == (0, cuts)
+    for start in (StreamCut.EARLIEST, "earliest", world.stream.view().head):
+        group.reset({NAME: start})
+        assert drain(group.create_reader("b")) == present
 
 
 def test_group_that_holds_data_of_a_deleted_stream_can_be_reset() -> None:
