@@ -198,6 +198,12 @@ class LogFollower:
     def _recent_files(self) -> RecentLayer:
         """Return the files of the commits since the newest state file or checkpoint."""
         snapshot = self.snapshot
-        assert snapshot is not None, "files of a table without a log"
+        if snapshot is None:  # it had one when the caller read it
+            raise CorruptLog(
+                f"{self.reader.where}: the table has lost its log while this process used it. "
+                "Restore the table from a copy.",
+                path=self.reader.where,
+                version=0,
+            )
         opened = self.reader.open(below=snapshot.version + 1)
         return self.reader.replay(-1 if opened is None else opened[1], snapshot.version)

@@ -31,6 +31,9 @@ SETTINGS_TABLE: Final = "_settings"
 SETTINGS_SCHEMA: Final = pa.schema([("name", pa.string()), ("value", pa.string())])
 """``value`` is JSON: the ms of a duration, null for never, or a text."""
 
+_CREATION_MS: Final = 60_000
+"""Age of a file of rows after which its process is not about to create the table any more."""
+
 
 class SettingsTable:
     """The table of settings of one root."""
@@ -50,8 +53,12 @@ class SettingsTable:
             check_same(log.store)
             if not log.reader.has(0):  # the first commit is never deleted
                 return {}
+            self._was_absent = False
         state = self.table.read()
-        self._was_absent = state.snapshot is None
+        if state.snapshot is None:
+            self._check_not_lost()
+            self._was_absent = True
+            return {}
         return self._decode(state.rows)
 
     def update(self, changes: SettingChanges) -> GivenSettings:
@@ -59,7 +66,31 @@ class SettingsTable:
 
         Rows that only a newer version knows stay. A value that cannot be read may be replaced.
         """
+        log = self.table.log
+        if log.snapshot is None and log.refresh() is None:
+            self._check_not_lost()
         return self._decode(self._change(changes).rows)
+
+    def _check_not_lost(self) -> None:
+        """Raise CorruptLog if anything is stored in place of a table without a log.
+
+        One young file of rows is no damage: another process is about to create the table.
+        """
+        log = self.table.log
+        is_file = log.store.exists(log.path)
+        left = log.store.list(log.path)
+        if len(left) == 1 and left[0].key.startswith(f"{log.path}/data/v0/"):
+            left = [e for e in left if log.clock.now_ms() - e.modified_ms > _CREATION_MS]
+        if not (is_file or left) or log.refresh() is not None:  # created while we listed
+            return
+        found = "it is a file" if is_file else f"{left[0].key} exists, and a log does not"
+        raise CorruptLog(
+            f"{log.reader.where}: the settings of the root cannot be read: {found}. Restore "
+            f"{log.path} from a copy; or delete it, so that the defaults hold, and set the "
+            "settings again.",
+            path=log.reader.where,
+            version=0,
+        )
 
     def clear(self, *names: str) -> None:
         """Take back some settings of a table that exists, whether the others can be read or not."""

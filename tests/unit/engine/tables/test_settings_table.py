@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -29,8 +33,10 @@ from pravega_spark.errors import (
 )
 from pravega_spark.manager import StreamManager
 from pravega_spark.root_settings import SETTING_NAMES, EffectiveSettings, parse_changes
+from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.folder_state import wait_for_maintenance
+from tests.harness.simulated_kills import Killed, kill
 from tests.harness.spy_store import Spy
 
 HOUR = 3_600_000
@@ -188,7 +194,7 @@ def test_settings_whose_first_commit_is_lost_are_an_error(root: Path) -> None:
 
 
 def test_lost_or_torn_rows_are_an_error(root: Path) -> None:
-    rows = sorted((root / SETTINGS_TABLE / "data" / "v0").iterdir())
+    rows = sorted((root / SETTINGS_TABLE / "data").rglob("*.parquet"))
     (newest,) = [path for path in rows if pq.read_table(path).num_rows == 2]
     data = newest.read_bytes()
     newest.write_bytes(data[:-30])
@@ -197,6 +203,57 @@ def test_lost_or_torn_rows_are_an_error(root: Path) -> None:
     newest.unlink()
     with pytest.raises(CorruptChunk, match="_settings"):
         SettingsTable(LocalStore(str(root))).read()
+
+
+def in_a_file(folder: Path) -> None:
+    rmtree(folder, ignore_errors=True)
+    folder.write_text("x")
+
+
+@pytest.mark.parametrize(
+    "lose", [lambda folder: rmtree(folder / "_delta_log"), in_a_file], ids=["no log", "a file"]
+)
+def test_settings_that_lost_their_log_are_not_the_defaults(
+    root: Path, lose: Callable[[Path], None]
+) -> None:
+    manager = StreamManager(root)
+    manager.create_scope("s")
+    manager.create_stream("s/t")
+    known = SettingsTable(LocalStore(str(root)))
+    known.read()
+    lose(root / SETTINGS_TABLE)
+    for call in (
+        lambda table: table.read(),
+        lambda table: table.update(parse_changes({"grace": "3 hours"})),
+    ):
+        with pytest.raises(
+            CorruptLog, match=r"_settings: .* or delete it, so that the defaults hold"
+        ):
+            call(SettingsTable(LocalStore(str(root))))
+    known.table.log.forget()
+    with pytest.raises(CorruptLog, match="_settings"):
+        known.read()
+    with pytest.raises(CorruptLog, match="lost its log while"), known.table.log.files():
+        pass
+    in_a_file(root / SETTINGS_TABLE)
+    (root / SETTINGS_TABLE).unlink()
+    later = SettingsTable(LocalStore(str(root)))
+    assert later.read() == {}
+    assert later.update(parse_changes({"grace": "3 hours"})) == {"grace": 3 * HOUR}
+
+
+def test_first_change_of_another_process_is_no_damage_until_it_is_old(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    with at_failpoint("commit.before", kill), pytest.raises(Killed):
+        SettingsTable(LocalStore(str(tmp_path))).update(parse_changes({"grace": "3 hours"}))
+    assert SettingsTable(LocalStore(str(tmp_path))).read() == {}
+    (staged,) = (tmp_path / SETTINGS_TABLE).rglob("*.parquet")
+    os.utime(staged, (time.time() - 120,) * 2)
+    with pytest.raises(CorruptLog, match="cannot be read"):
+        SettingsTable(LocalStore(str(tmp_path))).read()
+    os.utime(staged)
+    assert StreamManager(tmp_path).update_settings(grace="3 hours").grace_ms == 3 * HOUR
 
 
 def test_root_that_cannot_be_written_shows_its_settings(
