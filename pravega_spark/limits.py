@@ -93,10 +93,13 @@ TRANSACTION_SWEEP_SECONDS = 30.0
 
 GROUP_REFRESH = "3 s"
 """How often a reader refreshes its group's state if no event of its own makes it do so."""
+MAX_GROUP_REFRESH_MS = 86_400_000
 CHECKPOINT_INTERVAL = "30 s"
 MIN_CHECKPOINT_MS = 100
 """Every reader commits for an automatic checkpoint: a shorter interval would flood the log."""
 MAX_OUTSTANDING_CHECKPOINTS = 3
+"""Checkpoints that may be pending by default; a row of the group's table for each."""
+MOST_OUTSTANDING_CHECKPOINTS = 10_000
 KEPT_CHECKPOINTS = 8
 """Complete checkpoints retained for callers that wait, and as many silent ones."""
 READER_LEASE = "60 s"

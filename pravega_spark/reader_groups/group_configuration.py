@@ -13,9 +13,11 @@ from pravega_spark.errors import InvalidConfiguration
 from pravega_spark.limits import (
     CHECKPOINT_INTERVAL,
     GROUP_REFRESH,
+    MAX_GROUP_REFRESH_MS,
     MAX_GROUP_STREAMS,
     MAX_OUTSTANDING_CHECKPOINTS,
     MIN_CHECKPOINT_MS,
+    MOST_OUTSTANDING_CHECKPOINTS,
 )
 from pravega_spark.model import StreamCut
 from pravega_spark.names import split_stream
@@ -81,6 +83,10 @@ class ReaderGroupConfiguration:
         retention = _choice(GroupRetention, "a group's retention", retention)
         acknowledge = _choice(GroupAcknowledgement, "a group's acknowledge", acknowledge)
         refresh_ms = parse_duration_ms("the refresh time", refresh)
+        if refresh_ms > MAX_GROUP_REFRESH_MS:
+            raise InvalidConfiguration(
+                f"the refresh time is at most {MAX_GROUP_REFRESH_MS // 1000} s, got {refresh!r}."
+            )
         checkpoint_ms = None
         if checkpoint_interval is not None:
             checkpoint_ms = parse_duration_ms("the checkpoint interval", checkpoint_interval)
@@ -90,9 +96,10 @@ class ReaderGroupConfiguration:
                     f"{checkpoint_interval!r}; None turns automatic checkpoints off."
                 )
         most = max_outstanding_checkpoints
-        if not is_whole(most) or most < 1:
+        if not is_whole(most) or not 1 <= most <= MOST_OUTSTANDING_CHECKPOINTS:
             raise InvalidConfiguration(
-                f"max_outstanding_checkpoints must be a whole number of at least 1, got {most!r}."
+                "max_outstanding_checkpoints must be a whole number of at least 1 and at most "
+                f"{MOST_OUTSTANDING_CHECKPOINTS}, got {most!r}."
             )
         object.__setattr__(self, "streams", MappingProxyType(_cut_ranges(streams)))
         object.__setattr__(self, "retention", retention)
@@ -151,14 +158,14 @@ class ReaderGroupConfiguration:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> ReaderGroupConfiguration:
-        """Decode the result of :meth:`to_json`."""
+        """Decode the result of :meth:`to_json`; older versions had no upper limits."""
         interval_ms = record["checkpoint"]
         return cls(
             {name: tuple(cuts) for name, cuts in record["streams"].items()},
             retention=record["retention"],
-            refresh=record["refresh"] / 1_000,
+            refresh=min(record["refresh"], MAX_GROUP_REFRESH_MS) / 1_000,
             checkpoint_interval=None if interval_ms is None else interval_ms / 1_000,
-            max_outstanding_checkpoints=record["outstanding"],
+            max_outstanding_checkpoints=min(record["outstanding"], MOST_OUTSTANDING_CHECKPOINTS),
             acknowledge=record.get("acknowledge", GroupAcknowledgement.NEXT),
         )
 

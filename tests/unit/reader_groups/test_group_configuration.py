@@ -71,11 +71,19 @@ def test_configuration_of_an_older_version_acknowledges_at_the_next_event() -> N
         (["s/a"], {"checkpoint_interval": 0.01}, "at least 100 ms"),
         (["s/a"], {"max_outstanding_checkpoints": 0}, "at least 1"),
         (["s/a"], {"max_outstanding_checkpoints": True}, "at least 1"),
+        (["s/a"], {"max_outstanding_checkpoints": 10_001}, "at most 10000, got 10001"),
+        (["s/a"], {"refresh": "25 hours"}, "at most 86400 s, got '25 hours'"),
     ],
 )
 def test_invalid_configurations_are_refused(streams: Any, options: Any, match: str) -> None:
     with pytest.raises(InvalidConfiguration, match=match):
         ReaderGroupConfiguration(streams, **options)
+
+
+def test_limits_are_included_and_older_configurations_beyond_them_can_be_read() -> None:
+    most = ReaderGroupConfiguration(["s/a"], refresh="1 day", max_outstanding_checkpoints=10_000)
+    record = {**most.to_json(), "refresh": 90_000_000, "outstanding": 20_000}
+    assert ReaderGroupConfiguration.from_json(record) == most
 
 
 def test_names_and_cuts_are_checked() -> None:
