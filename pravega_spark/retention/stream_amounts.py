@@ -69,5 +69,5 @@ class StreamAmounts:
         if start.cut not in self._ages:
             _, after = self.entries.partition(is_passed)
             since_ms = self._now_ms if after is None else self.entries.written_ms(after)
-            self._ages[start.cut] = max(0.0, (self._now_ms - since_ms) / 1_000)
+            self._ages[start.cut] = (self._now_ms - since_ms) / 1_000
         return self._ages[start.cut]

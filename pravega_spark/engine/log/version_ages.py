@@ -81,7 +81,8 @@ class VersionAges:
             return None
         if self._log.store.has_clock:
             return dated_ms
-        return max(dated_ms, min(commit_ms, dated_ms + CLOCK_SKEW_MS))  # a disk's dates are coarse
+        committed_ms = max(dated_ms, min(commit_ms, dated_ms + CLOCK_SKEW_MS))
+        return min(committed_ms, self.now_ms)  # a disk's dates are coarse, and a clock may be ahead
 
     def version_at(self, time_ms: int) -> int:
         """Return the newest version committed by a time, or the oldest retained one."""
