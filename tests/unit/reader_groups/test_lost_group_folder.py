@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pravega_spark.engine.store.local import LocalStore
-from pravega_spark.errors import RootChanged, StoreError
+from pravega_spark.errors import CorruptLog, RootChanged, StoreError
 from pravega_spark.manager import StreamManager
-from tests.harness.group_world import World
+from tests.harness.group_world import OpenGroup, World
 
 FOLDER = "s/_reader_groups/g"
 
@@ -80,3 +80,19 @@ def test_reader_of_a_lost_group_changes_no_group_that_has_its_name(
     with pytest.raises((RootChanged, StoreError), match=FOLDER):
         reader.close()
     assert (group.configuration, group.generation, group.stream_cuts()) == before
+
+
+def test_group_that_has_lost_its_log_is_damaged_and_not_created_again() -> None:
+    world = World()
+    world.write(3)
+    reader = world.created().create_reader("a")
+    reader.read_next_event(0)
+    lost = [e.key for e in world.store.list(FOLDER) if "/_leases/" not in e.key]
+    world.store.delete(lost)
+    before = [entry.key for entry in world.store.list(FOLDER)]
+    for call in (OpenGroup.stream_cuts, OpenGroup.reset, OpenGroup.delete):
+        with pytest.raises(CorruptLog, match=f"has lost its log: {FOLDER}/_leases/a.json exists"):
+            call(world.group())
+    assert [entry.key for entry in world.store.list(FOLDER)] == before
+    world.store.delete(before)
+    assert str(world.group().stream_cuts()["s/t"]) == "s/t@1:0#0=0", "the advice of the error"
