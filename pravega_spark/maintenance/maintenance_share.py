@@ -15,7 +15,7 @@ from typing import Final
 
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
-from pravega_spark.engine.store.root_marker import read_root
+from pravega_spark.engine.store.root_marker import is_away, read_root
 from pravega_spark.engine.tables.claim_keeper import ClaimKeeper
 from pravega_spark.engine.tables.maintenance_entry import (
     Entries,
@@ -112,6 +112,11 @@ class MaintenanceShares:
         began = self._runtime.monotonic()
         try:
             worked = self._work()
+        except RootChanged as error:
+            if not is_away(self._store):
+                raise
+            self.warn(("away",), "maintenance continues when the root is back: %s", error)
+            return self.pause()
         except ENDS:
             raise
         except Exception as error:

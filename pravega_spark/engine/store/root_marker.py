@@ -110,6 +110,14 @@ def is_same(store: Store) -> bool:
     return True
 
 
+def is_away(store: Store) -> bool:
+    """Return whether no root is at the store's URL now: its root may come back there."""
+    try:
+        return read_record(store) is None
+    except StoreRefused:
+        return False
+
+
 def token_of(store: Store) -> str | None:
     """Return the token of the root that the store is bound to; None if it is not bound."""
     known = _known.get(store)

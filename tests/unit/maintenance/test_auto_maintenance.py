@@ -199,15 +199,31 @@ def test_appends_make_the_same_storage_calls_with_and_without() -> None:
     assert len(counts[0]) >= 100
 
 
-def test_a_root_that_was_removed_ends_it_without_an_error_in_the_application(
+def test_it_continues_when_the_same_root_is_back(root: Path) -> None:
+    with StreamManager(root, maintain="auto") as manager:
+        manager.update_settings(transactions_interval="1 s")
+        wait_until(lambda: len(finished(root)) == 3)
+        root.rename(root.parent / "away")
+        time.sleep(0.5)
+        assert len(threads()) == 1
+        (root.parent / "away").rename(root)
+        before = [info.finished_ms for info in manager.maintenance()]
+        wait_until(lambda: [info.finished_ms for info in manager.maintenance()] != before)
+
+
+def test_a_root_that_was_replaced_ends_it_without_an_error_in_the_application(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     manager = StreamManager(root, maintain="auto")
     wait_until(lambda: len(finished(root)) == 3)
     shutil.rmtree(root)
+    wait_until(lambda: "continues when the root is back" in caplog.text)
+    assert not root.exists(), "nothing was written in its place"
+    other = [sys.executable, "-c", "import sys; from pravega_spark import StreamManager; "]
+    other[-1] += "StreamManager(sys.argv[1]).create_scope('new')"
+    subprocess.run([*other, str(root)], check=True)
     wait_until(lambda: not threads())
     assert "this process no longer maintains" in caplog.text
-    assert not root.exists(), "nothing was written in its place"
     manager.close()
 
 
