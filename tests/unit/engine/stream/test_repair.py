@@ -20,6 +20,7 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.spark.source import PravegaDataSource
 from tests.harness.failpoints import at_failpoint
+from tests.harness.folder_state import wait_for_maintenance
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.spy_store import Spy
 
@@ -86,7 +87,8 @@ def test_work_on_a_stream_that_exists_costs_no_more_than_the_work(root: str) -> 
     for look in (StreamLog.view, StreamLog.view, existing_view):  # the first leaves a state file
         store = Spy(LocalStore(root.removeprefix("file://")))
         look(StreamLog(store, "s/u", SYSTEM))
-        costs.append(store.calls)
+        costs.append(list(store.calls))
+        wait_for_maintenance()
     assert costs[1] == costs[2]
 
 
