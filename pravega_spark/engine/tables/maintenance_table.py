@@ -79,8 +79,8 @@ class MaintenanceTable:
             where = self.table.log.reader.where
             raise CorruptLog(
                 f"{where}: a row of the record of maintenance is damaged "
-                f"({decode_error_text(error)}). Restore the table from a copy; until then jobs do "
-                "their rounds without it.",
+                f"({decode_error_text(error)}). Delete the folder, of which no backup has a copy: "
+                "runs are recorded again from then on. Until then jobs do their rounds without it.",
                 path=where,
             ) from error
 
