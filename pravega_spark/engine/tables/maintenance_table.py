@@ -80,7 +80,7 @@ class MaintenanceTable:
             raise CorruptLog(
                 f"{where}: a row of the record of maintenance is damaged "
                 f"({decode_error_text(error)}). Delete the folder, of which no backup has a copy: "
-                "runs are recorded again from then on. Until then jobs do their rounds without it.",
+                "runs are recorded again then. Until then jobs do their rounds without it.",
                 path=where,
             ) from error
 
