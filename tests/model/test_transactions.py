@@ -405,6 +405,7 @@ def stay_in_duplicate(rolling: RollingCommit) -> None:
     """Stay in the duplicated epoch."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "name", "shortcut"),
     [

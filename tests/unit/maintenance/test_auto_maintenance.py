@@ -31,6 +31,8 @@ from pravega_spark.model import MaintenanceKind
 from pravega_spark.policies import RetentionPolicy, StreamConfiguration
 from tests.harness.spy_store import Spy
 
+pytestmark = pytest.mark.slow
+
 RETENTION = MaintenanceKind.RETENTION
 ONE_BYTE = StreamConfiguration(retention=RetentionPolicy.by_size(1))
 FAST = SharePace(wake_seconds=0.05)

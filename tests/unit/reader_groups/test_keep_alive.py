@@ -291,6 +291,7 @@ def test_reader_without_max_poll_interval_has_no_thread() -> None:
     assert World().created().create_reader("a")._extender is None
 
 
+@pytest.mark.slow
 def test_thread_extends_the_lease_only_until_the_interval_is_over(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -313,6 +314,7 @@ def test_thread_extends_the_lease_only_until_the_interval_is_over(
         reader.read_next_event(0)
 
 
+@pytest.mark.slow
 def test_reader_that_calls_again_is_extended_again() -> None:
     clock = SkippingRuntime()
     world = World(clock=clock)

@@ -141,6 +141,7 @@ def forget_readers_segments(remove_readers: Callable[..., Any]) -> Callable[...,
     return lambda state: replace(remove_readers(state), unassigned=state.unassigned)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("acknowledge", "module", "name", "mutant"),
     [
