@@ -129,6 +129,7 @@ def test_log_cleanup_keeps_no_version_that_a_listing_omitted() -> None:
 
 def test_lease_that_a_listing_omitted_is_not_restarted() -> None:
     store = Spy(MemoryStore())
+    store.inner.put(f"s/_reader_groups/g/_delta_log/{0:020d}.json", b"{}")  # the group exists
     leases = ReaderLeases(store, "s/_reader_groups/g")
     store.rules.add(Rule(Fault.PARTIAL_LIST, "list", "*/_leases"))
     configuration = ReaderGroupConfiguration(("s/t",))
