@@ -21,9 +21,9 @@ settings.load_profile("pravega_spark")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by folder and fixtures; give long tests a longer time limit."""
+    """Mark tests by folder and fixtures. Long tests are slow, and get a longer time limit."""
     for item in items:
-        if "faults" in item.path.parent.parts:
+        if "faults" in item.path.parent.parts or item.get_closest_marker("long"):
             item.add_marker("slow")
         for name in {"s3", "spark"}.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(name)

@@ -31,6 +31,8 @@ from pravega_spark.spark.read.columns import schema_of
 from pravega_spark.spark.source import PravegaDataSource
 from tests.harness.small_streams import staged
 
+pytestmark = pytest.mark.slow
+
 NAME = "s/a"
 KEYS = [f"k{number}" for number in range(9)]
 MOST_STEPS = 8

@@ -300,6 +300,7 @@ table.refreshing(reader)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "options"),
     [

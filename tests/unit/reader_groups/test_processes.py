@@ -198,6 +198,7 @@ class BufferingSimulation(Simulation):
         super().kill(process)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Simulation, BufferingSimulation])
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.2])
 def test_every_event_is_read_and_again_only_after_an_eviction(

@@ -307,6 +307,7 @@ def test_process_keeps_the_table_of_a_root_open(root: Path) -> None:
 # ------------------------------------------------------------------------------- size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sweep", ["sweep_scope", "table"])
 def test_files_of_the_table_do_not_grow_with_the_changes(sweep: str) -> None:
     """Its log is bounded as every log is: by the distance of two checkpoints."""
