@@ -17,6 +17,14 @@ from pravega_spark.errors import InvalidInput
 _Item = TypeVar("_Item")
 _Function = TypeVar("_Function", bound="Callable[..., Any] | None")
 
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = 120
+
+
+def shown(value: object) -> str:
+    """Return a given value for an error: its repr, shortened in the middle if it is long."""
+    return _short.repr(value)
+
 
 def is_whole(value: object) -> bool:
     """Return True for an int that is not a bool."""
@@ -33,7 +41,7 @@ def check_whole(what: str, value: int, least: int | None = 0) -> int:
     """Return a whole number that is at least ``least``, if that is given."""
     if not is_whole(value) or (least is not None and value < least):
         bound = "" if least is None else f" of at least {least}"
-        raise InvalidInput(f"{what} must be a whole number{bound}, got {reprlib.repr(value)}.")
+        raise InvalidInput(f"{what} must be a whole number{bound}, got {shown(value)}.")
     return value
 
 
@@ -44,28 +52,28 @@ def check_timeout(call: str, timeout: object) -> None:
     if not is_number(timeout) or cast("float", timeout) < 0:
         raise InvalidInput(
             f"the timeout of {call} must be a number of seconds of at least 0, or None to wait "
-            f"without limit; got {reprlib.repr(timeout)}."
+            f"without limit; got {shown(timeout)}."
         )
 
 
 def check_flag(what: str, value: bool) -> bool:
     """Return True or False."""
     if not isinstance(value, bool):
-        raise InvalidInput(f"{what} is True or False, got {reprlib.repr(value)}.")
+        raise InvalidInput(f"{what} is True or False, got {shown(value)}.")
     return value
 
 
 def check_text(what: str, value: str) -> str:
     """Return a str."""
     if not isinstance(value, str):
-        raise InvalidInput(f"{what} must be a str, got {reprlib.repr(value)}.")
+        raise InvalidInput(f"{what} must be a str, got {shown(value)}.")
     return value
 
 
 def check_function(what: str, value: _Function) -> _Function:
     """Return a function, or None."""
     if value is not None and not callable(value):
-        raise InvalidInput(f"{what} must be a function or None, got {reprlib.repr(value)}.")
+        raise InvalidInput(f"{what} must be a function or None, got {shown(value)}.")
     return value
 
 
@@ -73,7 +81,7 @@ def check_list(what: str, given: Iterable[_Item]) -> list[_Item]:
     """Return the items as a list. A text, a mapping or a single value is refused."""
     if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
         raise InvalidInput(
-            f"{what}: a list is needed, got {reprlib.repr(given)}; put a single item into a list."
+            f"{what}: a list is needed, got {shown(given)}; put a single item into a list."
         )
     return list(given)
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from pravega_spark.arguments import check_function, check_timeout, check_whole
+from pravega_spark.arguments import check_function, check_timeout, check_whole, shown
 from pravega_spark.engine.chunks.chunk_reader import events_of
 from pravega_spark.engine.layout import read_plan
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
@@ -223,7 +223,8 @@ class EventReader:
         self._guard.check()
         if not isinstance(rng, SegmentRange):
             raise InvalidInput(
-                f"read_range reads a SegmentRange, such as segment_ranges returns; got {rng!r}."
+                "read_range reads a SegmentRange, such as segment_ranges returns; got "
+                f"{shown(rng)}."
             )
         check_whole("the segment of a range", rng.segment_id)
         check_whole("the start of a range", rng.start)

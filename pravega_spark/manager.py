@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pravega_spark.arguments import check_flag, check_options, check_text
+from pravega_spark.arguments import check_flag, check_options, check_text, shown
 from pravega_spark.engine.log import clock_record
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.table_sweep import SweepResult, add_results, sweep_table
@@ -123,7 +123,7 @@ class StreamManager:
         is for tests.
         """
         if not isinstance(root, (str, os.PathLike)):
-            raise InvalidInput(f"a root is a path or a URL, got {root!r}.")
+            raise InvalidInput(f"a root is a path or a URL, got {shown(root)}.")
         self._options = check_options("storage_options", storage_options)
         self._store = open_store(root, **self._options)
         self._runtime = runtime
@@ -418,7 +418,9 @@ class StreamManager:
         from pravega_spark.backup.root_backup import back_up
 
         if not isinstance(name, str):
-            raise InvalidInput(f"a backup is of a scope, 'scope/stream' or '' (all), got {name!r}.")
+            raise InvalidInput(
+                f"a backup is of a scope, 'scope/stream' or '' (all), got {shown(name)}."
+            )
         if "/" in name:
             split_stream(name)
         elif name:

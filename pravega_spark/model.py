@@ -10,11 +10,11 @@ from datetime import datetime, timedelta, timezone
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
-from pravega_spark.arguments import is_number
+from pravega_spark.arguments import is_number, shown
 from pravega_spark.errors import InvalidInput, InvalidStreamCut
 from pravega_spark.names import split_stream
 from pravega_spark.policies import StreamConfiguration
-from pravega_spark.units import time_text
+from pravega_spark.units import size_text, time_text
 
 Deserializer = Callable[[bytes], Any]
 """Turns the bytes of an event into ``Event.data``."""
@@ -56,7 +56,7 @@ def parse_segment(text: str) -> int:
     """Parse the text of :func:`segment_text`; raise InvalidInput for any other text."""
     match = _SEGMENT.fullmatch(text)
     if match is None:
-        raise InvalidInput(f"a segment is written number#epoch, such as 3#1; got {text!r}.")
+        raise InvalidInput(f"a segment is written number#epoch, such as 3#1; got {shown(text)}.")
     return make_segment_id(int(match[1]), int(match[2]))
 
 
@@ -74,7 +74,7 @@ class KeyRange:
             return
         if not (is_number(low) and is_number(high)):
             raise InvalidInput(
-                f"a key range has two numbers, low and high; got {low!r} and {high!r}."
+                f"a key range has two numbers, low and high; got {shown(low)} and {shown(high)}."
             )
         if not 0.0 <= low < high <= 1.0:
             raise InvalidInput(f"key range [{low}, {high}) is not a part of [0, 1).")
@@ -186,7 +186,7 @@ class StreamCut:
         if not isinstance(self.positions, Mapping):
             raise InvalidStreamCut(
                 f"cut of {self.stream}: positions map segment ids to offsets, got "
-                f"{self.positions!r}."
+                f"{shown(self.positions)}."
             )
         for cell in self.positions.items():
             if not (type(cell[0]) is int and type(cell[1]) is int):  # no bool
@@ -229,7 +229,9 @@ class StreamCut:
         if isinstance(cut, str):
             return cls.parse(cut)
         if not isinstance(cut, cls):
-            raise InvalidStreamCut(f"a stream cut must be a StreamCut or its text, got {cut!r}.")
+            raise InvalidStreamCut(
+                f"a stream cut must be a StreamCut or its text, got {shown(cut)}."
+            )
         return cut
 
     @classmethod
@@ -240,7 +242,7 @@ class StreamCut:
         match = re.fullmatch(r"([^@]+)@([0-9]{1,19}):(.*)", text)
         if match is None:
             raise InvalidStreamCut(
-                f"{text!r} is not a valid stream cut; write "
+                f"{shown(text)} is not a valid stream cut; write "
                 "scope/stream@life:number#epoch=offset,..., 'earliest' or 'latest'."
             )
         split_stream(match[1])
@@ -312,7 +314,7 @@ class EventPointer:
             return cls.parse(pointer)
         if not isinstance(pointer, cls):
             raise InvalidInput(
-                f"an event pointer must be an EventPointer or its text, got {pointer!r}."
+                f"an event pointer must be an EventPointer or its text, got {shown(pointer)}."
             )
         return pointer
 
@@ -322,7 +324,7 @@ class EventPointer:
         match = re.fullmatch(r"([^@]+)@([0-9]{1,19}):([0-9]+#[0-9]+)=([0-9]{1,19})", text)
         if match is None:
             raise InvalidInput(
-                f"{text!r} is not a valid event pointer; write scope/stream@life:0#0=120."
+                f"{shown(text)} is not a valid event pointer; write scope/stream@life:0#0=120."
             )
         split_stream(match[1])
         return cls(match[1], int(match[2]), parse_segment(match[3]), int(match[4]))
@@ -455,6 +457,26 @@ class StreamInfo:
     size_bytes: int
     created_ms: int
     configuration_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileTotals:
+    """A number of files, and their size as stored."""
+
+    files: int = 0
+    size_bytes: int = 0
+
+    def __add__(self, other: FileTotals) -> FileTotals:
+        """Return both together."""
+        return FileTotals(self.files + other.files, self.size_bytes + other.size_bytes)
+
+    def __sub__(self, other: FileTotals) -> FileTotals:
+        """Return these without the others."""
+        return FileTotals(self.files - other.files, self.size_bytes - other.size_bytes)
+
+    def __str__(self) -> str:
+        """Return a text for people."""
+        return f"{self.files:,} files, {size_text(self.size_bytes)}"
 
 
 class MaintenanceKind(enum.Enum):

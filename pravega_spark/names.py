@@ -6,8 +6,8 @@ Public calls check names once. Every allowed name works on every store.
 from __future__ import annotations
 
 import re
-import reprlib
 
+from pravega_spark.arguments import shown
 from pravega_spark.errors import InvalidName
 
 MAX_SCOPE_LENGTH = 255
@@ -34,7 +34,7 @@ def check_name(kind: str, name: object, limit: int = MAX_NAME_LENGTH) -> str:
     ``.`` and ``..`` are refused, since names become folders.
     """
     if not isinstance(name, str):
-        raise InvalidName(f"{kind} name must be a str, not {type(name).__name__}: {name!r}.")
+        raise InvalidName(f"{kind} name must be a str, not {type(name).__name__}: {shown(name)}.")
     if not is_name(name, len(name)):
         raise InvalidName(
             f"{kind} name {name[:MAX_SCOPE_LENGTH]!r} is not allowed: use letters of ASCII, "
@@ -60,11 +60,12 @@ def check_checkpoint(name: object) -> str:
     if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH:
         raise InvalidName(
             f"a checkpoint's name must be a text of 1 to {MAX_NAME_LENGTH} characters, got "
-            f"{reprlib.repr(name)}; without a name, the group chooses one."
+            f"{shown(name)}; without a name, the group chooses one."
         )
     if not has_utf8(name):
         raise InvalidName(
-            f"the checkpoint's name {name!r} has no UTF-8 form: replace the lone surrogates in it."
+            f"the checkpoint's name {shown(name)} has no UTF-8 form: replace the lone surrogates "
+            "in it."
         )
     return name
 
@@ -95,8 +96,8 @@ def check_plain_subscriber(name: object) -> str:
     """Return the name of a subscriber that is no reader group: without a slash."""
     if isinstance(name, str) and "/" in name:
         raise InvalidName(
-            f"subscriber name {name!r} has a slash, as only reader groups' names have: choose a "
-            'name without one, or create the reader group with retention="manual".'
+            f"subscriber name {shown(name)} has a slash, as only reader groups' names have: choose "
+            'a name without one, or create the reader group with retention="manual".'
         )
     return check_name("subscriber", name)
 
@@ -109,7 +110,7 @@ def is_group(subscriber: str) -> bool:
 def _split(kind: str, full: object) -> tuple[str, str]:
     if not isinstance(full, str) or full.count("/") != 1:
         short = kind.rpartition(" ")[2]
-        raise InvalidName(f"a {kind} is named 'scope/{short}', with one slash; got {full!r}.")
+        raise InvalidName(f"a {kind} is named 'scope/{short}', with one slash; got {shown(full)}.")
     scope, name = full.split("/")
     return check_scope(scope), check_name(kind, name)
 
@@ -124,6 +125,6 @@ def check_transaction(name: object) -> str:
     if not isinstance(name, str) or not is_transaction(name):
         raise InvalidName(
             "a transaction's id has 32 hexadecimal digits, such as Transaction.id returns; got "
-            f"{name!r}."
+            f"{shown(name)}."
         )
     return name

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, cast
 
-from pravega_spark.arguments import is_number, is_whole
+from pravega_spark.arguments import is_number, is_whole, shown
 from pravega_spark.errors import InvalidConfiguration
 from pravega_spark.limits import MAX_SEGMENTS, MAX_TAG_LENGTH, MAX_TAGS, MIN_COOLDOWN_MS
 from pravega_spark.names import has_utf8
@@ -17,7 +17,7 @@ from pravega_spark.units import parse_duration_ms, parse_size_bytes, unit_of
 
 def _positive(what: str, value: object) -> int:
     if not is_whole(value) or cast("int", value) <= 0:
-        raise InvalidConfiguration(f"{what} must be a whole number above 0, got {value!r}.")
+        raise InvalidConfiguration(f"{what} must be a whole number above 0, got {shown(value)}.")
     return cast("int", value)
 
 
@@ -82,6 +82,10 @@ class ScalingPolicy:
         )
 
 
+_WINDOWS: Final = 4
+_MAY_BE_ZERO: Final = ("report_ms", "cooldown_ms", "mute_ms")
+
+
 @dataclass(frozen=True, slots=True)
 class ScalingPace:
     """The times of automatic scaling in ms, by default Pravega's; :meth:`scaled` changes them all.
@@ -103,10 +107,27 @@ class ScalingPace:
     idle_ms: float = 1_200_000.0
     history_ms: float = 3_600_000.0
 
+    def __post_init__(self) -> None:
+        """Raise InvalidConfiguration for a time that is no number, or too small."""
+        windows = self.windows_ms
+        if not isinstance(windows, tuple) or len(windows) != _WINDOWS:
+            raise InvalidConfiguration(
+                f"windows_ms of a pace must be a tuple of {_WINDOWS} numbers, got {shown(windows)}."
+            )
+        for name, value in asdict(self).items():
+            least = "at least" if name in _MAY_BE_ZERO else "above"
+            for time_ms in value if isinstance(value, tuple) else (value,):
+                if not is_number(time_ms) or time_ms < 0 or (time_ms == 0 and least == "above"):
+                    raise InvalidConfiguration(
+                        f"{name} of a pace must be a number of ms {least} 0, got {shown(time_ms)}."
+                    )
+
     def scaled(self, factor: float) -> ScalingPace:
         """Return the pace with every time multiplied by ``factor``, which is above 0."""
         if not is_number(factor) or factor <= 0:
-            raise InvalidConfiguration(f"the factor of a pace must be above 0, got {factor!r}.")
+            raise InvalidConfiguration(
+                f"the factor of a pace must be above 0, got {shown(factor)}."
+            )
         times: dict[str, Any] = {
             name: tuple(t * factor for t in value) if isinstance(value, tuple) else value * factor
             for name, value in asdict(self).items()
@@ -120,7 +141,8 @@ class ScalingPace:
         cooldown_ms = parse_duration_ms("the cool-down", cooldown)
         if cooldown_ms < MIN_COOLDOWN_MS:
             raise InvalidConfiguration(
-                f"the cool-down must be at least {MIN_COOLDOWN_MS / 1_000:g} s, got {cooldown!r}."
+                f"the cool-down must be at least {MIN_COOLDOWN_MS / 1_000:g} s, got "
+                f"{shown(cooldown)}."
             )
         return standard.scaled(cooldown_ms / standard.cooldown_ms)
 
@@ -154,16 +176,17 @@ class RetentionPolicy:
         """Check the kinds of the values, and that the limits are in order."""
         if not (isinstance(self.type, RetentionType) and isinstance(self.unit, LimitUnit)):
             raise InvalidConfiguration(
-                f"a retention policy needs a RetentionType and a LimitUnit, got {self.type!r} and "
-                f"{self.unit!r}; use by_time, by_size or by_consumption."
+                f"a retention policy needs a RetentionType and a LimitUnit, got {shown(self.type)} "
+                f"and {shown(self.unit)}; use by_time, by_size or by_consumption."
             )
         if not is_whole(self.minimum) or self.minimum < 0:
             raise InvalidConfiguration(
-                f"the minimum to keep must be a whole number of at least 0, got {self.minimum!r}."
+                "the minimum to keep must be a whole number of at least 0, got "
+                f"{shown(self.minimum)}."
             )
         if self.maximum is not None and not is_whole(self.maximum):
             raise InvalidConfiguration(
-                f"the maximum to keep must be a whole number or None, got {self.maximum!r}."
+                f"the maximum to keep must be a whole number or None, got {shown(self.maximum)}."
             )
         if self.maximum is not None and self.maximum < max(1, self.minimum):
             raise InvalidConfiguration(
@@ -208,8 +231,8 @@ class RetentionPolicy:
         units = {name: _unit_of(name, value) for name, value in given.items() if value is not None}
         if len(set(units.values())) > 1:
             raise InvalidConfiguration(
-                f"the limits mix units: minimum {minimum!r} is a {units['minimum'].value} and "
-                f"maximum {maximum!r} a {units['maximum'].value}; use one unit for both."
+                f"the limits mix units: minimum {shown(minimum)} is a {units['minimum'].value} and "
+                f"maximum {shown(maximum)} a {units['maximum'].value}; use one unit for both."
             )
         if not units:
             return cls(RetentionType.CONSUMPTION, LimitUnit.NONE)
@@ -249,7 +272,8 @@ def _unit_of(name: str, value: str | float) -> LimitUnit:
     if kind is not None:
         return LimitUnit.TIME_MS if kind == "time" else LimitUnit.SIZE_BYTES
     raise InvalidConfiguration(
-        f"the {name} {value!r} names no clear unit: write '1 hour', '7 days', '10 GB' or '500 MB'."
+        f"the {name} {shown(value)} names no clear unit: write '1 hour', '7 days', '10 GB' or '500 "
+        "MB'."
     )
 
 
@@ -284,10 +308,10 @@ class StreamConfiguration:
         """
         scaling = ScalingPolicy.fixed(1) if scaling is None else scaling
         if not isinstance(scaling, ScalingPolicy):
-            raise InvalidConfiguration(f"scaling must be a ScalingPolicy, got {scaling!r}.")
+            raise InvalidConfiguration(f"scaling must be a ScalingPolicy, got {shown(scaling)}.")
         if not isinstance(retention, RetentionPolicy | None):
             raise InvalidConfiguration(
-                f"retention must be a RetentionPolicy or None, got {retention!r}."
+                f"retention must be a RetentionPolicy or None, got {shown(retention)}."
             )
         object.__setattr__(self, "scaling", scaling)
         object.__setattr__(self, "retention", retention)
@@ -318,16 +342,16 @@ class StreamConfiguration:
 def check_tags(tags: Iterable[str], most: int | None = MAX_TAGS) -> frozenset[str]:
     """Return the tags as a set if they are within the limits; ``most`` None is no limit."""
     if isinstance(tags, (str, Mapping)) or not isinstance(tags, Iterable):
-        raise InvalidConfiguration(f"tags must be a set of texts, got {tags!r}.")
+        raise InvalidConfiguration(f"tags must be a set of texts, got {shown(tags)}.")
     given = list(tags)
     for tag in given:
         if not isinstance(tag, str) or not 0 < len(tag) <= MAX_TAG_LENGTH:
             raise InvalidConfiguration(
-                f"a tag must be a text of 1 to {MAX_TAG_LENGTH} characters, got {tag!r}."
+                f"a tag must be a text of 1 to {MAX_TAG_LENGTH} characters, got {shown(tag)}."
             )
         if not has_utf8(tag):
             raise InvalidConfiguration(
-                f"the tag {tag!r} has no UTF-8 form: replace the lone surrogates in it."
+                f"the tag {shown(tag)} has no UTF-8 form: replace the lone surrogates in it."
             )
     found = frozenset(given)
     if most is not None and len(found) > most:
@@ -338,5 +362,5 @@ def check_tags(tags: Iterable[str], most: int | None = MAX_TAGS) -> frozenset[st
 def check_configuration(configuration: object) -> StreamConfiguration:
     """Return a StreamConfiguration; raise InvalidConfiguration for anything else."""
     if not isinstance(configuration, StreamConfiguration):
-        raise InvalidConfiguration(f"a StreamConfiguration is needed, got {configuration!r}.")
+        raise InvalidConfiguration(f"a StreamConfiguration is needed, got {shown(configuration)}.")
     return configuration

@@ -13,6 +13,7 @@ from dataclasses import Field, dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Final
 
+from pravega_spark.arguments import shown
 from pravega_spark.errors import InvalidConfiguration
 from pravega_spark.limits import (
     KEEP_COMPLETED,
@@ -59,13 +60,15 @@ class DurationRule:
 
         Without ``is_bounded``, any duration is allowed: the caller chose it for one run.
         """
-        if given == NEVER and self.default == NEVER:
+        is_never = isinstance(given, str) and given.strip().lower() == NEVER
+        if is_never and self.default == NEVER:
             return None
         value = parse_duration_ms(f"the setting {name}", given)  # type: ignore[arg-type]
         low, high = (parse_duration_ms(name, limit) for limit in (self.least, LONGEST))
         if is_bounded and not low <= value <= high:
             raise InvalidConfiguration(
-                f"the setting {name} must be {self.limits}, got {given!r}; nothing was changed."
+                f"the setting {name} must be {self.limits}, got {shown(given)}; nothing was "
+                "changed."
             )
         return value
 
@@ -106,7 +109,8 @@ class ChoiceRule:
         """Return a given word; raise InvalidConfiguration for anything else."""
         if given not in self.choices:
             raise InvalidConfiguration(
-                f"the setting {name} must be {self.limits}, got {given!r}; nothing was changed."
+                f"the setting {name} must be {self.limits}, got {shown(given)}; nothing was "
+                "changed."
             )
         return str(given)
 
@@ -244,7 +248,7 @@ def rule_of(name: str, *, of_streams: bool = False) -> SettingRule:
     if name not in known:
         what = "setting of a stream" if of_streams else "setting"
         raise InvalidConfiguration(
-            f"there is no {what} {name!r}; nothing was changed. Use one of {', '.join(known)}."
+            f"there is no {what} {shown(name)}. Use one of {', '.join(known)}."
         )
     return _rule(name)
 
@@ -344,7 +348,7 @@ def check_stream_settings(changes: object) -> SettingChanges:
     """Return checked changes of a stream's settings. Raises InvalidConfiguration."""
     if not isinstance(changes, Mapping):
         raise InvalidConfiguration(
-            f"the settings of a stream map names to values, got {changes!r}; write "
+            f"the settings of a stream map names to values, got {shown(changes)}; write "
             "{'grace': '2 hours'}."
         )
     return parse_changes(changes, of_streams=True)

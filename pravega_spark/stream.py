@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pravega_spark.arguments import check_flag, check_list, check_options, check_whole
+from pravega_spark.arguments import check_flag, check_list, check_options, check_whole, shown
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.layout import epochs
 from pravega_spark.engine.layout.located_cut import locate
@@ -384,7 +384,8 @@ class Stream:
         settings = stream_settings(log, view, flags)
         if records_ms is not None and records_ms > settings.retain_ms:
             raise InvalidConfiguration(
-                f"keep_records {keep_records!r} is longer than retain {settings.text('retain')!r}: "
+                f"keep_records {shown(keep_records)} is longer than retain "
+                f"{settings.text('retain')!r}: "
                 "the log does not know the age of a record whose version is not retained."
             )
         log_flags("sweep", log, settings)
@@ -433,8 +434,8 @@ class Stream:
         """
         if time_ms is not None and epoch is not None:
             raise InvalidInput(
-                f"segments of stream {self._name} are asked for by time_ms {time_ms!r} and by "
-                f"epoch {epoch!r}: give one of the two."
+                f"segments of stream {self._name} are asked for by time_ms {shown(time_ms)} and by "
+                f"epoch {shown(epoch)}: give one of the two."
             )
         if epoch is not None:
             check_whole("epoch", epoch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 
+from pravega_spark.arguments import shown
 from pravega_spark.errors import InvalidConfiguration
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -33,12 +34,13 @@ def parse_duration_ms(what: str, value: str | float) -> int:
         match = _NUMBER_AND_UNIT.fullmatch(value) if isinstance(value, str) else None
         if match is None or match[2].lower() not in _DURATION_UNITS_MS:
             raise InvalidConfiguration(
-                f"{what} {value!r} is no duration: write '90 s', '5 minutes', '1 hour' or '7 days'."
+                f"{what} {shown(value)} is no duration: write '90 s', '5 minutes', '1 hour' or '7 "
+                "days'."
             )
         number, unit = float(match[1]), match[2].lower()
     if not 0 <= number < math.inf:
         raise InvalidConfiguration(
-            f"{what} must be a finite duration of at least 0, got {value!r}."
+            f"{what} must be a finite duration of at least 0, got {shown(value)}."
         )
     return round(number * _DURATION_UNITS_MS[unit])
 
@@ -59,11 +61,11 @@ def parse_size_bytes(what: str, value: str | int) -> int:
         match = _NUMBER_AND_UNIT.fullmatch(value) if isinstance(value, str) else None
         if match is None or match[2].lower() not in _SIZE_UNITS:
             raise InvalidConfiguration(
-                f"{what} {value!r} is no size: write '256m', '10 GB' or a number of bytes."
+                f"{what} {shown(value)} is no size: write '256m', '10 GB' or a number of bytes."
             )
         number, unit = float(match[1]), match[2].lower()
     if number < 0:
-        raise InvalidConfiguration(f"{what} must not be negative, got {value!r}.")
+        raise InvalidConfiguration(f"{what} must not be negative, got {shown(value)}.")
     return int(number * _SIZE_UNITS[unit])
 
 

@@ -51,7 +51,11 @@ def _copy_file(log: Log, copy: LogReader, add: Add) -> None:
     try:
         data = log.store.get(key)
     except FileNotFoundError:
-        data = b""
+        raise DataLoss(
+            f"{log.reader.where}: file {add.path} does not exist, so the table cannot be backed "
+            "up; restore the file from a copy.",
+            path=f"{log.reader.where}/{add.path}",
+        ) from None
     if len(data) != add.size:
         raise DataLoss(
             f"{log.reader.where}: file {add.path} has {len(data)} bytes instead of {add.size}, so "

@@ -23,7 +23,7 @@ def table_at(reader: LogReader, version: int) -> tuple[Snapshot, FileIndex]:
         found = first_snapshot(commit, reader.where) if found is None else found.apply(commit)
         recent.apply(commit)
     assert found is not None
-    return found, FileIndex(recent, reader.layer, where=reader.where)
+    return found, reader.files(recent)
 
 
 def keys_after(reader: LogReader, version: int) -> list[str]:

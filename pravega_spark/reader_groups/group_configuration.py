@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-from pravega_spark.arguments import is_whole
+from pravega_spark.arguments import is_whole, shown
 from pravega_spark.errors import InvalidConfiguration
 from pravega_spark.limits import (
     CHECKPOINT_INTERVAL,
@@ -85,7 +85,8 @@ class ReaderGroupConfiguration:
         refresh_ms = parse_duration_ms("the refresh time", refresh)
         if refresh_ms > MAX_GROUP_REFRESH_MS:
             raise InvalidConfiguration(
-                f"the refresh time is at most {MAX_GROUP_REFRESH_MS // 1000} s, got {refresh!r}."
+                f"the refresh time is at most {MAX_GROUP_REFRESH_MS // 1000} s, got "
+                f"{shown(refresh)}."
             )
         checkpoint_ms = None
         if checkpoint_interval is not None:
@@ -93,13 +94,13 @@ class ReaderGroupConfiguration:
             if checkpoint_ms < MIN_CHECKPOINT_MS:
                 raise InvalidConfiguration(
                     f"the checkpoint interval is at least {MIN_CHECKPOINT_MS} ms, got "
-                    f"{checkpoint_interval!r}; None turns automatic checkpoints off."
+                    f"{shown(checkpoint_interval)}; None turns automatic checkpoints off."
                 )
         most = max_outstanding_checkpoints
         if not is_whole(most) or not 1 <= most <= MOST_OUTSTANDING_CHECKPOINTS:
             raise InvalidConfiguration(
                 "max_outstanding_checkpoints must be a whole number of at least 1 and at most "
-                f"{MOST_OUTSTANDING_CHECKPOINTS}, got {most!r}."
+                f"{MOST_OUTSTANDING_CHECKPOINTS}, got {shown(most)}."
             )
         object.__setattr__(self, "streams", MappingProxyType(_cut_ranges(streams)))
         object.__setattr__(self, "retention", retention)
@@ -178,12 +179,12 @@ def _choice(kind: type[_Choice], what: str, given: object) -> _Choice:
         return kind(given)
     except ValueError:
         known = ", ".join(repr(choice.value) for choice in kind)
-        raise InvalidConfiguration(f"{what} is one of {known}, got {given!r}.") from None
+        raise InvalidConfiguration(f"{what} is one of {known}, got {shown(given)}.") from None
 
 
 def _cut_ranges(streams: Iterable[str] | Mapping[str, Any]) -> dict[str, StreamCutRange]:
     if isinstance(streams, str) or not isinstance(streams, Iterable):
-        raise InvalidConfiguration(f"a group reads a list of streams, got {streams!r}.")
+        raise InvalidConfiguration(f"a group reads a list of streams, got {shown(streams)}.")
     names = list(streams)
     for name in names:
         split_stream(name)

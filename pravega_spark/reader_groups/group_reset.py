@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Mapping
 
+from pravega_spark.arguments import shown
 from pravega_spark.engine.log.commit_logging import short
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidStreamCut
@@ -72,7 +72,7 @@ def cuts_of(state: GroupState, given: CutsOrCheckpoint) -> dict[str, StreamCut]:
     if not isinstance(found, Mapping):
         raise InvalidStreamCut(
             f"reader group {state.group}: expected a checkpoint of the group or a mapping from "
-            f"streams to cuts, got {reprlib.repr(found)}; pass {{'scope/stream': 'earliest'}}."
+            f"streams to cuts, got {shown(found)}; pass {{'scope/stream': 'earliest'}}."
         )
     strange = sorted(set(found) - set(state.lives))
     if strange:

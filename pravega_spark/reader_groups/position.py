@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -11,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import immutables
 import pyarrow as pa
 
+from pravega_spark.arguments import shown
 from pravega_spark.engine.json_codec import to_json
 from pravega_spark.errors import InvalidInput
 from pravega_spark.model import Event, parse_segment
@@ -61,12 +61,12 @@ class Position:
             if not isinstance(key, SegmentKey) or type(key.segment_id) is not int:
                 raise InvalidInput(
                     "a position names segments as SegmentKey(stream, segment_id), got "
-                    f"{reprlib.repr(key)}."
+                    f"{shown(key)}."
                 )
             split_stream(key.stream)
             if type(offset) is not int or not 0 <= offset < _OFFSETS_END:
                 raise InvalidInput(
-                    f"a position has the offset {reprlib.repr(offset)} for {key}; an offset is a "
+                    f"a position has the offset {shown(offset)} for {key}; an offset is a "
                     "whole number of events, from 0."
                 )
         return position
@@ -74,7 +74,7 @@ class Position:
 
 def _refused(given: object) -> InvalidInput:
     return InvalidInput(
-        f"{reprlib.repr(given)} is no position of a reader: pass the position of an event that was "
+        f"{shown(given)} is no position of a reader: pass the position of an event that was "
         "read, or its text."
     )
 

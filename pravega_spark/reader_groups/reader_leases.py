@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pravega_spark.arguments import shown
 from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.log.log_reader import LogReader
 from pravega_spark.engine.processes import has_ended
@@ -76,7 +77,7 @@ def parse_reader_lease_ms(lease: str | float | None) -> int | None:
     if not MIN_READER_LEASE_MS <= lease_ms <= MAX_READER_LEASE_MS:
         raise InvalidConfiguration(
             f"a reader's lease is {MIN_READER_LEASE_MS // 1000} s to "
-            f"{MAX_READER_LEASE_MS // 1000} s, or None, got {lease!r}."
+            f"{MAX_READER_LEASE_MS // 1000} s, or None, got {shown(lease)}."
         )
     return lease_ms
 
@@ -91,13 +92,13 @@ def parse_max_poll_interval_ms(interval: str | float | None, lease_ms: int | Non
     interval_ms = parse_duration_ms("max_poll_interval", interval)
     if lease_ms is None:
         raise InvalidConfiguration(
-            f"a reader without a lease never expires, so max_poll_interval {interval!r} would have "
-            "no effect. Give the reader a lease, or omit max_poll_interval."
+            f"a reader without a lease never expires, so max_poll_interval {shown(interval)} would "
+            "have no effect. Give the reader a lease, or omit max_poll_interval."
         )
     if not lease_ms < interval_ms <= MAX_READER_LEASE_MS:
         raise InvalidConfiguration(
             f"max_poll_interval is longer than the reader's lease, {lease_ms / 1000:g} s, and at "
-            f"most {MAX_READER_LEASE_MS // 1000} s, or None, got {interval!r}. Use a longer "
+            f"most {MAX_READER_LEASE_MS // 1000} s, or None, got {shown(interval)}. Use a longer "
             "interval, or a shorter lease."
         )
     return interval_ms

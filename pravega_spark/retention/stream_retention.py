@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from pravega_spark.arguments import shown
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.overdue_maintenance import overdue_maintenance
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -45,7 +46,7 @@ class StreamRetention:
         setting. Changes nothing. Raises InvalidInput, StaleIdentity, NoSuchStream.
         """
         if not isinstance(policy, RetentionPolicy | None):
-            raise InvalidInput(f"policy must be a RetentionPolicy or None, got {policy!r}.")
+            raise InvalidInput(f"policy must be a RetentionPolicy or None, got {shown(policy)}.")
         options = parse_options(expire=expire, sweep=False)
         found = explain_retention(self._stream, options, policy=policy, life=self._life)
         overdue = overdue_maintenance(self._stream, self._stream.view(refresh=False))

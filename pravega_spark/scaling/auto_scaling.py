@@ -111,7 +111,8 @@ def explain_scaling(
     """Decide on a stream and change nothing, not even the stored rates.
 
     ``use_keys`` splits a segment under a policy by event rate between its newest keys if that
-    balances the load better. ``now_ms`` is the time to decide for, by default the runtime's clock.
+    balances the load better. The log of a stream with a fixed number of segments is not read, so
+    its rows have no rates. ``now_ms`` is the time to decide for, by default the runtime's clock.
     ``life`` is the life that the call is made for, by default the present one. Raises NoSuchStream,
     StaleIdentity, and CorruptLog for a log that cannot be read.
     """
@@ -129,14 +130,9 @@ def run_scaling(
     """Decide on a stream and scale it; report requests that a concurrent scale made impossible.
 
     Each split and merge is a separate commit. Safe to kill, to repeat and to run concurrently: a
-    segment is sealed once. The log of a stream with a fixed number of segments is not read. Raises
-    what :func:`explain_scaling` and a commit raise.
+    segment is sealed once. Raises what :func:`explain_scaling` and a commit raise.
     """
     view = _newest_view(stream, life)
-    policy = view.record.configuration.scaling
-    if policy.type is ScalingType.FIXED:
-        fixed = no_scale(view.active.segments, FIXED)
-        return ScalingResult(stream.name, view.version, policy, fixed)
     result = _decide(stream, view, pace, use_keys, now_ms, store=True)
     requests = result.decision.requests
     outcomes = tuple(_scale(stream, view.life, request) for request in requests)
@@ -163,6 +159,8 @@ def _decide(
     if view.record.state is not StreamState.ACTIVE:
         unchanged = no_scale(active, f"the stream is {view.record.state.value}")
         return ScalingResult(stream.name, view.version, policy, unchanged)
+    if policy.type is ScalingType.FIXED:
+        return ScalingResult(stream.name, view.version, policy, no_scale(active, FIXED))
     now_ms = stream.now_ms() if now_ms is None else now_ms
     rates, is_worth_storing = read_rates(stream, view, pace, now_ms)
     if store and is_worth_storing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from pravega_spark.arguments import check_whole, is_whole
+from pravega_spark.arguments import check_whole, is_whole, shown
 from pravega_spark.engine.layout import epoch_changes, epochs
 from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.stream.commit_builder import CommitBuilder
@@ -155,7 +155,7 @@ def resolve_segment_id(view: StreamView, name: Segment | int | str) -> int:
     if not is_whole(name) or name < 0:
         raise InvalidInput(
             "a segment is given as a Segment, its id, its number, or text like '3#1'; got "
-            f"{name!r}."
+            f"{shown(name)}."
         )
     if segment_epoch(name) == 0 and not view.has_segment(name):
         for segment in view.active.segments:
@@ -173,7 +173,7 @@ def to_key_range(given: KeyRange | Sequence[float]) -> KeyRange:
         return KeyRange(low + 0.0, high + 0.0)
     except (TypeError, ValueError) as error:
         raise InvalidInput(
-            f"a key range is (low, high) with 0 <= low < high <= 1, got {given!r}."
+            f"a key range is (low, high) with 0 <= low < high <= 1, got {shown(given)}."
         ) from error
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pravega_spark.arguments import check_flag
+from pravega_spark.arguments import check_flag, shown
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import InvalidConfiguration
 from pravega_spark.policies import ScalingPace
@@ -48,5 +48,6 @@ def _check(pace: ScalingPace, use_keys: bool) -> None:
     check_flag("use_keys", use_keys)
     if not isinstance(pace, ScalingPace):
         raise InvalidConfiguration(
-            f"pace must be a ScalingPace, such as ScalingPace.of_cooldown('10 min'); got {pace!r}."
+            "pace must be a ScalingPace, such as ScalingPace.of_cooldown('10 min'); got "
+            f"{shown(pace)}."
         )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+from pravega_spark.arguments import shown
 from pravega_spark.errors import InvalidConfiguration, InvalidInput, InvalidOption
 from pravega_spark.model import StreamCut, parse_segment
 from pravega_spark.names import is_number, split_stream
@@ -29,14 +30,14 @@ SegmentOffsets = dict[str, dict[int, int]]
 def positive_integer(name: str, text: str) -> int:
     """Parse a whole number above 0."""
     if not re.fullmatch(r"\+?[0-9]+", text.strip()) or int(text) < 1:
-        raise InvalidOption(f"option {name} must be a whole number above 0, got {text!r}.")
+        raise InvalidOption(f"option {name} must be a whole number above 0, got {shown(text)}.")
     return int(text)
 
 
 def non_negative_integer(name: str, text: str) -> int:
     """Parse a whole number, 0 or more."""
     if not re.fullmatch(r"[0-9]+", text.strip()):
-        raise InvalidOption(f"option {name} must be a whole number, 0 or more, got {text!r}.")
+        raise InvalidOption(f"option {name} must be a whole number, 0 or more, got {shown(text)}.")
     return int(text)
 
 
@@ -44,7 +45,7 @@ def boolean(name: str, text: str) -> bool:
     """Parse ``true`` or ``false``."""
     value = {"true": True, "false": False}.get(text.strip().lower())
     if value is None:
-        raise InvalidOption(f"option {name} must be true or false, got {text!r}.")
+        raise InvalidOption(f"option {name} must be true or false, got {shown(text)}.")
     return value
 
 
@@ -55,7 +56,7 @@ def size_bytes(name: str, text: str) -> int:
     except InvalidConfiguration as error:
         raise InvalidOption(str(error)) from None
     if value < 1:
-        raise InvalidOption(f"option {name} must be above 0, got {text!r}.")
+        raise InvalidOption(f"option {name} must be above 0, got {shown(text)}.")
     return value
 
 
@@ -72,7 +73,9 @@ def name_list(name: str, text: str) -> tuple[str, ...]:
     """Parse a list separated by commas, without duplicates."""
     found = tuple(part.strip() for part in text.split(",") if part.strip())
     if not found or len(set(found)) < len(found):
-        raise InvalidOption(f"option {name} is a list such as 'a,b', each name once; got {text!r}.")
+        raise InvalidOption(
+            f"option {name} is a list such as 'a,b', each name once; got {shown(text)}."
+        )
     return found
 
 
@@ -83,7 +86,9 @@ def one_of(*choices: str) -> Parse:
         for choice in choices:
             if choice.lower() == text.strip().lower():
                 return choice
-        raise InvalidOption(f"option {name} must be one of {', '.join(choices)}; got {text!r}.")
+        raise InvalidOption(
+            f"option {name} must be one of {', '.join(choices)}; got {shown(text)}."
+        )
 
     return parse
 
@@ -99,7 +104,7 @@ def regular_expression(name: str, text: str) -> str:
         re.compile(text)
     except re.error as error:
         raise InvalidOption(
-            f"option {name}: {text!r} is not a regular expression: {error}."
+            f"option {name}: {shown(text)} is not a regular expression: {error}."
         ) from None
     return text
 
@@ -129,7 +134,7 @@ def timestamp(name: str, text: str) -> Timestamp:
         found = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
     except (ValueError, InvalidInput):
         raise InvalidOption(
-            f"option {name}: {text!r} is not a time; write milliseconds since 1970, "
+            f"option {name}: {shown(text)} is not a time; write milliseconds since 1970, "
             "'2026-03-01T12:00:00Z', '2026-03-01', or '-1h' for an hour ago."
         ) from None
     if found.tzinfo is None:
@@ -153,7 +158,7 @@ def segment_offsets(name: str, text: str) -> str | SegmentOffsets:
     except (ValueError, AttributeError, TypeError, InvalidInput) as error:
         raise InvalidOption(
             f"option {name} is 'earliest', 'latest' or JSON such as "
-            f'{{"scope/stream": {{"0#0": 120, "1#0": -1}}}}; got {text!r} ({error}).'
+            f'{{"scope/stream": {{"0#0": 120, "1#0": -1}}}}; got {shown(text)} ({error}).'
         ) from None
 
 
@@ -183,6 +188,6 @@ def stream_cuts(name: str, text: str) -> str | dict[str, StreamCut]:
     if not found or len(by_stream) < len(found) or "" in by_stream:
         raise InvalidOption(
             f"option {name} takes one cut for each stream, separated by ';', or 'earliest' or "
-            f"'latest' alone; got {text!r}."
+            f"'latest' alone; got {shown(text)}."
         )
     return by_stream

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pravega_spark.arguments import shown
 from pravega_spark.errors import InvalidOption
 from pravega_spark.spark import option_values
 
@@ -302,8 +303,8 @@ def parse(table: Iterable[Option], given: Mapping[str, str]) -> dict[str, Any]:
         value = option.parse(option.name, text)
         if found.setdefault(option.name, value) != value:
             raise InvalidOption(
-                f"option {option.name} is set twice, to {found[option.name]!r} and, by an alias, "
-                f"to {value!r}; set it once."
+                f"option {option.name} is set twice, to {shown(found[option.name])} and, by an "
+                f"alias, to {shown(value)}; set it once."
             )
     return found
 
@@ -333,4 +334,4 @@ def _check_foreign(key: str, by_key: Mapping[str, Option]) -> None:
     near = difflib.get_close_matches(low, by_key, n=1, cutoff=0.5)
     names = ", ".join(sorted({option.name for option in by_key.values()}))
     hint = f"did you mean {by_key[near[0]].name}?" if near else f"the options are {names}."
-    raise InvalidOption(f"unknown option {key!r} of format 'pravega': {hint}")
+    raise InvalidOption(f"unknown option {shown(key)} of format 'pravega': {hint}")

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from types import TracebackType
 from typing import Any
 
-from pravega_spark.arguments import check_flag
+from pravega_spark.arguments import check_flag, shown
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.runtime import ProcessGuard
@@ -386,7 +386,8 @@ class Transaction:
 def _microseconds(time: object) -> int:
     if not isinstance(time, datetime) or time.utcoffset() is None:
         raise InvalidInput(
-            f"a commit's timestamp must be a datetime with a time zone, such as UTC; got {time!r}."
+            "a commit's timestamp must be a datetime with a time zone, such as UTC; got "
+            f"{shown(time)}."
         )
     since = time - datetime(1970, 1, 1, tzinfo=timezone.utc)
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

@@ -11,6 +11,7 @@ from __future__ import annotations
 from math import sqrt
 from typing import NamedTuple
 
+from pravega_spark.arguments import shown
 from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.stream.records import OpenTransaction
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -29,7 +30,7 @@ def parse_lease_ms(lease: str | float) -> int:
     if not MIN_LEASE_MS <= lease_ms <= MAX_LEASE_MS:
         raise InvalidConfiguration(
             f"a transaction's lease must be {MIN_LEASE_MS // 1000} s to "
-            f"{MAX_LEASE_MS // 1000} s, got {lease!r}."
+            f"{MAX_LEASE_MS // 1000} s, got {shown(lease)}."
         )
     return lease_ms
 

@@ -8,7 +8,7 @@ import threading
 from types import TracebackType
 from typing import Any
 
-from pravega_spark.arguments import check_function
+from pravega_spark.arguments import check_function, shown
 from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream import archived_records
 from pravega_spark.engine.stream.records import StreamState, WriterRecord
@@ -239,6 +239,6 @@ def _execution_ms(lease_ms: int, limit: str | float | None) -> int:
     execution_ms = parse_duration_ms("max_execution", limit)
     if execution_ms < lease_ms:
         raise InvalidConfiguration(
-            f"max_execution {limit!r} is shorter than the lease of {lease_ms // 1000} s."
+            f"max_execution {shown(limit)} is shorter than the lease of {lease_ms // 1000} s."
         )
     return execution_ms

@@ -17,6 +17,9 @@ from pravega_spark.engine.store import Store
 from pravega_spark.limits import CLEANUP_WAIT_SECONDS
 from tests.harness.fake_runtime import NOW_MS, FakeRuntime
 
+FILE_BYTES = 10
+"""The size of every file."""
+
 
 def table_log(store: Store, runtime: Runtime | None = None, path: str = "s/t/events") -> Log:
     """Return the log of an empty table; create the table unless it exists."""
@@ -39,12 +42,12 @@ def commit(log: Log, body: Callable[[Snapshot | None], Body | None]) -> Snapshot
 
 def event_add(path: str, segment: int, base: int, rows: int, *, change: bool = True) -> Add:
     partition = {"segment_id": str(segment), "base_offset": str(base)}
-    return Add(path, partition, 10, NOW_MS, None, {"rows": str(rows)}, change)
+    return Add(path, partition, FILE_BYTES, NOW_MS, None, {"rows": str(rows)}, change)
 
 
 def put(log: Log, value: str | None, adds: Sequence[Add] = (), removes: Sequence[str] = ()) -> int:
     """Commit a value of the domain ``test``, with added and removed files; return the version."""
-    removed = [Remove(path, NOW_MS) for path in removes]
+    removed = [Remove(path, NOW_MS, size=FILE_BYTES) for path in removes]
 
     def decide(snapshot: Snapshot | None) -> Body:
         return Body("TEST", domains={"test": value}, adds=adds, removes=removed)

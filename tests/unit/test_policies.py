@@ -12,6 +12,7 @@ from pravega_spark.policies import (
     LimitUnit,
     RetentionPolicy,
     RetentionType,
+    ScalingPace,
     ScalingPolicy,
     StreamConfiguration,
 )
@@ -133,3 +134,28 @@ def test_rates_and_factors_of_zero_are_refused(
 def test_configuration_of_other_types_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidConfiguration, match=message):
         StreamConfiguration(**given)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("tick_ms", 0),
+        ("tick_ms", "5 s"),
+        ("cold_ms", float("nan")),
+        ("history_ms", None),
+        ("cooldown_ms", -1),
+        ("mute_ms", True),
+        ("windows_ms", (1, 2, 3)),
+        ("windows_ms", [1, 2, 3, 4]),
+        ("windows_ms", (1, 2, 0, 4)),
+        ("windows_ms", "x" * 10_000),
+    ],
+)
+def test_pace_with_a_time_that_is_none_is_refused_by_name_and_value(name: str, value: Any) -> None:
+    with pytest.raises(InvalidConfiguration, match=f"{name} of a pace must be") as refused:
+        ScalingPace(**{name: value})
+    assert len(str(refused.value)) < 300
+
+
+def test_pace_may_be_without_a_cooldown() -> None:
+    assert ScalingPace(cooldown_ms=0, mute_ms=0, report_ms=0).scaled(2).tick_ms == 10_000

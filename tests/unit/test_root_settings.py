@@ -50,7 +50,7 @@ def test_place_nearest_to_the_call_decides(name: str, given: tuple[bool, ...]) -
 def test_never_is_a_value_that_a_nearer_place_may_give() -> None:
     root = parse_changes({"expire": "30 days"}).values
     assert decide_settings(root).expire_ms == 30 * 24 * HOUR
-    stream = parse_changes({"expire": "never"}, of_streams=True).values
+    stream = parse_changes({"expire": " Never"}, of_streams=True).values
     found = decide_settings(root, stream)
     assert found.expire_ms is None
     assert found.origin("expire") is SettingOrigin.STREAM
@@ -75,6 +75,9 @@ def test_changes_leave_the_other_settings_and_none_clears() -> None:
         ("grace", True, ["grace", "True"]),
         ("expire", "1 s", ["expire", "'never'"]),
         ("scaling_interval", 0, ["scaling_interval", "1 s"]),
+        ("grace", "x" * 10_000, ["grace", "'xxx", "xxx...xxx"]),
+        ("maintain", "x" * 10_000, ["maintain", "'xxx", "xxx...xxx"]),
+        ("x" * 10_000, "1h", ["no setting", "xxx...xxx", "grace"]),
         ("grase", "1h", ["'grase'", "grace", "prepared_limit"]),
         ("grace_ms", "1h", ["'grace_ms'"]),
         ("origins", "1h", ["'origins'"]),
@@ -86,6 +89,16 @@ def test_bad_setting_is_refused_by_name_value_and_limits(
     with pytest.raises(InvalidConfiguration) as caught:
         parse_changes({"retain": "1h", name: value})
     assert all(word in str(caught.value) for word in words)
+    assert len(str(caught.value)) < 500
+
+
+def test_reading_an_unknown_setting_is_refused_without_a_word_of_changes() -> None:
+    for read in (EffectiveSettings().text, EffectiveSettings().value, EffectiveSettings().origin):
+        with pytest.raises(
+            InvalidConfiguration, match=r"no setting 'x'\. Use one of grace"
+        ) as found:
+            read("x")
+        assert "changed" not in str(found.value)
 
 
 def test_stream_cannot_override_the_interval_of_a_job() -> None:

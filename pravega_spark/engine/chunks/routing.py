@@ -20,6 +20,7 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
+from pravega_spark.arguments import shown
 from pravega_spark.engine.chunks.arrow_arrays import column, mask, numbers
 from pravega_spark.engine.chunks.chunk import as_events
 from pravega_spark.errors import InvalidInput
@@ -39,7 +40,9 @@ def position(routing_key: str) -> float:
     try:
         data = routing_key.encode()
     except UnicodeEncodeError as error:
-        raise InvalidInput(f"the routing key {routing_key!r} has no UTF-8 form: {error}.") from None
+        raise InvalidInput(
+            f"the routing key {shown(routing_key)} has no UTF-8 form: {error}."
+        ) from None
     return (xxhash.xxh64_intdigest(data, SEED) >> _SHIFT) / POSITIONS
 
 

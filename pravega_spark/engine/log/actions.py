@@ -156,6 +156,7 @@ class Body:
             self.metadata,
             tuple(self.adds),
             tuple(remove.path for remove in self.removes),
+            sum(remove.size for remove in self.removes),
         )
 
 
@@ -173,6 +174,8 @@ class Commit:
     metadata: Mapping[str, Any] | None = None
     adds: tuple[Add, ...] = ()
     removes: tuple[str, ...] = ()
+    removed_bytes: int = 0
+    """The size of the removed files."""
 
     @property
     def clock_ms(self) -> int:
@@ -251,6 +254,7 @@ def _parse(version: int, info: Mapping[str, Any], rest: bytes, light: bool) -> C
     protocol = metadata = None
     adds: list[Add] = []
     removes: list[str] = []
+    removed_bytes = 0
     for line in rest.splitlines():
         if light and line.startswith((b'{"add"', b'{"remove"')):
             break
@@ -259,6 +263,7 @@ def _parse(version: int, info: Mapping[str, Any], rest: bytes, light: bool) -> C
             adds.append(Add.from_action(value))
         elif kind == "remove":
             removes.append(typed(value["path"], str))
+            removed_bytes += typed(value.get("size", 0), int)
         elif kind == "domainMetadata":
             text = None if value["removed"] else typed(value["configuration"], str)
             domains[typed(value["domain"], str)] = text
@@ -277,4 +282,5 @@ def _parse(version: int, info: Mapping[str, Any], rest: bytes, light: bool) -> C
         metadata,
         tuple(adds),
         tuple(removes),
+        removed_bytes,
     )

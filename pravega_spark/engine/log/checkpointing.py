@@ -78,7 +78,9 @@ def maintain(reader: LogReader, version: int, *, checkpoint: bool | None = None)
     if version - layer.older < len(snapshot.domains) // 8 and not checkpoint:
         return
     # Without fsync a power cut may tear the file. Its digest does not match then.
-    reader.store.put(state_key(reader.path, version), encode_state(snapshot, layer), durable=False)
+    files = reader.files(layer).totals()
+    state = encode_state(snapshot, layer, files)
+    reader.store.put(state_key(reader.path, version), state, durable=False)
     failpoint("maintain.state")
     due = _checkpoint_due(reader, version, hint_checkpoint) if checkpoint is None else checkpoint
     if due:

@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 from pravega_spark.engine.json_codec import DECODE_ERRORS
 from pravega_spark.engine.log.actions import Add, Commit
 from pravega_spark.errors import CorruptLog
+from pravega_spark.model import FileTotals
 
 SEGMENT_COLUMN = "segment_id"
 OFFSET_COLUMN = "base_offset"
@@ -77,6 +78,8 @@ class RecentLayer:
         """Start an empty layer above the one that ends at version ``older``."""
         self.older = older
         self.removed: set[str] = set()
+        self.net = FileTotals()
+        """The files that the applied commits added, less those that they removed."""
         self._adds: dict[str, Add] = {}
         self._segments: dict[int, list[tuple[int, Add]]] = {}
 
@@ -86,6 +89,10 @@ class RecentLayer:
             self.add(add)
         for path in commit.removes:
             self.remove(path)
+        self.net += FileTotals(
+            len(commit.adds) - len(commit.removes),
+            sum(add.size for add in commit.adds) - commit.removed_bytes,
+        )
 
     def add(self, add: Add) -> None:
         """Add a live file; each file has a name of its own, so it is not live already."""
@@ -141,11 +148,13 @@ class FileIndex:
         load: Callable[[int], Layer],
         renew: Callable[[], RecentLayer] | None = None,
         *,
+        recorded: Callable[[int], FileTotals | None] = lambda version: None,
         where: str,
     ) -> None:
         """Start with the newest layer; ``load(version)`` returns the one that ends there.
 
-        ``where`` is the path or URL of the table, for errors.
+        ``recorded(version)`` returns what a state file says of the files that are live there, and
+        None without one. ``where`` is the path or URL of the table, for errors.
 
         ``renew()`` builds the newest layer again, above a layer that can be loaded. It is called
         if cleanup deleted the older layer that the present one needs.
@@ -154,6 +163,9 @@ class FileIndex:
         self._newest = recent
         self._load = load
         self._renew = renew
+        self._recorded = recorded
+        self._older: FileTotals | None = None
+        """The files that were live where the newest layer begins, once they were asked for."""
         self._where = where
 
     @property
@@ -201,6 +213,22 @@ class FileIndex:
             if layer.removed:
                 removed.append(layer.removed)
 
+    def totals(self) -> FileTotals:
+        """Return the number and size of all live files.
+
+        A recorded total makes that cheap; without one, all layers are read once.
+        """
+        newest = self._newest
+        if newest.older < 0:
+            return newest.net
+        if self._older is None:
+            self._older = self._recorded(newest.older)
+        if self._older is None:
+            sizes = [add.size for add in self.all()]
+            newest = self._newest  # reading may have renewed it
+            self._older = FileTotals(len(sizes), sum(sizes)) - newest.net
+        return self._older + newest.net
+
     def _with_renewal(self, work: Callable[[], _T]) -> _T:
         try:
             try:
@@ -209,7 +237,7 @@ class FileIndex:
                 if self._renew is None:
                     raise
                 self._newest = self._renew()
-                self._layers = [self._newest]
+                self._layers, self._older = [self._newest], None
                 return work()
         except CorruptLog as error:
             error.locate(self._where)

@@ -189,9 +189,7 @@ class LogFollower:
         if self.is_stale():
             self.catch_up()
         if self._files is None or self._files.recent > self._files_limit:
-            self._files = FileIndex(
-                self._recent_files(), self.reader.layer, self._recent_files, where=self.reader.where
-            )
+            self._files = self.reader.files(self._recent_files(), self._recent_files)
             self._files_limit = max(RECENT_FILES, 2 * self._files.recent)
         return self._files
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from pravega_spark.engine.json_codec import DECODE_ERRORS
@@ -14,11 +14,12 @@ from pravega_spark.engine.log.delta_checkpoint import (
     decode_checkpoint,
     digest_key,
 )
-from pravega_spark.engine.log.file_index import Layer, RecentLayer
+from pravega_spark.engine.log.file_index import FileIndex, Layer, RecentLayer
 from pravega_spark.engine.log.snapshot import Snapshot, check_supported, first_snapshot
 from pravega_spark.engine.log.state_file import StateFile, decode_state, state_key, state_version
 from pravega_spark.engine.store import Store
 from pravega_spark.errors import CorruptLog
+from pravega_spark.model import FileTotals
 
 _PAGE = 256
 
@@ -129,6 +130,11 @@ class LogReader:
             return None
         return replace(state, snapshot=state.snapshot.at(self.where))
 
+    def file_totals(self, version: int) -> FileTotals | None:
+        """Return the files that are live at a version if its state file has counted them."""
+        state = self.state(version)
+        return None if state is None else state.files
+
     def checkpoint(self, version: int) -> DeltaCheckpoint | None:
         """Return the checkpoint of a version if it is ours, intact, and matches the commit."""
         if version < 0:
@@ -213,6 +219,12 @@ class LogReader:
         return self.replay(
             next((v for v in checkpoints if self.checkpoint(v) is not None), -1), version
         )
+
+    def files(
+        self, recent: RecentLayer, renew: Callable[[], RecentLayer] | None = None
+    ) -> FileIndex:
+        """Return the index of the live files whose newest layer is ``recent``."""
+        return FileIndex(recent, self.layer, renew, recorded=self.file_totals, where=self.where)
 
     def replay(self, base: int, version: int) -> RecentLayer:
         """Build the layer of (base, version] from its commits."""

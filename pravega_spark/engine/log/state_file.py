@@ -4,7 +4,7 @@
 | --- | --- |
 | 1 | format, version, token and time of that version's commit, ``since``, digest of the file, |
 |   | and the length of the other lines, which are compressed (except in format 1) |
-| 2 | protocol, metadata, all domains |
+| 2 | protocol, metadata, all domains, the number and size of all live files |
 | 3.. | ``{"add": ...}`` and ``{"remove": path}``: the net file actions of (since, version] |
 
 An append reads lines 1 and 2 and the later commits. A read at the tail also uses the file lines,
@@ -26,6 +26,7 @@ from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json
 from pravega_spark.engine.log.actions import Add
 from pravega_spark.engine.log.file_index import RecentLayer
 from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.model import FileTotals
 from pravega_spark.names import is_number
 
 FORMAT = 2
@@ -51,6 +52,8 @@ class StateFile:
     snapshot: Snapshot
     since: int
     lines: tuple[bytes, ...]
+    files: FileTotals | None
+    """All files that are live in the version; None if an earlier release wrote the state file."""
 
     def layer(self) -> RecentLayer:
         """Return the files of (since, version] as a layer."""
@@ -64,12 +67,13 @@ class StateFile:
         return layer
 
 
-def encode_state(snapshot: Snapshot, layer: RecentLayer) -> bytes:
-    """Return the bytes of the state file of a snapshot."""
+def encode_state(snapshot: Snapshot, layer: RecentLayer, files: FileTotals) -> bytes:
+    """Return the bytes of the state file of a snapshot; ``files`` counts all that are live."""
     state = {
         "protocol": dict(snapshot.protocol),
         "metaData": dict(snapshot.metadata),
         "domains": dict(sorted(snapshot.domains.items())),
+        "files": [files.files, files.size_bytes],
     }
     lines = [to_json(state)]
     lines.extend(to_json(add.to_action()) for add in layer.all())
@@ -118,6 +122,7 @@ def decode_state(version: int, data: bytes) -> StateFile | None:
             state["metaData"],
             state["domains"],
         )
-        return StateFile(snapshot, header["since"], tuple(lines[1:]))
+        totals = FileTotals(*map(int, state["files"])) if "files" in state else None
+        return StateFile(snapshot, header["since"], tuple(lines[1:]), totals)
     except (*DECODE_ERRORS, OSError):
         return None

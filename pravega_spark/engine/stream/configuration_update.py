@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pravega_spark.arguments import check_whole
+from pravega_spark.arguments import check_whole, shown
 from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.stream.records import StreamRecord
 from pravega_spark.errors import ConfigurationConflict, InvalidConfiguration
@@ -73,20 +73,20 @@ def checked_update(
         )
     if not isinstance(scaling, ScalingPolicy | Unchanged):
         raise InvalidConfiguration(
-            f"the scaling of stream {stream} must be a ScalingPolicy, got {scaling!r}; a stream "
-            "always has one."
+            f"the scaling of stream {stream} must be a ScalingPolicy, got {shown(scaling)}; a "
+            "stream always has one."
         )
     if not isinstance(retention, RetentionPolicy | Unchanged | None):
         raise InvalidConfiguration(
             f"the retention of stream {stream} must be a RetentionPolicy, or None to keep "
-            f"everything, got {retention!r}."
+            f"everything, got {shown(retention)}."
         )
     added = check_tags(() if add_tags is None else add_tags)
     removed = check_tags(() if remove_tags is None else remove_tags, most=None)
     if added & removed:
         raise InvalidConfiguration(
-            f"the update of stream {stream} adds and removes the tag {min(added & removed)!r}; "
-            "name it once. Nothing was changed."
+            f"the update of stream {stream} adds and removes the tag "
+            f"{shown(min(added & removed))}; name it once. Nothing was changed."
         )
     changes = check_stream_settings({} if settings is None else settings)
     return ConfigurationUpdate(scaling, retention, added, removed, changes)

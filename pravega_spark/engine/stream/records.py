@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import enum
 import json
-import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, wraps
 from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
+from pravega_spark.arguments import shown
 from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json, typed
 from pravega_spark.engine.text_cache import cached_by_text
 from pravega_spark.errors import CorruptLog
@@ -57,7 +57,7 @@ def _sound(decode: Callable[_Call, _Record]) -> Callable[_Call, _Record]:
             return decode(*args, **kwargs)
         except DECODE_ERRORS as error:
             kind = decode.__name__.removeprefix("decode_")
-            given = ", ".join(map(reprlib.repr, args))
+            given = ", ".join(map(shown, args))
             raise CorruptLog(
                 f"the log holds a damaged record of a {kind} ({given}): {error!r}; restore it from "
                 "a copy."

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from pravega_spark.arguments import check_function
+from pravega_spark.arguments import check_function, shown
 from pravega_spark.errors import EventTooLarge, InvalidInput
 from pravega_spark.limits import MAX_EVENT_BYTES, MAX_NOTE_LENGTH
 
@@ -37,7 +36,7 @@ class EventEncoder:
         if single or not isinstance(events, Iterable):
             raise InvalidInput(
                 f"write_events on stream {self._name} takes a list of events, not "
-                f"{type(events).__name__}: {reprlib.repr(events)}; give a list, or one event to "
+                f"{type(events).__name__}: {shown(events)}; give a list, or one event to "
                 "write_event."
             )
         return [self.event(event) for event in events]
@@ -76,7 +75,7 @@ class EventEncoder:
         if type(routing_key) is not str:
             raise InvalidInput(
                 f"a routing key must be a str or None, not {type(routing_key).__name__}: "
-                f"{routing_key!r}."
+                f"{shown(routing_key)}."
             )
         self._utf8("a routing key", routing_key)
 
@@ -84,8 +83,7 @@ class EventEncoder:
         """Raise InvalidInput unless the note is a str of at most MAX_NOTE_LENGTH characters."""
         if not isinstance(note, str) or len(note) > MAX_NOTE_LENGTH:
             raise InvalidInput(
-                f"a note must be a str of at most {MAX_NOTE_LENGTH} characters, got "
-                f"{reprlib.repr(note)}."
+                f"a note must be a str of at most {MAX_NOTE_LENGTH} characters, got {shown(note)}."
             )
         self._utf8("a note", note)
 

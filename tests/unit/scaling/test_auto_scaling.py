@@ -182,8 +182,8 @@ def test_run_on_a_stream_of_fixed_segments_neither_scales_nor_reads_its_log() ->
     assert [row["action"] for row in found] == ["none", "none"]
     assert [row["r2"] for row in found] == [None, None]
     shown = explain_scaling(stream).rows()
-    assert [row["reason"] for row in shown] == [row["reason"] for row in found]
-    assert sum(row["r2"] for row in shown) == pytest.approx(9, rel=0.5)
+    assert shown == found
+    assert stream.store.count("get") <= 2
     assert not stream.store.exists(rates_key(stream.path))
 
 

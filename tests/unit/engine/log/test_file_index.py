@@ -14,8 +14,9 @@ from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.file_index import FileIndex, RecentLayer
 from pravega_spark.engine.log.state_file import state_key
 from pravega_spark.errors import CorruptLog
+from pravega_spark.model import FileTotals
 from tests.harness.fake_runtime import FakeRuntime, memory
-from tests.harness.small_tables import clean, event_add, put, table_log, versions
+from tests.harness.small_tables import FILE_BYTES, clean, event_add, put, table_log, versions
 
 SEGMENTS = (0, 1 << 32 | 1)
 KINDS = (
@@ -113,7 +114,9 @@ def test_index_over_any_layers_finds_the_same_files_as_a_plain_replay(
                 covered = [add.path for add in found]
                 assert covered == naive.find(SEGMENTS[a], start, start + length)
             everything = [add.path for add in files.all()]
+            totals = files.totals()
         assert sorted(everything) == sorted(naive.live)
+        assert totals == FileTotals(len(everything), FILE_BYTES * len(everything))
 
 
 def test_tail_is_found_without_loading_older_layers() -> None:

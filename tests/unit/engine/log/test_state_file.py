@@ -16,8 +16,11 @@ from pravega_spark.engine.log.file_index import RecentLayer
 from pravega_spark.engine.log.snapshot import Snapshot, first_snapshot
 from pravega_spark.engine.log.state_file import decode_state, encode_state, state_key, state_version
 from pravega_spark.engine.log.table_definition import PROTOCOL, new_table
+from pravega_spark.model import FileTotals
 from tests.harness.small_streams import make_stream, scale
 from tests.harness.small_tables import event_add
+
+FILES = FileTotals(3, 30)
 
 
 def sample() -> tuple[Snapshot, RecentLayer]:
@@ -33,11 +36,12 @@ def sample() -> tuple[Snapshot, RecentLayer]:
 
 def test_state_file_reads_back_as_it_was_written() -> None:
     snapshot, layer = sample()
-    state = decode_state(0, encode_state(snapshot, layer))
+    state = decode_state(0, encode_state(snapshot, layer, FILES))
 
     assert state is not None
     assert state.snapshot == snapshot
     assert state.since == -1
+    assert state.files == FILES
     assert sorted(add.path for add in state.layer().all()) == ["f0", "f2", "f3"]
     assert state.layer().removed == {"older"}
     assert state.layer().find(1, 0, 9) == layer.find(1, 0, 9)
@@ -45,7 +49,7 @@ def test_state_file_reads_back_as_it_was_written() -> None:
 
 def test_state_file_of_the_first_format_is_read() -> None:
     snapshot, layer = sample()
-    new = encode_state(snapshot, layer)
+    new = encode_state(snapshot, layer, FILES)
     header = json.loads(new.partition(b"\n")[0])
     plain = pa.decompress(new.partition(b"\n")[2], header["size"], codec="zstd", asbytes=True)
     old = {name: header[name] for name in ("version", "token", "timestamp", "since")}
@@ -65,13 +69,13 @@ def test_state_file_does_not_grow_with_epochs_times_segments(segments: int) -> N
             sealed = stream.view().active.segments[n % segments]
             low, high = sealed.key_range.low, sealed.key_range.high
             scale(stream, [sealed.segment_id], [(low, (low + high) / 2), ((low + high) / 2, high)])
-        sizes.append(len(encode_state(stream.view().snapshot, RecentLayer(-1))))
+        sizes.append(len(encode_state(stream.view().snapshot, RecentLayer(-1), FILES)))
     assert sizes[1] < 2.5 * sizes[0]
 
 
 @given(st.data())
 def test_state_file_with_any_changed_byte_or_length_is_not_used(data: st.DataObject) -> None:
-    good = encode_state(*sample())
+    good = encode_state(*sample(), FILES)
     at = data.draw(st.integers(0, len(good) - 1))
     bit = 1 << data.draw(st.integers(0, 7))
 

@@ -14,6 +14,7 @@ from pravega_spark.engine.stream.stream_sweep import sweep_deleted_stream, sweep
 from pravega_spark.engine.writing.batch_identity import NumberedBatch, SessionBatch
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import CommitUnknown, CorruptLog
+from pravega_spark.model import FileTotals
 from pravega_spark.transactions import transaction_lifecycle
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
@@ -74,7 +75,9 @@ def test_state_does_not_grow_with_writers_that_do_not_return() -> None:
     for others in (20, 200):
         old = Old(others)
         assert old.sweep().records == others + 3
-        sizes.append(len(encode_state(old.process().view().snapshot, RecentLayer(-1))))
+        sizes.append(
+            len(encode_state(old.process().view().snapshot, RecentLayer(-1), FileTotals()))
+        )
     assert abs(sizes[0] - sizes[1]) < 20
 
 
