@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -29,12 +30,68 @@ class _Object:
     modified_ms: int
 
 
+class _Folders:
+    """The keys of a store by folder, so that a listing costs what it returns."""
+
+    def __init__(self) -> None:
+        self._children: dict[str, dict[str, None]] = {}
+        """Full paths of the keys and folders (with a trailing slash) directly in each folder."""
+
+    def add(self, key: str) -> None:
+        """Add a key, and the folders that it is the first key of."""
+        path = key
+        while True:
+            folder = _folder_of(path)
+            known = self._children.get(folder)
+            if known is not None:
+                known[path] = None
+                return
+            self._children[folder] = {path: None}
+            if not folder:
+                return
+            path = folder
+
+    def remove(self, key: str) -> None:
+        """Remove a key, and the folders that are empty without it."""
+        path = key
+        while True:
+            folder = _folder_of(path)
+            known = self._children[folder]
+            del known[path]
+            if known or not folder:
+                return
+            del self._children[folder]
+            path = folder
+
+    def names(self, folder: str) -> list[str]:
+        """Return the sorted names of the folders directly in a folder."""
+        children = self._children.get(folder, ())
+        return sorted(path[len(folder) : -1] for path in children if path.endswith("/"))
+
+    def keys(self, folder: str, after: str) -> list[str]:
+        """Return the sorted keys below a folder that sort after ``after``."""
+        found: list[str] = []
+        ahead = [folder]
+        while ahead:
+            for path in self._children.get(ahead.pop(), ()):
+                if not path.endswith("/"):
+                    if path > after:
+                        found.append(path)
+                elif path > after or after.startswith(path):
+                    ahead.append(path)
+        return sorted(found)
+
+
+def _folder_of(path: str) -> str:
+    return path[: path.rfind("/", 0, -1) + 1]
+
+
 class MemoryStore:
     """A dict with the semantics of an object store; deterministic, and lost with the process.
 
     The default clock counts writes, so that the same calls give the same listing. A named store,
-    which several parts of a process share by its URL, uses the time of day. Every change is one
-    operation on a dict, so threads need no lock.
+    which several parts of a process share by its URL, uses the time of day. Reads are one operation
+    on a dict; a lock keeps the folders in step with it.
     """
 
     is_local = True
@@ -45,6 +102,8 @@ class MemoryStore:
         """Create an empty store; without ``name`` it gets a unique one."""
         self._name = f"private-{next(_private)}" if name is None else name
         self._objects: dict[str, _Object] = {}
+        self._folders = _Folders()
+        self._lock = threading.RLock()
         self._clock_ms = clock_ms or itertools.count(1).__next__
         _NAMED[self._name] = self
 
@@ -57,7 +116,7 @@ class MemoryStore:
         if is_same(store):
             return store
         made = cls(name, clock_ms=store._clock_ms)
-        made._objects = store._objects
+        made._objects, made._folders, made._lock = store._objects, store._folders, store._lock
         return made
 
     @property
@@ -113,17 +172,27 @@ class MemoryStore:
     def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
         """Create the object unless it exists; ignore ``after``, as object stores do."""
         made = _Object(bytes(data), self._clock_ms())
-        kept = self._objects.setdefault(check_key(key), made)
-        return Put.CREATED if kept is made else Put.EXISTS
+        with self._lock:
+            kept = self._objects.setdefault(check_key(key), made)
+            if kept is not made:
+                return Put.EXISTS
+            self._folders.add(key)
+        return Put.CREATED
 
     def put(self, key: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
         """Create or replace the object."""
-        self._objects[check_key(key)] = _Object(bytes(data), self._clock_ms())
+        made = _Object(bytes(data), self._clock_ms())
+        with self._lock:
+            if check_key(key) not in self._objects:
+                self._folders.add(key)
+            self._objects[key] = made
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete the objects."""
         for key in keys:
-            self._objects.pop(check_key(key), None)
+            with self._lock:
+                if self._objects.pop(check_key(key), None) is not None:
+                    self._folders.remove(key)
 
     def discard_unfinished(self, prefix: str, older_ms: int, *, deep: bool = True) -> list[Entry]:
         """Do nothing: writes are atomic."""
@@ -131,9 +200,8 @@ class MemoryStore:
 
     def folders(self, prefix: str) -> list[str]:
         """Return the names of the folders directly below ``prefix``."""
-        folder = check_prefix(prefix)
-        below = (key[len(folder) :] for key in self._objects.copy() if key.startswith(folder))
-        return sorted({rest[: rest.index("/")] for rest in below if "/" in rest})
+        with self._lock:
+            return self._folders.names(check_prefix(prefix))
 
     def open(self, key: str) -> pa.NativeFile:
         """Open the object for random reads."""
@@ -144,9 +212,7 @@ class MemoryStore:
 
     def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:
         """Return the objects below the folder ``prefix``."""
-        folder = check_prefix(prefix)
-        return [
-            Entry(key, len(entry.data), entry.modified_ms)
-            for key, entry in sorted(self._objects.copy().items())
-            if key.startswith(folder) and (after is None or key > after)
-        ]
+        with self._lock:
+            keys = self._folders.keys(check_prefix(prefix), after or "")
+            found = [(key, self._objects[key]) for key in keys]
+        return [Entry(key, len(entry.data), entry.modified_ms) for key, entry in found]
