@@ -1,0 +1,326 @@
+"""A stream's life on a simulated clock: everything that a root's processes do, for years.
+
+One writer process follows the other. Writers with ids of their own and without come and go,
+transactions commit, abort and expire, segments split and merge, a reader group and a subscriber
+consume, streams beside it are created and deleted, settings and policies change, and one
+maintenance process does its rounds. All of it is the package's real code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from unittest import mock
+
+from bench.harness.counting_store import CountingStore
+from bench.harness.simulated_clock import SimulatedClock
+from pravega_spark import (
+    EventStreamReader,
+    RetentionPolicy,
+    ScalingPolicy,
+    StreamConfiguration,
+    StreamCut,
+    StreamManager,
+)
+from pravega_spark.engine.chunks.chunk import encode_events, stage, version_folder
+from pravega_spark.engine.log import checkpointing
+from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.store import Store
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.writer_ids import anonymous_id
+from pravega_spark.engine.writing.append import append
+from pravega_spark.engine.writing.batch_identity import SessionBatch
+from pravega_spark.engine.writing.writer_sessions import open_session
+from pravega_spark.errors import (
+    ReinitializationRequired,
+    StagedTooLate,
+    TruncatedData,
+    WriterForgotten,
+)
+from pravega_spark.limits import RESTAGE_VERSIONS, STATE_FILE_COMMITS
+from pravega_spark.stream import Stream
+
+SCOPE = "life"
+STREAM = f"{SCOPE}/stream"
+GROUP = f"{SCOPE}/group"
+_PAYLOAD = b"x" * 100
+
+
+@dataclass(frozen=True, slots=True)
+class LifePace:
+    """How often things happen, in appends; an append is half a minute, so a million are a year."""
+
+    seconds: float = 30.0
+    keep: str = "12 hours"
+    """How long events, versions and outcomes are kept."""
+    grace: str = "1 hour"
+    turn: int = 16
+    """Appends of one writer before the next one's turn; every other one is in another process."""
+    reading: int = 64
+    """The group reads so often, three times after each of its resets to the tail."""
+    reset: int = 1_024
+    transaction: int = 101
+    session: int = 211
+    maintenance: int = 480
+    scale: int = 997
+    scope: int = 1_440
+    policy: int = 20_160
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceRound:
+    """What one round of maintenance cost."""
+
+    version: int
+    calls: int
+    listed: int
+    seconds: float
+
+
+class OneProcess(StreamManager):
+    """A manager that keeps its streams open, as a process with the system's clock does."""
+
+    def __init__(self, store: CountingStore, clock: SimulatedClock) -> None:
+        super().__init__(store.url, runtime=clock)
+        self._store = store
+        self._opened: dict[str, StreamLog] = {}
+
+    def _stream(self, stream: str) -> StreamLog:
+        known = self._opened.get(stream)
+        if known is None:
+            known = self._opened[stream] = super()._stream(stream)
+        return known
+
+    def stream(self, name: str) -> Stream:
+        made = super().stream(name)
+        vars(made)["_log_of"] = self._stream
+        return made
+
+
+class LifeWriter:
+    """A writer whose commits are real ones, and whose chunks are copies of one file.
+
+    The event has no key, so it may be in any segment. That saves the time to encode it.
+    """
+
+    def __init__(self, stream: StreamLog, writer_id: str | None) -> None:
+        """Open a session; without an id, the writer is anonymous."""
+        self._stream, view = stream, stream.view()
+        self._life, self._staging_version = view.life, view.version
+        self._session = self._last = self._turn = 0
+        if writer_id is None:
+            writer_id = anonymous_id(view.version, stream.runtime.token())
+        else:
+            record = open_session(stream, view.life, writer_id)
+            self._session, self._last = record.session, record.last
+        self._writer_id = writer_id
+        table = encode_events([None], [stream.runtime.now_us()], [_PAYLOAD])
+        (self._chunk,) = stage(stream.store, stream.path, "v0", 0, table, name=f"{writer_id}")
+        self._data = stream.store.get(f"{stream.path}/{self._chunk.path}")
+
+    def append(self) -> None:
+        """Append one event in one commit, by the steps of a writer's thread."""
+        while True:
+            try:
+                return self._append()
+            except StagedTooLate:
+                self._staging_version = self._stream.view().version
+            except WriterForgotten:
+                version = self._stream.view().version
+                self._writer_id = anonymous_id(version, self._stream.runtime.token())
+                self._last = 0
+
+    def _append(self) -> None:
+        stream = self._stream
+        path = f"data/{version_folder(self._staging_version)}/{stream.runtime.token()}.parquet"
+        stream.store.put(f"{stream.path}/{path}", self._data)
+        self._turn += 1
+        ids = stream.view(refresh=False).active.segment_ids
+        chunk = replace(self._chunk, path=path, segment_id=ids[self._turn % len(ids)])
+        identity = SessionBatch(self._writer_id, self._session, self._last, self._last + 1)
+        done = append(stream, self._life, self._staging_version, [chunk], identity)
+        self._last += 1
+        if done.version - self._staging_version > RESTAGE_VERSIONS:
+            self._staging_version = done.version
+
+
+class LongLife:
+    """The life of one stream, advanced append by append."""
+
+    def __init__(self, inner: Store, clock: SimulatedClock, pace: LifePace = LifePace()) -> None:
+        """Create the root, the stream, its group and its subscriber."""
+        self.store, self.clock, self.pace = CountingStore(inner), clock, pace
+        self.manager = OneProcess(self.store, clock)
+        self.manager.create_scope(SCOPE)
+        self.manager.update_settings(grace=pace.grace, retain=pace.keep, keep_completed=pace.grace)
+        policies = ScalingPolicy.fixed(2), self._policies[0]
+        self.manager.create_stream(STREAM, StreamConfiguration(*policies))
+        self.stream = self.manager.stream(STREAM)
+        self.group = self.manager.create_reader_group(
+            GROUP, [STREAM], retention="automatic", checkpoint_interval="1 hour"
+        )
+        self.stream.subscribe("nightly")
+        self.appends = 0
+        self.rounds = deque[MaintenanceRound](maxlen=64)
+        self._processes = [self._process(), self._process()]
+        self._writers = [self._named(number) for number in range(4)]
+        self._reader = self.group.create_reader("reader", lease="1 day")
+
+    @property
+    def version(self) -> int:
+        """The newest version of the stream's log."""
+        return self.stream.info().version
+
+    @property
+    def _policies(self) -> tuple[RetentionPolicy, ...]:
+        keep = self.pace.keep
+        return (
+            RetentionPolicy.by_consumption(self.pace.grace, keep),
+            RetentionPolicy.by_time(keep),
+            RetentionPolicy.by_size("150 KB"),
+        )
+
+    def _process(self) -> StreamLog:
+        return StreamLog(self.store, STREAM, self.clock)
+
+    def _named(self, number: int) -> LifeWriter:
+        return LifeWriter(self._processes[number % 2], f"writer-{number}")
+
+    def live(self, appends: int) -> None:
+        """Live for so many appends more."""
+        with maintained_in_foreground():
+            for _ in range(appends):
+                self._step()
+
+    def append(self) -> None:
+        """Append one event by the writer whose turn it is."""
+        turn = self.appends // self.pace.turn % len(self._writers)
+        self._writers[turn].append()
+
+    def align(self) -> None:
+        """Append until the newest state file is 100 versions old, so that openings compare."""
+        with maintained_in_foreground():
+            while self._processes[0].view().version % STATE_FILE_COMMITS != 100:
+                self.append()
+
+    def _step(self) -> None:
+        pace, number = self.pace, self.appends
+        self.clock.sleep(pace.seconds)
+        self.append()
+        self.appends = number = number + 1
+        for every, act in (
+            (pace.session, self._change_writers),
+            (pace.transaction, self._transact),
+            (pace.reading, self._read),
+            (pace.scale, self._scale),
+            (pace.maintenance, self.maintain),
+            (pace.scope, self._change_scope),
+            (pace.policy, self._change_policy),
+        ):
+            if number % every == 0:
+                act()
+
+    def _change_writers(self) -> None:
+        """A named writer is opened again, in a new process now and then; an anonymous one ends."""
+        count = self.appends // self.pace.session
+        number = count % 4
+        if count % 16 == 0:
+            self._processes[number % 2] = self._process()
+            self._writers[number % 2 :: 2] = [self._named(n) for n in range(number % 2, 4, 2)]
+        elif number == 3:
+            self._writers[3] = LifeWriter(self._processes[1], None)
+        else:
+            self._writers[number] = self._named(number)
+        with self.stream.create_writer() as writer:
+            writer.write_event(_PAYLOAD, "visitor").result()
+
+    def _transact(self) -> None:
+        """Commit a transaction, abort another, and abandon a third one."""
+        count = self.appends // self.pace.transaction
+        name = f"transactions-{count % 3}" if count % 5 else None
+        with self.stream.create_transactional_writer(name) as writer:
+            done = writer.begin_transaction()
+            done.write_events([_PAYLOAD] * 3, routing_key="together")
+            done.commit()
+            if count % 7 == 0:
+                aborted = writer.begin_transaction()
+                aborted.write_event(_PAYLOAD)
+                aborted.abort()
+            if count % 11 == 0:
+                abandoned = writer.begin_transaction()
+                abandoned.write_event(_PAYLOAD)
+                abandoned.flush()
+
+    def _read(self) -> None:
+        """Read to the tail; a second reader comes and goes. Now and then begin at the tail."""
+        since = self.appends % self.pace.reset
+        if since == 0:
+            self.group.reset({STREAM: StreamCut.LATEST})
+            with contextlib.suppress(ReinitializationRequired):
+                self._drain(self._reader)
+            self._reader = self.group.create_reader("reader", lease="1 day")
+        elif since <= 3 * self.pace.reading:
+            with self.group.create_reader(f"visitor-{since}") as visitor:
+                self._drain(self._reader)
+                self._drain(visitor)
+
+    @staticmethod
+    def _drain(reader: EventStreamReader) -> None:
+        while True:
+            with contextlib.suppress(TruncatedData):
+                found = reader.read_events(timeout=0)
+                if found.checkpoint is None and not found.events.num_rows:
+                    return
+
+    def _scale(self) -> None:
+        """Split a segment, or merge all."""
+        segments = self.stream.segments()
+        if len(segments) > 3:
+            self.stream.scale(segments, [(0.0, 0.5), (0.5, 1.0)])
+        else:
+            low, high = segments[0].key_range.low, segments[0].key_range.high
+            middle = (low + high) / 2
+            self.stream.scale(segments[:1], [(low, middle), (middle, high)])
+
+    def maintain(self) -> None:
+        """Do a round of maintenance, as the root's one maintenance process does."""
+        began, calls, listed = time.perf_counter(), self.store.total, self.store.listed
+        self.stream.publish("nightly", self.group.stream_cuts()[STREAM])
+        self.stream.retention().run()
+        if self.appends // self.pace.maintenance % 6 == 0:
+            self.manager.sweep_scope(SCOPE)
+        seconds = time.perf_counter() - began
+        calls, listed = self.store.total - calls, self.store.listed - listed
+        self.rounds.append(MaintenanceRound(self.version, calls, listed, seconds))
+
+    def _change_scope(self) -> None:
+        """Create a stream and a group beside it, change settings, and delete both again."""
+        count = self.appends // self.pace.scope
+        beside, group = f"{SCOPE}/beside-{count % 3}", f"{SCOPE}/group-{count % 3}"
+        self.manager.create_stream(beside, StreamConfiguration(ScalingPolicy.fixed(1)))
+        self.manager.create_reader_group(group, [beside])
+        with self.manager.create_writer(beside) as writer:
+            writer.write_event(_PAYLOAD).result()
+        self.manager.delete_reader_group(group)
+        self.manager.seal_stream(beside)
+        self.manager.delete_stream(beside)
+        self.manager.update_settings(sample_every=f"{30 + count % 2} minutes")
+        self.stream.update(add_tags=[f"tag-{count % 4}"], remove_tags=[f"tag-{(count + 2) % 4}"])
+
+    def _change_policy(self) -> None:
+        policies = self._policies
+        self.stream.update(retention=policies[self.appends // self.pace.policy % len(policies)])
+
+
+@contextlib.contextmanager
+def maintained_in_foreground() -> Iterator[None]:
+    """Write state files and checkpoints in the thread that commits, so that runs are equal."""
+
+    def maintain(log: Log, version: int) -> None:
+        checkpointing.maintain(log.reader, version)
+
+    with mock.patch.object(checkpointing, "maintain_in_background", maintain):
+        yield
