@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 
@@ -85,6 +86,13 @@ class CountingStore:
         self.calls["put"] += 1
         self.written_bytes += len(data)
         self.inner.put(key, data, durable=durable)
+
+    @contextmanager
+    def writer(self, key: str) -> Iterator[pa.NativeFile]:
+        self.calls["put"] += 1
+        with self.inner.writer(key) as file:
+            yield file
+            self.written_bytes += file.tell()
 
     def delete(self, keys: Iterable[str]) -> None:
         doomed = list(keys)

@@ -25,7 +25,8 @@ from pravega_spark import (
     StreamCut,
     StreamManager,
 )
-from pravega_spark.engine.chunks.chunk import encode_events, stage, version_folder
+from pravega_spark.engine.chunks.chunk import encode_events, version_folder
+from pravega_spark.engine.chunks.chunk_writer import stage
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.store import Store

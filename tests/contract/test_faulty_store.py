@@ -44,14 +44,23 @@ def test_create_under_each_fault(fault: Fault, answer: Put, stored: bytes | None
         (Fault.TORN, b"da"),
     ],
 )
-def test_put_under_each_fault(fault: Fault, stored: bytes) -> None:
-    store = faulty(Rule(fault, "put"))
+@pytest.mark.parametrize("operation", ["put", "writer"])
+def test_put_under_each_fault(fault: Fault, stored: bytes, operation: str) -> None:
+    store = faulty(Rule(fault, operation))
     store.inner.put("key", b"old")
     with pytest.raises(StoreError, match="no answer"):
-        store.put("key", b"data")
+        _put(store, "key", b"data", operation)
     assert store.inner.get("key") == stored
     assert store.delayed == store.deliver() == (fault is Fault.DELAY)
     assert store.inner.get("key") == (b"data" if fault is Fault.DELAY else stored)
+
+
+def _put(store: FaultyStore, key: str, data: bytes, operation: str) -> None:
+    if operation == "put":
+        store.put(key, data)
+    else:
+        with store.writer(key) as file:
+            file.write(data)
 
 
 def test_flipped_bit_of_a_put_goes_unnoticed() -> None:
@@ -145,6 +154,7 @@ def test_same_seed_gives_the_same_faults_and_every_fault_occurs() -> None:
             for call in (
                 lambda: store.put_if_absent(key, b"%d" % number),  # noqa: B023
                 lambda: store.put(key, b"%d" % number),  # noqa: B023
+                lambda: _put(store, key, b"%d" % number, "writer"),  # noqa: B023
                 lambda: store.delete([key]),  # noqa: B023
                 store.deliver,
             ):

@@ -6,12 +6,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from pravega_spark.engine.store import Put, ensure_probed, open_store
+from pravega_spark.engine.store import Put, Store, ensure_probed, open_store
 from pravega_spark.errors import StoreFull, StoreReadOnly, StoreRefused
 
 
@@ -36,8 +38,22 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
+def _write(store: Store, key: str, parts: Sequence[bytes]) -> None:
+    with store.writer(key) as file:
+        for part in parts:
+            file.write(part)
+
+
 def _files(folder: Path) -> list[str]:
     return sorted(name for _, _, names in os.walk(folder) for name in names)
+
+
+def test_full_disk_fails_a_parquet_file_with_the_stores_error(small_disk: Path) -> None:
+    store = open_store(small_disk / "root")
+    noise = pa.table({"x": [os.urandom(1 << 16) for _ in range(32)]})
+    with pytest.raises(StoreFull, match="chunk: No space left"), store.writer("chunk") as file:
+        pq.write_table(noise, file, row_group_size=4)
+    assert _files(small_disk) == []
 
 
 def test_full_disk_is_an_error_that_leaves_nothing_behind(small_disk: Path) -> None:
@@ -48,6 +64,9 @@ def test_full_disk_is_an_error_that_leaves_nothing_behind(small_disk: Path) -> N
             put("log/2", b"x" * (2 << 20))
         with pytest.raises(StoreFull):
             put("log/1" if put == store.put else "log/3", b"x" * (2 << 20))
+    for key in ("log/1", "log/2", "data/1"):
+        with pytest.raises(StoreFull, match=rf"{key}: No space left"):
+            _write(store, key, [b"x" * (1 << 18)] * 8)
     assert _files(small_disk) == ["1"]
     assert store.get("log/1") == b"kept"
     assert store.put_if_absent("log/2", b"small") is Put.CREATED
@@ -116,6 +135,47 @@ def test_writer_killed_before_naming_the_file_leaves_no_object(tmp_path: Path, k
     assert store.put_if_absent("log/1", b"next") is Put.CREATED
     if kind == "nameless" and hasattr(os, "O_TMPFILE"):
         assert _files(tmp_path) == ["1"]
+
+
+WRITER_KILLED = """
+import os, sys
+from pravega_spark.engine.store import open_store
+with open_store(sys.argv[1]).writer("data/1") as file:
+    file.write(b"x" * 100_000)
+    os._exit(9)
+"""
+
+
+def test_killed_writer_leaves_no_object_and_its_file_is_discarded(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    done = subprocess.run([sys.executable, "-c", WRITER_KILLED, str(tmp_path)], check=False)
+    assert done.returncode == 9
+    assert store.list("") == []
+    assert store.discard_unfinished("data", 60_000) == []
+    (left,) = store.discard_unfinished("data", -60_000)
+    assert left.size == 100_000
+    assert list(tmp_path.iterdir()) == []
+
+
+TRACED_WRITER = """
+import sys
+from pravega_spark.engine.store import open_store
+with open_store(sys.argv[1]).writer("a/b") as file:
+    file.write(b"x" * 100_000)
+"""
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_written_file_is_durable_before_it_has_its_name(tmp_path: Path) -> None:
+    trace, root = tmp_path / "trace", tmp_path / "root"
+    calls = "fsync,link,linkat,rename,renameat,renameat2"
+    traced = ["strace", "-f", "-y", "-e", f"trace={calls}", "-o", str(trace)]
+    subprocess.run([*traced, sys.executable, "-c", TRACED_WRITER, str(root)], check=True)
+    lines = trace.read_text().splitlines()
+    synced = next(i for i, line in enumerate(lines) if f"<{root}/a/." in line and "fsync" in line)
+    named = next(i for i, line in enumerate(lines) if "link" in line and f"{root}/a/b" in line)
+    folder = next(i for i, line in enumerate(lines) if "fsync" in line and f"<{root}/a>" in line)
+    assert synced < named < folder
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")

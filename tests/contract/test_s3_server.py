@@ -169,6 +169,54 @@ def test_reads_are_retried_and_then_fail_with_the_object_named(
         store.list("")
 
 
+@pytest.mark.parametrize("failed", [1, 2, 3], ids=["begin", "part", "end"])
+def test_refused_upload_leaves_no_object_and_no_parts(
+    store: Store, proxy: FaultProxy, s3: S3Server, failed: int
+) -> None:
+    replies = [None] * (failed - 1) + [Reply(403, "AccessDenied")]
+    requests: list[str] = []
+
+    def decide(method: str, path: str) -> Reply | None:
+        if method in ("PUT", "POST"):
+            requests.append(method)
+            return replies[len(requests) - 1] if len(requests) <= len(replies) else None
+        return None
+
+    proxy.decide = decide
+    with (
+        pytest.raises(StoreReadOnly, match="chunk: put failed with 403"),
+        store.writer("chunk") as file,
+    ):
+        file.write(bytes(17 << 20))
+    proxy.decide = lambda method, path: None
+    assert requests[:failed] == ["POST", "PUT", "POST"][:failed]
+    assert store.list("") == []
+    assert store.discard_unfinished("", -60_000) == []
+
+
+def test_upload_of_a_killed_process_is_aborted_when_it_is_old(store: Store, s3: S3Server) -> None:
+    script = (
+        "import os, sys; from pravega_spark.engine.store import open_store\n"
+        "with open_store(sys.argv[1]).writer('a/chunk') as file:\n"
+        "    file.write(bytes(17 << 20)); os._exit(9)"
+    )
+    environment = os.environ | s3.environment
+    done = subprocess.run([sys.executable, "-c", script, store.url], check=False, env=environment)
+    assert done.returncode == 9
+    assert store.list("") == []
+    assert store.discard_unfinished("", 60_000) == []
+    assert store.discard_unfinished("b", -60_000) == []
+    assert store.discard_unfinished("", -60_000, deep=False) == []
+    (left,) = store.discard_unfinished("", -60_000)
+    assert left.key == "a/chunk"
+    assert store.discard_unfinished("", -60_000) == []
+
+
+def test_uploads_that_may_not_be_listed_are_left(store: Store, proxy: FaultProxy) -> None:
+    proxy.spoil("GET", Reply(403, "AccessDenied"))
+    assert store.discard_unfinished("", -60_000) == []
+
+
 def test_one_call_is_one_request(store: Store, proxy: FaultProxy) -> None:
     store.put_if_absent("log/1", b"1")
     store.put("log/2", b"2")
@@ -180,6 +228,7 @@ def test_one_call_is_one_request(store: Store, proxy: FaultProxy) -> None:
         "exists": lambda: store.exists("log/1"),
         "absent": lambda: store.exists("log/3"),
         "list": lambda: store.list("log"),
+        "discard": lambda: store.discard_unfinished("log", 0),
         "folders": lambda: store.folders(""),
         "delete": lambda: store.delete(["log/1", "log/2", "large"]),
     }

@@ -137,6 +137,56 @@ def test_put_takes_an_arrow_buffer(store: Store) -> None:
     assert store.get("chunk") == b"23456"
 
 
+@pytest.mark.parametrize("data", [*CONTENTS, bytes(range(256)) * 100_000], ids=len)
+def test_written_object_appears_at_the_end_of_its_block(store: Store, data: bytes) -> None:
+    with store.writer("a/b/chunk") as file:
+        for start in range(0, len(data), 3 << 20):
+            file.write(data[start : start + (3 << 20)])
+        assert file.tell() == len(data)
+        assert not store.exists("a/b/chunk")
+        assert store.list("") == []
+    assert store.get("a/b/chunk") == data
+    assert [(entry.key, entry.size) for entry in store.list("")] == [("a/b/chunk", len(data))]
+
+
+@pytest.mark.parametrize("size", [10, 20 << 20], ids=["small", "several parts"])
+@pytest.mark.parametrize("before", [None, b"old"])
+def test_failed_block_leaves_the_key_as_it_was(
+    store: Store, before: bytes | None, size: int
+) -> None:
+    if before is not None:
+        store.put("a/chunk", before)
+
+    def fail_after(size: int) -> None:
+        with store.writer("a/chunk") as file:
+            file.write(bytes(size))
+            raise KeyError("ours")
+
+    with pytest.raises(KeyError, match="ours"):
+        fail_after(size)
+    assert store.get_many(["a/chunk"]) == [before]
+    assert store.discard_unfinished("", -60_000) == []
+    store.put("a/chunk", b"next")
+    assert store.get("a/chunk") == b"next"
+
+
+def test_writer_overwrites_at_its_end(store: Store) -> None:
+    store.put("chunk", b"old, and longer")
+    with store.writer("chunk") as file:
+        file.write(b"new")
+        assert store.get("chunk") == b"old, and longer"
+    assert store.get("chunk") == b"new"
+
+
+def test_parquet_is_written_into_a_writer(store: Store) -> None:
+    table = pa.table({"x": range(100_000), "y": [b"0123456789"] * 100_000})
+    with store.writer("chunk.parquet") as file:
+        pq.write_table(table, file, row_group_size=10_000)
+        assert not file.closed
+    with store.open("chunk.parquet") as source:
+        assert pq.read_table(source).equals(table)
+
+
 def test_missing_objects_and_folders(store: Store) -> None:
     store.put("folder/object", b"1")
     for key in ("absent", "folder", "folder/object/below", "folder/obj"):
@@ -240,6 +290,8 @@ def test_invalid_key_is_refused(store: Store, key: str) -> None:
         store.put_if_absent(key, b"")
     with pytest.raises(InvalidInput):
         store.put(key, b"")
+    with pytest.raises(InvalidInput), store.writer(key):
+        pass
     with pytest.raises(InvalidInput):
         store.delete([key])
     with pytest.raises(InvalidInput):

@@ -19,6 +19,7 @@ WRITE_FAULTS: Mapping[str, tuple[Fault, ...]] = {
         Fault.DELAY,
     ),
     "put": (Fault.REFUSE, Fault.LOSE_ANSWER, Fault.LOSE_REQUEST, Fault.DELAY),
+    "writer": (Fault.REFUSE, Fault.LOSE_ANSWER, Fault.LOSE_REQUEST, Fault.DELAY),
     "delete": (Fault.REFUSE, Fault.LOSE_ANSWER, Fault.LOSE_REQUEST, Fault.DELAY),
 }
 """The faults that any network can cause at a write; TORN and BIT_FLIP need a bad disk."""

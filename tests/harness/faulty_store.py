@@ -5,7 +5,8 @@ from __future__ import annotations
 import collections
 import enum
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 
@@ -164,6 +165,20 @@ class FaultyStore:
             self._newest = key
         _no_answer("put", key, fault)
 
+    @contextmanager
+    def writer(self, key: str) -> Iterator[pa.NativeFile]:
+        """Yield a file whose object is written at the end, as by a put of that fault."""
+        fault = self._fault("writer", key)
+        sink = pa.BufferOutputStream()
+        yield sink
+        content = sink.getvalue().to_pybytes()
+        if fault is Fault.DELAY:
+            self._delayed.append(lambda: _write(self.inner, key, content))
+        elif fault is not Fault.LOSE_REQUEST:
+            _write(self.inner, key, _spoil(content, fault))
+            self._newest = key
+        _no_answer("writer", key, fault)
+
     def delete(self, keys: Iterable[str]) -> None:
         """Delete the objects; the first fault among the keys applies to the whole call."""
         doomed = list(keys)
@@ -222,6 +237,11 @@ class FaultyStore:
         if fault is Fault.REFUSE:
             raise StoreError(f"{self.url}/{key}: {operation} refused by the plan.")
         return fault
+
+
+def _write(store: Store, key: str, data: bytes) -> None:
+    with store.writer(key) as file:
+        file.write(data)
 
 
 def _spoil(data: bytes, fault: Fault | None) -> bytes:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events, stage, version_folder
+from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events, version_folder
 from pravega_spark.engine.chunks.chunk_reader import read_range
+from pravega_spark.engine.chunks.chunk_writer import stage
 from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.layout import epoch_changes
 from pravega_spark.engine.log.actions import Body

@@ -18,7 +18,8 @@ from pravega_spark import (
     StreamConfiguration,
     StreamManager,
 )
-from pravega_spark.engine.chunks.chunk import encode_events, stage, version_folder
+from pravega_spark.engine.chunks.chunk import encode_events, version_folder
+from pravega_spark.engine.chunks.chunk_writer import stage
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.stream.stream_log import StreamLog

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -141,15 +142,24 @@ class Store(Protocol):
         """
         ...
 
+    def writer(self, key: str) -> AbstractContextManager[pa.NativeFile]:
+        """Return a context whose file becomes the object, durably and atomically, at its end.
+
+        For objects too large for one buffer; creates or overwrites. If the block or the storage
+        fails, the key is left as it was. Writes and the end of the block raise the errors of a
+        ``put``. An unfinished file of a killed process is left to :meth:`discard_unfinished`.
+        """
+        ...
+
     def delete(self, keys: Iterable[str]) -> None:
         """Delete the objects, on a local disk in the order of the keys; absent ones are ignored."""
         ...
 
     def discard_unfinished(self, prefix: str, older_ms: int, *, deep: bool = True) -> list[Entry]:
-        """Delete unfinished files of killed processes below ``prefix``; return them.
+        """Delete unfinished files and uploads of killed processes below ``prefix``; return them.
 
-        Listings never show these files. Keeps files younger than ``older_ms`` by the storage's
-        clock, since a file that is being written looks the same. Without ``deep``, skips folders
+        Listings never show them. Keeps those younger than ``older_ms`` by the storage's clock,
+        since a file that is being written looks the same. Without ``deep``, skips folders
         below that one.
         """
         ...

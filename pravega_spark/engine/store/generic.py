@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 import os
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import fsspec
@@ -13,6 +15,7 @@ import pyarrow as pa
 
 from pravega_spark.engine.store.base import Entry, Put
 from pravega_spark.engine.store.object_keys import check_key, check_prefix, is_visible
+from pravega_spark.engine.store.object_sink import ObjectSink
 from pravega_spark.engine.store.refused_create import outcome_after_refusal
 from pravega_spark.engine.store.store_cache import shared
 from pravega_spark.errors import InvalidInput, StoreError, StoreReadOnly, StoreRefused
@@ -193,12 +196,26 @@ class GenericStore:
         fs, path = self._at(key)
         try:
             fs.pipe_file(path, bytes(data))
-        except PermissionError as error:
-            raise self._denied(error, key) from error
         except Exception as error:
-            raise StoreError(
-                f"{self.url}/{key} could not be written: {error}.", url=f"{self.url}/{key}"
-            ) from error
+            raise self._write_error(error, key) from error
+
+    @contextmanager
+    def writer(self, key: str) -> Iterator[pa.NativeFile]:
+        """Yield a temporary file on the local disk, which is uploaded at the end.
+
+        Drivers differ in what a file that is opened for writing leaves behind after an error.
+        """
+        fs, path = self._at(key)
+        with tempfile.NamedTemporaryFile(prefix="pravega_spark-") as spool:
+            yield ObjectSink(spool.write, lambda error: self._spool_error(error, key)).as_arrow()
+            try:
+                spool.flush()
+            except OSError as error:
+                raise self._spool_error(error, key) from error
+            try:
+                fs.put_file(spool.name, path)
+            except Exception as error:
+                raise self._write_error(error, key) from error
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete the objects one by one."""
@@ -269,6 +286,20 @@ class GenericStore:
         return StoreError(
             f"{self.url}/{key} cannot be read: {type(error).__name__}: {error}.",
             url=f"{self.url}/{key}",
+        )
+
+    def _write_error(self, error: Exception, key: str) -> StoreError:
+        if isinstance(error, PermissionError):
+            return self._denied(error, key)
+        url = f"{self.url}/{key}"
+        return StoreError(f"{url} could not be written: {error}.", url=url)
+
+    def _spool_error(self, error: Exception, key: str) -> StoreError:
+        url, folder = f"{self.url}/{key}", tempfile.gettempdir()
+        return StoreError(
+            f"{url} could not be prepared in {folder}: {error}. Free some space there, or set "
+            "TMPDIR to another folder.",
+            url=url,
         )
 
     def _denied(self, error: Exception, key: str) -> StoreReadOnly:

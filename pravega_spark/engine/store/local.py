@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,21 +14,27 @@ from pravega_spark.engine.store.base import Entry, Put
 from pravega_spark.engine.store.local_files import (
     StagedFile,
     UnknownOutcome,
-    checked_name,
     file_system,
-    is_hidden_name,
+    list_folder,
+    not_durable,
     refusal,
+    root_changed,
     supports_nameless,
     sync_folder,
+    useless_once_old,
+    vanished,
+    write_error,
 )
-from pravega_spark.engine.store.object_keys import check_key, check_prefix, is_visible
+from pravega_spark.engine.store.object_keys import check_key, check_prefix
+from pravega_spark.engine.store.object_sink import ObjectSink
 from pravega_spark.engine.store.store_cache import shared
-from pravega_spark.errors import RootChanged, StoreError, StoreRefused
+from pravega_spark.errors import StoreError, StoreRefused
 
 _PUBLISH_ATTEMPTS = 10
 """How often a put creates its folder again while deletions prune it."""
 _ANCHORED_FOLDERS = 4_096
 """Folders known to be durably reachable before the set is cleared."""
+_REOPEN = "Check the disk, then open the root in a new process."
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
@@ -61,7 +67,7 @@ class LocalStore:
         self._anchored = {top}
         self._failed: set[str] = set()
         self._nameless = hasattr(os, "O_TMPFILE")
-        self._check: Callable[[], None] = _any_root
+        self._check: Callable[[], object] = bool  # allows everything: no root is known yet
 
     @property
     def url(self) -> str:
@@ -84,7 +90,7 @@ class LocalStore:
     def time_ms(self) -> int:
         """Return the time that a new file gets: this host's, or a file server's own."""
         try:
-            staged = StagedFile(self._root, b"", durable=False, nameless=self._nameless)
+            staged = StagedFile(self._root, nameless=self._nameless)
         except OSError:
             return time.time_ns() // 1_000_000
         try:
@@ -146,7 +152,7 @@ class LocalStore:
         if os.path.isfile(path):  # saves the loser of a race an fsync
             return Put.EXISTS
         if after is not None and not os.path.isfile(self._base + after):
-            raise self._changed(after)
+            raise root_changed(self.url, after)
         try:
             created = self._publish(path, data, replace=False, durable=True, after=after)
         except UnknownOutcome:
@@ -162,10 +168,25 @@ class LocalStore:
         try:
             self._publish(path, data, replace=True, durable=durable)
         except UnknownOutcome as error:
-            raise StoreError(
-                f"{path} may not be durable: {error}. Check the disk, then write it again.",
-                url=path,
-            ) from error
+            raise not_durable(error, path) from error
+
+    @contextlib.contextmanager
+    def writer(self, key: str) -> Iterator[pa.NativeFile]:
+        """Yield a file under a hidden name, which gets its name by one rename at the end."""
+        path = self._base + check_key(key)
+        self._check()
+        folder = self._folder_of(path, durable=True)
+        staged = self._hidden_file(folder, path)
+        try:
+            yield ObjectSink(staged.write, lambda error: write_error(error, path)).as_arrow()
+            try:
+                staged.finish(durable=True)
+                self._check()
+                self._name(staged, folder, path, replace=True, durable=True)
+            except (OSError, UnknownOutcome) as error:
+                raise write_error(error, path) from error
+        finally:
+            staged.discard()
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete the files, and folders that become empty, since object stores have no folders."""
@@ -191,7 +212,7 @@ class LocalStore:
         for folder, below, names in os.walk(self._base + check_prefix(prefix), onerror=None):
             if not deep:
                 below.clear()
-            for name in _left_over(names):
+            for name in useless_once_old(names):
                 path = f"{folder.rstrip('/')}/{name}"
                 if before_ms is None:
                     before_ms = self.time_ms() - older_ms
@@ -236,11 +257,8 @@ class LocalStore:
         except _ABSENT:
             return  # nothing is visible in a folder that does not exist
         except UnknownOutcome as error:
-            raise StoreError(
-                f"{folder} cannot be made durable: {error}. Check the disk, then open the root in "
-                "a new process.",
-                url=folder,
-            ) from error
+            reason = f"cannot be made durable: {error}. {_REOPEN}"
+            raise StoreError(f"{folder} {reason}", url=folder) from error
         except OSError as error:
             raise refusal(error, folder) from error
 
@@ -257,28 +275,39 @@ class LocalStore:
 
         Creates a missing folder, unless the file must follow another one in that folder.
         """
-        folder = path[: path.rindex("/")]
-        if durable and folder in self._failed:
-            raise StoreError(
-                f"{path}: an earlier fsync of its folder failed, so nothing here is durable. "
-                "Check the disk, then open the root in a new process.",
-                url=path,
-            )
+        folder = self._folder_of(path, durable=durable)
         for attempt in range(_PUBLISH_ATTEMPTS):
             nameless = self._nameless and attempt < 2
             try:
                 return self._publish_once(folder, path, data, replace, durable, nameless)
             except FileNotFoundError:
                 if after is not None:
-                    raise self._changed(after) from None
+                    raise root_changed(self.url, after) from None
                 self._make_folder(folder)  # on the first put, or after a deletion pruned it
             except OSError as error:
                 if not nameless or supports_nameless(error):
                     raise refusal(error, path) from error
                 self._nameless = False
-        raise StoreError(
-            f"{path}: its folder vanished {_PUBLISH_ATTEMPTS} times while it was written.", url=path
-        )
+        raise vanished(path, _PUBLISH_ATTEMPTS)
+
+    def _hidden_file(self, folder: str, path: str) -> StagedFile:
+        """Create an empty hidden file, which keeps its folder from being pruned."""
+        for _ in range(_PUBLISH_ATTEMPTS):
+            try:
+                return StagedFile(folder, nameless=False)
+            except OSError as error:
+                if not isinstance(error, FileNotFoundError):
+                    raise refusal(error, path) from error
+            self._make_folder(folder)
+        raise vanished(folder, _PUBLISH_ATTEMPTS)
+
+    def _folder_of(self, path: str, *, durable: bool) -> str:
+        """Return the folder of a file that is to be written, if it can be durable."""
+        folder = path[: path.rindex("/")]
+        if durable and folder in self._failed:
+            reason = "an earlier fsync of its folder failed, so nothing here is durable"
+            raise StoreError(f"{path}: {reason}. {_REOPEN}", url=path)
+        return folder
 
     def _publish_once(
         self,
@@ -289,14 +318,23 @@ class LocalStore:
         durable: bool,
         nameless: bool,
     ) -> bool:
-        staged = StagedFile(folder, data, durable=durable, nameless=nameless)
+        staged = StagedFile(folder, nameless=nameless)
         try:
-            if not staged.link(path):
-                if not replace:
-                    return False
-                staged.replace(path)
+            staged.write(data)
+            staged.finish(durable=durable)
+            return self._name(staged, folder, path, replace=replace, durable=durable)
         finally:
             staged.discard()
+
+    def _name(
+        self, staged: StagedFile, folder: str, path: str, *, replace: bool, durable: bool
+    ) -> bool:
+        """Name a finished file; return False if the name is taken."""
+        if not staged.link(path):
+            if not replace:
+                return False
+            staged.replace(path)
+        staged.discard()
         if durable:
             try:
                 self._sync(folder)
@@ -309,14 +347,6 @@ class LocalStore:
             while folder != self._root:
                 os.rmdir(folder)
                 folder = os.path.dirname(folder)
-
-    def _changed(self, before: str) -> RootChanged:
-        return RootChanged(
-            f"{self.url}: {before}, the version before this write, does not exist: the root was "
-            "removed, moved, unmounted or restored while it was open, or this process paused until "
-            "the log was cleaned past the version that it knew. Nothing was written. Restore or "
-            "mount a missing root, then open the object through a new StreamManager."
-        )
 
     def _make_folder(self, folder: str) -> None:
         self._check()
@@ -356,7 +386,7 @@ class LocalStore:
         while waiting:
             folder = waiting.pop()
             try:
-                waiting += _list_folder(self._base, folder, after, found)
+                waiting += list_folder(self._base, folder, after, found)
             except _ABSENT:
                 continue
             except OSError as error:
@@ -365,31 +395,3 @@ class LocalStore:
                 ) from error
         found.sort(key=lambda entry: entry.key)
         return found
-
-
-def _left_over(names: Sequence[str]) -> list[str]:
-    """Return the files of a folder that are useless once they are old."""
-    present = set(names)
-    checked = {name: checked_name(name) for name in names}
-    return [n for n, of in checked.items() if is_hidden_name(n) or (of and of not in present)]
-
-
-def _any_root() -> None:
-    """Allow everything: no root is known yet."""
-
-
-def _list_folder(base: str, folder: str, after: str | None, found: list[Entry]) -> list[str]:
-    """Add the files in one folder to ``found``; return its folders that may hold more."""
-    inside = []
-    with os.scandir(base + folder) as items:
-        for item in items:
-            key = folder + item.name
-            if item.is_dir():
-                key += "/"
-                if after is None or key > after or after.startswith(key):
-                    inside.append(key)
-            elif is_visible(key) and (after is None or key > after):
-                with contextlib.suppress(FileNotFoundError):  # deleted since it was listed
-                    status = item.stat()
-                    found.append(Entry(key, status.st_size, status.st_mtime_ns // 1_000_000))
-    return inside

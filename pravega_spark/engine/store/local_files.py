@@ -8,10 +8,13 @@ import itertools
 import os
 import re
 import time
+from collections.abc import Sequence
 
 import pyarrow as pa
 
-from pravega_spark.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused
+from pravega_spark.engine.store.base import Entry
+from pravega_spark.engine.store.object_keys import is_visible
+from pravega_spark.errors import RootChanged, StoreError, StoreFull, StoreReadOnly, StoreRefused
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
@@ -72,8 +75,8 @@ class StagedFile:
     Nameless files are a fifth faster, and a killed process leaves none behind.
     """
 
-    def __init__(self, folder: str, data: bytes | pa.Buffer, *, durable: bool, nameless: bool):
-        """Write ``data`` into a new file in ``folder``; fsync it if ``durable``."""
+    def __init__(self, folder: str, *, nameless: bool):
+        """Create an empty file in ``folder``."""
         self._folder = folder
         self._written = time.monotonic()
         self._hidden_path: str | None = None
@@ -83,19 +86,18 @@ class StagedFile:
             self._hidden_path = self._new_hidden_path()
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             self._descriptor = os.open(self._hidden_path, flags, 0o666)
-        try:
-            self._write(data, durable)
-        except BaseException:
-            self.discard()
-            raise
 
     def _new_hidden_path(self) -> str:
         return f"{self._folder}/{next(_hidden_names)}"
 
-    def _write(self, data: bytes | pa.Buffer, durable: bool) -> None:
+    def write(self, data: bytes | pa.Buffer) -> None:
+        """Append ``data``."""
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(self._descriptor, rest) :]
+
+    def finish(self, *, durable: bool) -> None:
+        """End the file's content; fsync it if ``durable``."""
         if durable:
             _sync(self._descriptor)
         if self._hidden_path is not None:  # NFS reports a failed write only here
@@ -233,3 +235,60 @@ def refusal(error: OSError, path: str) -> StoreError:
             f"{path}: {reason}. A file exists where a folder is needed, or the reverse.", url=path
         )
     return StoreError(f"{path}: {reason}.", url=path)
+
+
+def write_error(error: Exception, path: str) -> Exception:
+    """Return the error to raise for a failure while a file is written."""
+    if isinstance(error, UnknownOutcome):
+        return not_durable(error, path)
+    if isinstance(error, OSError) and not isinstance(error, StoreError):
+        return refusal(error, path)
+    return error
+
+
+def not_durable(error: UnknownOutcome, path: str) -> StoreError:
+    """Return the error for a file that was named, but may vanish in a crash."""
+    return StoreError(
+        f"{path} may not be durable: {error}. Check the disk, then write it again.", url=path
+    )
+
+
+def vanished(path: str, attempts: int) -> StoreError:
+    """Return the error for a folder that deletions pruned again and again."""
+    return StoreError(
+        f"{path}: the folder vanished {attempts} times while a file was written.", url=path
+    )
+
+
+def root_changed(url: str, before: str) -> RootChanged:
+    """Return the error for a write whose predecessor ``before`` does not exist."""
+    return RootChanged(
+        f"{url}: {before}, the version before this write, does not exist: the root was "
+        "removed, moved, unmounted or restored while it was open, or this process paused until "
+        "the log was cleaned past the version that it knew. Nothing was written. Restore or "
+        "mount a missing root, then open the object through a new StreamManager."
+    )
+
+
+def useless_once_old(names: Sequence[str]) -> list[str]:
+    """Return the files of a folder that are useless once they are old."""
+    present = set(names)
+    checked = {name: checked_name(name) for name in names}
+    return [n for n, of in checked.items() if is_hidden_name(n) or (of and of not in present)]
+
+
+def list_folder(base: str, folder: str, after: str | None, found: list[Entry]) -> list[str]:
+    """Add the files in one folder to ``found``; return its folders that may hold more."""
+    inside = []
+    with os.scandir(base + folder) as items:
+        for item in items:
+            key = folder + item.name
+            if item.is_dir():
+                key += "/"
+                if after is None or key > after or after.startswith(key):
+                    inside.append(key)
+            elif is_visible(key) and (after is None or key > after):
+                with contextlib.suppress(FileNotFoundError):  # deleted since it was listed
+                    status = item.stat()
+                    found.append(Entry(key, status.st_size, status.st_mtime_ns // 1_000_000))
+    return inside

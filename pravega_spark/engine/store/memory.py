@@ -6,7 +6,8 @@ import itertools
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -186,6 +187,14 @@ class MemoryStore:
             if check_key(key) not in self._objects:
                 self._folders.add(key)
             self._objects[key] = made
+
+    @contextmanager
+    def writer(self, key: str) -> Iterator[pa.NativeFile]:
+        """Yield a buffer, whose bytes become the object at the end."""
+        check_key(key)
+        sink = pa.BufferOutputStream()
+        yield sink
+        self.put(key, sink.getvalue())
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete the objects."""

@@ -7,7 +7,7 @@ import email.utils
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,6 +27,7 @@ from pravega_spark.engine.store.s3_errors import (
     refusal,
 )
 from pravega_spark.engine.store.s3_file import open_object
+from pravega_spark.engine.store.s3_upload import abort_uploads, upload
 from pravega_spark.engine.store.store_cache import shared
 from pravega_spark.errors import InvalidInput, StoreRefused
 
@@ -234,6 +235,12 @@ class S3Store:
         except Exception as error:
             raise refusal(error, f"{self.url}/{key}", "put") from error
 
+    @contextlib.contextmanager
+    def writer(self, key: str) -> Iterator[pa.NativeFile]:
+        """Yield a file that is sent in parts, or as one object if it is small."""
+        with upload(self._fs, self._path(key), f"{self.url}/{key}") as file:
+            yield file
+
     def delete(self, keys: Iterable[str]) -> None:
         """Delete the objects, up to 1,000 per request."""
         fs, names = self._fs, [self._base + check_key(key) for key in keys]
@@ -250,8 +257,15 @@ class S3Store:
                     raise delete_refusal(failed, self.url)
 
     def discard_unfinished(self, prefix: str, older_ms: int, *, deep: bool = True) -> list[Entry]:
-        """Do nothing: an unfinished upload is no object."""
-        return []
+        """Abort uploads of killed processes, whose parts are stored but are no object."""
+        return abort_uploads(
+            self._fs,
+            self._bucket,
+            self._base,
+            check_prefix(prefix),
+            lambda: self.time_ms() - older_ms,
+            deep=deep,
+        )
 
     def folders(self, prefix: str) -> list[str]:
         """Return the names of the folders directly below ``prefix``."""

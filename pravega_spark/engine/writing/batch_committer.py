@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events, stage, version_folder
+from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events, version_folder
+from pravega_spark.engine.chunks.chunk_writer import stage
 from pravega_spark.engine.chunks.routing import Router, group
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog

@@ -12,8 +12,9 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk, stage, version_folder
+from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk, version_folder
 from pravega_spark.engine.chunks.chunk_reader import read
+from pravega_spark.engine.chunks.chunk_writer import stage
 from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.layout.epochs import Layout, overlapping
 from pravega_spark.engine.stream.stream_log import StreamLog

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from pravega_spark.engine.chunks import chunk
+from pravega_spark.engine.chunks import chunk_writer
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.store import open_store
@@ -129,7 +129,7 @@ class _ChunkStager:
         if len(self._staged) >= STAGING_THREADS:
             self._staged[-STAGING_THREADS].result()
         future = self._pool.submit(
-            chunk.stage,
+            chunk_writer.stage,
             self._store,
             self._path,
             self._plan.folder,

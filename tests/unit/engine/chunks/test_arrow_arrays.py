@@ -15,7 +15,8 @@ from pravega_spark.engine.chunks import arrow_arrays
 _READ_AND_WRITE = """
 import sys
 import pyarrow as pa
-from pravega_spark.engine.chunks.chunk import ChunkRef, encode, stage
+from pravega_spark.engine.chunks.chunk import ChunkRef
+from pravega_spark.engine.chunks.chunk_writer import encode, stage
 from pravega_spark.engine.chunks.chunk_reader import read
 from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.store import open_store

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_spark.engine.chunks import chunk, chunk_reader
+from pravega_spark.engine.chunks import chunk, chunk_encoder, chunk_reader, chunk_writer
 from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
@@ -83,7 +83,7 @@ class Counting(MemoryStore):
 def limits(**values: int) -> Any:
     """Patch the limits of writing and reading, so that small data reaches them."""
     patches = ExitStack()
-    for module in (chunk, chunk_reader):
+    for module in (chunk_encoder, chunk_writer, chunk_reader):
         known: dict[str, Any] = {
             name: value for name, value in values.items() if hasattr(module, name)
         }
@@ -117,7 +117,7 @@ def refs_of(staged: Sequence[StagedChunk], base_offset: int = 0) -> list[ChunkRe
 def stage_at(
     store: MemoryStore | LocalStore, table: pa.Table, base: int = 0, name: str = "x"
 ) -> list[ChunkRef]:
-    return refs_of(chunk.stage(store, TABLE, FOLDER, SEGMENT, table, name=name), base)
+    return refs_of(chunk_writer.stage(store, TABLE, FOLDER, SEGMENT, table, name=name), base)
 
 
 def range_of(start: int, end: int) -> SegmentRange:
@@ -142,7 +142,7 @@ def whole(store: MemoryStore, ref: ChunkRef, **options: Any) -> list[dict[str, A
 def test_staged_chunk_holds_all_that_a_commit_needs() -> None:
     store = MemoryStore()
     table = chunk.encode_events(["a", None, "b"], [30, 10, 20], [b"12", b"", b"345"])
-    (staged,) = chunk.stage(store, TABLE, FOLDER, SEGMENT, table, name="w1-42")
+    (staged,) = chunk_writer.stage(store, TABLE, FOLDER, SEGMENT, table, name="w1-42")
     data = store.get(f"{TABLE}/data/v7/w1-42-0.parquet")
     assert staged == StagedChunk(
         path="data/v7/w1-42-0.parquet",
@@ -158,7 +158,7 @@ def test_staged_chunk_holds_all_that_a_commit_needs() -> None:
 
 def test_chunk_is_staged_in_the_given_folder() -> None:
     store = MemoryStore()
-    (staged,) = chunk.stage(store, TABLE, "t-abc", SEGMENT, table_of(1), name="x")
+    (staged,) = chunk_writer.stage(store, TABLE, "t-abc", SEGMENT, table_of(1), name="x")
     assert staged.path == "data/t-abc/x-0.parquet"
     assert store.exists(f"{TABLE}/{staged.path}")
 
@@ -166,7 +166,7 @@ def test_chunk_is_staged_in_the_given_folder() -> None:
 def test_without_events_no_chunk_is_stored() -> None:
     store = MemoryStore()
     assert (
-        chunk.stage(
+        chunk_writer.stage(
             store,
             TABLE,
             FOLDER,
@@ -180,7 +180,7 @@ def test_without_events_no_chunk_is_stored() -> None:
 
 
 def test_file_has_the_columns_of_a_chunk_and_nothing_else() -> None:
-    file = pq.ParquetFile(pa.BufferReader(chunk.encode(table_of(3))))
+    file = pq.ParquetFile(pa.BufferReader(chunk_writer.encode(table_of(3))))
     assert file.schema_arrow.equals(chunk.FILE_SCHEMA)
     assert file.metadata.metadata is None  # no serialized Arrow schema
     assert file.metadata.format_version == "2.6"
@@ -197,25 +197,25 @@ def test_file_has_the_columns_of_a_chunk_and_nothing_else() -> None:
 
 
 def test_one_event_takes_less_than_a_kilobyte() -> None:
-    assert chunk.encode(table_of(1, size=100)).size < 1000
+    assert chunk_writer.encode(table_of(1, size=100)).size < 1000
 
 
 @pytest.mark.parametrize(("events", "codec"), [(1, "SNAPPY"), (1000, "ZSTD")])
 def test_small_chunks_use_snappy_instead_of_zstd(events: int, codec: str) -> None:
-    file = pq.ParquetFile(pa.BufferReader(chunk.encode(table_of(events, size=100))))
+    file = pq.ParquetFile(pa.BufferReader(chunk_writer.encode(table_of(events, size=100))))
     assert file.metadata.row_group(0).column(3).compression == codec
 
 
 def test_compression_can_be_chosen() -> None:
-    file = pq.ParquetFile(pa.BufferReader(chunk.encode(table_of(9), "none")))
+    file = pq.ParquetFile(pa.BufferReader(chunk_writer.encode(table_of(9), "none")))
     assert file.metadata.row_group(0).column(3).compression == "UNCOMPRESSED"
 
 
 def test_row_groups_end_at_both_limits() -> None:
     with limits(ROW_GROUP_EVENTS=4, ROW_GROUP_BYTES=30):
-        by_rows = pq.ParquetFile(pa.BufferReader(chunk.encode(table_of(10, size=1))))
-        by_bytes = pq.ParquetFile(pa.BufferReader(chunk.encode(table_of(5, size=10))))
-        lone = pq.ParquetFile(pa.BufferReader(chunk.encode(table_of(2, size=31))))
+        by_rows = pq.ParquetFile(pa.BufferReader(chunk_writer.encode(table_of(10, size=1))))
+        by_bytes = pq.ParquetFile(pa.BufferReader(chunk_writer.encode(table_of(5, size=10))))
+        lone = pq.ParquetFile(pa.BufferReader(chunk_writer.encode(table_of(2, size=31))))
     rows = [
         [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         for file in (by_rows, by_bytes, lone)
@@ -226,9 +226,9 @@ def test_row_groups_end_at_both_limits() -> None:
 def test_chunks_end_at_both_limits() -> None:
     store = MemoryStore()
     with limits(CHUNK_EVENTS=4, CHUNK_BYTES=30):
-        by_rows = chunk.stage(store, TABLE, FOLDER, SEGMENT, table_of(10, size=1), name="r")
-        by_bytes = chunk.stage(store, TABLE, FOLDER, SEGMENT, table_of(5, size=10), name="b")
-        lone = chunk.stage(store, TABLE, FOLDER, SEGMENT, table_of(2, size=31), name="l")
+        by_rows = chunk_writer.stage(store, TABLE, FOLDER, SEGMENT, table_of(10, size=1), name="r")
+        by_bytes = chunk_writer.stage(store, TABLE, FOLDER, SEGMENT, table_of(5, size=10), name="b")
+        lone = chunk_writer.stage(store, TABLE, FOLDER, SEGMENT, table_of(2, size=31), name="l")
     assert [s.path for s in by_rows] == [f"data/v7/r-{k}.parquet" for k in range(3)]
     assert [s.rows for s in by_rows] == [4, 4, 2]
     assert [s.event_bytes for s in by_bytes] == [30, 20]
@@ -247,7 +247,7 @@ def test_event_above_the_largest_size_is_refused() -> None:
     store = MemoryStore()
     table = chunk.encode_events(["a", "a"], [1, 2], [b"", bytes(MAX_EVENT_BYTES + 1)])
     with pytest.raises(EventTooLarge, match="event 1 of 2 has 8388609 bytes"):
-        chunk.stage(store, TABLE, FOLDER, SEGMENT, table, name="x")
+        chunk_writer.stage(store, TABLE, FOLDER, SEGMENT, table, name="x")
     assert store.list("") == []
 
 
@@ -258,13 +258,13 @@ def test_null_timestamp_or_event_is_refused(column: str) -> None:
         chunk.EVENT_SCHEMA.get_field_index(column), field, pa.nulls(2, field.type)
     )
     with pytest.raises(InvalidInput, match=f"2 of 2 events have a null {column}"):
-        chunk.stage(MemoryStore(), TABLE, FOLDER, SEGMENT, table, name="x")
+        chunk_writer.stage(MemoryStore(), TABLE, FOLDER, SEGMENT, table, name="x")
 
 
 def test_all_keys_may_be_null() -> None:
     store = MemoryStore()
     table = chunk.encode_events([None] * 3, [1, 2, 3], [b"a", b"b", b"c"])
-    (staged,) = chunk.stage(store, TABLE, FOLDER, SEGMENT, table, name="x")
+    (staged,) = chunk_writer.stage(store, TABLE, FOLDER, SEGMENT, table, name="x")
     assert staged.null_keys == 3
     assert whole(store, refs_of([staged])[0]) == expected_rows(table)
 
@@ -717,7 +717,7 @@ def test_delta_readers_see_the_same_events(tmp_path: Any) -> None:
     """A table of two chunks with a log written by hand, read by delta-rs and DuckDB."""
     store = LocalStore(str(tmp_path))
     with limits(CHUNK_EVENTS=200, ROW_GROUP_EVENTS=64):
-        staged = chunk.stage(store, "t", "v0", SEGMENT, table_of(300), name="x")
+        staged = chunk_writer.stage(store, "t", "v0", SEGMENT, table_of(300), name="x")
     partitions = ["segment_id", "base_offset"]
     kinds = dict.fromkeys(partitions, "long") | {"offset_delta": "integer"}
     kinds |= {"routing_key": "string", "timestamp": "timestamp", "event": "binary"}

@@ -1,0 +1,122 @@
+"""Encodes events as the Parquet file of a chunk, one row group after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from pravega_spark.engine.chunks.arrow_arrays import byte_ends, column, numbers
+from pravega_spark.engine.chunks.chunk import FILE_SCHEMA
+from pravega_spark.errors import EventTooLarge, InvalidInput
+from pravega_spark.limits import MAX_EVENT_BYTES, ROW_GROUP_BYTES, ROW_GROUP_EVENTS
+
+SMALL_CHUNK_BYTES: Final = 16 << 10
+"""Up to this payload zstd's set-up costs more than it saves: such chunks use snappy."""
+MAX_ROWS: Final = (1 << 31) - 1
+"""``offset_delta`` is an int32."""
+
+_ZSTD_LEVEL: Final = 1
+_WRITER_OPTIONS: Final[dict[str, Any]] = {
+    "version": "2.6",
+    "use_dictionary": ["routing_key"],
+    "column_encoding": dict.fromkeys(("offset_delta", "timestamp"), "DELTA_BINARY_PACKED"),
+    "write_statistics": ["offset_delta", "timestamp", "routing_key"],
+    "write_page_checksum": True,
+    "store_schema": False,  # Parquet's own types are enough
+}
+
+
+class ChunkEncoder:
+    """Writes row groups into a file and sums up what a commit needs to know of them."""
+
+    __slots__ = (
+        "_writer",
+        "event_bytes",
+        "max_timestamp_us",
+        "min_timestamp_us",
+        "null_keys",
+        "rows",
+    )
+
+    def __init__(self, sink: pa.NativeFile, compression: str, *, small: bool = False) -> None:
+        """Begin a file; ``small`` chunks, up to ``SMALL_CHUNK_BYTES``, do not use zstd."""
+        codec, level = compression, _ZSTD_LEVEL if compression == "zstd" else None
+        if small and compression == "zstd":
+            codec, level = "snappy", None
+        self._writer = pq.ParquetWriter(
+            sink, FILE_SCHEMA, compression=codec, compression_level=level, **_WRITER_OPTIONS
+        )
+        self.rows = self.event_bytes = self.null_keys = 0
+        self.min_timestamp_us = self.max_timestamp_us = 0
+
+    def write(self, events: pa.Table, event_bytes: int) -> None:
+        """Write one row group of ``EVENT_SCHEMA``, checked by ``as_events``."""
+        count = events.num_rows
+        if self.rows + count > MAX_ROWS:
+            raise InvalidInput(
+                f"a chunk of {self.rows + count} events cannot be written: at most {MAX_ROWS} "
+                "events fit. Write several chunks."
+            )
+        deltas = column(np.arange(self.rows, self.rows + count, dtype=np.int32), pa.int32())
+        rows = pa.Table.from_arrays([deltas, *events.columns], schema=FILE_SCHEMA)
+        self._writer.write_table(rows, row_group_size=count)
+        times = _times(events)
+        low, high = int(times.min()), int(times.max())
+        self.min_timestamp_us = min(self.min_timestamp_us, low) if self.rows else low
+        self.max_timestamp_us = max(self.max_timestamp_us, high) if self.rows else high
+        self.null_keys += events.column("routing_key").null_count
+        self.event_bytes += event_bytes
+        self.rows += count
+
+    def finish(self) -> None:
+        """Write the footer."""
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Give up on the file, so that the writer's finalizer does not write a footer."""
+        self._writer.is_open = False
+
+
+def checked_ends(events: pa.Table) -> NDArray[np.int64]:
+    """Return the cumulative event bytes after each row; raise EventTooLarge."""
+    ends = byte_ends(events.column("event"))
+    if len(ends) and ends[-1] > MAX_EVENT_BYTES:  # otherwise no event can be longer
+        lengths = np.diff(ends, prepend=0)
+        row = int(lengths.argmax())
+        if lengths[row] > MAX_EVENT_BYTES:
+            raise EventTooLarge(
+                f"event {row} of {len(lengths)} has {lengths[row]} bytes; at most "
+                f"{MAX_EVENT_BYTES} are allowed. Store it elsewhere and write a reference.",
+                size_bytes=int(lengths[row]),
+                limit_bytes=MAX_EVENT_BYTES,
+            )
+    return ends
+
+
+def row_groups(ends: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
+    """Yield [first, last) of each row group, and its event bytes."""
+    return cuts(ends, ROW_GROUP_EVENTS, ROW_GROUP_BYTES)
+
+
+def cuts(
+    ends: NDArray[np.int64], most_rows: int, most_bytes: int
+) -> Iterator[tuple[int, int, int]]:
+    """Yield [first, last) and the bytes of parts within both limits, each of at least one row."""
+    first, done = 0, 0
+    while first < len(ends):
+        fits = int(np.searchsorted(ends, done + most_bytes, side="right"))
+        last = max(first + 1, min(fits, first + most_rows))
+        after = int(ends[last - 1])
+        yield first, last, after - done
+        first, done = last, after
+
+
+def _times(table: pa.Table) -> NDArray[np.int64]:
+    """Return the timestamps as microseconds, without the cost of a cast."""
+    chunks = [chunk.view(pa.int64()) for chunk in table.column("timestamp").chunks]
+    return numbers(pa.chunked_array(chunks, pa.int64()))

@@ -1,0 +1,186 @@
+"""Stores events durably as chunks: at once from memory, or as a stream of any length."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pravega_spark.engine.chunks.chunk import StagedChunk, as_events
+from pravega_spark.engine.chunks.chunk_encoder import (
+    SMALL_CHUNK_BYTES,
+    ChunkEncoder,
+    checked_ends,
+    cuts,
+    row_groups,
+)
+from pravega_spark.engine.store.base import Store
+from pravega_spark.errors import InvalidInput
+from pravega_spark.limits import (
+    CHUNK_BYTES,
+    CHUNK_EVENTS,
+    COMPRESSION,
+    ROW_GROUP_BYTES,
+    ROW_GROUP_EVENTS,
+)
+
+
+class ChunkWriter:
+    """Writes one chunk of any size; holds about one row group and the last batch in memory.
+
+    A context manager: without :meth:`close`, or after an error, it leaves nothing in the store.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        table_path: str,
+        folder: str,
+        segment_id: int,
+        *,
+        name: str,
+        compression: str = COMPRESSION,
+    ) -> None:
+        """Begin the file ``<table_path>/data/<folder>/<name>.parquet``; ``name`` is unique."""
+        self._path = f"data/{folder}/{name}.parquet"
+        self._segment_id = segment_id
+        self._held: list[pa.Table] = []
+        self._held_rows = self._held_bytes = 0
+        self._object = store.writer(f"{table_path}/{self._path}")
+        self._is_open = True
+        self._file = self._object.__enter__()
+        self._encoder = ChunkEncoder(self._file, compression)
+
+    def write(self, events: pa.Table | pa.RecordBatch) -> None:
+        """Append events; full row groups are written.
+
+        Raises what ``as_events`` raises, EventTooLarge, InvalidInput if the chunk would have more
+        events than offsets, and StoreError.
+        """
+        if isinstance(events, pa.RecordBatch):
+            events = pa.Table.from_batches([events])
+        table = as_events(events)
+        if not table.num_rows:
+            return
+        self._held.append(table)
+        self._held_rows += table.num_rows
+        self._held_bytes += int(checked_ends(table)[-1])
+        if self._held_rows >= ROW_GROUP_EVENTS or self._held_bytes > ROW_GROUP_BYTES:
+            self._write_row_groups(complete=False)
+
+    def close(self) -> StagedChunk:
+        """Make the chunk durable and return it for a commit; raise InvalidInput without events."""
+        if self._held:
+            self._write_row_groups(complete=True)
+        encoder = self._encoder
+        if not encoder.rows:
+            raise InvalidInput(f"the chunk {self._path} has no event. Write some, then close it.")
+        encoder.finish()
+        size = self._file.tell()
+        self._is_open = False
+        self._object.__exit__(None, None, None)
+        return _staged(self._path, self._segment_id, encoder, size)
+
+    def __enter__(self) -> ChunkWriter:
+        """Return the writer."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Discard the file unless it was closed."""
+        self._discard(error or _Discarded())
+
+    def _write_row_groups(self, *, complete: bool) -> None:
+        """Write the row groups of the held events; keep the last one until it is full."""
+        events = pa.concat_tables(self._held)
+        ends = checked_ends(events)
+        self._held, self._held_rows, self._held_bytes = [], 0, 0
+        for first, last, size in row_groups(ends):
+            part = events.slice(first, last - first)
+            is_full = last - first >= ROW_GROUP_EVENTS or size >= ROW_GROUP_BYTES
+            if complete or is_full or last < len(ends):
+                self._encoder.write(part, size)
+            else:
+                self._held, self._held_rows, self._held_bytes = [part], part.num_rows, size
+
+    def _discard(self, error: BaseException) -> None:
+        if not self._is_open:
+            return
+        self._is_open = False
+        self._encoder.abandon()
+        try:
+            self._object.__exit__(type(error), error, error.__traceback__)
+        except BaseException as raised:
+            if raised is not error:
+                raise
+
+
+class _Discarded(Exception):
+    """Ends the store's context of a chunk that was not closed."""
+
+
+def stage(
+    store: Store,
+    table_path: str,
+    folder: str,
+    segment_id: int,
+    events: pa.Table,
+    *,
+    name: str,
+    compression: str = COMPRESSION,
+) -> list[StagedChunk]:
+    """Store events durably as chunks of one segment, which a commit must name in this order.
+
+    The files are ``<table_path>/data/<folder>/<name>-<k>.parquet``; ``name`` must be unique.
+    ``folder`` is a ``version_folder``, or the folder of a transaction. Without events no chunk is
+    stored. Raises EventTooLarge above ``MAX_EVENT_BYTES``.
+    """
+    table = as_events(events)
+    ends = checked_ends(table)
+    chunks: list[StagedChunk] = []
+    for first, last, _ in cuts(ends, CHUNK_EVENTS, CHUNK_BYTES):
+        before = int(ends[first - 1]) if first else 0
+        part = table.slice(first, last - first)
+        encoder, data = _encode(part, ends[first:last] - before, compression)
+        path = f"data/{folder}/{name}-{len(chunks)}.parquet"
+        store.put(f"{table_path}/{path}", data)
+        chunks.append(_staged(path, segment_id, encoder, data.size))
+    return chunks
+
+
+def encode(table: pa.Table, compression: str = COMPRESSION) -> pa.Buffer:
+    """Return the Parquet file of one chunk with the events in the order of ``table``."""
+    events = as_events(table)
+    return _encode(events, checked_ends(events), compression)[1]
+
+
+def _encode(
+    events: pa.Table, ends: NDArray[np.int64], compression: str
+) -> tuple[ChunkEncoder, pa.Buffer]:
+    sink = pa.BufferOutputStream()
+    small = not len(ends) or bool(ends[-1] <= SMALL_CHUNK_BYTES)
+    encoder = ChunkEncoder(sink, compression, small=small)
+    for first, last, size in row_groups(ends):
+        encoder.write(events.slice(first, last - first), size)
+    encoder.finish()
+    return encoder, sink.getvalue()
+
+
+def _staged(path: str, segment_id: int, encoder: ChunkEncoder, size: int) -> StagedChunk:
+    """Return the description of a stored file for a commit."""
+    return StagedChunk(
+        path,
+        segment_id,
+        rows=encoder.rows,
+        size=size,
+        event_bytes=encoder.event_bytes,
+        min_timestamp_us=encoder.min_timestamp_us,
+        max_timestamp_us=encoder.max_timestamp_us,
+        null_keys=encoder.null_keys,
+    )
