@@ -56,7 +56,7 @@ COMMIT_DEADLINE_SECONDS = 60.0
 STALE_SNAPSHOT_SECONDS = 1_800.0
 """A commit on a snapshot older than this first checks whether a sweep cleaned the log since."""
 CLEANUP_WAIT_SECONDS = 3_600.0
-"""Time between the commit of a cleanup mark and the first deletion below it."""
+"""Time between the commit of a commit-deletion mark and the first deletion below it."""
 STATE_FILE_COMMITS = 256
 """A light state file is written about once in this many commits."""
 CHECKPOINT_COMMITS = 1_024

@@ -69,13 +69,14 @@ def _copy_file(log: Log, copy: LogReader, add: Add) -> None:
 def copy_log(log: Log, copy: LogReader, snapshot: Snapshot) -> None:
     """Copy the log's objects up to the version of ``snapshot``, except for version 0.
 
-    A concurrent clean-up may delete objects below its cleanup mark: the copy does not need them.
-    Raises CorruptLog if the source lacks a commit from that mark on.
+    A concurrent cleanup may delete objects below the commit-deletion mark: the copy does not need
+    them. Raises CorruptLog if the source lacks a commit from that mark on: the copy has the same
+    mark, and processes rely on all commits from it on.
     """
     source, last = log.reader, snapshot.version
     # An earlier attempt may have copied another root that had a table at this path.
     copy.store.delete(keys_after(copy, last))
-    _copy_commits(log.runtime, source, copy, max(1, snapshot.cleanup), last)
+    _copy_commits(log.runtime, source, copy, max(1, snapshot.commit_deletion_mark), last)
     for version in source.listed("checkpoint", last + 1):
         keys = [checkpoint_key(source.path, version), digest_key(source.path, version)]
         _copy_objects(log.runtime, source, copy, keys)

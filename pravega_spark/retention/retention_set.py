@@ -79,7 +79,9 @@ class LogRetentionSet:
         )
         before = self._entry_of_sample(samples[at - 1]) if at else None
         after = self._entry_of_sample(samples[at]) if at < len(samples) else self.tail
-        low = max(self._view.snapshot.cleanup, -1 if before is None else before.version)
+        # The search reads commits and no files, so it may go below the retention mark.
+        oldest = self._view.snapshot.commit_deletion_mark
+        low = max(oldest, -1 if before is None else before.version)
         if low < after.version:
             # A concurrent clean-up may delete commits in between; then the samples must do.
             with contextlib.suppress(CorruptLog):

@@ -89,7 +89,7 @@ def _stored(
         return None
     if stored.version == view.version:
         return stored if stored.token == view.snapshot.token else None
-    if not view.snapshot.cleanup <= stored.version < view.version:
+    if not view.snapshot.commit_deletion_mark <= stored.version < view.version:
         return None
     commit = stream.log.reader.commit(stored.version, light=True)
     return stored if commit is not None and commit.token == stored.token else None
@@ -103,7 +103,7 @@ def _read(stream: StreamLog) -> StreamRates | None:
 
 
 def _begun(stream: StreamLog, view: StreamView, pace: ScalingPace, latest_ms: int) -> StreamRates:
-    """Begin at a version before the history that counts, or at the oldest retained one."""
+    """Begin at a version before the history that counts, or at the oldest stored one."""
     ages = VersionAges.read(stream.log, now_ms=latest_ms)
     wanted = ages.version_at(int(latest_ms - pace.history_ms))
     wanted = max(wanted, view.version - RATES_COMMITS)

@@ -169,7 +169,7 @@ def test_retention_killed_at_every_step_passes_no_bound_and_loses_nothing(
     assert allowed["consumed"]
     assert allowed["expired"]
     assert allowed["maximum"]
-    check_files(used.table, used.stream.view().snapshot.cleanup)
+    check_files(used.table, used.stream.view().snapshot.retention_mark)
     ends = last_numbers(used.manager)
     assert ends == written(used.manager)
 
@@ -178,9 +178,9 @@ def test_retention_killed_at_every_step_passes_no_bound_and_loses_nothing(
     used.retain_at_all(QUIET, SWEEPING)
     assert used.comes_to_rest(), "runs never stop changing the stream"
     assert used.manager.head(STREAM) == head
-    cleanup_mark = used.stream.view().snapshot.cleanup
-    assert cleanup_mark > 0
-    assert check_files(used.table, cleanup_mark) > 0
+    retention_mark = used.stream.view().snapshot.retention_mark
+    assert retention_mark > 0
+    assert check_files(used.table, retention_mark) > 0
     assert last_numbers(used.manager) == ends
     assert {point for point, count in used.killed.items() if count} == {*DECIDING, *SWEEPING}
 

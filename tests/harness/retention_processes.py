@@ -122,7 +122,7 @@ def retain(
 ) -> None:
     """Run retention once; killed at the failpoint ``kill``, if any.
 
-    ``cleanup_wait`` is the time in seconds between a cleanup mark and the deletion of commits.
+    ``cleanup_wait``: seconds between a commit-deletion mark and the deletion of commits.
     """
     failpoints.kill_at(kill)
     mock.patch.object(log_cleanup, "CLEANUP_WAIT_SECONDS", cleanup_wait).start()

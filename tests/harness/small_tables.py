@@ -8,7 +8,7 @@ from pravega_spark.engine.log.actions import Add, Body, Remove
 from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.horizon import raise_horizon
-from pravega_spark.engine.log.log_cleanup import cleanup_mark_has_aged, delete_old_commits
+from pravega_spark.engine.log.log_cleanup import delete_old_commits, mark_has_aged
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.table_definition import PROTOCOL, new_table
 from pravega_spark.engine.log.version_ages import VersionAges
@@ -55,14 +55,21 @@ def put(log: Log, value: str | None, adds: Sequence[Add] = (), removes: Sequence
     return commit(log, decide).version
 
 
+def raise_marks(log: Log, horizon: int, mark: int) -> Snapshot:
+    """Commit a horizon, and one version as the retention mark and the commit-deletion mark."""
+    newest = log.refresh()
+    assert newest is not None
+    return raise_horizon(log, horizon, mark, aged_since=newest.commit_deletion_set_version)
+
+
 def clean(log: Log, runtime: FakeRuntime, mark: int) -> int:
-    """Write two checkpoints, raise the cleanup mark, and delete older commits once it has aged."""
+    """Write two checkpoints, raise both marks, and delete older commits once it has aged."""
     newest = log.refresh()
     assert newest is not None
     maintain(log.reader, mark, checkpoint=True)
     maintain(log.reader, newest.version, checkpoint=True)
-    raise_horizon(log, newest.version, mark)
-    cleanup_mark_has_aged(log, VersionAges.read(log, now_ms=runtime.now_ms() + 10**12))
+    raise_marks(log, newest.version, mark)
+    mark_has_aged(log, VersionAges.read(log, now_ms=runtime.now_ms() + 10**12))
     runtime.sleep(CLEANUP_WAIT_SECONDS + 1)
     return delete_old_commits(log)
 

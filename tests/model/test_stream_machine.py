@@ -3,7 +3,7 @@
 Invariants after every step: acknowledged events exist, and no event exists twice; an offset keeps
 its event; a key's events are in order across scales and in its segments; epochs tile the key space
 and sealed segments do not grow; a writer's numbers have no gap, and no chunk staged below the
-horizon is committed; horizon and cleanup mark never go back.
+horizon is committed; the horizon and both marks never go back.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 from pravega_spark.engine.chunks.routing import position
 from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.log.horizon import raise_horizon
-from pravega_spark.engine.log.log_cleanup import cleanup_mark_has_aged, delete_old_commits
+from pravega_spark.engine.log.log_cleanup import delete_old_commits, mark_has_aged
 from pravega_spark.engine.log.snapshot import LOG_DOMAIN
 from pravega_spark.engine.log.unreferenced_files import delete_unreferenced_files
 from pravega_spark.engine.log.version_ages import VersionAges
@@ -99,7 +99,7 @@ class StreamMachine(RuleBasedStateMachine):
         self.order: dict[tuple[int, str], list[bytes]] = {}
         self.seen: dict[tuple[int, int, int], bytes] = {}
         self.sealed: dict[int, int] = {}
-        self.horizon = self.cleanup = 0
+        self.horizon = self.retained = self.commits = 0
         self.processes = [Process(self._open()) for _ in range(3)]
 
     def _plan(self, operation: str, key: str) -> Fault | None:
@@ -276,7 +276,7 @@ class StreamMachine(RuleBasedStateMachine):
         self._copy_state()
         if self.state is StreamState.DELETED:
             self.acked.clear()
-            self.horizon = self.cleanup = self._truth().version
+            self.horizon = self.retained = self.commits = self._truth().version
 
     @rule(who=WHO, life=st.integers(1, 4), segments=st.integers(1, 3))
     def create(self, who: int, life: int, segments: int) -> None:
@@ -294,22 +294,25 @@ class StreamMachine(RuleBasedStateMachine):
         stream = self._open(self.inner)
         view = lifecycle.current_view(stream)
         assert view is not None
-        version = max(view.version - back, view.snapshot.cleanup)
+        version = max(view.version - back, view.snapshot.retention_mark)
         maintain(stream.log.reader, version, checkpoint=checkpoint)
 
-    @rule(who=WHO, back=st.integers(0, 6), mark=st.integers(0, 12))
-    def sweep(self, who: int, back: int, mark: int) -> None:
+    @rule(who=WHO, back=st.integers(0, 6), mark=st.integers(0, 12), aged=st.booleans())
+    def sweep(self, who: int, back: int, mark: int, aged: bool) -> None:
         stream = self.processes[who].stream
         version = self._truth().version
-        raise_horizon(stream.log, version - back, version - mark)
+        since = self._truth().snapshot.commit_deletion_set_version if aged else None
+        raise_horizon(stream.log, version - back, version - mark, aged_since=since)
         delete_unreferenced_files(stream.log)
         snapshot = self._truth().snapshot
-        self.horizon, self.cleanup = snapshot.horizon, snapshot.cleanup
+        self.horizon, self.retained = snapshot.horizon, snapshot.retention_mark
+        self.commits = snapshot.commit_deletion_mark
+        assert self.commits <= self.retained <= self.horizon
 
     @rule(who=WHO)
     def clean(self, who: int) -> None:
         log = self._open(self.inner).log
-        cleanup_mark_has_aged(log, VersionAges.read(log, now_ms=self.runtime.now_ms() + 10**12))
+        mark_has_aged(log, VersionAges.read(log, now_ms=self.runtime.now_ms() + 10**12))
         self.runtime.sleep(CLEANUP_WAIT_SECONDS + 60)
         delete_old_commits(log)
 
@@ -334,7 +337,10 @@ class StreamMachine(RuleBasedStateMachine):
         if self.life == 0:
             return
         view = self._truth()
-        assert (view.snapshot.horizon, view.snapshot.cleanup) >= (self.horizon, self.cleanup)
+        marks = view.snapshot.retention_mark, view.snapshot.commit_deletion_mark
+        assert view.snapshot.horizon >= self.horizon
+        assert marks[0] >= self.retained
+        assert marks[1] >= self.commits
         if view.record.state is StreamState.DELETED:
             assert sorted(view.snapshot.domains) == ["pravega.log", "pravega.stream"]
             return
@@ -406,7 +412,7 @@ class StreamMachine(RuleBasedStateMachine):
         reader = self._open(self.inner).log.reader
         last: int | None = None
         horizon = 0
-        for commit in reader.span(self.cleanup, self._truth().version):
+        for commit in reader.span(self.commits, self._truth().version):
             if commit.operation in ("DELETE STREAM", "CREATE STREAM"):
                 last = None
             for add in commit.adds:

@@ -20,11 +20,11 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from pravega_spark import StreamCut, StreamManager
-from pravega_spark.engine.log.horizon import raise_horizon
-from pravega_spark.engine.log.log_cleanup import cleanup_mark_has_aged, delete_old_commits
+from pravega_spark.engine.log.log_cleanup import delete_old_commits, mark_has_aged
 from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.limits import CLEANUP_WAIT_SECONDS
 from tests.harness import delta_engines
+from tests.harness.small_tables import raise_marks
 from tests.harness.small_tables import versions as stored
 from tests.harness.story import STREAM, Clock, Row, Story, create_story, digests
 
@@ -151,15 +151,15 @@ def test_foreign_checkpoint_instead_of_the_packages_loses_no_data(open_story: St
     assert read(reopen(story)) == rows
 
 
-def test_cleaned_log_is_readable_by_all_from_the_cleanup_mark(
+def test_cleaned_log_is_readable_by_all_from_the_retention_mark(
     open_story: Story, spark: SparkSession
 ) -> None:
     story, log = open_story, open_story.stream.log
     story.maintain_log(checkpoint=True)
     retained = list(delta_engines.snapshots(story))
-    first, cleanup_mark = story.checkpoints[-2:][0], 8
-    assert 1 < first <= cleanup_mark < story.version
-    raise_horizon(log, story.version, cleanup_mark)
+    first, retention_mark = story.checkpoints[-2:][0], 8
+    assert 1 < first <= retention_mark < story.version
+    raise_marks(log, story.version, retention_mark)
     story.record("SWEEP")
     newest = log.refresh()
     assert newest is not None
@@ -169,13 +169,13 @@ def test_cleaned_log_is_readable_by_all_from_the_cleanup_mark(
         assert commit is not None
         named = Path(story.table, "_delta_log", f"{version:020d}.json")
         os.utime(named, (0, commit.timestamp_ms / 1_000))
-    assert not cleanup_mark_has_aged(log, VersionAges.read(log, now_ms=now_ms))
+    assert not mark_has_aged(log, VersionAges.read(log, now_ms=now_ms))
     for seen in Path(story.table, "_pravega", "mark").iterdir():
         os.utime(seen, (0, 0))
     assert delete_old_commits(log, VersionAges.read(log, now_ms=now_ms)) == first - 1
     assert not Path(story.table, "_delta_log", f"{first - 1:020d}.json").exists()
 
-    for snapshot in retained[cleanup_mark:]:
+    for snapshot in retained[retention_mark:]:
         rows = delta_engines.package_rows(story, snapshot)
         assert rows.total() == story.rows[snapshot.version].total()
         assert delta_engines.deltalake_rows(story.table, snapshot.version) == rows

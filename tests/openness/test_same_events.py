@@ -50,7 +50,7 @@ def test_every_version_has_the_same_events_for_every_reader(
 def test_next_life_has_the_same_events_for_every_reader(
     story: Story, spark: SparkSession, tmp_path: Path
 ) -> None:
-    # The deletion moves the cleanup mark, so earlier versions are not retained.
+    # The deletion moves the retention mark, so earlier versions are not retained.
     moved = copy_story(story, tmp_path / "root")
     deleted = start_next_life(moved)
     assert_all_agree(moved, spark, after=deleted - 1)

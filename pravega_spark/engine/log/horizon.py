@@ -1,7 +1,9 @@
-"""Commit a table's staging horizon and its cleanup mark; neither ever moves back.
+"""Commit a table's staging horizon and its two marks; none of them ever moves back.
 
-Below the horizon no staged file can be committed. The cleanup mark, at or below the horizon, is the
-oldest retained version of the log.
+Below the horizon no staged file can be committed. The retention mark, at or below the horizon, is
+the oldest retained version: it decides about files, and moves at each sweep. The commit-deletion
+mark, at or below the retention mark, decides about commits. It stands for an hour before commits
+below it are deleted, so it takes the retention mark's value only after that.
 """
 
 from __future__ import annotations
@@ -19,33 +21,38 @@ from pravega_spark.engine.log.version_pins import is_pinned
 def raise_horizon(
     log: Log,
     horizon: int,
-    cleanup: int = 0,
+    retention_mark: int = 0,
     *,
+    aged_since: int | None = None,
     drop: Callable[[Snapshot], Iterable[str]] = lambda snapshot: (),
     set_on_drop: Mapping[str, str] = MappingProxyType({}),
 ) -> Snapshot:
-    """Commit a horizon and a cleanup mark, unless they are as high already; return the snapshot.
+    """Commit a horizon and a retention mark, unless they are as high already; return the snapshot.
 
-    The cleanup mark does not move while a version is pinned. The same commit removes the domains
-    that ``drop`` names, and sets ``set_on_drop`` if there are any.
+    ``aged_since`` is the version that set the commit-deletion mark, if that mark has aged and its
+    commits are deleted. Then the commit-deletion mark takes the retention mark's value, unless
+    another sweep moved it in the meantime. No mark moves while a version is pinned. The same commit
+    removes the domains that ``drop`` names, and sets ``set_on_drop`` if there are any.
     """
 
     def decide(snapshot: Snapshot | None) -> Proposal[None]:
         assert snapshot is not None
+        before = snapshot.horizon, snapshot.retention_mark, snapshot.commit_deletion_mark
         new_horizon = max(snapshot.horizon, min(horizon, snapshot.version))
-        new_cleanup = snapshot.cleanup
+        _, retained, commits = before
         if not is_pinned(snapshot):
-            new_cleanup = max(new_cleanup, min(cleanup, new_horizon))
+            retained = max(retained, min(retention_mark, new_horizon))
+            if aged_since == snapshot.commit_deletion_set_version:
+                commits = max(commits, retained)
         dropped: dict[str, str | None] = dict.fromkeys(drop(snapshot))
-        is_same = (new_horizon, new_cleanup) == (snapshot.horizon, snapshot.cleanup)
-        if is_same and not dropped:
+        if (new_horizon, retained, commits) == before and not dropped:
             return None, None
-        moves = new_cleanup > snapshot.cleanup
-        set_version = snapshot.version + 1 if moves else snapshot.cleanup_set_version
-        value = encode_log_domain(new_horizon, new_cleanup, set_version)
+        moves = commits > snapshot.commit_deletion_mark
+        set_version = snapshot.version + 1 if moves else snapshot.commit_deletion_set_version
+        value = encode_log_domain(new_horizon, retained, commits, set_version)
         body = Body(
             "SWEEP",
-            parameters={"horizon": new_horizon, "cleanup": new_cleanup},
+            parameters={"horizon": new_horizon, "retained": retained, "cleanup": commits},
             metrics={"numDomainsRemoved": len(dropped)},
             domains={LOG_DOMAIN: value, **dropped, **(set_on_drop if dropped else {})},
         )
@@ -54,6 +61,15 @@ def raise_horizon(
     return log.commit(decide).snapshot
 
 
-def encode_log_domain(horizon: int, cleanup: int, cleanup_set_version: int) -> str:
-    """Return the log's own domain: horizon, cleanup mark, and the version that set the mark."""
-    return to_json({"horizon": horizon, "cleanup": cleanup, "marked": cleanup_set_version})
+def encode_log_domain(
+    horizon: int, retention_mark: int, commit_deletion_mark: int, set_version: int
+) -> str:
+    """Return the log's own domain; ``set_version`` set the commit-deletion mark."""
+    return to_json(
+        {
+            "horizon": horizon,
+            "retained": retention_mark,
+            "cleanup": commit_deletion_mark,
+            "marked": set_version,
+        }
+    )

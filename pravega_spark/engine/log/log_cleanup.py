@@ -1,8 +1,8 @@
 """Delete the commits, state files and checkpoints of versions that are not retained.
 
-Nothing is deleted before the cleanup mark has stood for an hour. A process whose snapshot is that
-old knows that it must check the log first (``LogFollower.is_stale``). A sweep does not move the
-cleanup mark within that hour, because a mark that keeps moving would never be old enough.
+Nothing is deleted before the commit-deletion mark has stood for an hour. A process whose snapshot
+is that old knows that it must check the log first (``LogFollower.is_stale``). A sweep does not move
+that mark within the hour, because a mark that keeps moving would never be old enough.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from pravega_spark.limits import CLEANUP_WAIT_SECONDS
 _DELETE_PAGE = 1_000
 
 
-def cleanup_mark_has_aged(log: Log, ages: VersionAges | None = None) -> bool:
-    """Return whether the cleanup mark has stood for CLEANUP_WAIT_SECONDS, or there is none yet.
+def mark_has_aged(log: Log, ages: VersionAges | None = None) -> bool:
+    """Return whether the commit-deletion mark has stood for CLEANUP_WAIT_SECONDS, or is 0.
 
-    Two ages must show it. One is that of the commit that set the cleanup mark, which no jump of a
-    clock increases (ADR 14). The other is that of an object which the first call for this cleanup
-    mark creates, by the storage's clock.
+    Two ages must show it. One is that of the commit that set the mark, which no jump of a clock
+    increases (ADR 14). The other is that of an object which the first call for this mark creates,
+    by the storage's clock.
     """
     snapshot = log.refresh()
-    if snapshot is None or snapshot.cleanup == 0:
+    if snapshot is None or snapshot.commit_deletion_mark == 0:
         return True
     wait_ms = int(CLEANUP_WAIT_SECONDS * 1000)
-    folder, own = _seen_folder(log), f"{snapshot.cleanup_set_version:020d}.json"
+    folder, own = _seen_folder(log), f"{snapshot.commit_deletion_set_version:020d}.json"
     log.store.put_if_absent(f"{folder}/{own}", b"{}\n")
     ages = ages or VersionAges.read(log)
-    if ages.now_ms - ages.written_ms(snapshot.cleanup_set_version) < wait_ms:
+    if ages.now_ms - ages.written_ms(snapshot.commit_deletion_set_version) < wait_ms:
         return False
     now_ms = log.store.time_ms()
     times = {e.key.removeprefix(f"{folder}/"): e.modified_ms for e in log.store.list(folder)}
@@ -45,41 +45,41 @@ def cleanup_mark_has_aged(log: Log, ages: VersionAges | None = None) -> bool:
 
 
 def _seen_folder(log: Log) -> str:
-    """Return the folder of the object whose date is when a sweep first saw the cleanup mark."""
+    """Return the folder of the object whose date is when a sweep first saw the present mark."""
     return f"{log.path}/_pravega/mark"
 
 
 def delete_old_commits(log: Log, ages: VersionAges | None = None) -> int:
-    """Delete commits below the cleanup mark that no state file or checkpoint needs; count them.
+    """Delete commits below their mark that no state file or checkpoint needs; count them.
 
     Version 0 is kept. So are the two newest intact checkpoints, the newest one at or below the
-    cleanup mark, and every commit since the oldest of these. Does nothing before
-    :func:`cleanup_mark_has_aged`. Deletion goes upward, so on a local store a version that exists
+    commit-deletion mark, and every commit since the oldest of these. Does nothing before
+    :func:`mark_has_aged`. Deletion goes upward, so on a local store a version that exists
     has all its successors. An object store deletes the objects of one page in any order, so there
     a listing must show it (``LogFollower.has_commit_of``).
     """
     snapshot = log.refresh()
-    if snapshot is None or snapshot.cleanup == 0 or not cleanup_mark_has_aged(log, ages):
+    if snapshot is None or snapshot.commit_deletion_mark == 0 or not mark_has_aged(log, ages):
         return 0
     reader = log.reader
     versions = reader.listed("checkpoint")
     intact = (version for version in versions if reader.checkpoint(version) is not None)
     older = itertools.islice(intact, 1, None)
-    limit = next((version for version in older if version <= snapshot.cleanup), 0)
+    limit = next((version for version in older if version <= snapshot.commit_deletion_mark), 0)
     return _delete_below(reader, limit)
 
 
 def delete_ended_log(log: Log, ages: VersionAges | None = None) -> int:
     """Delete all of an ended table's log except version 0 and the newest; count the commits.
 
-    The newest version must be its own cleanup mark. It is written as a state file and a checkpoint
-    first. Does nothing before :func:`cleanup_mark_has_aged`, so a process that stalled at a deleted
-    version cannot have its commit of the next version acknowledged.
+    The newest version must be its own commit-deletion mark. It is written as a state file and a
+    checkpoint first. Does nothing before :func:`mark_has_aged`, so a process that stalled at a
+    deleted version cannot have its commit of the next version acknowledged.
     """
     reader, snapshot = log.reader, log.proved_newest()
-    if snapshot is None or snapshot.cleanup < snapshot.version:
+    if snapshot is None or snapshot.commit_deletion_mark < snapshot.version:
         return 0
-    if not _has_older(reader, snapshot) or not cleanup_mark_has_aged(log, ages):
+    if not _has_older(reader, snapshot) or not mark_has_aged(log, ages):
         return 0
     maintain(reader, snapshot.version, checkpoint=True)
     if reader.state(snapshot.version) is None or reader.checkpoint(snapshot.version) is None:

@@ -164,7 +164,7 @@ class LogFollower:
 
         On a local store it then holds all later commits as well, because cleanup deletes upward.
         An object store deletes the objects of one page in any order, and cleanup keeps all at or
-        above the cleanup mark, so there a listing behind the gap shows that something was deleted.
+        above the commit-deletion mark. So there a listing behind the gap shows a deletion.
         """
         commit = self.reader.commit(snapshot.version, light=True)
         return commit is not None and commit.token == snapshot.token
@@ -182,7 +182,7 @@ class LogFollower:
         opened = self.reader.open()  # version 0 is never deleted, so it proves nothing
         if opened is None or opened[0].version <= 1:
             return False
-        return opened[0].cleanup > 0 or not self.store.exists(self.reader.key(2))
+        return opened[0].commit_deletion_mark > 0 or not self.store.exists(self.reader.key(2))
 
     def files(self) -> FileIndex:
         """Return the index of live files as of the snapshot; needs a log."""

@@ -1,4 +1,4 @@
-"""Find the files removed since the cleanup mark, which retained versions still reference.
+"""Find the files removed since the retention mark, which retained versions still reference.
 
 A sweep caches its result in a small object next to the log, so the next sweep reads only newer
 commits. A cache whose digest or token does not match is not used, which costs only time.
@@ -17,8 +17,8 @@ from pravega_spark.engine.log.snapshot import Snapshot
 _FORMAT = 1
 
 
-def removed_since_cleanup_mark(log: Log, snapshot: Snapshot) -> set[str]:
-    """Return the paths that the commits after the snapshot's cleanup mark removed."""
+def removed_since_retention_mark(log: Log, snapshot: Snapshot) -> set[str]:
+    """Return the paths that the commits after the snapshot's retention mark removed."""
     version, found = _cached(log, snapshot)
     if version < snapshot.version:
         for commit in log.reader.span(version, snapshot.version):
@@ -30,16 +30,16 @@ def removed_since_cleanup_mark(log: Log, snapshot: Snapshot) -> set[str]:
 def _cached(log: Log, snapshot: Snapshot) -> tuple[int, dict[str, int]]:
     """Return the last version that the cache covers, and the paths by the removing version.
 
-    Without a usable cache these are the cleanup mark and no paths.
+    Without a usable cache these are the retention mark and no paths.
     """
-    uncached: tuple[int, dict[str, int]] = snapshot.cleanup, {}
+    uncached: tuple[int, dict[str, int]] = snapshot.retention_mark, {}
     try:
         line, _, digest = log.store.get(_key(log)).partition(b"\n")
         if xxhash.xxh3_128_hexdigest(line).encode() != digest.strip():
             return uncached
         record = json.loads(line)
         version = int(record["version"])
-        if record["format"] != _FORMAT or not record["since"] <= snapshot.cleanup <= version:
+        if record["format"] != _FORMAT or not record["since"] <= snapshot.retention_mark <= version:
             return uncached
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return uncached
@@ -48,13 +48,15 @@ def _cached(log: Log, snapshot: Snapshot) -> tuple[int, dict[str, int]]:
     commit = log.reader.commit(version, light=True)
     if commit is None or commit.token != record["token"]:
         return uncached
-    return version, {path: at for path, at in record["removed"].items() if at > snapshot.cleanup}
+    return version, {
+        path: at for path, at in record["removed"].items() if at > snapshot.retention_mark
+    }
 
 
 def _encode(snapshot: Snapshot, removed: dict[str, int]) -> bytes:
     record = {
         "format": _FORMAT,
-        "since": snapshot.cleanup,
+        "since": snapshot.retention_mark,
         "version": snapshot.version,
         "token": snapshot.token,
         "removed": removed,

@@ -16,7 +16,7 @@ from pravega_spark.errors import CorruptLog, ForeignTable
 from pravega_spark.limits import DECODED_TEXT_CHARACTERS
 
 LOG_DOMAIN = "pravega.log"
-"""Domain of every table: the horizon, the cleanup mark, and the version that set the mark."""
+"""Domain of every table: the horizon, the two marks, and the version that set the second one."""
 OPEN_PREFIX = "pravega.open."
 """Prefix of the domains of open transactions; a snapshot keeps these apart from all others."""
 
@@ -105,13 +105,25 @@ class Snapshot:
         return int((self.get(LOG_DOMAIN) or {}).get("horizon", 0))
 
     @property
-    def cleanup(self) -> int:
-        """The cleanup mark: the oldest retained version of the log."""
+    def retention_mark(self) -> int:
+        """The oldest retained version: files that no version from it on holds may be deleted.
+
+        A root of an older release has one mark for both uses, the commit-deletion mark.
+        """
+        marks = self.get(LOG_DOMAIN) or {}
+        return int(marks.get("retained", marks.get("cleanup", 0)))
+
+    @property
+    def commit_deletion_mark(self) -> int:
+        """The version below which commits may be deleted, once the mark has stood for an hour.
+
+        At or below the retention mark. All commits from it on are stored.
+        """
         return int((self.get(LOG_DOMAIN) or {}).get("cleanup", 0))
 
     @property
-    def cleanup_set_version(self) -> int:
-        """The version that set the present cleanup mark."""
+    def commit_deletion_set_version(self) -> int:
+        """The version that set the present commit-deletion mark."""
         return int((self.get(LOG_DOMAIN) or {}).get("marked", 0))
 
 

@@ -11,7 +11,7 @@ from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.log.clock_record import Now
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.horizon import raise_horizon
-from pravega_spark.engine.log.log_cleanup import cleanup_mark_has_aged, delete_old_commits
+from pravega_spark.engine.log.log_cleanup import delete_old_commits, mark_has_aged
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.unreferenced_files import delete_unreferenced_files
 from pravega_spark.engine.log.version_ages import VersionAges
@@ -25,10 +25,13 @@ _COMMITS_OF_A_SWEEP = 1
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """The horizon and cleanup mark after a sweep, and the counts of what it deleted."""
+    """The horizon and the marks after a sweep, and the counts of what it deleted."""
 
     horizon: int
-    cleanup: int
+    retention_mark: int
+    """The oldest retained version: older ones can be read no longer."""
+    commit_deletion_mark: int
+    """The version below which commits are deleted, an hour after it was set."""
     records: int
     """Records of writers without an id of their own, and of transactions, moved to history."""
     files: int
@@ -38,12 +41,21 @@ class SweepResult:
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
-    """The horizon and cleanup mark to set after a snapshot, and the commits deleted so far."""
+    """The horizon and retention mark to set after a snapshot, and the commits deleted so far."""
 
     snapshot: Snapshot
     horizon: int
-    cleanup: int
+    retention_mark: int
+    aged_since: int | None
+    """The version that set the commit-deletion mark, if that mark may move on now."""
     commits: int
+
+    @property
+    def gain(self) -> int:
+        """How far the plan moves the horizon or one of the marks, in versions."""
+        before, mark = self.snapshot, self.retention_mark
+        behind = 0 if self.aged_since is None else mark - before.commit_deletion_mark
+        return max(self.horizon - before.horizon, mark - before.retention_mark, behind)
 
 
 def add_results(first: SweepResult, second: SweepResult) -> SweepResult:
@@ -64,26 +76,29 @@ def sweep_table(log: Log, *, grace_ms: int, retain_ms: int, now: Now | None = No
     possible. A table that does not exist is not swept. ``now`` is the time if the caller read it.
     """
     if log.refresh(durable=True) is None:
-        return SweepResult(0, 0, 0, 0, 0, 0)
+        return SweepResult(0, 0, 0, 0, 0, 0, 0)
     ages = VersionAges.read(log) if now is None else VersionAges(log, now)
     return finish_sweep(log, prepare_sweep(log, ages, grace_ms, retain_ms), grace_ms)
 
 
 def prepare_sweep(log: Log, ages: VersionAges, grace_ms: int, retain_ms: int) -> SweepPlan:
-    """Delete commits below a cleanup mark that is old enough; plan the next horizon and mark."""
+    """Delete commits below a mark that has aged; plan the next horizon and retention mark."""
     release_expired(log, ages)
     snapshot = log.refresh(durable=True)
     assert snapshot is not None
-    horizon = ages.version_at(ages.now_ms - grace_ms)
-    cleanup, commits = snapshot.cleanup, 0
-    if cleanup_mark_has_aged(log, ages):
-        if cleanup > 0:
+    horizon = max(snapshot.horizon, ages.version_at(ages.now_ms - grace_ms))
+    retained, aged_since, commits = snapshot.retention_mark, None, 0
+    if mark_has_aged(log, ages):
+        if snapshot.commit_deletion_mark > 0:
             wanted = True if _needs_checkpoint(log) else None
             maintain(log.reader, snapshot.version, checkpoint=wanted)
             commits = delete_old_commits(log, ages)
-        if not is_pinned(snapshot):  # while a version is pinned, the cleanup mark cannot move
-            cleanup = min(ages.version_at(ages.now_ms - max(grace_ms, retain_ms)), horizon)
-    return SweepPlan(snapshot, horizon, cleanup, commits)
+        aged_since = snapshot.commit_deletion_set_version
+    if is_pinned(snapshot):  # then no mark can move
+        aged_since = None
+    else:
+        retained = max(retained, min(ages.version_at(ages.now_ms - retain_ms), horizon))
+    return SweepPlan(snapshot, horizon, retained, aged_since, commits)
 
 
 def finish_sweep(
@@ -98,10 +113,14 @@ def finish_sweep(
     ``drop`` and ``set_on_drop`` are those of :func:`raise_horizon`.
     """
     snapshot, dropped = plan.snapshot, drop(plan.snapshot)
-    gain = max(plan.horizon - snapshot.horizon, plan.cleanup - snapshot.cleanup)
-    if dropped or gain > _COMMITS_OF_A_SWEEP:
+    if dropped or plan.gain > _COMMITS_OF_A_SWEEP:
         snapshot = raise_horizon(
-            log, plan.horizon, plan.cleanup, drop=drop, set_on_drop=set_on_drop
+            log,
+            plan.horizon,
+            plan.retention_mark,
+            aged_since=plan.aged_since,
+            drop=drop,
+            set_on_drop=set_on_drop,
         )
     deleted = delete_unreferenced_files(log, grace_ms=grace_ms)
     if deleted.files or plan.commits:
@@ -115,7 +134,8 @@ def finish_sweep(
         )
     return SweepResult(
         snapshot.horizon,
-        snapshot.cleanup,
+        snapshot.retention_mark,
+        snapshot.commit_deletion_mark,
         len(dropped),
         deleted.files,
         deleted.size_bytes,

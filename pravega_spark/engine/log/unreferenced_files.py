@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.removed_files import removed_since_cleanup_mark
+from pravega_spark.engine.log.removed_files import removed_since_retention_mark
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.store.base import Entry
 
@@ -41,7 +41,7 @@ def delete_unreferenced_files(log: Log, *, grace_ms: int | None = None) -> Delet
     """Delete data files staged below the horizon that no retained version references.
 
     The snapshot that decides is at or after the commit of the horizon. Files that are live in it,
-    files that were removed after the cleanup mark, and files staged at or above the horizon are
+    files that were removed after the retention mark, and files staged at or above the horizon are
     kept. With ``grace_ms``, orphan files and unfinished writes older than that are deleted as well.
     """
     if log.refresh(durable=True) is None:
@@ -56,7 +56,7 @@ def delete_unreferenced_files(log: Log, *, grace_ms: int | None = None) -> Delet
     unneeded = orphans | _uncommittable_files(log, snapshot, stored)
     unneeded = {path: size for path, size in unneeded.items() if path not in live}
     if unneeded:
-        for path in removed_since_cleanup_mark(log, snapshot):
+        for path in removed_since_retention_mark(log, snapshot):
             unneeded.pop(path, None)
     keys = [f"{log.path}/{path}" for path in sorted(unneeded)]
     for first in range(0, len(keys), _DELETE_PAGE):

@@ -85,10 +85,14 @@ class VersionAges:
         return min(committed_ms, self.now_ms)  # a disk's dates are coarse, and a clock may be ahead
 
     def version_at(self, time_ms: int) -> int:
-        """Return the newest version committed by a time, or the oldest retained one."""
+        """Return the newest version committed by a time, or the oldest one whose commit is stored.
+
+        That is the commit-deletion mark: the objects of older versions may be deleted any time,
+        while those between it and the retention mark still show their age.
+        """
         snapshot = self._log.refresh()
         assert snapshot is not None
-        low, high = snapshot.cleanup, snapshot.version
+        low, high = snapshot.commit_deletion_mark, snapshot.version
         while low < high:
             middle = (low + high + 1) // 2
             if self.written_ms(middle) <= time_ms:

@@ -1,9 +1,9 @@
 """Pins keep a version of a table intact while a backup copies it.
 
-A pin is a domain of the table's log, set and released by commits. While a pin exists, the cleanup
-mark does not move. So every file that is live in the pinned version is retained, and every commit
-since the cleanup mark of that version. (Moving the mark up to the pinned version would not be
-enough: the copy's own cleanup mark would then name deleted commits.) The process that pinned may
+A pin is a domain of the table's log, set and released by commits. While a pin exists, neither mark
+moves. So every file that is live in the pinned version is retained, and every commit since the
+commit-deletion mark of that version. (Moving that mark up to the pinned version would not be
+enough: the copy's own mark would then name deleted commits.) The process that pinned may
 crash, so a pin expires once its commit is old enough by the storage's clock: late, never early.
 """
 

@@ -263,7 +263,7 @@ def _deletion(stream: StreamLog, view: StreamView) -> Body:
     record = replace(view.record, state=StreamState.DELETED, head={})
     domains: dict[str, str | None] = dict.fromkeys(view.snapshot.domains)
     domains[STREAM_DOMAIN] = record.encode()
-    domains[LOG_DOMAIN] = encode_log_domain(version, version, version)
+    domains[LOG_DOMAIN] = encode_log_domain(version, version, version, version)
     with stream.log.files() as files:
         removes = [Remove.of(add, now_ms) for add in files.all()]
     return Body(

@@ -107,17 +107,18 @@ def sweep_deleted_stream(
     # Read after the listing: if the stream is deleted now, every listed file is of an ended life.
     snapshot = log.proved_newest()
     if snapshot is None or StreamView(snapshot).record.state is not StreamState.DELETED:
-        return SweepResult(0, 0, 0, 0, 0, 0)
+        return SweepResult(0, 0, 0, 0, 0, 0, 0)
     stream.store.delete(remains)
     swept = delete_unreferenced_files(log, grace_ms=grace_ms)
     commit = log.reader.commit(snapshot.version, light=True)
     is_deletion = commit is not None and commit.operation == DELETION
-    if is_deletion or snapshot.cleanup < snapshot.version:
+    if is_deletion or snapshot.commit_deletion_mark < snapshot.version:
         snapshot = log.commit(partial(_forgetting, snapshot.version)).snapshot
     commits = delete_ended_log(log, VersionAges(log, now))
     result = SweepResult(
         snapshot.horizon,
-        snapshot.cleanup,
+        snapshot.retention_mark,
+        snapshot.commit_deletion_mark,
         0,
         swept.files + len(remains),
         swept.size_bytes,
@@ -134,9 +135,9 @@ def _forgetting(deleted_at: int, snapshot: Snapshot | None) -> Proposal[None]:
     if snapshot is None or snapshot.version != deleted_at or is_pinned(snapshot):
         return None, None
     version = deleted_at + 1
-    marks = {"horizon": version, "cleanup": version}
+    marks = {"horizon": version, "retained": version, "cleanup": version}
     return Body(
-        "SWEEP", marks, domains={LOG_DOMAIN: encode_log_domain(version, version, version)}
+        "SWEEP", marks, domains={LOG_DOMAIN: encode_log_domain(version, version, version, version)}
     ), None
 
 
@@ -146,14 +147,15 @@ def _ended_records(
     """Return the records that the state does not need from the horizon on.
 
     These are anonymous writers whose last commit is below the horizon, and outcomes of transactions
-    that ended in a version below ``ended_below``. No object shows the age of a version that is not
-    retained: there the outcome's own time counts, against ``ended_ms``.
+    that ended in a version below ``ended_below``. The commits below the commit-deletion mark may be
+    deleted, so no object shows their age: there the outcome's own time counts, against
+    ``ended_ms``.
     """
     view, rows = StreamView(snapshot), []
     for domain in snapshot.names(OUTCOME_PREFIX):
         outcome = view.outcome(domain.removeprefix(OUTCOME_PREFIX))
         assert outcome is not None
-        is_undated = outcome.version < snapshot.cleanup and outcome.ended_ms < ended_ms
+        is_undated = outcome.version < snapshot.commit_deletion_mark and outcome.ended_ms < ended_ms
         if outcome.version < ended_below or is_undated:
             rows.append(
                 HistoryRow("transaction", outcome.version, domain, snapshot.domains[domain])

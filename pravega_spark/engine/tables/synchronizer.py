@@ -219,4 +219,4 @@ class Synchronizer(Generic[_State]):
         snapshot = raise_horizon(self.table.log, previous, previous)
         delete_unreferenced_files(self.table.log)
         self.fetch()
-        return snapshot.cleanup
+        return snapshot.retention_mark

@@ -186,7 +186,7 @@ def test_pin_of_a_killed_backup_expires_by_the_storages_clock_never_early() -> N
     sweep_all(world)
     snapshot = log.refresh()
     assert snapshot is not None
-    assert snapshot.cleanup == 0
+    assert snapshot.retention_mark == snapshot.commit_deletion_mark == 0
     assert len(world.store.list("s/t/events/data")) == 5
     world.runtime.sleep(12 * 3_600)
     assert isinstance(world.store, MemoryStore)
@@ -201,7 +201,7 @@ def test_pin_of_a_killed_backup_expires_by_the_storages_clock_never_early() -> N
     assert world.store.list("s/t/events/data") == []
 
 
-def test_pin_set_after_a_sweep_chose_its_cleanup_mark_stops_the_mark() -> None:
+def test_pin_set_after_a_sweep_chose_its_marks_stops_them() -> None:
     world = World(commits=20)
     log = world.stream.log
     clean(log, world.runtime, 5)
@@ -210,7 +210,7 @@ def test_pin_set_after_a_sweep_chose_its_cleanup_mark_stops_the_mark() -> None:
     assert reached.hits
     snapshot = log.refresh()
     assert snapshot is not None
-    assert snapshot.cleanup == 5
+    assert snapshot.retention_mark == snapshot.commit_deletion_mark == 5
 
 
 def test_sweep_commits_nothing_to_an_idle_table_with_a_pin() -> None:

@@ -149,10 +149,10 @@ def test_only_retained_versions_are_entries() -> None:
     assert isinstance(stream.runtime, FakeRuntime)
     clean(stream.log, stream.runtime, 20)
     stream = reopen(stream)
-    cleanup_mark = stream.view().snapshot.cleanup
+    mark = stream.view().snapshot.commit_deletion_mark
     entries = LogRetentionSet(stream, stream.view(), VersionAges.read(stream.log))
     assert entries.partition(lambda e: e.version <= 25)[0] == known[25]
-    assert entries.partition(lambda e: e.version <= 5) == (None, known[cleanup_mark])
+    assert entries.partition(lambda e: e.version <= 5) == (None, known[mark])
 
 
 def test_damaged_state_file_costs_only_time() -> None:

@@ -161,16 +161,16 @@ def test_number_of_commits_read_is_limited(
     assert found.segments[0].since_ms == stream_time(stream, middle)
 
 
-def test_stored_rates_below_the_cleanup_mark_are_ignored(stream: StreamLog) -> None:
+def test_stored_rates_below_the_commit_deletion_mark_are_ignored(stream: StreamLog) -> None:
     store_rates(stream, read(stream)[0])
     load(stream, seconds=100, rate=1)
-    cleanup_mark = stream.view().version
+    mark = stream.view().version
     put(stream.log, "x")
     assert isinstance(stream.runtime, FakeRuntime)
-    clean(stream.log, stream.runtime, cleanup_mark)
+    clean(stream.log, stream.runtime, mark)
     found, _ = read(reopen(stream))
     assert found.version == stream.view().version
-    assert found.segments[0].since_ms >= stream_time(stream, cleanup_mark)
+    assert found.segments[0].since_ms >= stream_time(stream, mark)
 
 
 def test_rates_of_an_earlier_life_are_ignored(stream: StreamLog) -> None:

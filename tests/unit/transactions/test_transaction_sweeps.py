@@ -93,4 +93,4 @@ def test_outcome_stays_as_long_as_asked_even_beyond_the_retained_versions(
         result = manager.sweep_stream("s/t", grace="1 h", retain="1 h", keep_completed="15 h")
         kept = len(manager.list_completed_transactions("s/t"))
         assert kept == (runtime.now_ms() - NOW_MS <= 15 * 3_600_000), (result, runtime.now_ms())
-    assert stream.view().snapshot.cleanup > 3
+    assert stream.view().snapshot.commit_deletion_mark > 3

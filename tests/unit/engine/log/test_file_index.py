@@ -79,15 +79,15 @@ def act(log: Log, runtime: FakeRuntime, naive: Naive, action: str, a: int, b: in
         rows = ranges[-1][1] + ranges[-1][2] - ranges[0][1]
         put(log, action, [naive.add(segment, ranges[0][1], rows, change=False)], merged)
     elif action == "state":
-        maintain(log.reader, max(newest.cleanup, newest.version - b // 8), checkpoint=False)
+        maintain(log.reader, max(newest.retention_mark, newest.version - b // 8), checkpoint=False)
     elif action == "checkpoint":
-        maintain(log.reader, max(newest.cleanup, newest.version - b // 8), checkpoint=True)
+        maintain(log.reader, max(newest.retention_mark, newest.version - b // 8), checkpoint=True)
     elif action == "tear":
         states = log.reader.listed("state")
         if states:
             log.store.put(state_key(log.path, states[b % len(states)]), b"torn")
     elif action == "clean":
-        clean(log, runtime, max(newest.cleanup, newest.version - b))
+        clean(log, runtime, max(newest.retention_mark, newest.version - b))
 
 
 @settings(max_examples=60)

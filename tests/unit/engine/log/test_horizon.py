@@ -1,4 +1,4 @@
-"""The horizon and the cleanup mark: how they move, and what the horizon forbids."""
+"""The horizon and the retention mark: how they move, and what the horizon forbids."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ def newest(log: Log) -> Snapshot:
     return snapshot
 
 
-def test_horizon_and_cleanup_mark_never_go_back_and_never_pass_the_newest_version() -> None:
+def test_horizon_and_retention_mark_never_go_back_and_never_pass_the_newest_version() -> None:
     log = table_of(6)
     raise_horizon(log, 4, 2)
-    for horizon, cleanup in ((3, 1), (4, 2), (0, 0)):
+    for horizon, mark in ((3, 1), (4, 2), (0, 0)):
         before = newest(log).version
-        raise_horizon(log, horizon, cleanup)
+        raise_horizon(log, horizon, mark)
         assert newest(log).version == before
-    assert (newest(log).horizon, newest(log).cleanup) == (4, 2)
+    assert (newest(log).horizon, newest(log).retention_mark) == (4, 2)
 
     raise_horizon(log, 1_000, 500)
-    assert (newest(log).horizon, newest(log).cleanup) == (7, 7)
-    assert newest(log).cleanup_set_version == 8
+    assert (newest(log).horizon, newest(log).retention_mark) == (7, 7)
+    assert newest(log).commit_deletion_set_version == 0
 
 
-def test_cleanup_mark_never_passes_the_horizon() -> None:
+def test_retention_mark_never_passes_the_horizon() -> None:
     log = table_of(6)
     raise_horizon(log, 3, 5)
-    assert (newest(log).horizon, newest(log).cleanup) == (3, 3)
+    assert (newest(log).horizon, newest(log).retention_mark) == (3, 3)
 
 
 def test_chunks_staged_below_the_horizon_are_never_committed() -> None:

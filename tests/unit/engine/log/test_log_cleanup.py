@@ -13,7 +13,7 @@ from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.log.clock_record import read_now
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.horizon import raise_horizon
-from pravega_spark.engine.log.log_cleanup import cleanup_mark_has_aged, delete_old_commits
+from pravega_spark.engine.log.log_cleanup import delete_old_commits, mark_has_aged
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.table_sweep import sweep_table
 from pravega_spark.engine.log.version_ages import VersionAges
@@ -22,7 +22,7 @@ from pravega_spark.errors import CommitUnknown, StoreError
 from pravega_spark.limits import CLEANUP_WAIT_SECONDS
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
-from tests.harness.small_tables import event_add, put, table_log, versions
+from tests.harness.small_tables import event_add, put, raise_marks, table_log, versions
 from tests.harness.spy_store import Spy
 
 
@@ -39,8 +39,8 @@ def filled(commits: int, checkpoints: tuple[int, ...] = ()) -> tuple[FakeRuntime
 
 
 def wait(runtime: FakeRuntime, log: Log) -> None:
-    """Let the cleanup mark become old enough, from its first check on."""
-    assert not cleanup_mark_has_aged(log, VersionAges.read(log, now_ms=runtime.now_ms() + 10**10))
+    """Let the mark become old enough, from its first check on."""
+    assert not mark_has_aged(log, VersionAges.read(log, now_ms=runtime.now_ms() + 10**10))
     runtime.sleep(CLEANUP_WAIT_SECONDS + 1)
 
 
@@ -50,9 +50,9 @@ def newest(log: Log) -> Snapshot:
     return snapshot
 
 
-def test_nothing_is_deleted_before_the_cleanup_mark_is_an_hour_old_by_both_clocks() -> None:
+def test_nothing_is_deleted_before_the_commit_deletion_mark_is_an_hour_old_by_both_clocks() -> None:
     runtime, _, log = filled(9, (3, 6, 9))
-    raise_horizon(log, 9, 6)
+    raise_marks(log, 9, 6)
     far = runtime.now_ms() + 10**10
     # The host's clock is far ahead, and the storage's shows that it is too early.
     assert delete_old_commits(log, VersionAges.read(log, now_ms=far)) == 0
@@ -65,19 +65,19 @@ def test_nothing_is_deleted_before_the_cleanup_mark_is_an_hour_old_by_both_clock
     assert versions(log) == [0, 6, 7, 8, 9, 10]
 
 
-def test_new_cleanup_mark_needs_an_hour_of_its_own() -> None:
+def test_new_commit_deletion_mark_needs_an_hour_of_its_own() -> None:
     runtime, _, log = filled(9, (3, 6, 9))
-    raise_horizon(log, 9, 3)
+    raise_marks(log, 9, 3)
     wait(runtime, log)
-    raise_horizon(log, 9, 6)
+    raise_marks(log, 9, 6)
     assert delete_old_commits(log, VersionAges.read(log, now_ms=runtime.now_ms() + 10**10)) == 0
     runtime.sleep(CLEANUP_WAIT_SECONDS + 1)
     assert delete_old_commits(log) == 5
 
 
-def test_raised_horizon_does_not_make_the_cleanup_mark_younger() -> None:
+def test_raised_horizon_does_not_make_the_commit_deletion_mark_younger() -> None:
     runtime, _, log = filled(9, (3, 6, 9))
-    raise_horizon(log, 7, 6)
+    raise_marks(log, 7, 6)
     wait(runtime, log)
     raise_horizon(log, 9)
     assert delete_old_commits(log) == 5
@@ -86,7 +86,7 @@ def test_raised_horizon_does_not_make_the_cleanup_mark_younger() -> None:
 def test_version_0_and_all_since_the_older_of_two_intact_checkpoints_are_kept() -> None:
     runtime, store, log = filled(12, (3, 6, 9, 12))
     store.put(f"{log.path}/_delta_log/{12:020d}.checkpoint.parquet", b"torn")
-    raise_horizon(log, 12, 12)
+    raise_marks(log, 12, 12)
     wait(runtime, log)
 
     assert delete_old_commits(log) == 5
@@ -99,7 +99,7 @@ def test_version_0_and_all_since_the_older_of_two_intact_checkpoints_are_kept() 
 def test_every_retained_version_keeps_an_intact_checkpoint_at_or_below_it() -> None:
     runtime, store, log = filled(12, (3, 6, 9, 12))
     store.put(f"{log.path}/_delta_log/{6:020d}.checkpoint.parquet", b"torn")
-    raise_horizon(log, 12, 7)  # version 7 is retained, and checkpoint 6 is torn
+    raise_marks(log, 12, 7)  # version 7 is retained, and checkpoint 6 is torn
     wait(runtime, log)
 
     assert delete_old_commits(log) == 2
@@ -107,17 +107,17 @@ def test_every_retained_version_keeps_an_intact_checkpoint_at_or_below_it() -> N
 
 
 @pytest.mark.parametrize("checkpoints", [(), (6,), (9, 12)])
-def test_nothing_is_deleted_without_two_checkpoints_and_one_below_the_cleanup_mark(
+def test_nothing_is_deleted_without_two_checkpoints_and_one_below_the_commit_deletion_mark(
     checkpoints: tuple[int, ...],
 ) -> None:
     runtime, _, log = filled(12, checkpoints)
-    raise_horizon(log, 12, 8)
+    raise_marks(log, 12, 8)
     wait(runtime, log)
     assert delete_old_commits(log) == 0
     assert versions(log) == list(range(14))
 
 
-def test_log_without_a_cleanup_mark_is_never_cleaned() -> None:
+def test_log_without_a_commit_deletion_mark_is_never_cleaned() -> None:
     runtime, _, log = filled(12, (3, 6, 9))
     runtime.sleep(10 * CLEANUP_WAIT_SECONDS)
     assert delete_old_commits(log) == 0
@@ -126,7 +126,7 @@ def test_log_without_a_cleanup_mark_is_never_cleaned() -> None:
 
 def test_deletion_goes_upward_and_a_killed_cleanup_is_finished_by_the_next() -> None:
     runtime, store, log = filled(12, (3, 6, 9, 12))
-    raise_horizon(log, 12, 9)
+    raise_marks(log, 12, 9)
     wait(runtime, log)
     store.calls.clear()
     delete = store.inner.delete
@@ -160,7 +160,7 @@ def test_deletion_goes_upward_and_a_killed_cleanup_is_finished_by_the_next() -> 
 
 def test_two_concurrent_cleanups_delete_no_more_than_one() -> None:
     runtime, store, log = filled(12, (3, 6, 9, 12))
-    raise_horizon(log, 12, 9)
+    raise_marks(log, 12, 9)
     wait(runtime, log)
     other = Log(store, log.path, runtime)
     with at_failpoint("cleanup.delete", lambda: delete_old_commits(other)):
@@ -170,7 +170,7 @@ def test_two_concurrent_cleanups_delete_no_more_than_one() -> None:
 
 def calls_of_cleanup(commits: int) -> int:
     runtime, store, log = filled(commits, (commits - 2, commits - 1))
-    raise_horizon(log, commits, commits)
+    raise_marks(log, commits, commits)
     wait(runtime, log)
     requests: list[int] = []
     delete = store.inner.delete
@@ -217,7 +217,7 @@ def cleaned_under(seed: int, act: Callable[[Log], object]) -> int:
         known[-1].refresh()
         if n in (9, 12):
             maintain(first.reader, n, checkpoint=True)
-    raise_horizon(first, 12, 9)
+    raise_marks(first, 12, 9)
     wait(runtime, first)
     pick = random.Random(seed)
     pick.shuffle(known)
@@ -266,7 +266,7 @@ def test_refresh_during_a_deletion_without_order_finds_the_newest_version(seed: 
 
 
 def with_new_mark(runtime: FakeRuntime, *, own_clock: bool) -> tuple[MemoryStore, Log]:
-    """A table whose cleanup mark was set just now."""
+    """A table whose mark was set just now."""
     store = memory(runtime)
     store.has_clock = own_clock
     log = table_log(store, runtime)
@@ -276,13 +276,13 @@ def with_new_mark(runtime: FakeRuntime, *, own_clock: bool) -> tuple[MemoryStore
     maintain(log.reader, 6, checkpoint=True)
     maintain(log.reader, 12, checkpoint=True)
     read_now(store, runtime)
-    raise_horizon(log, 12, 8)
+    raise_marks(log, 12, 8)
     assert delete_old_commits(log) == 0
     return store, log
 
 
 @pytest.mark.parametrize("step_seconds", [CLEANUP_WAIT_SECONDS + 1, 86_400, 3_650 * 86_400])
-def test_wall_clock_that_steps_ahead_does_not_age_the_cleanup_mark(step_seconds: float) -> None:
+def test_wall_clock_that_steps_ahead_does_not_age_the_mark(step_seconds: float) -> None:
     runtime = FakeRuntime()
     _, log = with_new_mark(runtime, own_clock=False)
     runtime.wall_ms += step_seconds * 1_000

@@ -40,12 +40,20 @@ def test_commits_apply_in_order_only() -> None:
         zero.apply(Body("X").committed(2, "t2", 6))
 
 
-def test_horizon_and_cleanup_mark_are_0_until_they_are_set() -> None:
+def test_horizon_and_marks_are_0_until_they_are_set() -> None:
     zero = first_snapshot(first(), "t")
-    assert (zero.horizon, zero.cleanup, zero.cleanup_set_version) == (0, 0, 0)
-    log = '{"horizon":5,"cleanup":3,"marked":7}'
+    assert (zero.horizon, zero.retention_mark, zero.commit_deletion_mark) == (0, 0, 0)
+    log = '{"horizon":5,"retained":4,"cleanup":3,"marked":7}'
     one = zero.apply(Body("X", domains={"pravega.log": log}).committed(1, "t1", 6))
-    assert (one.horizon, one.cleanup, one.cleanup_set_version) == (5, 3, 7)
+    assert (one.horizon, one.retention_mark, one.commit_deletion_mark) == (5, 4, 3)
+    assert one.commit_deletion_set_version == 7
+
+
+def test_single_mark_of_an_older_root_is_read_as_both() -> None:
+    log = '{"horizon":5,"cleanup":3,"marked":7}'
+    change = Body("X", domains={"pravega.log": log}).committed(1, "t1", 6)
+    one = first_snapshot(first(), "t").apply(change)
+    assert (one.retention_mark, one.commit_deletion_mark) == (3, 3)
 
 
 def test_version_0_without_protocol_is_corrupt() -> None:

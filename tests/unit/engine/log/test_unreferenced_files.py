@@ -40,9 +40,9 @@ def test_exactly_the_files_that_no_retained_version_references_are_deleted() -> 
     for name in ("open", "ended"):
         log.store.put(f"{log.path}/data/t-{name}/x.parquet", b"x")
     paths = [add.path for commit in log.reader.span(0, 4) for add in commit.adds]
-    put(log, "removes", removes=paths[:1])  # version 5: at the cleanup mark
+    put(log, "removes", removes=paths[:1])  # version 5: at the retention mark
     commit(log, lambda snapshot: Body("BEGIN", domains={f"{OPEN_PREFIX}open": "[]"}))
-    put(log, "removes", removes=paths[1:2])  # version 7: after the cleanup mark
+    put(log, "removes", removes=paths[1:2])  # version 7: after the retention mark
     raise_horizon(log, 5, 5)
 
     assert delete_unreferenced_files(log).files == 3
@@ -226,7 +226,7 @@ def test_cached_removals_that_do_not_match_the_log_are_read_again(spoil: str) ->
     assert len(files_of(log)) == 3
 
 
-def test_files_removed_before_the_cleanup_mark_are_deleted() -> None:
+def test_files_removed_before_the_retention_mark_are_deleted() -> None:
     store = Spy()
     log = table_log(store)
     for n in range(2):
@@ -272,7 +272,7 @@ def test_any_order_of_appends_sweeps_and_cleanups_keeps_every_event() -> None:
             raise_horizon(stream.log, version - source.randrange(5))
             delete_unreferenced_files(stream.log)
         elif action == "clean":
-            clean(stream.log, runtime, max(stream.view().snapshot.cleanup, version - 7, 0))
+            clean(stream.log, runtime, max(stream.view().snapshot.retention_mark, version - 7, 0))
         else:
             stream = reopen(stream)
     assert [event for _, event in all_events(stream)] == [b"%d" % n for n in range(written)]

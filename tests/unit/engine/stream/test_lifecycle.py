@@ -113,7 +113,8 @@ def test_deletion_removes_all_state_and_data_except_the_identity() -> None:
     assert view is not None
     assert sorted(view.snapshot.domains) == ["pravega.log", "pravega.stream"]
     assert (view.record.state, view.record.stream_id) == (StreamState.DELETED, stream_id)
-    assert view.snapshot.horizon == view.snapshot.cleanup == view.version
+    assert view.snapshot.horizon == view.snapshot.retention_mark == view.version
+    assert view.snapshot.commit_deletion_mark == view.version
     assert stream.store.list(f"{stream.path}/data") == []
     with pytest.raises(NoSuchStream, match="does not exist"):
         stream.view()

@@ -116,7 +116,7 @@ def test_layout_queries_take_a_handful_of_reads_after_100_000_epochs(root: Path)
     assert len(cuts.segments_between(view, near, view.tail)) == 3
     assert cuts.distance_events(view, near, view.tail) == 3
     # Opening reads the root marker, the hint, the state file and its commit, the next version,
-    # and the cleanup mark; queries read nothing more.
+    # and the marks; queries read nothing more.
     assert sum(store.reads.values()) <= 7, store.reads
 
 

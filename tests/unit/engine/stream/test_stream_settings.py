@@ -84,7 +84,7 @@ def retain(world: World, **flags: Any) -> bool:
     """Whether a sweep takes three hours for long enough to let versions go."""
     world.write(3)
     world.runtime.sleep(3 * HOUR)
-    return world.manager.sweep_stream(S, grace="1 hour", **flags).cleanup > 0
+    return world.manager.sweep_stream(S, grace="1 hour", **flags).retention_mark > 0
 
 
 def sample_every(world: World, **flags: Any) -> bool:
@@ -126,7 +126,7 @@ def retain_of_a_run(world: World, **flags: Any) -> bool:
     world.runtime.sleep(3 * HOUR)
     swept = world.manager.retention(S).run(grace="1 hour", **flags).swept
     assert swept is not None
-    return swept.cleanup > 0
+    return swept.retention_mark > 0
 
 
 def keep_completed_of_a_run(world: World) -> bool:

@@ -61,7 +61,7 @@ class Behind(FaultyStore):
 
 
 def swept(manager: StreamManager, runtime: FakeRuntime) -> int:
-    """Sweep as a job does until the cleanup mark is old enough; return the deleted commits."""
+    """Sweep as a job does until the mark of commits is old enough; return the deleted ones."""
     commits = 0
     for _ in range(4):
         commits += manager.sweep_scope("s", grace="1 s", retain="1 s").commits
@@ -98,7 +98,7 @@ def test_log_of_a_deleted_stream_is_cleaned_down_to_its_first_and_last_commit() 
     assert [key for key, _ in store.sent[calls:] if key.startswith("s/t/")] == []
 
 
-def test_nothing_is_deleted_before_the_cleanup_mark_is_an_hour_old() -> None:
+def test_nothing_is_deleted_before_the_commit_deletion_mark_is_an_hour_old() -> None:
     manager, _, runtime = world()
     stream = log_of(manager)
     runtime.sleep(CLEANUP_WAIT_SECONDS * 3)

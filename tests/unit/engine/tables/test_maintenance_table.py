@@ -339,7 +339,9 @@ def test_table_of_a_job_that_runs_each_minute_is_swept(
     assert most < 450 < 2 * 400, "each run commits twice, each time with a file"
     snapshot = record.table.log.snapshot
     assert snapshot is not None
-    assert snapshot.cleanup > 500, "commits may be deleted, too, once there are checkpoints"
+    assert snapshot.commit_deletion_mark > 500, (
+        "commits may be deleted, too, once there are checkpoints"
+    )
 
 
 # ------------------------------------------------------------------------------------ shown
