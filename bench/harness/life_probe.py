@@ -82,7 +82,7 @@ def state_of(life: LongLife) -> dict[str, int]:
         "domain bytes": sum(len(k) + len(v) for k, v in snapshot.domains.items()),
         "state file": sizes.get(f"{state:020d}.json", 0),
         "removed.json": sizes.get("removed.json", 0),
-        "retained versions": snapshot.version - snapshot.cleanup,
+        "retained versions": snapshot.version - snapshot.retention_mark,
         "versions behind the checkpoint": snapshot.version - max(checkpoint, 0),
         "history files": len(life.store.inner.list(f"{STREAM}/metadata/data")),
     }
