@@ -9,11 +9,14 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from tests.harness import jvm
 from tests.harness.s3_server import S3Server, start_s3
 from tests.harness.tiers import IS_LONG, LONG_TIMEOUT_SECONDS
 
 # By default Spark's workers run the first `python3` on the path.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+for _name, _value in jvm.VARIABLES.items():
+    os.environ.setdefault(_name, _value)
 
 # pytest-timeout limits a test's time; a deadline per example is flaky on a busy machine.
 settings.register_profile("pravega_spark", deadline=None)

@@ -47,7 +47,6 @@ LAUNCH = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
 LIMIT_SECONDS = 120 + COUNT
 POINTS = (

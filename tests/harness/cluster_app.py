@@ -12,8 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from pravega_spark.manager import StreamManager
-
-LIGHT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+from tests.harness import jvm
 
 
 def failing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -55,8 +54,7 @@ def main(master: str, root: str) -> dict[str, object]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.executor.memory", "512m")
-        .config("spark.executor.extraJavaOptions", LIGHT)
-        .config("spark.driver.extraJavaOptions", LIGHT)
+        .config("spark.executor.extraJavaOptions", jvm.OPTIONS)
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.executor.cores", "1")
         .config("spark.sql.shuffle.partitions", "2")

@@ -16,7 +16,6 @@ def main(root: str, checkpoint: str) -> dict[str, object]:
     spark = (
         SparkSession.builder.remote("local[2]")
         .config("spark.ui.enabled", "false")
-        .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
         .config("spark.sql.shuffle.partitions", "2")
         .getOrCreate()
     )

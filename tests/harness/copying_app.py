@@ -7,8 +7,6 @@ import sys
 
 from pyspark.sql import SparkSession
 
-LIGHT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-
 
 def main(root: str, checkpoint: str) -> list[int]:
     """Copy all events; return the number of rows in each batch."""
@@ -16,7 +14,6 @@ def main(root: str, checkpoint: str) -> list[int]:
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.extraJavaOptions", LIGHT)
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")

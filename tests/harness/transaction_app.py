@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from tests.harness import jvm
 
-LIGHT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 ROWS, BYTES = 2_000, 40_000
 """Enough that each task stages some of its rows before it has read all of them."""
 
@@ -44,8 +44,7 @@ def main(master: str, root: str) -> dict[str, object]:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.executor.extraJavaOptions", LIGHT)
-        .config("spark.driver.extraJavaOptions", LIGHT)
+        .config("spark.executor.extraJavaOptions", jvm.OPTIONS)
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "50")
         .config("spark.speculation", "true")
         .config("spark.speculation.quantile", "0.5")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import signal
@@ -30,16 +29,13 @@ from pravega_spark.jobs import job_runner, retention
 from pravega_spark.model import StreamCut
 from tests.harness.failpoints import at_failpoint
 from tests.harness.folder_state import folder_state
+from tests.harness.jvm import clean_environment
 from tests.harness.simulated_kills import Killed, kill
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 JOB = ("-m", "pravega_spark.jobs.retention")
-LIGHT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 SMALL, READ, UNREAD, FREE = "s/small", "s/read", "t/unread", "t/free"
-CLASSIC = {
-    "PYSPARK_SUBMIT_ARGS": "--master local[2] "
-    f"--conf spark.driver.extraJavaOptions='{LIGHT}' pyspark-shell"
-}
+CLASSIC = {"PYSPARK_SUBMIT_ARGS": "--master local[2] pyspark-shell"}
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -51,7 +47,6 @@ def spark() -> SparkSession:
             "spark.master": "local[2]",
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
-            "spark.driver.extraJavaOptions": LIGHT,
         }
     ).newSession()
     made.conf.set("spark.sql.shuffle.partitions", "2")
@@ -220,8 +215,7 @@ def test_stream_slower_than_its_limit_fails_the_job_and_is_finished_later(
 
 
 def environment(**variables: str) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
-    return {**kept, "SPARK_LOCAL_IP": "127.0.0.1", **(variables or CLASSIC)}
+    return clean_environment(**(variables or CLASSIC))
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:

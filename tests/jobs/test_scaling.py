@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -24,14 +23,12 @@ from pravega_spark.jobs import job_runner, scaling
 from pravega_spark.scaling.rate_store import rates_key
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.folder_state import folder_state
+from tests.harness.jvm import clean_environment
 from tests.harness.loads import load
 
 JOB = ("-m", "pravega_spark.jobs.scaling")
 HOT, COLD, CALM, FIXED = "s/hot", "s/cold", "s/calm", "t/fixed"
-CLASSIC = {
-    "PYSPARK_SUBMIT_ARGS": "--master local[2] "
-    "--conf spark.driver.extraJavaOptions='-XX:+UseSerialGC -XX:TieredStopAtLevel=1' pyspark-shell"
-}
+CLASSIC = {"PYSPARK_SUBMIT_ARGS": "--master local[2] pyspark-shell"}
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -43,7 +40,6 @@ def spark() -> SparkSession:
             "spark.master": "local[2]",
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
-            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         }
     ).newSession()
     made.conf.set("spark.sql.shuffle.partitions", "2")
@@ -210,8 +206,7 @@ def test_empty_scope_prints_only_the_last_line(
 
 
 def environment(**variables: str) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
-    return {**kept, "SPARK_LOCAL_IP": "127.0.0.1", **(variables or CLASSIC)}
+    return clean_environment(**(variables or CLASSIC))
 
 
 def start(*arguments: str, **variables: str) -> subprocess.Popen[str]:

@@ -14,21 +14,20 @@ from pathlib import Path
 import pytest
 
 from pravega_spark import StreamManager
+from tests.harness.jvm import clean_environment
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-LIGHT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def submitted(root: Path) -> subprocess.Popen[str]:
     """A job under spark-submit in its own process group, after its first round."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
     submit = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[1]"]
     job = [str(REPOSITORY / "jobs" / "scaling.py"), "--root", str(root), "--interval", "1s"]
     process = subprocess.Popen(
-        [*submit, "--driver-java-options", LIGHT, *job],
-        env={**kept, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        [*submit, *job],
+        env=clean_environment(PYSPARK_PYTHON=sys.executable),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

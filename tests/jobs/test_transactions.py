@@ -22,10 +22,10 @@ from pravega_spark.jobs import job_runner, transactions
 from pravega_spark.model import TransactionStatus
 from tests.harness import failpoints
 from tests.harness.folder_state import folder_state
+from tests.harness.jvm import clean_environment
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 JOB = REPOSITORY / "jobs" / "transactions.py"
-LIGHT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 DEAD, DECIDED, PREPARED, LIVE, QUIET = "s/dead", "s/decided", "s/prepared", "t/live", "t/quiet"
 
 WRITER = """
@@ -59,7 +59,6 @@ def spark() -> SparkSession:
             "spark.master": "local[2]",
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
-            "spark.driver.extraJavaOptions": LIGHT,
         }
     ).newSession()
     made.conf.set("spark.sql.shuffle.partitions", "2")
@@ -248,11 +247,10 @@ def _operations(root: str, stream: str) -> list[str]:
 
 def command(root: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run the job with spark-submit."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
     submit = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[2]"]
     return subprocess.run(
-        [*submit, "--driver-java-options", LIGHT, str(JOB), "--root", str(root), *arguments],
-        env={**kept, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", **variables},
+        [*submit, str(JOB), "--root", str(root), *arguments],
+        env=clean_environment(PYSPARK_PYTHON=sys.executable, **variables),
         capture_output=True,
         text=True,
         timeout=300,
@@ -276,10 +274,9 @@ def test_next_job_finishes_the_work_of_a_killed_one(world: World) -> None:
 
 @pytest.mark.slow
 def test_job_runs_over_spark_connect(world: World) -> None:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
     done = subprocess.run(
         [sys.executable, "-m", "pravega_spark.jobs.transactions", "--root", str(world.root)],
-        env={**kept, "SPARK_REMOTE": "local[2]", "SPARK_LOCAL_IP": "127.0.0.1"},
+        env=clean_environment(SPARK_REMOTE="local[2]"),
         capture_output=True,
         text=True,
         timeout=300,

@@ -12,7 +12,6 @@ import pytest
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.py"))
 PICTURES = {"retention": 3}
 SMALL = {
-    "spark.driver.extraJavaOptions": "'-XX:+UseSerialGC -XX:TieredStopAtLevel=1'",
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",

@@ -18,7 +18,6 @@ _LAUNCH = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
 _SETTINGS = {
     "spark.sql.shuffle.partitions": "2",

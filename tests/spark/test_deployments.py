@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -18,7 +17,7 @@ import pytest
 
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
-from tests.harness import failpoints
+from tests.harness import failpoints, jvm
 from tests.harness.s3_server import S3Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -26,23 +25,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 PROJECT = Path(__file__).parents[2]
 APPLICATIONS = PROJECT / "tests/harness"
 SPARK_HOME = Path(pyspark.__file__).parent
-LIGHT = {
-    "SPARK_DAEMON_MEMORY": "256m",
-    "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-}
 
 
 def environment() -> dict[str, str]:
     """Return the environment of a new Spark: this interpreter, loopback, no inherited settings."""
-    keep = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
-    return {
-        **keep,
-        "SPARK_HOME": str(SPARK_HOME),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "PYTHONPATH": str(PROJECT),
-    }
+    return jvm.clean_environment(
+        SPARK_HOME=str(SPARK_HOME),
+        PYSPARK_PYTHON=sys.executable,
+        PYSPARK_DRIVER_PYTHON=sys.executable,
+        PYTHONPATH=str(PROJECT),
+    )
 
 
 def attempt(app: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -72,7 +64,7 @@ def spark_class(log: Path, *arguments: str) -> Iterator[None]:
     with log.open("w") as out:
         process = subprocess.Popen(
             [str(SPARK_HOME / "bin/spark-class"), *arguments],
-            env={**environment(), **LIGHT},
+            env={**environment(), "SPARK_DAEMON_MEMORY": "256m"},
             stdout=out,
             stderr=subprocess.STDOUT,
         )
