@@ -11,6 +11,9 @@ _Kind = TypeVar("_Kind")
 to_json: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 """Return a value as compact JSON."""
 
+quoted: Callable[[str], str] = json.encoder.encode_basestring
+"""Return a text as JSON, as ``to_json`` does."""
+
 DECODE_ERRORS = (
     ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError,
     ValueError,

@@ -27,6 +27,8 @@ class LeaseKeeper:
         """Handles whose id the user has read: other processes may use the id without a handle."""
         self._due: dict[str, float] = {}
         """When to extend each lease, by the monotonic clock."""
+        self._wakes_at = inf
+        """When the thread looks again, unless it is notified; a wake-up costs a begin time."""
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -48,7 +50,8 @@ class LeaseKeeper:
                     target=self._run, name=f"pravega-pings-{self._stream.name}", daemon=True
                 )
                 self._thread.start()
-            self._changed.notify()
+            if first < self._wakes_at:
+                self._changed.notify()
 
     def keep_handle(self, transaction: Transaction) -> None:
         """Keep the handle of a transaction whose id the user has read.
@@ -78,7 +81,8 @@ class LeaseKeeper:
             with self._changed:
                 if self._closed:
                     return
-                pause = min(self._due.values(), default=inf) - monotonic()
+                self._wakes_at = min(self._due.values(), default=inf)
+                pause = self._wakes_at - monotonic()
                 if pause > 0:
                     self._changed.wait(None if pause == inf else pause)
                     continue

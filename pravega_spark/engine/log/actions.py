@@ -8,14 +8,20 @@ of all other bytes of the file, by which a torn or changed commit is detected.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import xxhash
 
-from pravega_spark.engine.json_codec import DECODE_ERRORS, decode_error_text, to_json, typed
+from pravega_spark.engine.json_codec import (
+    DECODE_ERRORS,
+    decode_error_text,
+    quoted,
+    to_json,
+    typed,
+)
 from pravega_spark.errors import CorruptLog, ForeignTable
 from pravega_spark.limits import CLOCK_SKEW_MS
 
@@ -95,6 +101,42 @@ class Remove:
         return cls(add.path, deleted_ms, add.partition, add.size, data_change)
 
 
+_Action = TypeVar("_Action", covariant=True)
+
+
+class ActionLines(Sequence[_Action]):
+    """Many file actions that are kept as what their lines need.
+
+    A commit of very many files costs a line for each, and an object only if a caller asks for it.
+    """
+
+    @abstractmethod
+    def lines(self) -> Iterable[str]:
+        """Return for each action the JSON text of its ``to_action``, in order."""
+
+    @property
+    @abstractmethod
+    def paths(self) -> Sequence[str]:
+        """The path of each action's file, in order."""
+
+    @property
+    @abstractmethod
+    def size_bytes(self) -> int:
+        """The size of all files."""
+
+
+def _lines(actions: Sequence[Add] | Sequence[Remove]) -> Iterable[str]:
+    if isinstance(actions, ActionLines):
+        return actions.lines()
+    return [to_json(action.to_action()) for action in actions]
+
+
+def _paths(removes: Sequence[Remove]) -> Sequence[str]:
+    if isinstance(removes, ActionLines):
+        return removes.paths
+    return tuple(remove.path for remove in removes)
+
+
 @dataclass(slots=True)
 class Body:
     """The contents of a commit; version, token and time are set when it is sent."""
@@ -107,6 +149,14 @@ class Body:
     removes: Sequence[Remove] = ()
     protocol: Mapping[str, Any] | None = None
     metadata: Mapping[str, Any] | None = None
+
+    @property
+    def removed_bytes(self) -> int:
+        """The size of the removed files."""
+        removes = self.removes
+        if isinstance(removes, ActionLines):
+            return removes.size_bytes
+        return sum(remove.size for remove in removes)
 
     def encode(self, token: str, timestamp_ms: int, clock_ms: int | None = None) -> bytes:
         """Return the bytes of the commit file.
@@ -126,18 +176,21 @@ class Body:
             "txnId": token,
             **_own_clock(timestamp_ms, clock_ms),
         }
-        lines: list[dict[str, Any]] = []
+        lines: list[str] = []
         if self.protocol is not None:
-            lines.append({"protocol": dict(self.protocol)})
+            lines.append(to_json({"protocol": dict(self.protocol)}))
         if self.metadata is not None:
-            lines.append({"metaData": dict(self.metadata)})
+            lines.append(to_json({"metaData": dict(self.metadata)}))
         for name, value in self.domains.items():
-            removed = value is None
-            record = {"domain": name, "configuration": value or "", "removed": removed}
-            lines.append({"domainMetadata": record})
-        adds = (add.to_action() for add in self.adds)
-        removes = (remove.to_action() for remove in self.removes)
-        rest = "".join(f"{to_json(line)}\n" for line in chain(lines, adds, removes)).encode()
+            removed = "true" if value is None else "false"
+            lines.append(
+                f'{{"domainMetadata":{{"domain":{quoted(name)},"configuration":'
+                f'{quoted(value or "")},"removed":{removed}}}}}'
+            )
+        lines += _lines(self.adds)
+        lines += _lines(self.removes)
+        lines.append("")
+        rest = "\n".join(lines).encode()
         head = to_json({"commitInfo": info}).removesuffix("}}").encode()
         return b'%b,"digest":"%b"}}\n%b' % (head, _digest(head, rest), rest)
 
@@ -154,9 +207,9 @@ class Body:
             self.domains,
             self.protocol,
             self.metadata,
-            tuple(self.adds),
-            tuple(remove.path for remove in self.removes),
-            sum(remove.size for remove in self.removes),
+            self.adds if isinstance(self.adds, ActionLines) else tuple(self.adds),
+            _paths(self.removes),
+            self.removed_bytes,
         )
 
 
@@ -172,8 +225,8 @@ class Commit:
     domains: Mapping[str, str | None]
     protocol: Mapping[str, Any] | None = None
     metadata: Mapping[str, Any] | None = None
-    adds: tuple[Add, ...] = ()
-    removes: tuple[str, ...] = ()
+    adds: Sequence[Add] = ()
+    removes: Sequence[str] = ()
     removed_bytes: int = 0
     """The size of the removed files."""
 

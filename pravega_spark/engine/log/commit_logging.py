@@ -60,7 +60,7 @@ def log_commit(where: str, version: int, body: Body) -> None:
         return
     fields = {**body.parameters, **body.metrics}
     if body.removes and not body.adds:  # with adds, the commit replaces rows of a state table
-        fields["removedBytes"] = sum(remove.size for remove in body.removes)
+        fields["removedBytes"] = body.removed_bytes
     parts = [f"{name}={short(value)}" for name, value in fields.items() if value not in _EMPTY]
     details = f": {', '.join(parts)}" if parts else ""
     logger.log(level, "%s of %s, version %d%s", body.operation, where, version, details)

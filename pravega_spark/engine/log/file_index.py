@@ -85,13 +85,14 @@ class RecentLayer:
 
     def apply(self, commit: Commit) -> None:
         """Apply the file actions of the next commit."""
-        for add in commit.adds:
+        adds = tuple(commit.adds)
+        for add in adds:
             self.add(add)
         for path in commit.removes:
             self.remove(path)
         self.net += FileTotals(
-            len(commit.adds) - len(commit.removes),
-            sum(add.size for add in commit.adds) - commit.removed_bytes,
+            len(adds) - len(commit.removes),
+            sum(add.size for add in adds) - commit.removed_bytes,
         )
 
     def add(self, add: Add) -> None:

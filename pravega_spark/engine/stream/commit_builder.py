@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.layout.epochs import Lineage
-from pravega_spark.engine.log.actions import Add, Body
-from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN
+from pravega_spark.engine.log.actions import Body
+from pravega_spark.engine.stream.chunk_actions import AddedChunks, PlacedChunk
 from pravega_spark.engine.stream.records import (
     EPOCH_PREFIX,
     SEGMENT_PREFIX,
@@ -31,12 +31,11 @@ class CommitBuilder:
     def __init__(self, view: StreamView, now_ms: int) -> None:
         """Start without changes."""
         self._view = view
-        self._now_ms = now_ms
         self._segments: dict[int, SegmentRecord] = {}
         self._epochs: dict[int, Epoch] = {}
         self.active = view.active
         self.record: StreamRecord = view.record
-        self.adds: list[Add] = []
+        self.adds = AddedChunks(now_ms)
         self.rows: dict[int, int] = {}
         """Appended events by segment."""
         self.size_bytes: dict[int, int] = {}
@@ -90,11 +89,11 @@ class CommitBuilder:
             record = self.segment(chunk.segment_id)
             assert not record.is_sealed, f"chunk {chunk.path} is appended to a sealed segment"
             assert chunk.rows > 0, f"chunk {chunk.path} is empty"
-            self.adds.append(_add(chunk, record, self._now_ms))
-            self._segments[chunk.segment_id] = replace(
-                record,
-                next_offset=record.next_offset + chunk.rows,
-                size_bytes=record.size_bytes + chunk.event_bytes,
+            self.adds.placed.append(PlacedChunk(chunk, record.next_offset, record.size_bytes))
+            self._segments[chunk.segment_id] = SegmentRecord(
+                chunk.segment_id,
+                record.next_offset + chunk.rows,
+                record.size_bytes + chunk.event_bytes,
             )
             self.rows[chunk.segment_id] = self.rows.get(chunk.segment_id, 0) + chunk.rows
             self.size_bytes[chunk.segment_id] = (
@@ -143,19 +142,3 @@ def _by_segment(numbers: Mapping[int, int]) -> str:
     """Return numbers by segment as the history shows them: ``0#0=12,1#0=3``."""
     return ",".join(f"{segment_text(s)}={n}" for s, n in sorted(numbers.items()))
 
-
-def _add(chunk: StagedChunk, record: SegmentRecord, now_ms: int) -> Add:
-    return Add(
-        chunk.path,
-        {SEGMENT_COLUMN: str(chunk.segment_id), OFFSET_COLUMN: str(record.next_offset)},
-        chunk.size,
-        now_ms,
-        chunk.stats(),
-        {
-            "rows": str(chunk.rows),
-            "bytes": str(chunk.event_bytes),
-            "baseBytes": str(record.size_bytes),
-            "minTimestamp": str(chunk.min_timestamp_us),
-            "maxTimestamp": str(chunk.max_timestamp_us),
-        },
-    )

@@ -13,9 +13,7 @@ from typing import NamedTuple
 
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.failpoints import failpoint
-from pravega_spark.engine.log.actions import Add
 from pravega_spark.engine.log.commit_log import Proposal
-from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN
 from pravega_spark.engine.stream import archived_records
 from pravega_spark.engine.stream.commit_builder import CommitBuilder
 from pravega_spark.engine.stream.records import StreamState, WriterRecord
@@ -83,7 +81,7 @@ def append(
             record = identity.record(known, view.version + 1)
             body.domains = {**body.domains, **view.writer_changes(record)}
             body.parameters = {**body.parameters, "writer": identity.writer_id}
-        return body, AppendResult(view.version + 1, duplicate=False, ranges=_ranges(body.adds))
+        return body, AppendResult(view.version + 1, duplicate=False, ranges=_ranges(builder))
 
     failpoint("append.staged")
     return stream.commit(decide, life=life).value
@@ -142,12 +140,8 @@ def _sealed_at(view: StreamView) -> str:
     return f" at {time:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _ranges(adds: Sequence[Add]) -> tuple[AppendedRange, ...]:
+def _ranges(builder: CommitBuilder) -> tuple[AppendedRange, ...]:
     return tuple(
-        AppendedRange(
-            int(add.partition[SEGMENT_COLUMN]),
-            int(add.partition[OFFSET_COLUMN]),
-            int((add.tags or {})["rows"]),
-        )
-        for add in adds
+        AppendedRange(chunk.segment_id, offset, chunk.rows)
+        for chunk, offset, _ in builder.adds.placed
     )
