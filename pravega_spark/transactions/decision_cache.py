@@ -62,12 +62,13 @@ class KnownDecisions:
         always = {*oldest_open(view), *names} - {apart_from}
         others = set(view.snapshot.open) - always - {apart_from}
         several: dict[str, Manifests] = {}
-        before, closed = -1, 0
-        while before != closed:
+        found = True
+        while found:
             wanted = always | (announced_transactions(stream) & others) if others else always
             several |= self._copies(stream, view, wanted - several.keys())
-            read_new(several.values())
-            before, closed = closed, sum(m.is_closed for m in several.values())
+            undecided = [manifests for manifests in several.values() if not manifests.is_closed]
+            read_new(undecided)
+            found = any(manifests.is_closed for manifests in undecided)
         with self._lock:
             self._manifests |= several
             self._closed |= {name: m for name, m in several.items() if m.is_closed}

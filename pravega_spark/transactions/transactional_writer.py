@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from concurrent.futures import Future, wait
 from types import TracebackType
 from typing import Any
 
@@ -69,6 +70,9 @@ class TransactionalWriter:
         self._leases = LeaseKeeper(stream)
         self._ended: list[str] = []
         """Decided transactions whose remains are still in the storage."""
+        self._delete_at = _DELETE_REMAINS_EVERY
+        """The number of them at which a deletion begins."""
+        self._deletion: Future[None] | None = None
         self._lock = threading.RLock()
         self._swept_at = stream.runtime.monotonic()
         self._closed = False
@@ -156,13 +160,13 @@ class TransactionalWriter:
         return transaction
 
     def _add_ended(self, transaction: Transaction) -> None:
-        """Stop the lease of an ended transaction, and delete remains now and then."""
+        """Stop the lease of an ended transaction; at times, delete remains in the background."""
         self._leases.remove(transaction)
         with self._lock:
             self._ended.append(transaction._id)
-            full = len(self._ended) >= _DELETE_REMAINS_EVERY
-        if full:
-            self._delete_remains()
+            is_due = len(self._ended) >= self._delete_at
+            if is_due and (self._deletion is None or self._deletion.done()):
+                self._deletion = self._stream.runtime.start(self._delete_remains)
 
     def _delete_remains(self) -> None:
         """Delete the remains of ended transactions; after a failure, a later sweep does it."""
@@ -182,6 +186,7 @@ class TransactionalWriter:
         else:
             with self._lock:
                 self._ended += waiting
+                self._delete_at = len(waiting) + _DELETE_REMAINS_EVERY
 
     def _sweep_if_due(self) -> None:
         """Sweep the stream from time to time if it has transactions of other writers."""
@@ -205,6 +210,8 @@ class TransactionalWriter:
                 return
             self._closed = True
         self._leases.close()
+        if self._deletion is not None:
+            wait([self._deletion])
         self._delete_remains()
 
     def __enter__(self) -> TransactionalWriter:
