@@ -62,21 +62,21 @@ class KnownDecisions:
         always = {*oldest_open(view), *names} - {apart_from}
         others = set(view.snapshot.open) - always - {apart_from}
         several: dict[str, Manifests] = {}
-        found = True
-        while found:
+        is_new = True
+        while is_new:
             wanted = always | (announced_transactions(stream) & others) if others else always
-            several |= self._copies(stream, view, wanted - several.keys())
-            undecided = [manifests for manifests in several.values() if not manifests.is_closed]
-            read_new(undecided)
-            found = any(manifests.is_closed for manifests in undecided)
+            several |= self._undecided(stream, view, wanted - several.keys())
+            behind = [manifests for manifests in several.values() if not manifests.is_closed]
+            read_new(behind)
+            is_new = any(manifests.is_closed for manifests in behind)
         with self._lock:
             self._manifests |= several
             self._closed |= {name: m for name, m in several.items() if m.is_closed}
 
-    def _copies(
+    def _undecided(
         self, stream: StreamLog, view: StreamView, names: Iterable[str]
     ) -> dict[str, Manifests]:
-        """Return copies of the known manifests of these transactions, to read on from."""
+        """Return copies of the manifests of those not known as decided, to read on from."""
         with self._lock:
             self._forget_ended(view)
             return {
@@ -84,6 +84,7 @@ class KnownDecisions:
                 if name in self._manifests
                 else Manifests(stream, name)
                 for name in sorted(names)
+                if name not in self._closed
             }
 
     def _forget_ended(self, view: StreamView) -> None:

@@ -22,6 +22,7 @@ from pravega_spark.errors import InvalidInput, PingFailed, PravegaSparkError, Tx
 from pravega_spark.model import TransactionStatus
 from pravega_spark.names import check_transaction
 from pravega_spark.transactions import committer, transaction_decisions, transaction_lifecycle
+from pravega_spark.transactions.decision_cache import known_decisions
 from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind
 from pravega_spark.transactions.manifests import Manifests, rows_of
 from pravega_spark.transactions.transaction_buffer import TransactionBuffer
@@ -284,8 +285,10 @@ class Transaction:
             note=note,
             timestamp_us=timestamp_us,
         )
-        transaction_decisions.put_closing_manifest(self._manifests, closing)
+        is_new = transaction_decisions.put_closing_manifest(self._manifests, closing)
         if not wait:
+            if is_new:  # the earlier decisions are known: they were read for its commit order
+                known_decisions(self._stream).add(self._manifests)
             return self._find()
         return self._commit_decided()
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -62,11 +63,17 @@ class StagedChunk:
         bounds = ""
         low_ms, high_ms = self.min_timestamp_us // 1_000, -(-self.max_timestamp_us // 1_000)
         if low_ms >= _FIRST_MS and high_ms <= _LAST_MS:
-            low, high = np.datetime64(low_ms, "ms"), np.datetime64(high_ms, "ms")
-            bounds = f'"minValues":{{"timestamp":"{low}Z"}},"maxValues":{{"timestamp":"{high}Z"}},'
+            low, high = _time_text(low_ms), _time_text(high_ms)
+            bounds = f'"minValues":{{"timestamp":"{low}"}},"maxValues":{{"timestamp":"{high}"}},'
         # Delta Spark uses the bounds of a column only if its nulls are counted.
         nulls = f'"nullCount":{{"routing_key":{self.null_keys},"timestamp":0}}'
         return f'{{"numRecords":{self.rows},{bounds}{nulls}}}'
+
+
+@lru_cache(maxsize=512)
+def _time_text(time_ms: int) -> str:
+    """Return a time as Delta writes it; the chunks of one commit have few different ones."""
+    return f"{np.datetime64(time_ms, 'ms')}Z"
 
 
 @dataclass(frozen=True, slots=True)

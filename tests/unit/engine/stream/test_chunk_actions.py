@@ -1,0 +1,36 @@
+"""Lines of many chunks: the same bytes as those of an action object for each."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pravega_spark.engine.chunks.chunk import StagedChunk
+from pravega_spark.engine.json_codec import to_json
+from pravega_spark.engine.log.actions import Body
+from pravega_spark.engine.stream.chunk_actions import AddedChunks, PlacedChunk
+from tests.harness.fake_runtime import NOW_MS
+
+TIMES_US = st.integers(-(2**62), 2**62) | st.integers(0, 2**52)
+CHUNKS = st.builds(
+    StagedChunk,
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=9),
+    st.integers(0, 2**63 - 1),
+    st.integers(1, 2**31 - 1),
+    st.integers(0, 2**45),
+    st.integers(0, 2**45),
+    TIMES_US,
+    TIMES_US,
+    st.integers(0, 2**31 - 1),
+)
+PLACED = st.builds(PlacedChunk, CHUNKS, st.integers(0, 2**62), st.integers(0, 2**62))
+
+
+@given(st.lists(PLACED, max_size=4))
+def test_lines_of_added_chunks_are_those_of_their_actions(placed: list[PlacedChunk]) -> None:
+    adds = AddedChunks(NOW_MS)
+    adds.placed += placed
+    assert list(adds.lines()) == [to_json(add.to_action()) for add in adds]
+    assert list(adds.paths) == [add.path for add in adds]
+    assert adds.size_bytes == sum(add.size for add in adds)
+    assert Body("X", adds=adds).encode("t", 1) == Body("X", adds=list(adds)).encode("t", 1)
