@@ -101,10 +101,10 @@ class Remove:
         return cls(add.path, deleted_ms, add.partition, add.size, data_change)
 
 
-_Action = TypeVar("_Action", covariant=True)
+_Action_co = TypeVar("_Action_co", covariant=True)
 
 
-class ActionLines(Sequence[_Action]):
+class ActionLines(Sequence[_Action_co]):
     """Many file actions that are kept as what their lines need.
 
     A commit of very many files costs a line for each, and an object only if a caller asks for it.

@@ -141,4 +141,3 @@ class CommitBuilder:
 def _by_segment(numbers: Mapping[int, int]) -> str:
     """Return numbers by segment as the history shows them: ``0#0=12,1#0=3``."""
     return ",".join(f"{segment_text(s)}={n}" for s, n in sorted(numbers.items()))
-
