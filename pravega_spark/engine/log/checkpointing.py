@@ -82,7 +82,9 @@ def maintain(reader: LogReader, version: int, *, checkpoint: bool | None = None)
     state = encode_state(snapshot, layer, files)
     reader.store.put(state_key(reader.path, version), state, durable=False)
     failpoint("maintain.state")
-    due = _checkpoint_due(reader, version, hint_checkpoint) if checkpoint is None else checkpoint
+    due = checkpoint
+    if due is None:
+        due = checkpoint_due(reader, version, hint_checkpoint, CHECKPOINT_COMMITS)
     if due:
         _write_checkpoint(reader, snapshot, layer)
         hint_checkpoint = version
@@ -106,9 +108,8 @@ def _replay(reader: LogReader, version: int) -> tuple[Snapshot, RecentLayer]:
     return snapshot, layer
 
 
-def _checkpoint_due(reader: LogReader, version: int, last: int) -> bool:
-    """Return whether enough versions follow the last checkpoint; more if it holds many files."""
-    distance = CHECKPOINT_COMMITS
+def checkpoint_due(reader: LogReader, version: int, last: int, distance: int) -> bool:
+    """Return whether this many versions follow the last checkpoint; more if it has many files."""
     if last >= 0:
         try:
             record = json.loads(reader.store.get(digest_key(reader.path, last)))

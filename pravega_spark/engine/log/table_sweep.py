@@ -7,20 +7,24 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from pravega_spark.engine.log.checkpointing import maintain
+from pravega_spark.engine.log.checkpointing import checkpoint_due, maintain
 from pravega_spark.engine.log.clock_record import Now
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.horizon import raise_horizon
 from pravega_spark.engine.log.log_cleanup import delete_old_commits, mark_has_aged
+from pravega_spark.engine.log.log_reader import LogReader
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.unreferenced_files import delete_unreferenced_files
 from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.log.version_pins import is_pinned, release_expired
+from pravega_spark.limits import STATE_FILE_COMMITS
 
 logger = logging.getLogger(__name__)
 
 _COMMITS_OF_A_SWEEP = 1
 """A sweep commits once itself, so it leaves a table alone that gains no more than that."""
+_COMMITS_BETWEEN = 32
+"""A sweep writes a checkpoint so many commits after the one before, or more if it is large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +94,7 @@ def prepare_sweep(log: Log, ages: VersionAges, grace_ms: int, retain_ms: int) ->
     retained, aged_since, commits = snapshot.retention_mark, None, 0
     if mark_has_aged(log, ages):
         if snapshot.commit_deletion_mark > 0:
-            wanted = True if _needs_checkpoint(log) else None
-            maintain(log.reader, snapshot.version, checkpoint=wanted)
+            _maintain(log.reader, snapshot.version)
             commits = delete_old_commits(log, ages)
         aged_since = snapshot.commit_deletion_set_version
     if is_pinned(snapshot):  # then no mark can move
@@ -143,6 +146,13 @@ def finish_sweep(
     )
 
 
-def _needs_checkpoint(log: Log) -> bool:
-    """Return whether there are fewer than the two checkpoints that cleanup always keeps."""
-    return len(log.store.list(f"{log.path}/_pravega/checkpoint")) < 2
+def _maintain(reader: LogReader, version: int) -> None:
+    """Write a checkpoint if one is needed to delete commits; a state file only if it is late.
+
+    Writers leave 1,024 commits between two checkpoints. A table with few commits, such as that of
+    a group or of a history, would keep thousands of them for months, so a sweep needs less.
+    """
+    found = reader.listed("checkpoint")
+    is_needed = len(found) < 2 or checkpoint_due(reader, version, found[0], _COMMITS_BETWEEN)
+    if is_needed or version - reader.hint()[0] >= STATE_FILE_COMMITS:
+        maintain(reader, version, checkpoint=is_needed or None)

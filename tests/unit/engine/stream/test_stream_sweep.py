@@ -51,10 +51,7 @@ def test_version_at_a_time_is_the_newest_one_committed_by_then() -> None:
     assert VersionAges.read(stream.log).version_at(0) == 0
 
 
-def test_log_of_a_stream_that_is_written_and_swept_stays_bounded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("pravega_spark.engine.log.checkpointing.CHECKPOINT_COMMITS", 32)
+def test_log_of_a_stream_that_is_written_and_swept_stays_bounded() -> None:
     runtime, stream = stream_of()
     kept = []
     for hour in range(40):
@@ -169,10 +166,7 @@ def files(log: Log) -> int:
     return len(log.store.list(f"{log.path}/data"))
 
 
-def test_log_and_rows_of_a_changing_table_stay_bounded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("pravega_spark.engine.log.checkpointing.CHECKPOINT_COMMITS", 32)
+def test_log_and_rows_of_a_changing_table_stay_bounded() -> None:
     runtime = FakeRuntime()
     table = table_of(memory(runtime), runtime)
     kept = []
@@ -256,8 +250,7 @@ def test_change_during_a_sweep_is_kept() -> None:
     assert counts(table_of(table.log.store, runtime)) == counts(table) == {"a": 4}
 
 
-def test_history_is_swept_with_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pravega_spark.engine.log.checkpointing.CHECKPOINT_COMMITS", 8)
+def test_history_is_swept_with_its_stream() -> None:
     runtime, stream = stream_of()
     history = history_log(stream)
     deleted, kept = 0, []
@@ -270,6 +263,6 @@ def test_history_is_swept_with_its_stream(monkeypatch: pytest.MonkeyPatch) -> No
         deleted += result.files
         kept.append(len(versions(history)))
     assert deleted == 1
-    assert max(kept[30:]) < 60 < versions(history)[-1]
+    assert max(kept[30:]) < 80 < versions(history)[-1]
     with history_log(stream).files() as live:
         assert len(list(live.all())) == 60 == files(history)
