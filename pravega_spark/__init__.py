@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from pravega_spark.backup.root_restore import RestoreResult
     from pravega_spark.backup.table_backup import CopiedTable
     from pravega_spark.backup.table_restore import RestoredTable
+    from pravega_spark.compaction.compaction_result import CompactionResult, SkippedRange
+    from pravega_spark.compaction.merge_range import MergeRange
     from pravega_spark.engine.log.table_sweep import SweepResult
     from pravega_spark.engine.stream.truncation import TruncationResult
     from pravega_spark.engine.writing.event_encoder import Serializer
@@ -102,6 +104,7 @@ def session(builder: Any = None, **conf: Any) -> Any:
 __all__ = [
     "BackupResult",
     "CheckpointFuture",
+    "CompactionResult",
     "CopiedTable",
     "DataAmount",
     "Deserializer",
@@ -123,6 +126,7 @@ __all__ = [
     "LimitUnit",
     "MaintenanceInfo",
     "MaintenanceKind",
+    "MergeRange",
     "Notification",
     "PassedSubscriber",
     "Position",
@@ -150,6 +154,7 @@ __all__ = [
     "SegmentRange",
     "Serializer",
     "SettingOrigin",
+    "SkippedRange",
     "SourceLag",
     "Stream",
     "StreamConfiguration",
@@ -181,6 +186,7 @@ __all__ = [
 _HOMES = {
     "BackupResult": "backup.root_backup",
     "CheckpointFuture": "reader_groups.checkpoint_future",
+    "CompactionResult": "compaction.compaction_result",
     "CopiedTable": "backup.table_backup",
     "DataAmount": "retention.explanation",
     "Deserializer": "model",
@@ -202,6 +208,7 @@ _HOMES = {
     "LimitUnit": "policies",
     "MaintenanceInfo": "model",
     "MaintenanceKind": "model",
+    "MergeRange": "compaction.merge_range",
     "Notification": "reader_groups.notifications",
     "PassedSubscriber": "retention.explanation",
     "Position": "reader_groups.position",
@@ -229,6 +236,7 @@ _HOMES = {
     "SegmentRange": "model",
     "Serializer": "engine.writing.event_encoder",
     "SettingOrigin": "root_settings",
+    "SkippedRange": "compaction.compaction_result",
     "SourceLag": "spark.monitor.query_lag",
     "Stream": "stream",
     "StreamConfiguration": "policies",

@@ -179,6 +179,15 @@ RECORD_FAILURE_CHARACTERS = 300
 SCOPE_RECORD_MS = 2_592_000_000
 """The record of a scope's runs is dropped if none finished for this long."""
 
+# Compaction
+
+COMPACT_TARGET = "128 MiB"
+"""Compaction merges chunks to files of about this size."""
+COMPACT_HEAD_AFTER = "1 day"
+"""A head that has not moved for this long is rewritten without its truncated events."""
+COMPACT_SETTLE_MS = 60_000
+"""Chunks that were committed more recently are left alone: readers at the tail read them."""
+
 # Following a tail
 
 POLL_LOCAL_SECONDS = (0.001, 0.050)

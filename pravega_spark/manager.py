@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from pravega_spark.backup.root_backup import BackupResult
     from pravega_spark.backup.root_restore import RestoreResult
     from pravega_spark.backup.table_restore import RestoredTable
+    from pravega_spark.compaction.compaction_result import CompactionResult
     from pravega_spark.retention.stream_retention import StreamRetention
     from pravega_spark.scaling.stream_scaling import StreamScaling
 
@@ -547,6 +548,17 @@ class StreamManager:
         return self.stream(stream).sweep(
             grace=grace, retain=retain, keep_completed=keep_completed, keep_records=keep_records
         )
+
+    def compact_stream(
+        self,
+        stream: str,
+        *,
+        target: str | int | None = None,
+        head_after: str | float | None = None,
+        dry_run: bool = False,
+    ) -> CompactionResult:
+        """See :meth:`Stream.compact`."""
+        return self.stream(stream).compact(target=target, head_after=head_after, dry_run=dry_run)
 
     def stream_settings(self, stream: str) -> EffectiveSettings:
         """See :meth:`Stream.settings`."""

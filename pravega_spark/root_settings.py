@@ -16,6 +16,8 @@ from typing import Any, Final
 from pravega_spark.arguments import shown
 from pravega_spark.errors import InvalidConfiguration
 from pravega_spark.limits import (
+    COMPACT_HEAD_AFTER,
+    COMPACT_TARGET,
     KEEP_COMPLETED,
     PREPARED_LIMIT,
     RETENTION_INTERVAL,
@@ -25,15 +27,19 @@ from pravega_spark.limits import (
     SWEEP_RETAIN,
     TRANSACTIONS_INTERVAL,
 )
-from pravega_spark.units import duration_text, parse_duration_ms
+from pravega_spark.setting_rules import (
+    NEVER,
+    ChoiceRule,
+    DurationRule,
+    SettingRule,
+    SettingValue,
+    SizeRule,
+)
+from pravega_spark.units import parse_duration_ms, parse_size_bytes
 
-SettingValue = int | str | None
-"""A parsed value: of a duration in ms, or None for ``never``; of a choice its word."""
 GivenSettings = Mapping[str, SettingValue]
 """The parsed values that one place gives, by name; a setting that is not in it is not given."""
 NOTHING_GIVEN: Final[GivenSettings] = MappingProxyType({})
-NEVER: Final = "never"
-LONGEST: Final = "3650 days"
 
 
 class SettingOrigin(enum.Enum):
@@ -45,98 +51,15 @@ class SettingOrigin(enum.Enum):
     FLAG = "flag"
 
 
-@dataclass(frozen=True, slots=True)
-class DurationRule:
-    """A duration from ``least`` to ten years; ``never`` is allowed if that is the default."""
-
-    default: str
-    least: str
-    of_streams: bool
-    """Whether a stream's configuration may override it."""
-    meaning: str
-
-    def parse(self, name: str, given: object, *, is_bounded: bool = True) -> SettingValue:
-        """Return a given value in ms; raise InvalidConfiguration for anything else.
-
-        Without ``is_bounded``, any duration is allowed: the caller chose it for one run.
-        """
-        is_never = isinstance(given, str) and given.strip().lower() == NEVER
-        if is_never and self.default == NEVER:
-            return None
-        value = parse_duration_ms(f"the setting {name}", given)  # type: ignore[arg-type]
-        low, high = (parse_duration_ms(name, limit) for limit in (self.least, LONGEST))
-        if is_bounded and not low <= value <= high:
-            raise InvalidConfiguration(
-                f"the setting {name} must be {self.limits}, got {shown(given)}; nothing was "
-                "changed."
-            )
-        return value
-
-    def decode(self, value: object) -> SettingValue:
-        """Return a stored value; raise ValueError if it is none, or beyond the limits."""
-        if value is None and self.default == NEVER:
-            return None
-        low, high = (parse_duration_ms("a limit", limit) for limit in (self.least, LONGEST))
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise ValueError(f"{value!r} is no duration in ms of {self.limits}")
-        return value
-
-    def text(self, value: SettingValue) -> str:
-        """Return a value as users write it; the default as it is written in the limits."""
-        if value is None or self.default == NEVER:
-            return NEVER if value is None else duration_text(int(value))
-        is_default = value == parse_duration_ms("a default", self.default)
-        return self.default if is_default else duration_text(int(value))
-
-    @property
-    def limits(self) -> str:
-        """The allowed values, for people."""
-        limits = f"{self.least} to {LONGEST}"
-        return f"{limits}, or '{NEVER}'" if self.default == NEVER else limits
-
-
-@dataclass(frozen=True, slots=True)
-class ChoiceRule:
-    """One of a few words."""
-
-    default: str
-    choices: tuple[str, ...]
-    of_streams: bool
-    """Whether a stream's configuration may override it."""
-    meaning: str
-
-    def parse(self, name: str, given: object, *, is_bounded: bool = True) -> SettingValue:
-        """Return a given word; raise InvalidConfiguration for anything else."""
-        if given not in self.choices:
-            raise InvalidConfiguration(
-                f"the setting {name} must be {self.limits}, got {shown(given)}; nothing was "
-                "changed."
-            )
-        return str(given)
-
-    def decode(self, value: object) -> SettingValue:
-        """Return a stored value; raise ValueError if it is none."""
-        if value not in self.choices:
-            raise ValueError(f"{value!r} is none of {self.choices}")
-        return str(value)
-
-    def text(self, value: SettingValue) -> str:
-        """Return a value as users write it."""
-        return str(value)
-
-    @property
-    def limits(self) -> str:
-        """The allowed values, for people."""
-        return " or ".join(map(repr, self.choices))
-
-
-SettingRule = DurationRule | ChoiceRule
-
-
 def _duration(default: str, least: str, meaning: str, *, of_streams: bool = True) -> Any:
     rule = DurationRule(default, least, of_streams, meaning)
     value = None if default == NEVER else parse_duration_ms("a default", default)
     return field(default=value, metadata={"rule": rule})
+
+
+def _size(default: str, least: str, most: str, meaning: str) -> Any:
+    rule = SizeRule(default, least, most, True, meaning)
+    return field(default=parse_size_bytes("a default", default), metadata={"rule": rule})
 
 
 def _interval(default: str, job: str) -> Any:
@@ -153,8 +76,8 @@ MAINTAIN: Final = ChoiceRule(
 class EffectiveSettings:
     """The settings that hold for a root, a stream or a run, and where each was given.
 
-    To add a setting, add a field with its rule. A name that ends in ``_ms`` is of a duration; the
-    setting is named without it.
+    To add a setting, add a field with its rule. A name that ends in ``_ms`` is of a duration, and
+    one in ``_bytes`` of a size; the setting is named without it.
     """
 
     grace_ms: int = _duration(SWEEP_GRACE, "1 minute", "age of a staged file that a sweep deletes")
@@ -170,6 +93,14 @@ class EffectiveSettings:
     )
     prepared_limit_ms: int = _duration(
         PREPARED_LIMIT, "1 minute", "time after which an undecided prepared transaction is aborted"
+    )
+    compact_target_bytes: int = _size(
+        COMPACT_TARGET, "16 KiB", "4 GiB", "size of the files to which compaction merges chunks"
+    )
+    compact_head_after_ms: int = _duration(
+        COMPACT_HEAD_AFTER,
+        "1 minute",
+        "time without a truncation after which truncated events leave the files",
     )
     retention_interval_ms: int = _interval(RETENTION_INTERVAL, "retention")
     scaling_interval_ms: int = _interval(SCALING_INTERVAL, "scaling")
@@ -211,7 +142,7 @@ class EffectiveSettings:
 
 
 _FIELDS: Final[Mapping[str, Field[Any]]] = {
-    found.name.removesuffix("_ms"): found
+    found.name.removesuffix("_ms").removesuffix("_bytes"): found
     for found in fields(EffectiveSettings)
     if "rule" in found.metadata
 }

@@ -75,6 +75,7 @@ from pravega_spark.units import parse_duration_ms
 
 if TYPE_CHECKING:
     from pravega_spark.backup.table_restore import RestoredTable
+    from pravega_spark.compaction.compaction_result import CompactionResult
     from pravega_spark.retention.stream_retention import StreamRetention
     from pravega_spark.scaling.stream_scaling import StreamScaling
 
@@ -399,6 +400,31 @@ class Stream:
             records_ms=records_ms,
             life=view.life,
         )
+
+    def compact(
+        self,
+        *,
+        target: str | int | None = None,
+        head_after: str | float | None = None,
+        dry_run: bool = False,
+    ) -> CompactionResult:
+        """Merge small files into ones of about ``target``; for a scheduled job. Safe to kill.
+
+        No event, offset, cut or pointer changes, and readers notice nothing. Chunks of the last
+        minute and files of at least half the target stay as they are. The chunk in which the head
+        lies is rewritten without its truncated events once these are half of it, or the head has
+        not moved for ``head_after``. None stands for the setting of the stream or the root. The
+        replaced files stay for time travel until a sweep deletes them. With ``dry_run`` nothing
+        changes, and the result is what a run would do. A range with a damaged or lost chunk is
+        skipped, and the result names it. Raises InvalidConfiguration.
+        """
+        from pravega_spark.compaction.compaction_options import CompactionOptions
+        from pravega_spark.compaction.compaction_run import run_compaction
+
+        check_flag("dry_run", dry_run)
+        options = CompactionOptions.parse(compact_target=target, compact_head_after=head_after)
+        life = self._view().life
+        return run_compaction(self._log(), options, dry_run=dry_run, life=life)
 
     # Cuts and segments
 

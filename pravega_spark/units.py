@@ -69,6 +69,14 @@ def parse_size_bytes(what: str, value: str | int) -> int:
     return int(number * _SIZE_UNITS[unit])
 
 
+def exact_size_text(size_bytes: int) -> str:
+    """Return a size as a text that can be parsed again, in its largest whole unit."""
+    for unit, size in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if size_bytes and size_bytes % size == 0:
+            return f"{size_bytes // size} {unit}"
+    return f"{size_bytes} bytes"
+
+
 def unit_of(value: str) -> str | None:
     """Return ``time`` or ``size`` for the unit of a text; None if the unit is ambiguous."""
     match = _NUMBER_AND_UNIT.fullmatch(value)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Final
 
 from pravega_spark.errors import InvalidConfiguration
-from pravega_spark.root_settings import NEVER, SETTING_NAMES, SettingValue, parse_flags, rule_of
+from pravega_spark.root_settings import SETTING_NAMES, parse_flags, rule_of
+from pravega_spark.setting_rules import NEVER, SettingValue
 from pravega_spark.units import parse_duration_ms
 
 AS_SET: Final = True

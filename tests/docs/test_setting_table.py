@@ -21,7 +21,11 @@ READ_BY = {
     "keep_completed": "`sweep_stream`",
     "prepared_limit": "`sweep_transactions`, `sweep_stream`, transactional writers",
 }
-NO_JOB = {"maintain": "a `StreamManager` that was opened without `maintain`"}
+NO_JOB = {
+    "maintain": "a `StreamManager` that was opened without `maintain`",
+    "compact_target": "`compact_stream`",
+    "compact_head_after": "`compact_stream`",
+}
 """The calls that read a setting; a retention run sweeps, too."""
 
 

@@ -17,6 +17,7 @@ from pravega_spark import (
     RetentionPolicy,
     ScalingPolicy,
     StreamConfiguration,
+    StreamCut,
     StreamManager,
 )
 from pravega_spark.engine.store.local import LocalStore
@@ -126,6 +127,7 @@ def write_story(folder: Path) -> Story:
         _transact(manager, clock)
         _read_in_a_group(manager, clock)
         _scale_and_truncate(manager, clock)
+        _compact(manager, clock)
         _sweep(manager, clock)
         _state_in_several_files(manager)
         _maintain(manager, clock)
@@ -189,6 +191,22 @@ def _scale_and_truncate(manager: StreamManager, clock: Clock) -> None:
     manager.truncate_stream(STREAM, middle, past_subscribers=True)
     manager.retention(STREAM).run(sweep=False)
     manager.delete_reader_group(GROUP)
+    clock.sleep(60)
+
+
+def _compact(manager: StreamManager, clock: Clock) -> None:
+    """A merge of many small chunks, and a rewrite of the chunk at the head."""
+    manager.create_stream("nyc/sensors")
+    with manager.create_writer("nyc/sensors", "meter") as writer:
+        for number in range(40):
+            writer.write_event(b"%d kWh" % number, "meter").result()
+    clock.sleep(120)
+    manager.compact_stream("nyc/sensors")
+    clock.sleep(120)
+    manager.truncate_stream("nyc/sensors", StreamCut("nyc/sensors", 1, {0: 30}))
+    manager.compact_stream("nyc/sensors")
+    manager.seal_stream("nyc/sensors")
+    manager.delete_stream("nyc/sensors")
     clock.sleep(60)
 
 

@@ -181,6 +181,16 @@ def overloaded(world: World) -> None:
             world.runtime.sleep(15)
 
 
+def many_chunks(world: World) -> None:
+    """Old chunks that are merged, and a head that divides one of them."""
+    with world.other.create_writer(S) as writer:
+        for n in range(60):
+            writer.write_events([b"x", b"y"], f"k{n % 2}").result()
+    head = {s: offset and offset // 4 * 2 + 1 for s, offset in world.other.tail(S)}
+    world.other.truncate_stream(S, StreamCut(S, 1, head), past_subscribers=True)
+    world.runtime.sleep(2 * 86_400)
+
+
 def written(writer: Any) -> None:
     with writer:
         writer.write_event(b"late", "k")
@@ -232,6 +242,7 @@ WRITES: dict[str, list[Verb]] = {
     "sweep_stream": [
         Verb(lambda w: w.manager.sweep_stream(S, grace="1h", retain="1h", keep_completed="1h")),
     ],
+    "compact_stream": [Verb(lambda w: w.manager.compact_stream(S), before=many_chunks)],
     "sweep_scope": [
         Verb(lambda w: w.manager.sweep_scope("s", grace="1h", retain="1h"), SCOPE),
         Verb(lambda w: w.manager.sweep_scope("s", grace="1h", retain="1h"), SCOPE, long_deleted),

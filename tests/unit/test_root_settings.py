@@ -12,13 +12,13 @@ from pravega_spark.root_settings import (
     SETTING_NAMES,
     EffectiveSettings,
     SettingOrigin,
-    SettingValue,
     decide_settings,
     decode_given,
     parse_changes,
     parse_flags,
     rule_of,
 )
+from pravega_spark.setting_rules import SettingValue
 from pravega_spark.units import duration_text, parse_duration_ms
 
 HOUR = 3_600_000

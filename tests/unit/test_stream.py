@@ -28,6 +28,7 @@ OWN_NAMES = {
     "delete": "delete_stream",
     "truncate": "truncate_stream",
     "sweep": "sweep_stream",
+    "compact": "compact_stream",
     "scale": "scale_stream",
     "subscribers": "list_subscribers",
     "transactions": "list_transactions",

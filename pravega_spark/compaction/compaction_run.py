@@ -1,0 +1,77 @@
+"""Compacts one stream in one process: plan, merge each range, commit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pravega_spark.compaction.compaction_options import DEFAULTS, CompactionOptions
+from pravega_spark.compaction.compaction_plan import plan_stream
+from pravega_spark.compaction.compaction_result import CompactionResult
+from pravega_spark.compaction.merge_commit import COMMIT_ACTIONS, commit_merged
+from pravega_spark.compaction.merge_plan import CHUNK_OVERHEAD_BYTES
+from pravega_spark.compaction.merge_range import MergedRange, MergeRange
+from pravega_spark.compaction.range_merge import merge_range
+from pravega_spark.engine.failpoints import failpoint
+from pravega_spark.engine.stream.stream_log import StreamLog
+
+logger = logging.getLogger(__name__)
+
+_COMMIT_BYTES = 4 << 30
+"""After so many bytes of merged files a long run commits what it has, so that a kill loses less."""
+
+
+def run_compaction(
+    stream: StreamLog,
+    options: CompactionOptions = DEFAULTS,
+    *,
+    dry_run: bool = False,
+    life: int | None = None,
+) -> CompactionResult:
+    """Merge small chunks and rewrite the chunks at the head; safe to kill and to run twice.
+
+    The result of a dry run says what a run would do; nothing is changed. ``life`` is the life that
+    the call is made for, by default the present one. Raises NoSuchStream, StaleIdentity, and
+    StoreError if the storage refuses to write; what was committed before stays.
+    """
+    view = stream.view(life=life)
+    plan = plan_stream(stream, view, options.settings(stream, view))
+    if dry_run:
+        return _expected(stream, plan.ranges, plan.files)
+    failpoint("compact.planned")
+    result = CompactionResult(stream.name)
+    merged: list[MergedRange] = []
+    files = size = 0
+    for rng in plan.ranges:
+        merged.append(merge_range(stream, rng))
+        files += rng.files
+        size += rng.size_bytes
+        if files >= COMMIT_ACTIONS or size >= _COMMIT_BYTES:
+            result = result.plus(commit_merged(stream, merged))
+            merged, files, size = [], 0, 0
+    if merged:
+        result = result.plus(commit_merged(stream, merged))
+    files_after = plan.files - result.files_removed
+    result = replace(result, files_before=plan.files, files_after=files_after)
+    if plan.ranges:
+        logger.info("compacted %s", result)
+    return result
+
+
+def _expected(stream: StreamLog, ranges: Sequence[MergeRange], files: int) -> CompactionResult:
+    """Return what a run would do, if all data stays as large as it is."""
+    merged = sum(rng.files for rng in ranges)
+    result = CompactionResult(stream.name, dry_run=True, files_before=files, files_after=files)
+    return replace(
+        result,
+        ranges=len(ranges),
+        heads=sum(rng.is_head for rng in ranges),
+        events=sum(len(rng.events) for rng in ranges),
+        files_after=files - merged + len(ranges),
+        bytes_read=sum(rng.size_bytes for rng in ranges),
+        bytes_written=sum(
+            max(CHUNK_OVERHEAD_BYTES, rng.size_bytes - CHUNK_OVERHEAD_BYTES * (rng.files - 1))
+            for rng in ranges
+        ),
+    )
