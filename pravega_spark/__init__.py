@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pravega_spark.compaction.compaction_result import CompactionResult, SkippedRange
     from pravega_spark.compaction.merge_range import MergeRange
     from pravega_spark.engine.log.table_sweep import SweepResult
+    from pravega_spark.engine.stream.stored_bytes import StorageInfo, StorageKind, StoragePart
     from pravega_spark.engine.stream.truncation import TruncationResult
     from pravega_spark.engine.writing.event_encoder import Serializer
     from pravega_spark.engine.writing.write_futures import WriteFuture
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         Epoch,
         Event,
         EventPointer,
+        FileTotals,
         KeyRange,
         MaintenanceInfo,
         MaintenanceKind,
@@ -118,6 +120,7 @@ __all__ = [
     "EventStreamReader",
     "EventStreamWriter",
     "EventsRead",
+    "FileTotals",
     "GroupAcknowledgement",
     "GroupCheckpoint",
     "GroupLag",
@@ -156,6 +159,9 @@ __all__ = [
     "SettingOrigin",
     "SkippedRange",
     "SourceLag",
+    "StorageInfo",
+    "StorageKind",
+    "StoragePart",
     "Stream",
     "StreamConfiguration",
     "StreamCut",
@@ -200,6 +206,7 @@ _HOMES = {
     "EventStreamReader": "reader_groups.group_reader",
     "EventStreamWriter": "event_writer",
     "EventsRead": "reader_groups.position",
+    "FileTotals": "model",
     "GroupAcknowledgement": "reader_groups.group_configuration",
     "GroupCheckpoint": "reader_groups.checkpoint_future",
     "GroupLag": "reader_groups.group_lag",
@@ -238,6 +245,9 @@ _HOMES = {
     "SettingOrigin": "root_settings",
     "SkippedRange": "compaction.compaction_result",
     "SourceLag": "spark.monitor.query_lag",
+    "StorageInfo": "engine.stream.stored_bytes",
+    "StorageKind": "engine.stream.stored_bytes",
+    "StoragePart": "engine.stream.stored_bytes",
     "Stream": "stream",
     "StreamConfiguration": "policies",
     "StreamCut": "model",

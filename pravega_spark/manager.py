@@ -18,6 +18,7 @@ from pravega_spark.engine.store.probe import ensure_probed
 from pravega_spark.engine.store.root_marker import bind_root, token_of
 from pravega_spark.engine.stream import stream_sweep
 from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stored_bytes import StorageInfo
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import TruncationResult
 from pravega_spark.engine.tables.maintenance_entry import describe, intervals_ms
@@ -463,6 +464,10 @@ class StreamManager:
     def stream_info(self, stream: str) -> StreamInfo:
         """See :meth:`Stream.info`."""
         return self.stream(stream).info()
+
+    def stream_storage(self, stream: str) -> StorageInfo:
+        """See :meth:`Stream.storage`."""
+        return self.stream(stream).storage()
 
     def update_stream(
         self,

@@ -457,6 +457,8 @@ class StreamInfo:
     size_bytes: int
     created_ms: int
     configuration_version: int
+    files: FileTotals
+    """The chunks of the newest version; ``Stream.storage`` also has what else is stored."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from pravega_spark.engine.stream import (
 from pravega_spark.engine.stream.configuration_update import check_version, checked_update
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import StreamState
+from pravega_spark.engine.stream.stored_bytes import StorageInfo, stored_bytes
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.stream_settings import log_flags, stream_settings
 from pravega_spark.engine.stream.truncation import TruncationResult
@@ -46,6 +47,7 @@ from pravega_spark.model import (
     Epoch,
     Event,
     EventPointer,
+    FileTotals,
     KeyRange,
     Segment,
     SegmentInfo,
@@ -174,11 +176,13 @@ class Stream:
         """Return the configuration, layout, head and tail of the newest version."""
         life, log = self._view().life, self._log()
 
-        def size_of(view: StreamView) -> tuple[StreamView, int]:
+        def size_of(view: StreamView) -> tuple[StreamView, int, FileTotals]:
             head, tail = view.located_head, view.located_tail
-            return view, head.bytes_to(tail, partial(log.bytes_at, view=view))
+            size = head.bytes_to(tail, partial(log.bytes_at, view=view))
+            with log.log.files() as files:
+                return view, size, files.totals()
 
-        view, size = log.on_newest(size_of, life=life)
+        view, size, files = log.on_newest(size_of, life=life)
         record, head, tail = view.record, view.located_head, view.located_tail
         return StreamInfo(
             self._name,
@@ -194,7 +198,17 @@ class Stream:
             size,
             record.created_ms,
             record.configuration_version,
+            files,
         )
+
+    def storage(self) -> StorageInfo:
+        """Return what the stream stores: files and bytes by kind, and why they are not deleted.
+
+        Lists all objects of the stream; :meth:`info` has the number and size of its live files
+        without that. Changes nothing.
+        """
+        log, view = self._log(), self._view()
+        return stored_bytes(log, stream_settings(log, view), life=view.life)
 
     def update(
         self,

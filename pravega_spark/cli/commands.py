@@ -13,6 +13,7 @@ from pravega_spark import __version__
 from pravega_spark.cli.output import wants_json
 from pravega_spark.cli.reader_group_commands import reader_group
 from pravega_spark.cli.settings_command import settings
+from pravega_spark.cli.storage_command import storage
 from pravega_spark.errors import InvalidInput, PravegaSparkError
 
 PROG = "pravega-spark"
@@ -27,6 +28,7 @@ def commands() -> None:
 
 commands.add_command(reader_group)
 commands.add_command(settings)
+commands.add_command(storage)
 
 
 def run(argv: Sequence[str]) -> int:

@@ -190,6 +190,7 @@ READ = (
             "StreamCuts",
             "Transactions",
             "Settings",
+            "Storage",
             "Maintenance",
         ),
         "-",

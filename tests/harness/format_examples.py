@@ -191,6 +191,7 @@ _TEXTS: dict[str, Callable[[_Maker], str]] = {
     "_last_checkpoint": lambda made: made.last(f"{EVENTS}/_delta_log/_last_checkpoint"),
     "latest": lambda made: made.last(f"{EVENTS}/_pravega/latest.json"),
     "removed": lambda made: made.last(f"{SCOPE}/_pravega/removed.json"),
+    "swept": lambda made: made.last(f"{EVENTS}/_pravega/swept.json"),
     "rates": lambda made: made.last(f"{EVENTS}/_pravega/rates.json"),
     "moved": lambda made: made.containing(f"{EVENTS}/_pravega/moved/", "ingest-1"),
     "scope rows": lambda made: made.rows(SCOPE, lambda row: row["kind"] == "group"),

@@ -300,6 +300,7 @@ READS: dict[str, Callable[[World], Any]] = {
     "stream_exists": lambda w: w.manager.stream_exists(S),
     "list_streams": lambda w: w.manager.list_streams("s"),
     "stream_info": lambda w: w.manager.stream_info(S),
+    "stream_storage": lambda w: w.manager.stream_storage(S),
     "list_subscribers": lambda w: w.manager.list_subscribers(S),
     "tags": lambda w: w.manager.tags(S),
     "head": lambda w: w.manager.head(S),

@@ -24,6 +24,7 @@ OWN_NAMES = {
     "info": "stream_info",
     "update": "update_stream",
     "settings": "stream_settings",
+    "storage": "stream_storage",
     "seal": "seal_stream",
     "delete": "delete_stream",
     "truncate": "truncate_stream",

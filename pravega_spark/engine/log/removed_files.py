@@ -17,14 +17,21 @@ from pravega_spark.engine.log.snapshot import Snapshot
 _FORMAT = 1
 
 
-def removed_since_retention_mark(log: Log, snapshot: Snapshot) -> set[str]:
-    """Return the paths that the commits after the snapshot's retention mark removed."""
+def removed_since_retention_mark(
+    log: Log, snapshot: Snapshot, *, keep: bool = True
+) -> dict[str, int]:
+    """Return what the commits after the snapshot's retention mark removed.
+
+    These are the paths, each with the version that removed it. ``keep`` writes the cache; a caller
+    that only looks must not.
+    """
     version, found = _cached(log, snapshot)
     if version < snapshot.version:
         for commit in log.reader.span(version, snapshot.version):
             found |= dict.fromkeys(commit.removes, commit.version)
-        log.store.put(_key(log), _encode(snapshot, found), durable=False)
-    return set(found)
+        if keep:
+            log.store.put(_key(log), _encode(snapshot, found), durable=False)
+    return found
 
 
 def _cached(log: Log, snapshot: Snapshot) -> tuple[int, dict[str, int]]:

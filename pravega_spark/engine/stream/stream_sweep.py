@@ -17,6 +17,7 @@ from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.log.horizon import encode_log_domain
 from pravega_spark.engine.log.log_cleanup import delete_ended_log
 from pravega_spark.engine.log.snapshot import LOG_DOMAIN, Snapshot
+from pravega_spark.engine.log.swept_totals import add_swept, delete_swept
 from pravega_spark.engine.log.table_sweep import (
     SweepResult,
     add_results,
@@ -40,6 +41,7 @@ from pravega_spark.engine.stream.records import (
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.stream.writer_ids import is_anonymous
+from pravega_spark.model import FileTotals
 
 
 def sweep_stream(
@@ -87,6 +89,7 @@ def sweep_stream(
     events = finish_sweep(stream.log, plan, grace_ms, removed_names, domains)
     notes = sum(row.record == "note" for row in (*rows, *unused))
     events = replace(events, records=events.records - notes)
+    add_swept(stream.log, FileTotals(events.files, events.size_bytes))
     stream.store.discard_unfinished(f"{stream.name}/transactions", grace_ms)
     history = sweep_table(history_log(stream), grace_ms=grace_ms, retain_ms=retain_ms, now=ages.now)
     return add_results(events, history)
@@ -109,6 +112,7 @@ def sweep_deleted_stream(
     if snapshot is None or StreamView(snapshot).record.state is not StreamState.DELETED:
         return SweepResult(0, 0, 0, 0, 0, 0, 0)
     stream.store.delete(remains)
+    delete_swept(log)
     swept = delete_unreferenced_files(log, grace_ms=grace_ms)
     commit = log.reader.commit(snapshot.version, light=True)
     is_deletion = commit is not None and commit.operation == DELETION

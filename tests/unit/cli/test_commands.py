@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -317,6 +317,36 @@ def test_sync_refuses_a_stream_that_several_sources_read(
     assert len(batch.offsets) == 2
     status, _, err = run("reader-group", "sync", "--checkpoint", folder)
     assert (status, "with several sources" in err) == (MISUSED, True)
+
+
+# ---------------------------------------------------------------------------------------- storage
+
+
+def test_storage_of_streams_is_shown_by_kind_with_the_reason(
+    manager: StreamManager, run: Callable[..., tuple[int, str, str]]
+) -> None:
+    created(manager.root, "s/a")
+    with manager.create_writer("s/a") as writer:
+        writer.write_event(b"x", "k")
+    manager.truncate_stream("s/a", manager.tail("s/a"))
+    with manager.create_writer("s/a") as writer:
+        writer.write_event(b"y", "k")
+    status, out, _ = run("storage", "s/a")
+    assert status == 0
+    lines = {row[1]: row for row in (re.split(" {2,}", line) for line in out.splitlines())}
+    assert (lines["KIND"][2:4], lines["live"][2]) == (["FILES", "SIZE"], "1")
+    assert lines["retained"][2] == "1"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", lines["retained"][4])
+    assert lines["retained"][5].startswith("Time travel: versions younger than 30 days (retain)")
+    assert "staged" not in lines
+    found = json.loads(run("storage", "s/a", "--output=json")[1])
+    info = manager.stream_storage("s/a")
+    assert [(row["kind"], row["files"], row["size_bytes"]) for row in found] == [
+        (part.kind.value, part.files, part.size_bytes) for part in info.parts
+    ]
+    assert lines["total"][2] == f"{info.total.files:,}"
+    assert run("storage")[0] == MISUSED
+    assert run("storage", "s/none")[0] == FAILED
 
 
 # --------------------------------------------------------------------------------------- settings

@@ -32,6 +32,7 @@ from pravega_spark.spark.monitor.metadata.metadata_table import (
 from pravega_spark.spark.monitor.metadata.reader_group_table import READER_GROUPS
 from pravega_spark.spark.monitor.metadata.segment_table import SEGMENTS
 from pravega_spark.spark.monitor.metadata.setting_table import SETTINGS
+from pravega_spark.spark.monitor.metadata.storage_table import STORAGE
 from pravega_spark.spark.monitor.metadata.stream_cut_table import STREAM_CUTS
 from pravega_spark.spark.monitor.metadata.stream_tables import STREAM_INFO, STREAMS
 from pravega_spark.spark.monitor.metadata.transaction_table import TRANSACTIONS
@@ -47,6 +48,7 @@ TABLES = {
     "ReaderGroups": READER_GROUPS,
     "Lag": LAG,
     "Settings": SETTINGS,
+    "Storage": STORAGE,
     "Maintenance": MAINTENANCE,
 }
 

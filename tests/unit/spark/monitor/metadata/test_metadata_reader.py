@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pravega_spark.engine.stream import lifecycle
+from pravega_spark.engine.stream.stored_bytes import StorageKind
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.subscribers import publish, subscribe
 from pravega_spark.engine.tables.maintenance_table import MaintenanceTable, open_maintenance
@@ -436,6 +437,27 @@ def test_settings_have_a_row_for_each_stream_with_their_origin(manager: StreamMa
     expire = found["a", "expire"]
     assert (expire["value"], expire["value_ms"], expire["origin"]) == ("never", None, "stream")
     assert {row["stream"] for row in rows(manager, "Settings", stream="s/a")} == {"a"}
+
+
+def test_storage_has_a_row_for_each_stream_and_kind_and_stream_info_counts_live_files(
+    manager: StreamManager,
+) -> None:
+    created(manager.root)
+    created(manager.root, "other/b")
+    with manager.create_writer("s/a") as writer:
+        writer.write_event(b"x", "k")
+    found = {(row["stream"], row["kind"]): row for row in rows(manager, "Storage")}
+    assert {kind for _, kind in found} == {kind.value for kind in StorageKind}
+    (info,) = rows(manager, "StreamInfo", stream="s/a")
+    live = found["a", "live"]
+    assert (live["files"], live["size_bytes"]) == (info["files"], info["file_bytes"])
+    assert live["files"] == 1
+    assert "no retention policy" in live["reason"]
+    assert (found["b", "swept"]["files"], found["b", "swept"]["reason"]) == (0, None)
+    manager.truncate_stream("s/a", manager.tail("s/a"))
+    kinds = {row["kind"]: row for row in rows(manager, "Storage", stream="s/a")}
+    assert kinds["retained"]["files"] == 1
+    assert kinds["retained"]["deletable"] > datetime.now(timezone.utc) + timedelta(days=29)
 
 
 def test_the_frame_of_maintenance_has_a_row_for_each_kind_and_lag_says_what_is_overdue(

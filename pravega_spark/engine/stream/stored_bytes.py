@@ -1,0 +1,240 @@
+"""What a stream stores, by the reason why it is stored; the answer to "why is my disk full?".
+
+Nothing is written. The objects are listed first and the newest version is read afterwards, so a
+file that is committed or removed in between is counted by the newer state.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Final
+
+from pravega_spark.engine.log.removed_files import removed_since_retention_mark
+from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.log.swept_totals import read_swept
+from pravega_spark.engine.log.version_ages import VersionAges
+from pravega_spark.engine.log.version_pins import pins
+from pravega_spark.engine.store.base import Entry
+from pravega_spark.engine.stream.history_table import history_log
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.model import FileTotals
+from pravega_spark.root_settings import EffectiveSettings
+from pravega_spark.units import duration_text, size_text
+
+
+class StorageKind(enum.Enum):
+    """Why an object of a stream is stored."""
+
+    LIVE = "live"
+    """Chunks of the newest version."""
+    RETAINED = "retained"
+    """Chunks that were truncated or compacted, and that a retained version still names."""
+    STAGED = "staged"
+    """Chunks without a commit that can still be committed."""
+    OPEN_TRANSACTIONS = "open transactions"
+    """Chunks of open transactions."""
+    PENDING = "pending"
+    """Chunks that no retained version and no later commit can name: the next sweep deletes them."""
+    COMMITS = "commits"
+    """The commits of the stream's log."""
+    CHECKPOINTS = "checkpoints"
+    """Delta checkpoints of the log, with their digests."""
+    STATE = "state"
+    """State files, hints and records beside the log."""
+    TRANSACTIONS = "transactions"
+    """Manifests and leases of transactions."""
+    HISTORY = "history"
+    """The stream's table ``metadata/``."""
+    OTHER = "other"
+    """Files that are not of this package."""
+    SWEPT = "swept"
+    """Chunks that sweeps of the stream have deleted so far; no part of the total."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoragePart:
+    """The files of one kind: their number, their bytes, and why they are stored."""
+
+    kind: StorageKind
+    files: int
+    size_bytes: int
+    reason: str = ""
+    deletable_ms: int | None = None
+    """When a sweep may delete the first of them, in ms since 1970; None if no time decides that."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorageInfo:
+    """The objects of a stream by kind, as listed; ``live`` as of ``version``."""
+
+    stream: str
+    version: int
+    parts: tuple[StoragePart, ...]
+    """One part for each kind, in the order of :class:`StorageKind`."""
+
+    def part(self, kind: StorageKind) -> StoragePart:
+        """Return the part of a kind."""
+        return next(part for part in self.parts if part.kind is kind)
+
+    @property
+    def total(self) -> FileTotals:
+        """All objects that are stored."""
+        stored = [part for part in self.parts if part.kind is not StorageKind.SWEPT]
+        return FileTotals(sum(p.files for p in stored), sum(p.size_bytes for p in stored))
+
+    def __str__(self) -> str:
+        """Return lines of text for people."""
+        lines = [f"{self.stream} at version {self.version}: {self.total}"]
+        for part in self.parts:
+            if part.files:
+                size = f"{part.files:,} files, {size_text(part.size_bytes)}"
+                lines.append(f"  {part.kind.value}: {size}. {part.reason}".rstrip())
+        return "\n".join(lines)
+
+
+def stored_bytes(
+    stream: StreamLog, settings: EffectiveSettings, *, life: int | None = None
+) -> StorageInfo:
+    """List the objects of a stream and return them by kind. Raises NoSuchStream, StaleIdentity."""
+    log, store = stream.log, stream.store
+    entries = store.list(log.path)
+    manifests = store.list(f"{stream.name}/transactions")
+    history = store.list(history_log(stream).path)
+    view = stream.view(life=life)
+    with log.files() as files:
+        snapshot = log.snapshot
+        assert snapshot is not None
+        live = {add.path for add in files.all()}
+        totals = files.totals()
+    found = _Chunks(snapshot, live, removed_since_retention_mark(log, snapshot, keep=False))
+    groups: dict[StorageKind, FileTotals] = dict.fromkeys(StorageKind, FileTotals())
+    for entry in entries:
+        kind = found.kind_of(entry.key.removeprefix(f"{log.path}/"))
+        groups[kind] += FileTotals(1, entry.size)
+    groups[StorageKind.LIVE] = totals
+    groups[StorageKind.TRANSACTIONS] = _total(manifests)
+    groups[StorageKind.HISTORY] = _total(history)
+    groups[StorageKind.SWEPT] = read_swept(log)
+    reasons = dict(_reasons(view, found, VersionAges.read(log, keep=False), settings))
+    parts = []
+    for kind, total in groups.items():
+        reason, from_ms = reasons.get(kind, _NO_REASON) if total.files else _NO_REASON
+        parts.append(StoragePart(kind, total.files, total.size_bytes, reason, from_ms))
+    return StorageInfo(stream.name, snapshot.version, tuple(parts))
+
+
+class _Chunks:
+    """Decides the kind of each object below the events table; remembers the oldest of some."""
+
+    def __init__(self, snapshot: Snapshot, live: set[str], removed: Mapping[str, int]) -> None:
+        self.snapshot = snapshot
+        self._live = live
+        self._removed = removed
+        self.first_removed: int | None = None
+        """The oldest version that removed a retained chunk."""
+        self.first_staged: int | None = None
+        """The oldest version at which a chunk without a commit was staged."""
+
+    def kind_of(self, path: str) -> StorageKind:
+        folder, _, rest = path.partition("/")
+        if folder == "data":
+            return self._kind_of_chunk(path, rest.partition("/")[0])
+        if folder == "_delta_log":
+            is_commit = rest.endswith(".json")
+            return StorageKind.COMMITS if is_commit else StorageKind.CHECKPOINTS
+        if folder == "_pravega":
+            is_digest = rest.startswith("checkpoint/")
+            return StorageKind.CHECKPOINTS if is_digest else StorageKind.STATE
+        return StorageKind.OTHER
+
+    def _kind_of_chunk(self, path: str, folder: str) -> StorageKind:
+        if path in self._live:
+            return StorageKind.LIVE
+        removed = self._removed.get(path)
+        if removed is not None:
+            self.first_removed = _least(self.first_removed, removed)
+            return StorageKind.RETAINED
+        if folder.startswith("t-"):
+            is_open = folder.removeprefix("t-") in self.snapshot.open
+            return StorageKind.OPEN_TRANSACTIONS if is_open else StorageKind.PENDING
+        if not (folder.startswith("v") and folder[1:].isdecimal()):
+            return StorageKind.OTHER
+        staged = int(folder[1:])
+        if staged < self.snapshot.horizon:
+            return StorageKind.PENDING
+        self.first_staged = _least(self.first_staged, staged)
+        return StorageKind.STAGED
+
+
+_Reason = tuple[str, int | None]
+_NO_REASON: Final[_Reason] = ("", None)
+
+
+def _reasons(
+    view: StreamView, found: _Chunks, ages: VersionAges, settings: EffectiveSettings
+) -> Iterator[tuple[StorageKind, _Reason]]:
+    """Yield why the files of a kind are stored, and from when a sweep may delete them."""
+    yield StorageKind.LIVE, (_live_reason(view), None)
+    yield StorageKind.PENDING, ("The next sweep deletes them.", ages.now_ms)
+    yield StorageKind.OPEN_TRANSACTIONS, ("Their transactions are open.", None)
+    yield (
+        StorageKind.COMMITS,
+        (
+            f"Versions from {found.snapshot.retention_mark} on can be read; commits below "
+            f"{found.snapshot.commit_deletion_mark} are deleted an hour after that was set.",
+            None,
+        ),
+    )
+    if found.first_removed is not None:
+        yield StorageKind.RETAINED, _retained_reason(found.first_removed, found, ages, settings)
+    if found.first_staged is not None:
+        yield StorageKind.STAGED, _staged_reason(found.first_staged, found, ages, settings)
+
+
+def _live_reason(view: StreamView) -> str:
+    if view.record.configuration.retention is None:
+        return "The stream has no retention policy, so only a truncation removes them."
+    return "The retention policy keeps them, or has not run since."
+
+
+def _retained_reason(
+    removed: int, found: _Chunks, ages: VersionAges, settings: EffectiveSettings
+) -> _Reason:
+    pinned = [pin.version for pin in pins(found.snapshot)]
+    if pinned:
+        return f"A backup holds version {min(pinned)}; when it ends, sweeps go on.", None
+    keep_ms = max(settings.retain_ms, settings.grace_ms)
+    from_ms = ages.written_ms(removed) + keep_ms
+    name = "retain" if settings.retain_ms >= settings.grace_ms else "grace"
+    kept = f"Time travel: versions younger than {duration_text(keep_ms)} ({name}) name them."
+    return f"{kept} {_from_text(from_ms, ages.now_ms)}", from_ms
+
+
+def _staged_reason(
+    staged: int, found: _Chunks, ages: VersionAges, settings: EffectiveSettings
+) -> _Reason:
+    grace = f"Writers may still commit them until they are {duration_text(settings.grace_ms)} old"
+    if staged >= found.snapshot.version:
+        return f"{grace} (grace), counted from the next commit.", None
+    from_ms = ages.written_ms(staged + 1) + settings.grace_ms
+    return f"{grace} (grace). {_from_text(from_ms, ages.now_ms)}", from_ms
+
+
+def _from_text(from_ms: int, now_ms: int) -> str:
+    if from_ms <= now_ms:
+        return "A sweep now deletes the first of them: none has run since."
+    at = datetime.fromtimestamp(from_ms / 1_000, timezone.utc)
+    return f"A sweep deletes the first of them from {at:%Y-%m-%d %H:%M} UTC on."
+
+
+def _least(one: int | None, other: int) -> int:
+    return other if one is None else min(one, other)
+
+
+def _total(entries: Iterable[Entry]) -> FileTotals:
+    sizes = [entry.size for entry in entries]
+    return FileTotals(len(sizes), sum(sizes))
