@@ -87,6 +87,10 @@ class CountingStore:
         self.written_bytes += len(data)
         self.inner.put(key, data, durable=durable)
 
+    def put_many(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
+        for key, data in objects:
+            self.put(key, data)
+
     @contextmanager
     def writer(self, key: str) -> Iterator[pa.NativeFile]:
         self.calls["put"] += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,10 @@ class UnsyncedStore(LocalStore):
     def __init__(self, path: str, clock: Runtime | None = None) -> None:
         super().__init__(path)
         self._clock = clock
+
+    def put_many(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
+        for key, data in objects:
+            self.put(key, data)
 
     def _publish(self, path: str, data: bytes | pa.Buffer, **how: Any) -> bool:
         created = super()._publish(path, data, **{**how, "durable": False})

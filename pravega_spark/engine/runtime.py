@@ -61,16 +61,20 @@ class Runtime:
     def each(self, function: Callable[[_In], _Out], items: Sequence[_In]) -> list[_Out]:
         """Return the results of ``function`` for the items, in order; calls run in parallel.
 
-        An error of one call is raised after all calls have ended.
+        This thread makes the last call itself. An error of one call is raised after all calls have
+        ended.
         """
         if len(items) < 2:
             return [function(item) for item in items]
         try:
-            futures = [_threads.pool().submit(function, item) for item in items]
+            futures = [_threads.pool().submit(function, item) for item in items[:-1]]
         except RuntimeError:  # the interpreter is shutting down, so no pool accepts work
             return [function(item) for item in items]
-        wait(futures)
-        return [future.result() for future in futures]
+        try:
+            last = function(items[-1])
+        finally:
+            wait(futures)
+        return [*(future.result() for future in futures), last]
 
     def start(self, function: Callable[[], _Out]) -> Future[_Out]:
         """Run ``function`` in the background, in a thread of its own; the future has its result.

@@ -41,6 +41,15 @@ def test_put_object_is_read_back(store: Store, data: bytes) -> None:
     assert store.get_many(["durable", "hint"]) == [data, data]
 
 
+def test_objects_that_are_put_together_are_read_back(store: Store) -> None:
+    store.put("new/c", b"before")
+    objects = {f"new/{n}": data for n, data in zip("abcd", CONTENTS, strict=True)}
+    store.put_many([*objects.items(), ("other/folder", b"x")])
+    store.put_many([])
+    assert store.get_many([*objects, "other/folder"]) == [*CONTENTS, b"x"]
+    assert [entry.key for entry in store.list("")] == [*objects, "other/folder"]
+
+
 def test_second_create_is_exists_and_changes_nothing(store: Store) -> None:
     assert store.put_if_absent("key", b"first") is Put.CREATED
     assert store.put_if_absent("key", b"second, and longer") is Put.EXISTS

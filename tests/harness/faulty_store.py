@@ -165,6 +165,11 @@ class FaultyStore:
             self._newest = key
         _no_answer("put", key, fault)
 
+    def put_many(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
+        """Create or overwrite the objects, one after the other."""
+        for key, data in objects:
+            self.put(key, data)
+
     @contextmanager
     def writer(self, key: str) -> Iterator[pa.NativeFile]:
         """Yield a file whose object is written at the end, as by a put of that fault."""

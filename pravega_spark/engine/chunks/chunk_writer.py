@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from types import TracebackType
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -141,17 +143,47 @@ def stage(
     ``folder`` is a ``version_folder``, or the folder of a transaction. Without events no chunk is
     stored. Raises EventTooLarge above ``MAX_EVENT_BYTES``.
     """
+    chunks = []
+    for encoded in encode_chunks(
+        folder, segment_id, events, name=name, compression=compression
+    ):  # one after the other, since each may be large
+        store.put(f"{table_path}/{encoded.chunk.path}", encoded.data)
+        chunks.append(encoded.chunk)
+    return chunks
+
+
+def store_together(
+    store: Store, table_path: str, encoded: Sequence[EncodedChunk]
+) -> list[StagedChunk]:
+    """Store encoded chunks durably, all at once."""
+    store.put_many([(f"{table_path}/{one.chunk.path}", one.data) for one in encoded])
+    return [one.chunk for one in encoded]
+
+
+class EncodedChunk(NamedTuple):
+    """A chunk as a commit names it, and its file, which is not stored yet."""
+
+    chunk: StagedChunk
+    data: pa.Buffer
+
+
+def encode_chunks(
+    folder: str,
+    segment_id: int,
+    events: pa.Table,
+    *,
+    name: str,
+    compression: str = COMPRESSION,
+) -> Iterator[EncodedChunk]:
+    """Yield the chunks that :func:`stage` stores."""
     table = as_events(events)
     ends = checked_ends(table)
-    chunks: list[StagedChunk] = []
-    for first, last, _ in cuts(ends, CHUNK_EVENTS, CHUNK_BYTES):
+    for number, (first, last, _) in enumerate(cuts(ends, CHUNK_EVENTS, CHUNK_BYTES)):
         before = int(ends[first - 1]) if first else 0
         part = table.slice(first, last - first)
         encoder, data = _encode(part, ends[first:last] - before, compression)
-        path = f"data/{folder}/{name}-{len(chunks)}.parquet"
-        store.put(f"{table_path}/{path}", data)
-        chunks.append(_staged(path, segment_id, encoder, data.size))
-    return chunks
+        path = f"data/{folder}/{name}-{number}.parquet"
+        yield EncodedChunk(_staged(path, segment_id, encoder, data.size), data)
 
 
 def encode(table: pa.Table, compression: str = COMPRESSION) -> pa.Buffer:

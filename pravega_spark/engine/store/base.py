@@ -142,6 +142,14 @@ class Store(Protocol):
         """
         ...
 
+    def put_many(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
+        """Create or overwrite objects of different keys, each as a durable ``put`` does.
+
+        If it raises, any of them may exist. On a local disk this is faster than a ``put`` for
+        each; on an object store it makes one call after the other.
+        """
+        ...
+
     def writer(self, key: str) -> AbstractContextManager[pa.NativeFile]:
         """Return a context whose file becomes the object, durably and atomically, at its end.
 

@@ -199,6 +199,11 @@ class GenericStore:
         except Exception as error:
             raise self._write_error(error, key) from error
 
+    def put_many(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
+        """Create or overwrite the objects, one after the other."""
+        for key, data in objects:
+            self.put(key, data)
+
     @contextmanager
     def writer(self, key: str) -> Iterator[pa.NativeFile]:
         """Yield a temporary file on the local disk, which is uploaded at the end.

@@ -6,21 +6,24 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from pravega_spark.engine.store.base import Entry, Put
+from pravega_spark.engine.store.durable_folders import REOPEN, DurableFolders
+from pravega_spark.engine.store.local_batch import finish_in, publish
 from pravega_spark.engine.store.local_files import (
     StagedFile,
     UnknownOutcome,
+    delete_old,
     file_system,
     list_folder,
     not_durable,
     refusal,
     root_changed,
     supports_nameless,
-    sync_folder,
     useless_once_old,
     vanished,
     write_error,
@@ -32,9 +35,6 @@ from pravega_spark.errors import StoreError, StoreRefused
 
 _PUBLISH_ATTEMPTS = 10
 """How often a put creates its folder again while deletions prune it."""
-_ANCHORED_FOLDERS = 4_096
-"""Folders known to be durably reachable before the set is cleared."""
-_REOPEN = "Check the disk, then open the root in a new process."
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
@@ -43,9 +43,8 @@ class LocalStore:
 
     A file gets its final name by ``link(2)``, which fails if the name is taken and shows the
     complete content. An acknowledged write was fsynced, together with its folder and the folder's
-    ancestors. After a failed fsync of a folder, the kernel may report its lost entries as clean,
-    so this store refuses the folder from then on: repair the disk and open the root in a new
-    process.
+    ancestors. After a failed fsync of a folder this store refuses the folder: repair the disk and
+    open the root in a new process.
     """
 
     is_local = True
@@ -63,9 +62,7 @@ class LocalStore:
                     f"{top} is a file, not a folder: give another root than {path}.", url=path
                 )
             top = os.path.dirname(top)
-        self._top = top
-        self._anchored = {top}
-        self._failed: set[str] = set()
+        self._durable = DurableFolders(top)
         self._nameless = hasattr(os, "O_TMPFILE")
         self._check: Callable[[], object] = bool  # allows everything: no root is known yet
 
@@ -170,6 +167,22 @@ class LocalStore:
         except UnknownOutcome as error:
             raise not_durable(error, path) from error
 
+    def put_many(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
+        """Create or replace the files; their fsyncs overlap, and each folder is fsynced once."""
+        files = {self._base + check_key(key): data for key, data in objects}
+        self._check()
+        for folder in {self._folder_of(path, durable=True) for path in files}:
+            if not os.path.isdir(folder):
+                self._make_folder(folder)
+        try:
+            for folder in publish(files, self._durable.anchor, nameless=self._nameless):
+                self._durable.sync(folder)
+        except UnknownOutcome as error:
+            raise not_durable(error, ", ".join(files)) from error
+        except OSError:  # a folder was pruned, or there are no nameless files: one by one
+            for key, data in objects:
+                self.put(key, data)
+
     @contextlib.contextmanager
     def writer(self, key: str) -> Iterator[pa.NativeFile]:
         """Yield a file under a hidden name, which gets its name by one rename at the end."""
@@ -212,19 +225,13 @@ class LocalStore:
         for folder, below, names in os.walk(self._base + check_prefix(prefix), onerror=None):
             if not deep:
                 below.clear()
-            for name in useless_once_old(names):
-                path = f"{folder.rstrip('/')}/{name}"
-                if before_ms is None:
-                    before_ms = self.time_ms() - older_ms
-                with contextlib.suppress(FileNotFoundError):  # its process is alive and finished it
-                    status = os.stat(path)
-                    modified_ms = status.st_mtime_ns // 1_000_000
-                    if modified_ms < before_ms:
-                        os.unlink(path)
-                        found.append(Entry(path[len(self._base) :], status.st_size, modified_ms))
-        for folder in {entry.key.rpartition("/")[0] for entry in found} - {""}:
-            self._prune(self._base + folder)
-        return found
+            old = useless_once_old(names)
+            if old:
+                before_ms = self.time_ms() - older_ms if before_ms is None else before_ms
+                found += delete_old(folder, old, before_ms)
+        for folder in {os.path.dirname(entry.key) for entry in found}:
+            self._prune(folder)
+        return [replace(entry, key=entry.key[len(self._base) :]) for entry in found]
 
     def folders(self, prefix: str) -> list[str]:
         """Return the names of the folders directly below ``prefix``."""
@@ -253,11 +260,11 @@ class LocalStore:
         """Fsync the folder and its ancestors, so that its entries can be reached after a crash."""
         folder = (self._base + check_prefix(prefix)).rstrip("/")
         try:
-            self._sync(folder)
+            self._durable.sync(folder)
         except _ABSENT:
             return  # nothing is visible in a folder that does not exist
         except UnknownOutcome as error:
-            reason = f"cannot be made durable: {error}. {_REOPEN}"
+            reason = f"cannot be made durable: {error}. {REOPEN}"
             raise StoreError(f"{folder} {reason}", url=folder) from error
         except OSError as error:
             raise refusal(error, folder) from error
@@ -304,9 +311,8 @@ class LocalStore:
     def _folder_of(self, path: str, *, durable: bool) -> str:
         """Return the folder of a file that is to be written, if it can be durable."""
         folder = path[: path.rindex("/")]
-        if durable and folder in self._failed:
-            reason = "an earlier fsync of its folder failed, so nothing here is durable"
-            raise StoreError(f"{path}: {reason}. {_REOPEN}", url=path)
+        if durable:
+            self._durable.check(folder, path)
         return folder
 
     def _publish_once(
@@ -321,7 +327,10 @@ class LocalStore:
         staged = StagedFile(folder, nameless=nameless)
         try:
             staged.write(data)
-            staged.finish(durable=durable)
+            if durable and folder not in self._durable.anchored:
+                finish_in(folder, [staged], self._durable.anchor)
+            else:
+                staged.finish(durable=durable)
             return self._name(staged, folder, path, replace=replace, durable=durable)
         finally:
             staged.discard()
@@ -337,7 +346,7 @@ class LocalStore:
         staged.discard()
         if durable:
             try:
-                self._sync(folder)
+                self._durable.sync(folder)
             except OSError as error:  # the file has its name, so this is no refusal
                 raise UnknownOutcome(f"fsync of {folder}: {error}") from error
         return True
@@ -350,33 +359,11 @@ class LocalStore:
 
     def _make_folder(self, folder: str) -> None:
         self._check()
-        missing = folder
-        while not os.path.isdir(missing) and missing != "/":
-            self._anchored.discard(missing)
-            missing = os.path.dirname(missing)
-        if len(missing) < len(self._top):  # the root itself was deleted after it was opened
-            self._top = missing
+        self._durable.find_missing(folder)
         try:
             os.makedirs(folder, exist_ok=True)
         except OSError as error:
             raise refusal(error, folder) from error
-
-    def _sync(self, folder: str) -> None:
-        """Fsync the folder and, the first time, each of its ancestors."""
-        if folder in self._failed:
-            raise UnknownOutcome(f"an earlier fsync of {folder} failed")
-        try:
-            sync_folder(folder)
-            while folder not in self._anchored and len(folder) > len(self._top):
-                parent = os.path.dirname(folder)
-                sync_folder(parent)
-                if len(self._anchored) >= _ANCHORED_FOLDERS:
-                    self._anchored = {self._top}
-                self._anchored.add(folder)
-                folder = parent
-        except UnknownOutcome:
-            self._failed.add(folder)
-            raise
 
     def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:
         """Return the files below the folder ``prefix``; skipped files cost no system call."""

@@ -292,3 +292,20 @@ def list_folder(base: str, folder: str, after: str | None, found: list[Entry]) -
                     status = item.stat()
                     found.append(Entry(key, status.st_size, status.st_mtime_ns // 1_000_000))
     return inside
+
+
+def delete_old(folder: str, names: Sequence[str], before_ms: int) -> list[Entry]:
+    """Delete those files of a folder that were written before a time; return them by their paths.
+
+    A file that vanishes is no error: its process is alive and finished it.
+    """
+    found: list[Entry] = []
+    for name in names:
+        path = f"{folder.rstrip('/')}/{name}"
+        with contextlib.suppress(FileNotFoundError):
+            status = os.stat(path)
+            modified_ms = status.st_mtime_ns // 1_000_000
+            if modified_ms < before_ms:
+                os.unlink(path)
+                found.append(Entry(path, status.st_size, modified_ms))
+    return found

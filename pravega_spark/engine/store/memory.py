@@ -188,6 +188,11 @@ class MemoryStore:
                 self._folders.add(key)
             self._objects[key] = made
 
+    def put_many(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
+        """Create or overwrite the objects, one after the other."""
+        for key, data in objects:
+            self.put(key, data)
+
     @contextmanager
     def writer(self, key: str) -> Iterator[pa.NativeFile]:
         """Yield a buffer, whose bytes become the object at the end."""

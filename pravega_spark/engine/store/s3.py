@@ -235,6 +235,11 @@ class S3Store:
         except Exception as error:
             raise refusal(error, f"{self.url}/{key}", "put") from error
 
+    def put_many(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
+        """Create or overwrite the objects, one after the other."""
+        for key, data in objects:
+            self.put(key, data)
+
     @contextlib.contextmanager
     def writer(self, key: str) -> Iterator[pa.NativeFile]:
         """Yield a file that is sent in parts, or as one object if it is small."""

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events, version_folder
-from pravega_spark.engine.chunks.chunk_writer import stage
+from pravega_spark.engine.chunks.chunk_writer import encode_chunks, stage, store_together
 from pravega_spark.engine.chunks.routing import Router, group
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -29,6 +29,9 @@ from pravega_spark.errors import (
 from pravega_spark.limits import RESTAGE_VERSIONS
 from pravega_spark.model import EventPointer
 from pravega_spark.names import check_name
+
+_SMALL_BATCH_BYTES = 256 << 10
+"""Up to this size, encoding the chunks of a batch takes less time than handing them to threads."""
 
 
 class RoutedEvents(NamedTuple):
@@ -195,13 +198,18 @@ def stage_routed(
     """Stage events in a folder as chunks of their segments; without events there are none."""
     if events is None:
         return []
-    name = stream.runtime.token()
+    name, store = stream.runtime.token(), stream.store
+    parts = group(events, routed.indexes, routed.segment_ids)
+    if store.is_local and len(parts) > 1 and events.nbytes <= _SMALL_BATCH_BYTES:
+        encoded = [
+            chunk
+            for segment_id, rows in parts
+            for chunk in encode_chunks(folder, segment_id, rows, name=f"{name}-{segment_id}")
+        ]
+        return store_together(store, stream.path, encoded)
 
     def staged(part: tuple[int, pa.Table]) -> list[StagedChunk]:
         segment_id, rows = part
-        return stage(
-            stream.store, stream.path, folder, segment_id, rows, name=f"{name}-{segment_id}"
-        )
+        return stage(store, stream.path, folder, segment_id, rows, name=f"{name}-{segment_id}")
 
-    parts = group(events, routed.indexes, routed.segment_ids)
     return [chunk for chunks in stream.runtime.each(staged, parts) for chunk in chunks]

@@ -198,19 +198,51 @@ def test_every_new_folder_is_fsynced_once(
         synced.append(os.readlink(f"/proc/self/fd/{descriptor}").removeprefix(store._root))
         real(descriptor)
 
+    def folders() -> tuple[set[str], str]:
+        """Return the ancestors that were fsynced, and the folder that was fsynced last."""
+        *others, last = (path for path in synced if os.path.isdir(store._root + path))
+        assert len(set(others)) == len(others)
+        assert len(synced) == len(others) + 2
+        synced.clear()
+        return set(others), last
+
     monkeypatch.setattr(os, "fsync", sync)
     store.put_if_absent("log/1", b"")
-    assert synced[1:] == ["/log"]
-    synced.clear()
+    assert folders() == (set(), "/log")
     store.put("data/v1/chunk", b"")
-    assert synced[1:] == ["/data/v1", "/data", ""]
-    synced.clear()
+    assert folders() == ({"/data", ""}, "/data/v1")
     store.put("data/v2/chunk", b"")
-    assert synced[1:] == ["/data/v2", "/data"]
-    synced.clear()
+    assert folders() == ({"/data"}, "/data/v2")
     store.delete(["data/v2/chunk"])
     store.put("data/v2/chunk", b"")
-    assert synced[1:] == ["/data/v2", "/data"]
+    assert folders() == ({"/data"}, "/data/v2")
+
+
+def test_files_that_are_put_together_are_durable_before_they_have_names(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, synced = os.fsync, []
+
+    def sync(descriptor: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{descriptor}").removeprefix(store._root)
+        synced.append((path, store.exists("new/0") or store.exists("new/1")))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    store.put_many([(f"new/{n}", b"%d" % n) for n in range(4)])
+    *before, last = synced
+    assert last == ("/new", True)
+    assert len(before) == 5
+    assert not any(named for _, named in before)
+    assert ("", False) in before, "the new folder is anchored while the files are fsynced"
+
+
+def test_failed_fsync_of_one_of_several_files_names_none(store: LocalStore, fail: Patch) -> None:
+    store.put("log/1", b"")
+    fail("fsync", errno.EIO, nth=2, once=True)
+    with pytest.raises(StoreError, match="may not be durable"):
+        store.put_many([(f"log/{n}", b"") for n in range(2, 6)])
+    assert _files(store) == ["0", "1"]
 
 
 def test_root_deleted_while_open_is_created_and_fsynced_again(
@@ -222,8 +254,8 @@ def test_root_deleted_while_open_is_created_and_fsynced_again(
     root.rmdir()
     root.parent.rmdir()
     assert store.put_if_absent("key", b"1") is Put.CREATED
-    assert store._top == str(tmp_path)
-    assert {str(root), str(root.parent)} <= store._anchored
+    assert store._durable.top == str(tmp_path)
+    assert {str(root), str(root.parent)} <= store._durable.anchored
 
 
 def test_hidden_names_differ_after_a_fork() -> None:
