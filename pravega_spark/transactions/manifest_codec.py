@@ -76,6 +76,7 @@ def _cells(chunk: StagedChunk) -> list[Any]:
         chunk.min_timestamp_us,
         chunk.max_timestamp_us,
         chunk.null_keys,
+        *((chunk.footer,) if chunk.footer else ()),
     ]
 
 

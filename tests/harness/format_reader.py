@@ -154,6 +154,9 @@ class Table:
         data = Path(self._folder, add["path"]).read_bytes()
         if len(data) != add["size"]:
             raise Refused(f"{add['path']} has {len(data)} bytes")
+        length, _, digest = (add.get("tags") or {}).get("footer", "").partition("-")
+        if self._digest_64 and length and self._digest_64(data[-int(length) :]) != digest:
+            raise Refused(f"{add['path']} has another footer")
         return data
 
     # ---- the log

@@ -54,6 +54,8 @@ class StagedChunk:
     min_timestamp_us: int
     max_timestamp_us: int
     null_keys: int
+    footer: str = ""
+    """The digest of the file's footer; empty in manifests of earlier versions."""
 
     def stats(self) -> str:
         """Return Delta's statistics of the file as JSON, formatted by hand because commits wait.
@@ -89,6 +91,8 @@ class ChunkRef:
     base_bytes: int
     min_timestamp_us: int
     max_timestamp_us: int
+    footer: str = ""
+    """The digest of the file's footer; empty for chunks that earlier versions wrote."""
 
     @property
     def end(self) -> int:

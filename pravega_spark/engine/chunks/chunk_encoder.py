@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pravega_spark.engine.chunks.arrow_arrays import byte_ends, column, numbers
 from pravega_spark.engine.chunks.chunk import FILE_SCHEMA
+from pravega_spark.engine.chunks.footer import encode_sums
 from pravega_spark.errors import EventTooLarge, InvalidInput
 from pravega_spark.limits import MAX_EVENT_BYTES, ROW_GROUP_BYTES, ROW_GROUP_EVENTS
 
@@ -35,6 +36,7 @@ class ChunkEncoder:
     """Writes row groups into a file and sums up what a commit needs to know of them."""
 
     __slots__ = (
+        "_sums",
         "_writer",
         "event_bytes",
         "max_timestamp_us",
@@ -51,6 +53,7 @@ class ChunkEncoder:
         self._writer = pq.ParquetWriter(
             sink, FILE_SCHEMA, compression=codec, compression_level=level, **_WRITER_OPTIONS
         )
+        self._sums: list[int] = []
         self.rows = self.event_bytes = self.null_keys = 0
         self.min_timestamp_us = self.max_timestamp_us = 0
 
@@ -65,6 +68,7 @@ class ChunkEncoder:
         deltas = column(np.arange(self.rows, self.rows + count, dtype=np.int32), pa.int32())
         rows = pa.Table.from_arrays([deltas, *events.columns], schema=FILE_SCHEMA)
         self._writer.write_table(rows, row_group_size=count)
+        self._sums.append(self.event_bytes)
         times = _times(events)
         low, high = int(times.min()), int(times.max())
         self.min_timestamp_us = min(self.min_timestamp_us, low) if self.rows else low
@@ -74,7 +78,9 @@ class ChunkEncoder:
         self.rows += count
 
     def finish(self) -> None:
-        """Write the footer."""
+        """Write the footer; with several row groups it records the event bytes before each."""
+        if len(self._sums) > 1:
+            self._writer.add_key_value_metadata(encode_sums(self._sums))
         self._writer.close()
 
     def abandon(self) -> None:

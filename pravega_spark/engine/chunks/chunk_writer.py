@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ from pravega_spark.engine.chunks.chunk_encoder import (
     cuts,
     row_groups,
 )
+from pravega_spark.engine.chunks.footer import digest_of
 from pravega_spark.engine.store.base import Store
 from pravega_spark.errors import InvalidInput
 from pravega_spark.limits import (
@@ -52,8 +54,8 @@ class ChunkWriter:
         self._held_rows = self._held_bytes = 0
         self._object = store.writer(f"{table_path}/{self._path}")
         self._is_open = True
-        self._file = self._object.__enter__()
-        self._encoder = ChunkEncoder(self._file, compression)
+        self._file = _Tail(self._object.__enter__())
+        self._encoder = ChunkEncoder(pa.PythonFile(self._file, mode="w"), compression)
 
     def write(self, events: pa.Table | pa.RecordBatch) -> None:
         """Append events; full row groups are written.
@@ -79,11 +81,12 @@ class ChunkWriter:
         encoder = self._encoder
         if not encoder.rows:
             raise InvalidInput(f"the chunk {self._path} has no event. Write some, then close it.")
+        self._file.keep()
         encoder.finish()
-        size = self._file.tell()
+        size, footer = self._file.size, digest_of(pa.py_buffer(self._file.kept))
         self._is_open = False
         self._object.__exit__(None, None, None)
-        return _staged(self._path, self._segment_id, encoder, size)
+        return _staged(self._path, self._segment_id, encoder, size, footer)
 
     def __enter__(self) -> ChunkWriter:
         """Return the writer."""
@@ -121,6 +124,32 @@ class ChunkWriter:
         except BaseException as raised:
             if raised is not error:
                 raise
+
+
+class _Tail(io.RawIOBase):
+    """Passes writes on, and keeps those of the footer."""
+
+    def __init__(self, file: pa.NativeFile) -> None:
+        super().__init__()
+        self._file = file
+        self._keeps = False
+        self.kept = bytearray()
+        self.size = 0
+
+    def keep(self) -> None:
+        """Keep what is written from now on."""
+        self._keeps = True
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._file.write(data)
+        if self._keeps:
+            self.kept += data
+        written = memoryview(data).nbytes
+        self.size += written
+        return written
 
 
 class _Discarded(Exception):
@@ -183,7 +212,8 @@ def encode_chunks(
         part = table.slice(first, last - first)
         encoder, data = _encode(part, ends[first:last] - before, compression)
         path = f"data/{folder}/{name}-{number}.parquet"
-        yield EncodedChunk(_staged(path, segment_id, encoder, data.size), data)
+        staged = _staged(path, segment_id, encoder, data.size, digest_of(data))
+        yield EncodedChunk(staged, data)
 
 
 def encode(table: pa.Table, compression: str = COMPRESSION) -> pa.Buffer:
@@ -204,7 +234,9 @@ def _encode(
     return encoder, sink.getvalue()
 
 
-def _staged(path: str, segment_id: int, encoder: ChunkEncoder, size: int) -> StagedChunk:
+def _staged(
+    path: str, segment_id: int, encoder: ChunkEncoder, size: int, footer: str
+) -> StagedChunk:
     """Return the description of a stored file for a commit."""
     return StagedChunk(
         path,
@@ -215,4 +247,5 @@ def _staged(path: str, segment_id: int, encoder: ChunkEncoder, size: int) -> Sta
         min_timestamp_us=encoder.min_timestamp_us,
         max_timestamp_us=encoder.max_timestamp_us,
         null_keys=encoder.null_keys,
+        footer=footer,
     )

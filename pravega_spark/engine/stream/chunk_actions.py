@@ -66,7 +66,7 @@ class AddedChunks(ActionLines[Add]):
             f'"stats":{quoted(chunk.stats())},"tags":{{"rows":"{chunk.rows}",'
             f'"bytes":"{chunk.event_bytes}","baseBytes":"{base_bytes}",'
             f'"minTimestamp":"{chunk.min_timestamp_us}",'
-            f'"maxTimestamp":"{chunk.max_timestamp_us}"}}}}}}'
+            f'"maxTimestamp":"{chunk.max_timestamp_us}"{_footer(chunk)}}}}}}}'
             for chunk, offset, base_bytes in self.placed
         ]
 
@@ -92,6 +92,11 @@ def chunk_add(
             "baseBytes": str(base_bytes),
             "minTimestamp": str(chunk.min_timestamp_us),
             "maxTimestamp": str(chunk.max_timestamp_us),
+            **({"footer": chunk.footer} if chunk.footer else {}),
         },
         data_change,
     )
+
+
+def _footer(chunk: StagedChunk) -> str:
+    return f',"footer":"{chunk.footer}"' if chunk.footer else ""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
-from pravega_spark.engine.chunks import chunk_reader
+from pravega_spark.engine.chunks import chunk_reader, chunk_search
 from pravega_spark.engine.chunks.chunk import ChunkRef
+from pravega_spark.engine.chunks.footer import checked_digest
 from pravega_spark.engine.json_codec import DECODE_ERRORS
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.log.actions import Add
@@ -217,7 +218,7 @@ class StreamLog:
         return ref.base_bytes if ref.base_offset == offset else ref
 
     def _bytes_inside(self, ref: ChunkRef, offset: int) -> int:
-        return chunk_reader.bytes_before(self.store, self.path, ref, offset)
+        return chunk_search.bytes_before(self.store, self.path, ref, offset)
 
     def offset_after(self, rng: SegmentRange, size_bytes: int) -> tuple[int, int]:
         """Return the first offset of a range with at least ``size_bytes`` before it, and the bytes.
@@ -227,7 +228,7 @@ class StreamLog:
         for ref in self._all_chunks(rng):
             if ref.base_bytes + ref.event_bytes >= size_bytes:
                 left = size_bytes - ref.base_bytes
-                offset, size = chunk_reader.offset_after(self.store, self.path, ref, left)
+                offset, size = chunk_search.offset_after(self.store, self.path, ref, left)
                 if offset < rng.end:
                     return offset, ref.base_bytes + size
         return rng.end, self.bytes_at(rng.segment_id, rng.end)
@@ -255,6 +256,7 @@ def chunk_ref(add: Add, where: str) -> ChunkRef:
             int(tags["baseBytes"]),
             int(tags["minTimestamp"]),
             int(tags["maxTimestamp"]),
+            checked_digest(tags.get("footer", "")),
         )
     except DECODE_ERRORS as error:
         raise CorruptLog(

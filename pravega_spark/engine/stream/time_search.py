@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pravega_spark.engine.chunks import chunk_reader
+from pravega_spark.engine.chunks import chunk_search
 from pravega_spark.engine.layout import read_plan
 from pravega_spark.engine.layout.located_cut import LocatedCut
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -38,7 +38,7 @@ class TimeSearch:
         start = max(view.head_offset(segment_id), self._searched.get(segment_id, 0))
         rng = SegmentRange(view.stream, view.life, segment_id, start, end)
         for ref in self.stream.chunks(rng):
-            offset = chunk_reader.first_at_or_after(
+            offset = chunk_search.first_at_or_after(
                 self.stream.store, self.stream.path, ref, self.timestamp_us
             )
             if offset is not None:

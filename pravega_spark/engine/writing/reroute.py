@@ -72,6 +72,7 @@ def _recut(
         0,
         chunk.min_timestamp_us,
         chunk.max_timestamp_us,
+        chunk.footer,
     )
     batches = read(stream.store, stream.path, ref, 0, chunk.rows)
     events = pa.Table.from_batches(batches)

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import multiprocessing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from importlib.resources import files
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -19,7 +22,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_spark.engine.chunks import chunk, chunk_encoder, chunk_reader, chunk_writer
+from pravega_spark.engine.chunks import (
+    chunk,
+    chunk_encoder,
+    chunk_reader,
+    chunk_search,
+    chunk_writer,
+    footer,
+)
 from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
@@ -107,7 +117,15 @@ def refs_of(staged: Sequence[StagedChunk], base_offset: int = 0) -> list[ChunkRe
         times = (s.min_timestamp_us, s.max_timestamp_us)
         refs.append(
             ChunkRef(
-                s.path, s.segment_id, base_offset, s.rows, s.size, s.event_bytes, base_bytes, *times
+                s.path,
+                s.segment_id,
+                base_offset,
+                s.rows,
+                s.size,
+                s.event_bytes,
+                base_bytes,
+                *times,
+                s.footer,
             )
         )
         base_offset, base_bytes = base_offset + s.rows, base_bytes + s.event_bytes
@@ -153,6 +171,7 @@ def test_staged_chunk_holds_all_that_a_commit_needs() -> None:
         min_timestamp_us=10,
         max_timestamp_us=30,
         null_keys=1,
+        footer=footer.digest_of(pa.py_buffer(data)),
     )
 
 
@@ -417,9 +436,13 @@ def test_local_store_reads_and_misses_as_memory_does(tmp_path: Any) -> None:
         list(chunk_reader.read(store, TABLE, ref, 0, 3))
 
 
-def changed(ref: ChunkRef, **values: int) -> ChunkRef:
-    fields = {name: getattr(ref, name) for name in ChunkRef.__slots__}
-    return ChunkRef(**{**fields, **values})
+def changed(ref: ChunkRef, **values: Any) -> ChunkRef:
+    return replace(ref, **values)
+
+
+def without_digest(ref: ChunkRef, **values: Any) -> ChunkRef:
+    """Return the chunk as the log of an earlier version names it."""
+    return replace(ref, footer="", **values)
 
 
 def test_log_and_file_that_disagree_are_corrupt() -> None:
@@ -440,7 +463,7 @@ def test_file_of_other_columns_is_corrupt() -> None:
     pq.write_table(pa.table({"offset_delta": [0, 1, 2]}), sink)
     store.put(f"{TABLE}/{ref.path}", sink.getvalue())
     with pytest.raises(CorruptChunk, match="has the columns"):
-        whole(store, changed(ref, size=sink.getvalue().size))
+        whole(store, without_digest(ref, size=sink.getvalue().size))
 
 
 @pytest.mark.parametrize("deltas", [[1, 2, 3], [0, 2, 1], [0, 1, 3], [0, 0, 1]])
@@ -453,7 +476,7 @@ def test_file_that_numbers_its_events_wrongly_is_corrupt(deltas: list[int]) -> N
     pq.write_table(rows, sink, store_schema=False)
     store.put(f"{TABLE}/{ref.path}", sink.getvalue())
     with pytest.raises(CorruptChunk, match=r"numbers its events .* instead of 0\.\.2"):
-        whole(store, changed(ref, size=sink.getvalue().size), columns=("event",))
+        whole(store, without_digest(ref, size=sink.getvalue().size), columns=("event",))
 
 
 def packed(store: MemoryStore, events: list[bytes], recorded: int, dictionary: bool) -> ChunkRef:
@@ -504,13 +527,17 @@ def test_torn_file_is_corrupt_at_every_length() -> None:
         store.put(f"{TABLE}/{ref.path}", data[:length])
         with pytest.raises(CorruptChunk, match=ref.path):
             whole(store, changed(ref, size=length))
+        with pytest.raises(CorruptChunk, match=ref.path):
+            whole(store, without_digest(ref, size=length))
 
 
+@pytest.mark.parametrize("digest", [True, False])
 @pytest.mark.parametrize("mask", [0x01, 0x80, 0xFF])
-def test_no_damaged_byte_is_returned_as_data(mask: int) -> None:
+def test_no_damaged_byte_is_returned_as_data(mask: int, digest: bool) -> None:
     store = MemoryStore()
     table = chunk.encode_events(["a", None, "b"], [30, 10, 20], [b"12", b"", b"345"])
     (ref,) = stage_at(store, table)
+    ref = ref if digest else without_digest(ref)
     data = store.get(f"{TABLE}/{ref.path}")
     for place in range(len(data)):
         damaged = bytearray(data)
@@ -670,13 +697,13 @@ def test_first_at_or_after_agrees_with_a_scan(times: list[int], wanted: int) -> 
             store, chunk.encode_events([None] * len(times), times, [b"x"] * len(times)), base=100
         )
     expected = next((100 + i for i, time in enumerate(times) if time >= wanted), None)
-    assert chunk_reader.first_at_or_after(store, TABLE, ref, wanted) == expected
+    assert chunk_search.first_at_or_after(store, TABLE, ref, wanted) == expected
 
 
 def test_first_at_or_after_outside_the_bounds_reads_nothing() -> None:
     (ref,) = stage_at(MemoryStore(), table_of(3), base=10)
-    assert chunk_reader.first_at_or_after(Failing(), TABLE, ref, NOW_US) == 10
-    assert chunk_reader.first_at_or_after(Failing(), TABLE, ref, NOW_US + 3) is None
+    assert chunk_search.first_at_or_after(Failing(), TABLE, ref, NOW_US) == 10
+    assert chunk_search.first_at_or_after(Failing(), TABLE, ref, NOW_US + 3) is None
 
 
 @given(st.lists(st.binary(max_size=30), min_size=1, max_size=40), st.data())
@@ -687,15 +714,112 @@ def test_bytes_before_is_exact(events: list[bytes], data: st.DataObject) -> None
         (ref,) = stage_at(store, table, base=100)
     count = data.draw(st.integers(0, len(events)))
     expected = 700 + sum(map(len, events[:count]))
-    assert chunk_reader.bytes_before(store, TABLE, ref, 100 + count) == expected
+    assert chunk_search.bytes_before(store, TABLE, ref, 100 + count) == expected
+
+
+@given(st.lists(st.binary(max_size=30), min_size=1, max_size=40), st.booleans(), st.data())
+def test_offset_after_agrees_with_a_scan(
+    events: list[bytes], digest: bool, data: st.DataObject
+) -> None:
+    store = MemoryStore()
+    with limits(ROW_GROUP_EVENTS=7):
+        table = chunk.encode_events([None] * len(events), range(len(events)), events)
+        (ref,) = stage_at(store, table, base=100)
+    total = sum(map(len, events))
+    wanted = data.draw(st.integers(0, total + 2))
+    sizes = list(accumulate(map(len, events)))
+    expected = next(((101 + i, n) for i, n in enumerate(sizes) if n >= wanted), None)
+    found = chunk_search.offset_after(store, TABLE, ref if digest else without_digest(ref), wanted)
+    assert found == (expected or (100 + len(events), total))
+
+
+def row_groups_read(store: MemoryStore, search: Callable[[], object]) -> list[int]:
+    """Return the row groups of which a search reads rows."""
+    read: list[int] = []
+    original = pq.ParquetFile.iter_batches
+
+    def spy(self: Any, *args: Any, **kwargs: Any) -> Any:
+        read.extend(args[1])
+        return original(self, *args, **kwargs)
+
+    with patch.object(pq.ParquetFile, "iter_batches", spy):
+        search()
+    return read
+
+
+def test_searches_read_one_row_group_of_a_large_chunk() -> None:
+    store = Counting()
+    with limits(ROW_GROUP_EVENTS=10):
+        (ref,) = stage_at(store, table_of(1_000), base=50)
+    for row, groups in ((500, []), (503, [50]), (507, [50]), (999, [99]), (1, [0])):
+        searches: list[Callable[[], object]] = [
+            lambda: chunk_search.bytes_before(store, TABLE, ref, 50 + row),  # noqa: B023
+        ]
+        if groups:
+            searches += [
+                lambda: chunk_search.offset_after(store, TABLE, ref, 8 * row),  # noqa: B023
+                lambda: chunk_search.first_at_or_after(store, TABLE, ref, NOW_US + row),  # noqa: B023
+            ]
+        for search in searches:
+            store.opened.clear()
+            assert row_groups_read(store, search) == groups
+            assert len(store.opened) == 1
+
+
+def test_searches_of_an_earlier_versions_chunk_believe_no_statistics_and_no_sums() -> None:
+    store = MemoryStore()
+    with limits(ROW_GROUP_EVENTS=10):
+        (ref,) = stage_at(store, table_of(40), base=50)
+    old = without_digest(ref)
+    searches: dict[str, Callable[[], object]] = {
+        "bytes": lambda: chunk_search.bytes_before(store, TABLE, old, 75),
+        "offset": lambda: chunk_search.offset_after(store, TABLE, old, 8 * 25),
+        "time": lambda: chunk_search.first_at_or_after(store, TABLE, old, NOW_US + 25),
+    }
+    read = {name: row_groups_read(store, search) for name, search in searches.items()}
+    assert read == {"bytes": [2, 3], "offset": [0, 1, 2], "time": [0, 1, 2]}
+
+
+def test_footer_is_read_once_and_only_as_long_as_it_is() -> None:
+    store = MemoryStore()
+    with limits(ROW_GROUP_EVENTS=10):
+        (ref,) = stage_at(store, table_of(1_000, size=500))
+    file = Ranges(store.get(f"{TABLE}/{ref.path}"))
+    with patch.object(store, "open", lambda key: pa.PythonFile(file, mode="r")):
+        chunk_search.bytes_before(store, TABLE, ref, 503)
+    length = int(ref.footer.partition("-")[0])
+    assert file.read_ranges[0] == (ref.size - length, length)
+    assert all(start + size <= ref.size - length for start, size in file.read_ranges[1:])
+    assert sum(size for _, size in file.read_ranges[1:]) < ref.size / 50
+
+
+class Ranges(io.BytesIO):
+    """A file that records its reads."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.read_ranges: list[tuple[int, int]] = []
+
+    def read(self, size: int | None = -1) -> bytes:
+        start, found = self.tell(), super().read(size)
+        self.read_ranges.append((start, len(found)))
+        return found
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_footer_of_several_row_groups_records_the_bytes_before_each(groups: int) -> None:
+    with limits(ROW_GROUP_EVENTS=12 // groups):
+        file = pq.ParquetFile(pa.BufferReader(chunk_writer.encode(table_of(12))))
+    wanted = None if groups == 1 else {b"pravega_spark.event_bytes": b"0,24,48,72"}
+    assert file.metadata.metadata == wanted
 
 
 def test_bytes_before_the_ends_of_a_chunk_reads_nothing() -> None:
     (ref,) = stage_at(MemoryStore(), table_of(3), base=10)
-    assert chunk_reader.bytes_before(Failing(), TABLE, ref, 10) == 70
-    assert chunk_reader.bytes_before(Failing(), TABLE, ref, 13) == 94
+    assert chunk_search.bytes_before(Failing(), TABLE, ref, 10) == 70
+    assert chunk_search.bytes_before(Failing(), TABLE, ref, 13) == 94
     with pytest.raises(InvalidInput, match="offset 14 is not a part of chunk"):
-        chunk_reader.bytes_before(Failing(), TABLE, ref, 14)
+        chunk_search.bytes_before(Failing(), TABLE, ref, 14)
 
 
 def test_events_of_a_batch_have_their_pointers() -> None:
@@ -772,18 +896,26 @@ def test_delta_readers_see_the_same_events(tmp_path: Any) -> None:
         assert newest.fetchall() == [(299, NOW_US + 299, b"00000299")]
 
 
-def test_no_flipped_bit_of_a_footer_ends_the_process_or_changes_an_event() -> None:
-    """In a process of its own, because pyarrow may abort it."""
+@pytest.mark.parametrize("row_groups", [1, 3])
+def test_no_flipped_bit_of_a_footer_ends_the_process_or_changes_an_event(row_groups: int) -> None:
+    """In a process of its own, because pyarrow aborts at some footers of several row groups."""
     context = multiprocessing.get_context("spawn")
-    child = context.Process(target=_flip_each_bit_of_a_footer)
+    child = context.Process(target=_flip_each_bit_of_a_footer, args=(row_groups,))
     child.start()
     child.join(120)
     assert child.exitcode == 0
 
 
-def _flip_each_bit_of_a_footer() -> None:
+def _flip_each_bit_of_a_footer(row_groups: int) -> None:
     store = MemoryStore()
-    (ref,) = stage_at(store, table_of(12))
+    with limits(ROW_GROUP_EVENTS=12 // row_groups):
+        (ref,) = stage_at(store, table_of(12))
+    if row_groups == 1:  # readable without a digest, too
+        _flip_each_bit(store, without_digest(ref))
+    _flip_each_bit(store, ref)
+
+
+def _flip_each_bit(store: MemoryStore, ref: ChunkRef) -> None:
     good = store.get(f"{TABLE}/{ref.path}")
     assert good is not None
     rows, refused = whole(store, ref), 0
@@ -798,3 +930,4 @@ def _flip_each_bit_of_a_footer() -> None:
             except CorruptChunk:
                 refused += 1
     assert refused > 1_000
+    store.put(f"{TABLE}/{ref.path}", good)

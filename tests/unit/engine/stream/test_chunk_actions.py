@@ -22,6 +22,7 @@ CHUNKS = st.builds(
     TIMES_US,
     TIMES_US,
     st.integers(0, 2**31 - 1),
+    st.sampled_from(["", "718-00000000deadbeef"]),
 )
 PLACED = st.builds(PlacedChunk, CHUNKS, st.integers(0, 2**62), st.integers(0, 2**62))
 

@@ -1,0 +1,206 @@
+"""Opens the file of a chunk and checks what it says against what the log records.
+
+Pages carry a CRC, which is verified, so a damaged byte is never returned as data. The log records
+a digest of the footer. A footer that was checked against it describes the row groups truly; with
+any other, as of chunks that earlier versions wrote, only rows that were read and checked count.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate, pairwise
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pravega_spark.engine.chunks.arrow_arrays import numbers
+from pravega_spark.engine.chunks.chunk import FILE_SCHEMA, ChunkRef
+from pravega_spark.engine.chunks.footer import decode_sums, is_footer, length_of
+from pravega_spark.engine.store.base import Store
+from pravega_spark.errors import CorruptChunk, StoreError
+from pravega_spark.limits import MAX_EVENT_BYTES, READ_BATCH_EVENTS
+
+_EVENT_INDEX: Final = FILE_SCHEMA.get_field_index("event")
+_TIMESTAMP_INDEX: Final = FILE_SCHEMA.get_field_index("timestamp")
+_PLAIN: Final = frozenset(("PLAIN", "RLE", "BIT_PACKED"))
+"""Encodings in which an event takes as many bytes as it has."""
+_PAGE_HEADERS: Final = 64 << 10
+_SAFE_BYTES: Final = 64 << 20
+"""Bytes that may be unpacked before the sizes of an unchecked footer are checked."""
+_RESTORE: Final = "Restore the file from a copy."
+
+
+class ChunkFile:
+    """The open file of a chunk. Rows are counted from 0, as ``offset_delta`` counts them."""
+
+    def __init__(self, source: pa.NativeFile, ref: ChunkRef, *, is_local: bool) -> None:
+        """Read the footer; raise an error if it does not match the log."""
+        if source.size() != ref.size:
+            raise _Mismatch(f"has {source.size()} bytes; the log records {ref.size}.")
+        self._ref = ref
+        self._is_checked = ref.footer != ""
+        # Remote storage: one request for a row group's columns. No threads: they do not survive a
+        # fork.
+        self._file = pq.ParquetFile(
+            source,
+            metadata=_checked_footer(source, ref) if self._is_checked else None,
+            pre_buffer=not is_local,
+            page_checksum_verification=True,
+        )
+        self._metadata = self._file.metadata
+        if not self._file.schema_arrow.equals(FILE_SCHEMA):
+            raise _Mismatch(f"has the columns {self._file.schema_arrow}, not those of a chunk.")
+        if self._metadata.num_rows != ref.rows:
+            raise _Mismatch(f"holds {self._metadata.num_rows} events; the log records {ref.rows}.")
+        groups = range(self._metadata.num_row_groups)
+        counts = (self._metadata.row_group(group).num_rows for group in groups)
+        self._starts = list(accumulate(counts, initial=0))
+
+    def rows(
+        self,
+        first: int,
+        last: int,
+        names: Sequence[str],
+        batch_rows: int = READ_BATCH_EVENTS,
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield (first row, columns) of the checked parts of rows [first, last), in order.
+
+        Reads the row groups that hold them, one after the other.
+        """
+        columns = ["offset_delta", *names]
+        unchecked = "event" in names and not self._is_checked
+        if unchecked and not _is_safe_to_unpack(self._metadata):
+            _check_sizes(self._metadata, self._ref)
+            unchecked = False
+        for group in range(max(0, bisect_right(self._starts, first) - 1), len(self._starts) - 1):
+            at = self._starts[group]
+            if at >= last:
+                return
+            for batch in self._file.iter_batches(batch_rows, [group], columns, use_threads=False):
+                if unchecked:
+                    _check_sizes(self._metadata, self._ref)
+                    unchecked = False
+                _check_deltas(numbers(batch.column("offset_delta")), at)
+                if "event" in names:
+                    _check_events(batch.column("event"))
+                low, high = max(first, at), min(last, at + batch.num_rows)
+                if low < high:
+                    yield low, batch.slice(low - at, high - low)
+                at += batch.num_rows
+                if at >= last:
+                    return
+        raise _Mismatch(f"ends after {self._starts[-1]} events.")
+
+    def parts(self) -> Iterator[tuple[int, int, int | None]]:
+        """Yield [first, last) of each row group and its latest timestamp, if that is certain."""
+        for group, (first, last) in enumerate(pairwise(self._starts)):
+            statistics = self._metadata.row_group(group).column(_TIMESTAMP_INDEX).statistics
+            known = self._is_checked and statistics is not None and statistics.has_min_max
+            yield first, last, statistics.max_raw if known else None
+
+    def sums(self) -> list[tuple[int, int]]:
+        """Return rows and the event bytes before each; at least those of both ends.
+
+        A large chunk has one entry for each row group.
+        """
+        sums = decode_sums(self._metadata.metadata) if self._is_checked else None
+        if sums is None or len(sums) != len(self._starts) - 1:
+            return [(0, 0), (self._ref.rows, self._ref.event_bytes)]
+        return [*zip(self._starts, [*sums, self._ref.event_bytes], strict=True)]
+
+
+@contextmanager
+def open_chunk(
+    store: Store, table_path: str, ref: ChunkRef, data: bytes | None = None
+) -> Iterator[ChunkFile]:
+    """Yield the file of a chunk, or ``data``, its fetched bytes.
+
+    Errors of a damaged file become CorruptChunk in the block, and the disk's StoreError.
+    """
+    where = f"{store.url.rstrip('/')}/{table_path}/{ref.path}"
+    try:
+        source = store.open(f"{table_path}/{ref.path}") if data is None else pa.BufferReader(data)
+        with source:
+            yield ChunkFile(source, ref, is_local=store.is_local)
+    except (FileNotFoundError, StoreError):
+        raise
+    except _Mismatch as error:
+        raise CorruptChunk(f"{where}: {ref} {error} {_RESTORE}", path=where) from None
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        if isinstance(error, MemoryError):
+            raise
+        if isinstance(error, OSError) and (error.errno is not None or type(error) is not OSError):
+            raise StoreError(f"{where}: {ref} cannot be read: {error}.", url=where) from error
+        raise CorruptChunk(
+            f"{where}: {ref} is not a valid Parquet file: {error}. {_RESTORE}", path=where
+        ) from error
+
+
+class _Mismatch(ValueError):
+    """A file that is not what the log records; the text continues a sentence about the chunk."""
+
+
+def _checked_footer(source: pa.NativeFile, ref: ChunkRef) -> pq.FileMetaData:
+    """Return the footer if it is the one that was written; pyarrow aborts at some damaged ones."""
+    length = length_of(ref.footer)
+    source.seek(max(0, ref.size - length))
+    footer = source.read_buffer(length)
+    if not is_footer(footer, ref.footer):
+        raise _Mismatch("has a footer other than the one that the log records.")
+    return pq.read_metadata(pa.BufferReader(footer))
+
+
+def _check_deltas(deltas: np.ndarray[tuple[int], np.dtype[np.int32]], at: int) -> None:
+    if not np.array_equal(deltas, np.arange(at, at + len(deltas), dtype=np.int32)):
+        raise _Mismatch(
+            f"numbers its events {deltas[0]}..{deltas[-1]} instead of {at}..{at + len(deltas) - 1}."
+        )
+
+
+def _is_safe_to_unpack(metadata: pq.FileMetaData) -> bool:
+    """Return True for a file with little data even if each event had all stored bytes.
+
+    pyarrow ends the process at a column's metadata if that is damaged, unless a read of the column
+    has found the damage before. So the sizes of such files are checked after their first batch.
+    """
+    if metadata.num_row_groups != 1:
+        return False
+    group = metadata.row_group(0)
+    most: int = group.num_rows * group.total_byte_size
+    return 0 <= most <= _SAFE_BYTES
+
+
+def _check_sizes(metadata: pq.FileMetaData, ref: ChunkRef) -> None:
+    """Raise an error if the events would take, or have taken, too much memory.
+
+    Each event that is not stored plainly may be as long as all stored bytes together.
+    """
+    size = 0
+    for index in range(metadata.num_row_groups):
+        group = metadata.row_group(index)
+        events = group.column(_EVENT_INDEX)
+        plain = _PLAIN.issuperset(events.encodings)
+        size += events.total_uncompressed_size * (1 if plain else group.num_rows)
+    expected = min(ref.event_bytes, ref.rows * MAX_EVENT_BYTES) + 16 * ref.rows
+    if size > 2 * expected + _PAGE_HEADERS:
+        raise _Mismatch(
+            f"would unpack to {size} bytes of events; the log records {ref.event_bytes}, and "
+            f"an event has at most {MAX_EVENT_BYTES}."
+        )
+
+
+def _check_events(events: pa.Array) -> None:
+    data = events.buffers()[2]
+    if not events.null_count and (data is None or data.size <= MAX_EVENT_BYTES):
+        return  # no event is longer than all events together
+    longest = pc.max(pc.binary_length(events)).as_py() or 0
+    if events.null_count or longest > MAX_EVENT_BYTES:
+        raise _Mismatch(
+            f"has an event that is null or has {longest} bytes; writers write at most "
+            f"{MAX_EVENT_BYTES}."
+        )

@@ -1,0 +1,56 @@
+"""The footer of a chunk's file: its digest in the log, and the event bytes that it records.
+
+The digest is a text ``<length>-<xxh3>``: the bytes of the footer with its length and the magic
+number, and their XXH3 with 64 bits in 16 hexadecimal digits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+import xxhash
+
+SUMS_KEY: Final = b"pravega_spark.event_bytes"
+"""The event bytes before each row group, in the footer of files with several row groups."""
+_DIGEST: Final = re.compile(r"[1-9][0-9]{0,9}-[0-9a-f]{16}")
+_END_BYTES: Final = 8
+"""The footer's length and the magic number."""
+
+
+def digest_of(end: pa.Buffer) -> str:
+    """Return the digest of the footer that ``end``, the last bytes of a file, holds completely."""
+    tail = memoryview(end)
+    length = int.from_bytes(tail[-_END_BYTES:-4], "little") + _END_BYTES
+    assert length <= len(tail), f"a footer of {length} bytes in the last {len(tail)} of a file"
+    return f"{length}-{xxhash.xxh3_64_hexdigest(tail[-length:])}"
+
+
+def length_of(digest: str) -> int:
+    """Return the number of bytes at the end of a file that a digest is of."""
+    return int(digest.partition("-")[0])
+
+
+def checked_digest(text: str) -> str:
+    """Return a digest from the log, or "" for none; raise ValueError for any other text."""
+    if text and _DIGEST.fullmatch(text) is None:
+        raise ValueError(f"{text!r} is no digest of a footer")
+    return text
+
+
+def is_footer(end: pa.Buffer, digest: str) -> bool:
+    """Return True if these bytes have the digest."""
+    return f"{end.size}-{xxhash.xxh3_64_hexdigest(memoryview(end))}" == digest
+
+
+def encode_sums(sums: Sequence[int]) -> dict[bytes, bytes]:
+    """Return the key-value metadata of a footer."""
+    return {SUMS_KEY: ",".join(map(str, sums)).encode()}
+
+
+def decode_sums(metadata: Mapping[bytes, bytes] | None) -> list[int] | None:
+    """Return the event bytes before each row group; None if the footer does not record them."""
+    found = (metadata or {}).get(SUMS_KEY)
+    return None if found is None else [int(number) for number in found.split(b",")]
