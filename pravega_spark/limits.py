@@ -60,9 +60,9 @@ CLEANUP_WAIT_SECONDS = 3_600.0
 STATE_FILE_COMMITS = 256
 """A light state file is written about once in this many commits."""
 CHECKPOINT_COMMITS = 1_024
-"""Commits before the first checkpoint; later ones follow at geometrically growing distances."""
-CHECKPOINT_GROWTH = 8
-"""A checkpoint is due when the commits since the last one reach the live files divided by this."""
+"""Commits between two checkpoints; more for a table of more than 65,536 live files."""
+CHECKPOINT_GROWTH = 64
+"""A commit costs a Delta reader as much as so many rows of a checkpoint, by measurement."""
 RECENT_FILES = 4_096
 """Newest files that an open log holds in memory before it drops and reads them again."""
 DECODED_TEXT_CHARACTERS = 8 * 1024 * 1024

@@ -8,21 +8,21 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pyarrow as pa
 
 from pravega_spark.engine.failpoints import failpoint
-from pravega_spark.engine.json_codec import to_json
-from pravega_spark.engine.log.actions import Add
+from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.delta_checkpoint import (
-    CheckpointLayer,
     add_rows,
     checkpoint_key,
     digest_key,
     encode_checkpoint,
     encode_digest,
+    rows_without,
 )
 from pravega_spark.engine.log.file_index import Layer, RecentLayer
 from pravega_spark.engine.log.log_reader import LogReader
@@ -84,7 +84,8 @@ def maintain(reader: LogReader, version: int, *, checkpoint: bool | None = None)
     failpoint("maintain.state")
     due = checkpoint
     if due is None:
-        due = checkpoint_due(reader, version, hint_checkpoint, CHECKPOINT_COMMITS)
+        sizes = {"live": files.files, "domains": len(snapshot.domains)}
+        due = checkpoint_due(reader, version, hint_checkpoint, CHECKPOINT_COMMITS, **sizes)
     if due:
         _write_checkpoint(reader, snapshot, layer)
         hint_checkpoint = version
@@ -108,33 +109,37 @@ def _replay(reader: LogReader, version: int) -> tuple[Snapshot, RecentLayer]:
     return snapshot, layer
 
 
-def checkpoint_due(reader: LogReader, version: int, last: int, distance: int) -> bool:
-    """Return whether this many versions follow the last checkpoint; more if it has many files."""
+def checkpoint_due(
+    reader: LogReader,
+    version: int,
+    last: int,
+    distance: int,
+    *,
+    live: int | None = None,
+    domains: int = 0,
+) -> bool:
+    """Return whether a checkpoint of a version is worth its cost; ``last`` is the newest one.
+
+    A reader that opens the table from the last checkpoint reads the commits since, and rows of
+    files that were removed since. Both are waste. One commit costs readers as much as
+    CHECKPOINT_GROWTH rows. So a checkpoint is due when the waste reaches ``distance`` commits, or
+    for a large table, what its own rows cost. Each commit and each removed file then pays for a
+    fixed number of rows, however large the table is. Without ``live`` files and ``domains`` the
+    last checkpoint's number of files counts.
+    """
+    listed = 0
     if last >= 0:
         try:
-            record = json.loads(reader.store.get(digest_key(reader.path, last)))
-            distance = max(distance, int(record.get("files", 0)) // CHECKPOINT_GROWTH)
-        except (FileNotFoundError, ValueError):
+            listed = int(json.loads(reader.store.get(digest_key(reader.path, last)))["files"])
+        except (FileNotFoundError, *DECODE_ERRORS):
             last = -1
-    return version - max(last, 0) >= distance
+    live = listed if live is None else live
+    waste = version - max(last, 0) + max(0, listed - live) // CHECKPOINT_GROWTH
+    return waste >= max(distance, (live + domains) // CHECKPOINT_GROWTH)
 
 
 def _write_checkpoint(reader: LogReader, snapshot: Snapshot, newest: RecentLayer) -> None:
-    recent: list[Add] = []
-    columns: list[pa.StructArray] = []
-    removed: set[str] = set()
-    layer: Layer = newest
-    while True:
-        if isinstance(layer, CheckpointLayer):
-            columns.append(layer.without(removed))
-        else:
-            recent.extend(add for add in layer.all() if add.path not in removed)
-            removed |= layer.removed
-        if layer.older < 0:
-            break
-        layer = reader.layer(layer.older)
-    columns.append(add_rows(reversed(recent)))
-    data, actions = encode_checkpoint(snapshot, columns)
+    data, actions = encode_checkpoint(snapshot, _live_rows(reader, newest))
     reader.store.put(checkpoint_key(reader.path, snapshot.version), data)
     failpoint("maintain.checkpoint")
     reader.store.put(
@@ -142,3 +147,20 @@ def _write_checkpoint(reader: LogReader, snapshot: Snapshot, newest: RecentLayer
     )
     hint = {"version": snapshot.version, "size": actions}
     reader.store.put(f"{reader.folder}/_last_checkpoint", to_json(hint).encode())
+
+
+def _live_rows(reader: LogReader, newest: RecentLayer) -> Iterator[pa.StructArray]:
+    """Yield the live files as rows, newest layer first; holds one layer or row group at a time."""
+    removed: set[str] = set()
+    layer: Layer = newest
+    while True:
+        yield add_rows(add for add in layer.all() if add.path not in removed)
+        removed |= layer.removed
+        if layer.older < 0:
+            return
+        checkpoint = reader.checkpoint(layer.older)
+        if checkpoint is not None:
+            for rows in checkpoint.row_groups():
+                yield rows_without(rows, removed)
+            return
+        layer = reader.layer(layer.older)

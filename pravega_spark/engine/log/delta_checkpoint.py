@@ -9,7 +9,7 @@ writer, and is not used.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -101,13 +101,6 @@ class CheckpointLayer:
         """Return the number of files."""
         return len(self._adds)
 
-    def without(self, removed: set[str]) -> pa.StructArray:
-        """Return the ``add`` rows whose paths are not in the set."""
-        if not removed:
-            return self._adds
-        paths = pa.array(sorted(removed), pa.string())
-        return self._adds.filter(pc.invert(pc.is_in(self._adds.field("path"), paths)))
-
 
 def _positions(adds: pa.StructArray) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Return segment ids and base offsets; zeros and row numbers for files of other tables."""
@@ -155,8 +148,19 @@ def add_rows(adds: Iterable[Add]) -> pa.StructArray:
     return pa.array(rows, _ADD)
 
 
-def encode_checkpoint(snapshot: Snapshot, adds: list[pa.StructArray]) -> tuple[bytes, int]:
-    """Return the bytes of a snapshot's checkpoint, and its number of actions."""
+def rows_without(adds: pa.StructArray, removed: Collection[str]) -> pa.StructArray:
+    """Return the ``add`` rows whose paths are not in the collection."""
+    if not removed:
+        return adds
+    is_removed = pc.is_in(adds.field("path"), pa.array(list(removed), pa.string()))
+    return adds.filter(pc.invert(is_removed))
+
+
+def encode_checkpoint(snapshot: Snapshot, adds: Iterable[pa.StructArray]) -> tuple[pa.Buffer, int]:
+    """Return the bytes of a snapshot's checkpoint, and its number of actions.
+
+    Holds one row group of the ``add`` rows at a time, and the compressed bytes.
+    """
     metadata = dict(snapshot.metadata)
     metadata["format"] = {
         "provider": metadata["format"]["provider"],
@@ -172,26 +176,41 @@ def encode_checkpoint(snapshot: Snapshot, adds: list[pa.StructArray]) -> tuple[b
     actions = len(state)
     with pq.ParquetWriter(sink, _SCHEMA, compression="zstd", write_statistics=False) as writer:
         writer.write_table(pa.Table.from_pylist(state, _SCHEMA))
-        for rows in adds:
+        for rows in _row_groups(adds):
             actions += len(rows)
             columns = [rows if f.name == "add" else pa.nulls(len(rows), f.type) for f in _SCHEMA]
             writer.write_table(pa.table(columns, schema=_SCHEMA), row_group_size=_ROW_GROUP_ROWS)
-    return sink.getvalue().to_pybytes(), actions
+    return sink.getvalue(), actions
 
 
-def encode_digest(snapshot: Snapshot, data: bytes, actions: int) -> bytes:
+def _row_groups(adds: Iterable[pa.StructArray]) -> Iterator[pa.StructArray]:
+    """Yield the rows in parts of about a row group; the given parts may be small."""
+    parts: list[pa.StructArray] = []
+    count = 0
+    for rows in adds:
+        if len(rows):
+            parts.append(rows)
+            count += len(rows)
+        if count >= _ROW_GROUP_ROWS:
+            yield pa.concat_arrays(parts)
+            parts, count = [], 0
+    if parts:
+        yield pa.concat_arrays(parts)
+
+
+def encode_digest(snapshot: Snapshot, data: pa.Buffer, actions: int) -> bytes:
     """Return the bytes of the digest object of a checkpoint."""
     record = {
         "version": snapshot.version,
         "token": snapshot.token,
         "timestamp": snapshot.timestamp_ms,
         "files": actions - 2 - len(snapshot.domains),
-        "size": len(data),
+        "size": data.size,
     }
     return to_json({**record, "digest": _digest(record, data)}).encode() + b"\n"
 
 
-def _digest(record: Mapping[str, Any], data: bytes) -> str:
+def _digest(record: Mapping[str, Any], data: bytes | pa.Buffer) -> str:
     """Return the digest over a checkpoint and its record."""
     hasher = xxhash.xxh3_128(to_json(record).encode())
     hasher.update(data)
@@ -229,6 +248,12 @@ class DeltaCheckpoint:
         return Snapshot.of(
             record["version"], record["timestamp"], record["token"], known, metadata, domains
         )
+
+    def row_groups(self) -> Iterator[pa.StructArray]:
+        """Yield the file rows, one row group at a time."""
+        for group in range(1, self._file.num_row_groups):
+            table = self._file.read_row_group(group, ["add"], use_threads=False)
+            yield table.column("add").combine_chunks()
 
     def layer(self) -> CheckpointLayer:
         """Return the file rows as a layer."""

@@ -15,7 +15,7 @@ from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import StoreError
-from pravega_spark.limits import CHECKPOINT_GROWTH, STATE_FILE_COMMITS
+from pravega_spark.limits import STATE_FILE_COMMITS
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
@@ -158,8 +158,15 @@ def test_maintenance_killed_at_any_write_leaves_an_intact_log(fault: Fault, nth:
     assert log.reader.hint() == (6, 6)
 
 
-def test_distances_between_checkpoints_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def frequent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints after 8 commits, or for a large table after as many as a quarter of its files."""
+    monkeypatch.setattr(checkpointing, "CHECKPOINT_GROWTH", 4)
     monkeypatch.setattr(checkpointing, "CHECKPOINT_COMMITS", 8)
+
+
+@pytest.mark.usefixtures("frequent")
+def test_distances_between_checkpoints_grow() -> None:
     log = table_log(MemoryStore())
     made: list[int] = []
     for n in range(1, 400):
@@ -171,9 +178,39 @@ def test_distances_between_checkpoints_grow(monkeypatch: pytest.MonkeyPatch) -> 
     gaps = [b - a for a, b in itertools.pairwise(made)]
     assert made[0] == 8
     assert gaps == sorted(gaps)
-    assert gaps[-1] >= made[-2] // CHECKPOINT_GROWTH > 8
+    assert gaps[-1] >= made[-2] // 4 > 8
+    assert sum(made) / made[-1] < 6  # rows written for a commit: a quarter of the files each time
     with opened(log).files() as files:
         assert len(files.find(0, 0, 399)) == 399
+
+
+@pytest.mark.usefixtures("frequent")
+def test_distances_stay_while_a_table_gains_commits_and_no_files() -> None:
+    log = table_log(MemoryStore())
+    for n in range(1, 101):
+        put(log, str(n), [event_add(f"f{n}", 0, n, 1)], [f"f{n - 5}"] if n > 5 else [])
+        if n % 4 == 0:
+            maintain(log.reader, n)
+    assert log.reader.listed("checkpoint") == list(range(96, 0, -8))
+
+
+@pytest.mark.usefixtures("frequent")
+def test_checkpoint_whose_files_are_mostly_removed_is_replaced_before_its_distance() -> None:
+    log = table_log(MemoryStore())
+    put(log, "many", [event_add(f"f{n}", 0, n, 1) for n in range(200)])
+    for n in range(2, 9):
+        put(log, str(n))
+    maintain(log.reader, 8)
+    put(log, "some", removes=[f"f{n}" for n in range(8)])
+    maintain(log.reader, 9)
+    assert log.reader.listed("checkpoint") == []  # 200 files: 50 commits
+    maintain(log.reader, 9, checkpoint=True)
+    put(log, "merged", [event_add("all", 0, 8, 192)], [f"f{n}" for n in range(8, 200)])
+    maintain(log.reader, 10)
+    assert log.reader.listed("checkpoint") == [10, 9]
+    checkpoint = log.reader.checkpoint(10)
+    assert checkpoint is not None
+    assert [add.path for add in checkpoint.layer().all()] == ["all"]
 
 
 def test_hints_that_go_back_cost_only_time() -> None:

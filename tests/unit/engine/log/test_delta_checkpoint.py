@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from pravega_spark.engine.log.delta_checkpoint import (
     digest_key,
     encode_checkpoint,
     encode_digest,
+    rows_without,
 )
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
@@ -61,7 +63,7 @@ def test_layer_of_a_checkpoint_finds_the_same_files_as_a_plain_search(
         ]
         assert [add.path for add in layer.find(segment, start, end)] == wanted
     paths = {f"f{n}" for n in removed}
-    kept = layer.without(paths).field("path").to_pylist()
+    kept = rows_without(add_rows(adds), paths).field("path").to_pylist()
     assert sorted(kept) == sorted({add.path for add in adds} - paths)
     assert len(layer) == len(adds)
 
@@ -71,8 +73,8 @@ def test_checkpoint_reads_back_as_the_same_state_and_files() -> None:
     put(log, "x", filled([(0, 2), (1, 3)]))
     snapshot = log.refresh()
     assert snapshot is not None
-    data, actions = encode_checkpoint(snapshot, [add_rows(filled([(0, 2), (1, 3)]))])
-    checkpoint = decode_checkpoint(1, data, encode_digest(snapshot, data, actions))
+    data, actions = encode_checkpoint(snapshot, map(add_rows, ([], filled([(0, 2), (1, 3)]))))
+    checkpoint = decode_checkpoint(1, data.to_pybytes(), encode_digest(snapshot, data, actions))
 
     assert checkpoint is not None
     read = checkpoint.snapshot()
@@ -89,8 +91,8 @@ def test_checkpoint_or_digest_with_any_changed_byte_is_not_used(data: st.DataObj
     log = table_log(MemoryStore())
     snapshot = log.snapshot
     assert snapshot is not None
-    good, actions = encode_checkpoint(snapshot, [])
-    record = encode_digest(snapshot, good, actions)
+    buffer, actions = encode_checkpoint(snapshot, [])
+    good, record = buffer.to_pybytes(), encode_digest(snapshot, buffer, actions)
     which = data.draw(st.sampled_from(["data", "digest"]))
     bad = good if which == "data" else record
     at = data.draw(st.integers(0, len(bad) - (1 if which == "data" else 2)))
@@ -211,3 +213,26 @@ def test_delta_rs_reads_metadata_and_protocol_from_a_checkpoint(tmp_path: Path) 
     assert pa.schema(table.schema().to_arrow()).names == [
         "segment_id", "base_offset", "offset_delta", "routing_key", "timestamp", "event"
     ]  # fmt: skip
+
+
+def test_checkpoint_of_any_size_holds_one_row_group_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pravega_spark.engine.log.delta_checkpoint._ROW_GROUP_ROWS", 1_000)
+    snapshot = table_log(MemoryStore()).snapshot
+    assert snapshot is not None
+    part = filled([(0, 1)] * 100)
+    held: list[int] = []
+
+    def rows() -> Iterator[pa.StructArray]:
+        for _ in range(300):
+            held.append(pa.total_allocated_bytes())
+            yield add_rows(part)
+
+    data, actions = encode_checkpoint(snapshot, rows())
+    assert actions - len(snapshot.domains) - 2 == 30_000
+    checkpoint = decode_checkpoint(0, data.to_pybytes(), encode_digest(snapshot, data, actions))
+    assert checkpoint is not None
+    assert [len(group) for group in checkpoint.row_groups()] == [1_000] * 30
+    group_bytes = 10 * add_rows(part).nbytes
+    assert max(held[100:]) - min(held[:10]) < 4 * group_bytes
