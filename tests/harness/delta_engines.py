@@ -112,3 +112,26 @@ def rows_of(table: pa.Table) -> Counter[Row]:
 def _values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     values: list[Any] = column.to_pylist()
     return values
+
+
+class DeltaQuery:
+    """A streaming query with Delta's source over the events table; each run continues."""
+
+    def __init__(self, spark: SparkSession, table: str, checkpoint: Path) -> None:
+        self._spark, self._table, self._checkpoint = spark, table, checkpoint
+        self.batches: list[Counter[Row]] = []
+
+    def run(self, **options: Any) -> Counter[Row]:
+        """Return the rows of this run."""
+        self.batches.clear()
+        frame = self._spark.readStream.format("delta").options(**options).load(self._table)
+        writer = frame.writeStream.foreachBatch(self._take).trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(self._checkpoint)).start()
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+        return sum(self.batches, Counter())
+
+    def _take(self, frame: DataFrame, batch_id: int) -> None:
+        self.batches.append(rows_of(frame.select(COLUMNS).toArrow()))

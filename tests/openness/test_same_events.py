@@ -8,15 +8,15 @@ import os
 import shutil
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from tests.harness import delta_engines
-from tests.harness.story import SCOPE, START_US, STREAM, Row, Story, copy_story, start_next_life
+from tests.harness.delta_engines import DeltaQuery
+from tests.harness.story import SCOPE, START_US, STREAM, Story, copy_story, start_next_life
 
 pytestmark = pytest.mark.spark
 
@@ -91,29 +91,6 @@ def test_time_travel_by_timestamp_uses_the_commit_times(story: Story, spark: Spa
         assert frame.count() == table.to_pyarrow_table().num_rows, f"Spark at {text}"
 
 
-class Query:
-    """A streaming query with Delta's source over the events table; each run continues."""
-
-    def __init__(self, spark: SparkSession, table: str, checkpoint: Path) -> None:
-        self._spark, self._table, self._checkpoint = spark, table, checkpoint
-        self.batches: list[Counter[Row]] = []
-
-    def run(self, **options: Any) -> Counter[Row]:
-        """Return the rows of this run."""
-        self.batches.clear()
-        frame = self._spark.readStream.format("delta").options(**options).load(self._table)
-        writer = frame.writeStream.foreachBatch(self._take).trigger(availableNow=True)
-        query = writer.option("checkpointLocation", str(self._checkpoint)).start()
-        try:
-            query.awaitTermination()
-        finally:
-            query.stop()
-        return sum(self.batches, Counter())
-
-    def _take(self, frame: DataFrame, batch_id: int) -> None:
-        self.batches.append(delta_engines.rows_of(frame.select(delta_engines.COLUMNS).toArrow()))
-
-
 def test_delta_source_reads_every_event_once_over_restart_scale_and_new_life(
     story: Story, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -126,7 +103,7 @@ def test_delta_source_reads_every_event_once_over_restart_scale_and_new_life(
     assert f"{story.version:020d}.json" in later
     for name in later:
         shutil.move(log / name, hidden / name)
-    query = Query(spark, moved.table, tmp_path / "checkpoint")
+    query = DeltaQuery(spark, moved.table, tmp_path / "checkpoint")
 
     first = query.run(maxFilesPerTrigger=5)
     assert len(query.batches) > 1
