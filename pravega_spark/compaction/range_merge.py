@@ -100,9 +100,7 @@ def _stage(
     return chunk
 
 
-def _read_ahead(
-    runtime: Runtime, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def _read_ahead(runtime: Runtime, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield batches while another thread reads the next one: both cores have work."""
     following = runtime.start(lambda: next(batches, None))
     try:

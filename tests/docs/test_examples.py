@@ -24,7 +24,7 @@ MUST_RUN = {
     "README.md": 9,
     "docs/backup.md": 5,
     "docs/batch-reads.md": 8,
-    "docs/maintenance.md": 2,
+    "docs/maintenance.md": 3,
     "docs/monitoring.md": 9,
     "docs/reader-groups.md": 4,
     "docs/reliability.md": 1,
