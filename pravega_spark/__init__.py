@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pravega_spark.errors import PravegaSparkError
     from pravega_spark.event_reader import EventReader, json_deserializer
     from pravega_spark.event_writer import EventStreamWriter, json_serializer
+    from pravega_spark.maintenance.maintenance_result import KindResult, MaintenanceResult
+    from pravega_spark.maintenance.work_outcome import WorkOutcome
     from pravega_spark.manager import StreamManager
     from pravega_spark.model import (
         Deserializer,
@@ -126,9 +128,11 @@ __all__ = [
     "GroupLag",
     "GroupRetention",
     "KeyRange",
+    "KindResult",
     "LimitUnit",
     "MaintenanceInfo",
     "MaintenanceKind",
+    "MaintenanceResult",
     "MergeRange",
     "Notification",
     "PassedSubscriber",
@@ -181,6 +185,7 @@ __all__ = [
     "TransactionalWriter",
     "TruncationResult",
     "Unchanged",
+    "WorkOutcome",
     "WriteFuture",
     "errors",
     "json_deserializer",
@@ -212,9 +217,11 @@ _HOMES = {
     "GroupLag": "reader_groups.group_lag",
     "GroupRetention": "reader_groups.group_configuration",
     "KeyRange": "model",
+    "KindResult": "maintenance.maintenance_result",
     "LimitUnit": "policies",
     "MaintenanceInfo": "model",
     "MaintenanceKind": "model",
+    "MaintenanceResult": "maintenance.maintenance_result",
     "MergeRange": "compaction.merge_range",
     "Notification": "reader_groups.notifications",
     "PassedSubscriber": "retention.explanation",
@@ -267,6 +274,7 @@ _HOMES = {
     "TransactionalWriter": "transactions.transactional_writer",
     "TruncationResult": "engine.stream.truncation",
     "Unchanged": "policies",
+    "WorkOutcome": "maintenance.work_outcome",
     "WriteFuture": "engine.writing.write_futures",
     "json_deserializer": "event_reader",
     "json_serializer": "event_writer",

@@ -142,14 +142,31 @@ RETENTION_ATTEMPTS = 10
 RETENTION_INTERVAL = "30 minutes"
 """The retention job starts a round this often, as in Pravega, if it keeps running."""
 SCALING_INTERVAL = TRANSACTIONS_INTERVAL = "60 s"
-"""The other jobs start a round this often if they keep running."""
+"""The jobs of scaling and transactions start a round this often if they keep running."""
 STREAM_TIMEOUT = "10 minutes"
-"""The retention job gives up on a stream after this long, and continues with the others."""
+"""A job gives up on a stream after this long, and continues with the others."""
 STREAMS_PER_TASK = 50
 """Streams that one task of a job works on, one after the other."""
 
 # Maintenance
 
+COMPACTION_INTERVAL = "10 minutes"
+SWEEPING_INTERVAL = "30 minutes"
+"""How often streams with news are compacted, and swept."""
+DUE_SHARD_STREAMS = 256
+"""Most streams in one object of due hints, about."""
+DUE_CHECKED_MS = 1_800_000
+"""A due hint that was checked longer ago proves nothing unless its version is still stored."""
+DUE_RENEW_MS = 600_000
+"""A round writes the times of its checks down at most this often."""
+DUE_LATEST_MS = 86_400_000
+"""Every stream is looked at fully about once in this time, whatever its due hint says."""
+MAINTAIN_THREADS = 4
+"""Streams that a round without Spark maintains at the same time."""
+CHECK_THREADS = 32
+"""Checks for news that a round makes at the same time on remote storage."""
+MAINTAINED_ROWS = 1_000
+"""Most rows in the table of a maintenance round."""
 AUTO_SHARE_STREAMS, AUTO_SHARE_SECONDS = 50, 10.0
 """A process with ``maintain="auto"`` visits at most so many streams at a wake-up, and begins none
 after so long."""

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from pravega_spark.arguments import check_flag, check_options, check_text, shown
 from pravega_spark.engine.log import clock_record
-from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.table_sweep import SweepResult, add_results, sweep_table
+from pravega_spark.engine.log.table_sweep import SweepResult, add_results
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.probe import ensure_probed
 from pravega_spark.engine.store.root_marker import bind_root, token_of
-from pravega_spark.engine.stream import stream_sweep
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stored_bytes import StorageInfo
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -28,7 +26,6 @@ from pravega_spark.engine.tables.scopes import (
     DELETED,
     DELETING,
     GROUP,
-    GROUPS_FOLDER,
     Scope,
     row_name,
 )
@@ -41,9 +38,18 @@ from pravega_spark.limits import (
     CHECKPOINT_INTERVAL,
     GROUP_REFRESH,
     KEEP_PIN,
+    MAINTAIN_THREADS,
     MAX_OUTSTANDING_CHECKPOINTS,
+    STREAM_TIMEOUT,
 )
 from pravega_spark.maintenance.auto_maintenance import IsClosed, is_auto, maintain_while_open
+from pravega_spark.maintenance.maintenance_result import MaintenanceResult
+from pravega_spark.maintenance.root_maintenance import (
+    check_parallelism,
+    maintain_root,
+    parse_request,
+)
+from pravega_spark.maintenance.scope_sweep import scope_sweeps, sweep_root
 from pravega_spark.model import (
     Deserializer,
     Epoch,
@@ -51,6 +57,7 @@ from pravega_spark.model import (
     EventPointer,
     KeyRange,
     MaintenanceInfo,
+    MaintenanceKind,
     Segment,
     SegmentInfo,
     SegmentRange,
@@ -77,6 +84,7 @@ from pravega_spark.reader_groups.group_repair import repair_group
 from pravega_spark.reader_groups.reader_group import ReaderGroup
 from pravega_spark.root_settings import (
     MAINTAIN,
+    NOTHING_GIVEN,
     EffectiveSettings,
     decide_settings,
     parse_changes,
@@ -216,6 +224,31 @@ class StreamManager:
         table = open_maintenance(self._store, self._runtime)
         return describe(table.entries(), intervals_ms(self.settings()), table.about_now_ms())
 
+    def maintain(
+        self,
+        *,
+        kinds: Iterable[MaintenanceKind | str] | None = None,
+        scopes: Iterable[str] = (),
+        streams: Iterable[str] = (),
+        dry_run: bool = False,
+        full: bool = False,
+        parallelism: int = MAINTAIN_THREADS,
+        limit: str | float = STREAM_TIMEOUT,
+    ) -> MaintenanceResult:
+        """Do one round of maintenance in threads of this process, over all streams by default.
+
+        ``kinds`` are some of "transactions", "scaling", "retention", "compaction" and "sweeping".
+        A stream without news costs one storage call, unless its due hint says that it is due or
+        ``full`` ignores the hints. ``parallelism`` is the number of streams at the same time; one
+        that takes longer than ``limit`` fails and stops no other. A kind that another job has
+        claimed is left out. ``dry_run`` changes nothing and returns what would be done. Safe to
+        kill and to repeat. Raises InvalidInput, NoSuchScope, NoSuchStream, RootChanged, and
+        CorruptLog for settings that cannot be read.
+        """
+        request = parse_request(kinds, scopes, streams, dry_run=dry_run, full=full, limit=limit)
+        threads = check_parallelism(parallelism)
+        return maintain_root(self._store, request, threads, runtime=self._runtime)
+
     # Scopes
 
     def create_scope(self, scope: str) -> bool:
@@ -280,25 +313,14 @@ class StreamManager:
         found = self._scope(scope)
         found.check_exists()
         table = open_settings(self._store, self._runtime)
-        settings = decide_settings(table.read(), flags=flags)
-        grace_ms, retain_ms = settings.grace_ms, settings.retain_ms
+        given = NOTHING_GIVEN if {"grace", "retain"} <= set(flags) else table.read()
+        settings = decide_settings(given, flags=flags)
         now = clock_record.read_now(self._store, self._runtime)
-
-        def sweep(log: Log) -> SweepResult:
-            return sweep_table(log, grace_ms=grace_ms, retain_ms=retain_ms, now=now)
-
-        result = add_results(sweep(found.table.log), sweep(table.table.log))
-        self._store.discard_unfinished("", grace_ms, deep=False)  # of the root's own objects
-        for name in self._store.folders(f"{scope}/{GROUPS_FOLDER}"):
-            group = self._group_lifecycle(f"{scope}/{name}")
-            result = add_results(result, sweep(group.sync.table.log))
-        left = {name for name in self._store.folders(scope) if is_name(name)}
-        for name in sorted(left.difference(found.rows())):
-            rest = stream_sweep.sweep_deleted_stream(
-                self._stream(f"{scope}/{name}"), grace_ms=grace_ms, retain_ms=retain_ms, now=now
-            )
-            result = add_results(result, rest)
-        return result
+        index, *others = scope_sweeps(self._store, found, settings, now, self._runtime).values()
+        result = index.run()
+        for other in others:
+            result = add_results(result, other.run())
+        return add_results(result, sweep_root(self._store, table, settings, now))
 
     # Streams
 

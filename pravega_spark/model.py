@@ -482,11 +482,16 @@ class FileTotals:
 
 
 class MaintenanceKind(enum.Enum):
-    """The work that keeps the streams of a root in order; each kind has a job of this name."""
+    """The work that keeps the streams of a root in order.
+
+    The job ``maintenance`` does all kinds; those except sweeping have a job of their own, too.
+    """
 
     RETENTION = "retention"
     SCALING = "scaling"
     TRANSACTIONS = "transactions"
+    COMPACTION = "compaction"
+    SWEEPING = "sweeping"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from pravega_spark.errors import InvalidConfiguration
 from pravega_spark.limits import (
     COMPACT_HEAD_AFTER,
     COMPACT_TARGET,
+    COMPACTION_INTERVAL,
     KEEP_COMPLETED,
     PREPARED_LIMIT,
     RETENTION_INTERVAL,
@@ -25,6 +26,7 @@ from pravega_spark.limits import (
     SCALING_INTERVAL,
     SWEEP_GRACE,
     SWEEP_RETAIN,
+    SWEEPING_INTERVAL,
     TRANSACTIONS_INTERVAL,
 )
 from pravega_spark.setting_rules import (
@@ -62,8 +64,8 @@ def _size(default: str, least: str, most: str, meaning: str) -> Any:
     return field(default=parse_size_bytes("a default", default), metadata={"rule": rule})
 
 
-def _interval(default: str, job: str) -> Any:
-    meaning = f"pause between the starts of two rounds of the {job} job"
+def _interval(default: str, kind: str) -> Any:
+    meaning = f"pause between the starts of two rounds of {kind}"
     return _duration(default, "1 s", meaning, of_streams=False)
 
 
@@ -105,6 +107,8 @@ class EffectiveSettings:
     retention_interval_ms: int = _interval(RETENTION_INTERVAL, "retention")
     scaling_interval_ms: int = _interval(SCALING_INTERVAL, "scaling")
     transactions_interval_ms: int = _interval(TRANSACTIONS_INTERVAL, "transactions")
+    compaction_interval_ms: int = _interval(COMPACTION_INTERVAL, "compaction")
+    sweeping_interval_ms: int = _interval(SWEEPING_INTERVAL, "sweeping")
     maintain: str = field(default=MAINTAIN.default, metadata={"rule": MAINTAIN})
     origins: tuple[tuple[str, SettingOrigin], ...] = ()
     """Where each setting that is not the default was given, by name."""

@@ -67,7 +67,7 @@ from pravega_spark.policies import (
     check_configuration,
 )
 from pravega_spark.reader_groups.group_repair import release_absent_groups, repair_changing_groups
-from pravega_spark.root_settings import EffectiveSettings, parse_flags
+from pravega_spark.root_settings import EffectiveSettings, decide_settings, parse_flags
 from pravega_spark.scaling import scale_commit
 from pravega_spark.transactions import sweeper, transaction_listing
 from pravega_spark.transactions.sweeper import TransactionSweepResult
@@ -396,7 +396,8 @@ class Stream:
         if keep_records is not None:
             records_ms = parse_duration_ms("keep_records", keep_records)
         log, view = self._log(), self._view()
-        settings = stream_settings(log, view, flags)
+        every = {"grace", "retain", "keep_completed"} <= set(flags)
+        settings = decide_settings({}, flags=flags) if every else stream_settings(log, view, flags)
         if records_ms is not None and records_ms > settings.retain_ms:
             raise InvalidConfiguration(
                 f"keep_records {shown(keep_records)} is longer than retain "
@@ -404,7 +405,8 @@ class Stream:
                 "the log does not know the age of a record whose version is not retained."
             )
         log_flags("sweep", log, settings)
-        limit_ms = settings.prepared_limit_ms
+        # With all flags, the root's settings are read only if a transaction is open.
+        limit_ms = None if every else settings.prepared_limit_ms
         sweeper.sweep_transactions(log, prepared_limit_ms=limit_ms, life=view.life)
         return stream_sweep.sweep_stream(
             log,

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import click
 
 from pravega_spark import __version__
+from pravega_spark.cli.maintain_command import maintain
 from pravega_spark.cli.output import wants_json
 from pravega_spark.cli.reader_group_commands import reader_group
 from pravega_spark.cli.settings_command import settings
@@ -29,6 +30,7 @@ def commands() -> None:
 commands.add_command(reader_group)
 commands.add_command(settings)
 commands.add_command(storage)
+commands.add_command(maintain)
 
 
 def run(argv: Sequence[str]) -> int:

@@ -11,6 +11,8 @@ from pravega_spark.root_settings import SETTING_NAMES, parse_flags, rule_of
 from pravega_spark.setting_rules import NEVER, SettingValue
 from pravega_spark.units import parse_duration_ms
 
+MAINTENANCE: Final = "maintenance"
+"""The job that does all kinds of maintenance, each at its own interval."""
 AS_SET: Final = True
 """``--interval`` without a value: as often as the root's settings say."""
 
@@ -44,14 +46,21 @@ def make_parser(doc: str, prog: str) -> argparse.ArgumentParser:
         const=AS_SET,
         metavar="TIME",
         help="keep running, and start a round every TIME, such as 60s; without TIME as often as "
-        f"the setting {interval_of(prog)} says (default: one round)",
+        f"{_set_interval(prog)} (default: one round)",
     )
     return parser
 
 
-def interval_of(prog: str) -> str:
-    """Return the name of the setting with the interval of a job."""
-    return f"{prog}_interval"
+def interval_of(prog: str) -> str | None:
+    """Return the name of the setting with the interval of a job; None if each kind has its own."""
+    return None if prog == MAINTENANCE else f"{prog}_interval"
+
+
+def _set_interval(prog: str) -> str:
+    name = interval_of(prog)
+    if name is None:
+        return "the setting of each kind says, such as retention_interval"
+    return f"the setting {name} says"
 
 
 def add_setting(
@@ -76,8 +85,9 @@ def add_setting(
 def setting_flags(prog: str, arguments: argparse.Namespace) -> dict[str, SettingValue]:
     """Return the settings that a command line decides."""
     given = {name: getattr(arguments, name, None) for name in SETTING_NAMES}
-    if arguments.interval is not AS_SET:
-        given[interval_of(prog)] = arguments.interval
+    name = interval_of(prog)
+    if name is not None and arguments.interval is not AS_SET:
+        given[name] = arguments.interval
     return parse_flags(given)
 
 

@@ -16,22 +16,23 @@ import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.tables.settings_table import open_settings
 from pravega_spark.errors import InvalidInput, NotFound, PravegaSparkError
 from pravega_spark.jobs import early_signals
-from pravega_spark.jobs.command_line import interval_of, setting_flags
+from pravega_spark.jobs.command_line import MAINTENANCE, interval_of, setting_flags
 from pravega_spark.jobs.launcher_stderr import launcher_stderr
-from pravega_spark.jobs.run_record import RoundRecord
 from pravega_spark.jobs.signals import StopSignal
-from pravega_spark.jobs.stream_tasks import find_streams
+from pravega_spark.jobs.stream_tasks import find_root, find_streams
 from pravega_spark.jobs.text_table import TextTable
+from pravega_spark.maintenance.round_record import RoundRecord, recorded_scopes
 from pravega_spark.model import MaintenanceKind
-from pravega_spark.root_settings import EffectiveSettings, SettingSources
+from pravega_spark.root_settings import SETTING_NAMES, EffectiveSettings, SettingSources
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,6 +57,8 @@ SETTINGS_OF_JOBS = {
     ),
     "scaling": (),
     "transactions": ("prepared_limit",),
+    "compaction": ("compact_target", "compact_head_after"),
+    MAINTENANCE: tuple(name for name in SETTING_NAMES if name != "maintain"),
 }
 """The settings that each job reads, without its interval, which its progress shows."""
 
@@ -67,6 +70,8 @@ class Report:
     table: TextTable | None
     counts: dict[str, int]
     failures: dict[str, str] = field(default_factory=dict)
+    pause_seconds: float | None = None
+    """The time until the next round, if the work decides it."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,8 @@ class RoundInput:
     """Whether to show only what changed."""
     sources: SettingSources = field(default_factory=SettingSources)
     """The root's settings, read once for the round, and those of the command line."""
+    stop: StopSignal = field(default_factory=StopSignal)
+    """What stops the round before its end."""
 
 
 Round = Callable[["SparkSession", RoundInput], Report]
@@ -98,7 +105,7 @@ def run(prog: str, arguments: Namespace, work: Round, zeros: Mapping[str, int]) 
     early_signals.listen()
     sys.stderr = launcher_stderr()
     try:
-        find_streams(arguments.root, arguments.scope, arguments.stream)
+        _find(prog, arguments)
     except PravegaSparkError as error:
         return _refused(prog, error)
     stop = StopSignal()
@@ -110,6 +117,19 @@ def run(prog: str, arguments: Namespace, work: Round, zeros: Mapping[str, int]) 
         if spark is not None:
             with contextlib.suppress(Exception):
                 spark.stop()
+
+
+def _find(prog: str, arguments: Namespace) -> tuple[str, list[str]]:
+    """Return the root as a URL for executors, and the streams that a round is for.
+
+    A maintenance round finds its streams itself, when it knows which ones are due.
+    """
+    named = arguments.scope, arguments.stream
+    return (
+        (find_root(arguments.root), [])
+        if prog == MAINTENANCE
+        else find_streams(arguments.root, *named)
+    )
 
 
 def _start_listening(prog: str, stop: StopSignal) -> SparkSession | None:
@@ -165,15 +185,18 @@ def rounds(
     try:
         while spark is not None and not stop.is_set:
             at = time.monotonic()
-            counts = _round(prog, arguments, spark, work, console, stop, settings)
-            if counts is None:
+            done = _round(prog, arguments, spark, work, console, stop, settings)
+            if done is None:
                 break
+            counts = done.counts
             sums.update(counts)
             number += 1
             if arguments.interval is None:
                 break
             took = time.monotonic() - at
-            pause = max(0.0, settings.interval_seconds - took)
+            pause = done.pause_seconds
+            if pause is None:
+                pause = max(0.0, settings.interval_seconds - took)
             _print_progress(console, number, counts, took, pause)
             stop.wait(pause)
     except (InvalidInput, NotFound) as error:
@@ -212,6 +235,7 @@ class _JobSettings:
     @property
     def interval_seconds(self) -> float:
         """The pause between the starts of two rounds."""
+        assert self._interval is not None, "a maintenance round decides the pause itself"
         value = self._newest.value(self._interval)
         assert isinstance(value, int)
         return value / 1_000
@@ -225,32 +249,44 @@ def _round(
     console: Console,
     stop: StopSignal,
     settings: _JobSettings,
-) -> dict[str, int] | None:
-    """Do one round; return its counts, or None if a signal cancelled it.
+) -> Report | None:
+    """Do one round; return its report, or None if a signal cancelled it.
 
     An error of the storage or of Spark fails the round, and the job continues. So does a table of
     settings that cannot be read: no round works with defaults in its place.
     """
     try:
-        root, streams = find_streams(arguments.root, arguments.scope, arguments.stream)
-        given = RoundInput(root, streams, arguments.interval is not None, settings.read(root))
-        with RoundRecord(MaintenanceKind(prog), arguments, root) as record:
-            record.claim(stop)
-            report = work(spark, given)
-            if not stop.is_set:
-                record.finish(report.counts["streams"], report.failures)
+        root, streams = _find(prog, arguments)
+        given = RoundInput(root, streams, arguments.interval is not None, settings.read(root), stop)
+        report = _recorded(prog, arguments, given, partial(work, spark, given))
     except _errors_of_a_round() as error:
         if stop.is_set:
             return None
         if isinstance(error, (InvalidInput, NotFound)) and arguments.interval is None:
             raise
         print(f"{prog}: {error}", file=sys.stderr)
-        return {"failed": 1}
+        return Report(None, {"failed": 1})
     if report.table is not None:
         console.print(report.table.render())
     for what, why in report.failures.items():
         print(f"{prog}: {what}: {why}", file=sys.stderr)
-    return {**report.counts, "failed": len(report.failures)}
+    return replace(report, counts={**report.counts, "failed": len(report.failures)})
+
+
+def _recorded(
+    prog: str, arguments: Namespace, given: RoundInput, work: Callable[[], Report]
+) -> Report:
+    """Do a round, and record it; a maintenance round records its kinds itself."""
+    if prog == MAINTENANCE:
+        return work()
+    named = arguments.scope, arguments.stream
+    scopes = recorded_scopes(*named, dry_run=arguments.dry_run)
+    with RoundRecord(open_store(given.root), MaintenanceKind(prog), scopes) as record:
+        record.claim(given.stop)
+        report = work()
+        if not given.stop.is_set:
+            record.finish(report.counts["streams"], report.failures)
+    return report
 
 
 def _errors_of_a_round() -> tuple[type[Exception], ...]:

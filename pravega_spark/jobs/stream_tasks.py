@@ -40,19 +40,9 @@ def find_streams(
     Raises InvalidInput for a root in memory or without a marker, InvalidName, NoSuchScope, and
     NoSuchStream for a named stream.
     """
-    store = open_store(root)
-    if store.url.startswith("memory:"):
-        raise InvalidInput(
-            f"root {root} is in the memory of this process, which Spark's tasks cannot reach; use "
-            "a folder or an object store."
-        )
+    url = find_root(root)
     for name in streams:
         split_stream(name)
-    if not store.exists(MARKER_KEY):
-        raise InvalidInput(
-            f"root {root} has no marker, so it holds no scope: create a scope first, restore or "
-            "mount the root if it was moved or unmounted, or use another root."
-        )
     manager = StreamManager(root)
     for name in streams:
         if _is_missing(manager, name):
@@ -60,7 +50,23 @@ def find_streams(
                 f"stream {name} does not exist under {root}; use another name.", stream=name
             )
     found = {*streams, *(name for scope in scopes for name in manager.list_streams(scope))}
-    return store.url, sorted(found if scopes or streams else _all(manager))
+    return url, sorted(found if scopes or streams else _all(manager))
+
+
+def find_root(root: str) -> str:
+    """Return a root as a URL for executors. Raises InvalidInput as :func:`find_streams` does."""
+    store = open_store(root)
+    if store.url.startswith("memory:"):
+        raise InvalidInput(
+            f"root {root} is in the memory of this process, which Spark's tasks cannot reach; use "
+            "a folder or an object store."
+        )
+    if not store.exists(MARKER_KEY):
+        raise InvalidInput(
+            f"root {root} has no marker, so it holds no scope: create a scope first, restore or "
+            "mount the root if it was moved or unmounted, or use another root."
+        )
+    return store.url
 
 
 def _is_missing(manager: StreamManager, stream: str) -> bool:

@@ -40,7 +40,7 @@ from pravega_spark.limits import (
     AUTO_SLACK,
     AUTO_WAKE_SECONDS,
 )
-from pravega_spark.maintenance.stream_maintenance import RootStreams
+from pravega_spark.maintenance.stream_maintenance import RootStreams, is_stream
 from pravega_spark.model import MaintenanceKind
 from pravega_spark.root_settings import decide_settings
 
@@ -133,7 +133,7 @@ class MaintenanceShares:
     def _work(self) -> bool:
         if read_root(self._store) is None:  # no scope was created yet
             return False
-        entries, now_ms = self._record.entries(), self._record.about_now_ms()
+        entries, now_ms = self._record.entries(heal=True), self._record.about_now_ms()
         self._read_settings(AUTO_SETTINGS_SECONDS)
         kinds = tuple(MaintenanceKind)
         due = [
@@ -189,31 +189,41 @@ class MaintenanceShares:
                 self._record.release(work, self._progress)
 
     def _visit(self, kind: MaintenanceKind, keeper: ClaimKeeper) -> bool:
-        """Maintain the next streams; return whether these were the last ones."""
-        until = self._runtime.monotonic() + self._pace.seconds
+        """Maintain the next streams; return whether these were the last ones.
+
+        Idle streams cost one call each, so only the others count.
+        """
+        until, worked = self._runtime.monotonic() + self._pace.seconds, 0
         self._streams.prepare(kind, is_first=not self._progress.after)
         following = self._streams.after(self._progress.after, self._maintained_scopes(kind))
-        for visited, (name, problem) in enumerate(following):
-            is_over = visited >= self._pace.streams or self._runtime.monotonic() >= until
-            if is_over or keeper.is_lost or self._is_ended():
-                return False
-            if problem is None:
-                self._maintain(kind, name)
-            else:
-                self._fail(kind, name, 0, f"scope {name.partition('/')[0]}", problem)
+        try:
+            for name, problem in following:
+                is_over = is_stream(name) and worked >= self._pace.streams
+                is_over = is_over or self._runtime.monotonic() >= until
+                if is_over or keeper.is_lost or self._is_ended():
+                    return False
+                if problem is None:
+                    self._maintain(kind, name)
+                    worked += is_stream(name) and not self._streams.was_idle
+                else:
+                    self._fail(kind, name, 0, f"scope {name.partition('/')[0]}", problem)
+        finally:
+            self._streams.finish()
         return True
 
     def _maintain(self, kind: MaintenanceKind, name: str) -> None:
+        streams = int(is_stream(name))
         try:
-            self._streams.maintain(kind, name)
-        except ENDS:
-            raise
+            failures = self._streams.maintain(kind, name)
         except NoSuchStream:  # deleted since it was listed
             self._progress = self._progress.add(name, 0, {})
         except Exception as error:
-            self._fail(kind, name, 1, f"stream {name}", error)
+            may_not_delete = kind is MaintenanceKind.SWEEPING and not isinstance(error, RootChanged)
+            if isinstance(error, ENDS) and not may_not_delete:
+                raise
+            self._fail(kind, name, streams, f"stream {name}", error)
         else:
-            self._progress = self._progress.add(name, 1, {})
+            self._progress = self._progress.add(name, streams, failures or {})
 
     def _fail(
         self, kind: MaintenanceKind, name: str, streams: int, what: str, error: Exception

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future, wait
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,7 +11,8 @@ from pravega_spark.arguments import shown
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.overdue_maintenance import overdue_maintenance
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.errors import InvalidInput, TooBusy
+from pravega_spark.engine.stream.time_limit import run_within
+from pravega_spark.errors import InvalidInput
 from pravega_spark.model import MaintenanceKind
 from pravega_spark.policies import RetentionPolicy
 from pravega_spark.reader_groups.group_repair import release_absent_groups
@@ -91,25 +90,4 @@ def retention_rows(
         release_absent_groups(opened, partial(open_stream, opened.store))
         return run_retention(opened, options)
 
-    return [run_within(limit_seconds, run, stream).row()]
-
-
-def run_within(seconds: float, run: Callable[[], RetentionResult], stream: str) -> RetentionResult:
-    """Return the result of a run, or raise its error, or TooBusy if it takes too long."""
-    future = Future[RetentionResult]()
-
-    def run_in_thread() -> None:
-        try:
-            future.set_result(run())
-        except BaseException as error:
-            future.set_exception(error)
-
-    # Not a thread of a pool: the interpreter would wait for it at exit.
-    threading.Thread(target=run_in_thread, name=f"retention-{stream}", daemon=True).start()
-    wait([future], seconds)
-    if not future.done():
-        raise TooBusy(
-            f"retention of stream {stream} exceeded its limit of {seconds:g} s; the next run "
-            "finishes it. Raise the limit if that happens again."
-        )
-    return future.result()
+    return [run_within(limit_seconds, run, f"retention of stream {stream}", root).row()]

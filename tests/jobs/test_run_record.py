@@ -15,9 +15,10 @@ from pravega_spark import MaintenanceInfo, MaintenanceKind, StreamManager
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.tables.maintenance_table import AUTO, JOB, MaintenanceTable
 from pravega_spark.errors import StoreError
-from pravega_spark.jobs import job_runner, retention, run_record, scaling, transactions
+from pravega_spark.jobs import job_runner, retention, scaling, transactions
 from pravega_spark.jobs.job_runner import Report
 from pravega_spark.jobs.signals import StopSignal
+from pravega_spark.maintenance import round_record
 
 NO_SPARK = cast(SparkSession, object())
 RETENTION = MaintenanceKind.RETENTION
@@ -122,7 +123,7 @@ def test_round_that_fails_or_is_stopped_is_not_recorded_and_releases_its_claim(
 def test_job_waits_for_the_share_of_another_process_and_not_for_another_job(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_record, "_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(round_record, "_CHECK_SECONDS", 0.05)
     other = table_of(root)
     share = other.claim(RETENTION, ALL, AUTO)
     assert share is not None

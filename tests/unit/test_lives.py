@@ -81,6 +81,8 @@ class World:
         """A copy of all objects, which changes independently."""
         made = World(self.runtime.wall_ms, self.transaction, self.tail, self.event)
         made.inner._objects = dict(self.inner._objects)
+        for key in made.inner._objects:
+            made.inner._folders.add(key)
         return made
 
     def objects(self) -> dict[str, bytes]:
@@ -246,6 +248,12 @@ WRITES: dict[str, list[Verb]] = {
     "sweep_scope": [
         Verb(lambda w: w.manager.sweep_scope("s", grace="1h", retain="1h"), SCOPE),
         Verb(lambda w: w.manager.sweep_scope("s", grace="1h", retain="1h"), SCOPE, long_deleted),
+    ],
+    "maintain": [
+        Verb(lambda w: w.manager.maintain(kinds=["transactions"], streams=[S])),
+        Verb(lambda w: w.manager.maintain(kinds=["retention"], streams=[S])),
+        Verb(lambda w: w.manager.maintain(kinds=["sweeping"], streams=[S])),
+        Verb(lambda w: w.manager.maintain(kinds=["scaling"], streams=[S]), before=overloaded),
     ],
     "scale_stream": [
         Verb(lambda w: w.manager.scale_stream(S, [0, 1], [(0, 0.3), (0.3, 0.6), (0.6, 1)])),

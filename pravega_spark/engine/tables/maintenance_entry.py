@@ -175,6 +175,8 @@ def intervals_ms(settings: EffectiveSettings) -> dict[MaintenanceKind, int]:
         MaintenanceKind.RETENTION: settings.retention_interval_ms,
         MaintenanceKind.SCALING: settings.scaling_interval_ms,
         MaintenanceKind.TRANSACTIONS: settings.transactions_interval_ms,
+        MaintenanceKind.COMPACTION: settings.compaction_interval_ms,
+        MaintenanceKind.SWEEPING: settings.sweeping_interval_ms,
     }
 
 

@@ -7,6 +7,7 @@ two at the same time do no harm.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping
@@ -18,6 +19,7 @@ from pravega_spark.engine.log.table_sweep import sweep_table
 from pravega_spark.engine.processes import has_ended, identity
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
+from pravega_spark.engine.store.root_marker import read_root
 from pravega_spark.engine.tables.maintenance_entry import (
     MAINTENANCE_SCHEMA,
     NOTHING_FAILED,
@@ -36,9 +38,11 @@ from pravega_spark.engine.tables.maintenance_entry import (
 from pravega_spark.engine.tables.open_tables import OpenTables
 from pravega_spark.engine.tables.row_files import Rows
 from pravega_spark.engine.tables.state_table import StateTable, TableChange, TableState
-from pravega_spark.errors import CorruptLog
+from pravega_spark.errors import CorruptLog, Damaged, RootChanged, StoreError
 from pravega_spark.limits import CLAIM_MS, RECORD_RETAIN_MS, RECORD_SWEEP_COMMITS
 from pravega_spark.model import MaintenanceKind
+
+logger = logging.getLogger(__name__)
 
 MAINTENANCE_TABLE: Final = "_maintenance"
 """A folder of the root; no scope has such a name."""
@@ -64,13 +68,22 @@ class MaintenanceTable:
 
     def __init__(self, store: Store, runtime: Runtime = SYSTEM) -> None:
         """Name the table; nothing is read yet, and it need not exist."""
-        self.table = StateTable(store, MAINTENANCE_TABLE, MAINTENANCE_SCHEMA, "work", runtime)
         self._store = store
         self._runtime = runtime
+        self._open()
 
-    def entries(self) -> Entries:
-        """Return what is recorded now; one storage call if nothing changed."""
-        return self._decode(self.table.read().rows)
+    def entries(self, *, heal: bool = False) -> Entries:
+        """Return what is recorded now; one storage call if nothing changed.
+
+        With ``heal``, a record that cannot be read begins again.
+        """
+        try:
+            return self._decode(self.table.read().rows)
+        except Damaged as error:
+            if not heal:
+                raise
+            self._begin_again(error)
+            return {}
 
     def _decode(self, rows: Rows) -> Entries:
         try:
@@ -79,8 +92,8 @@ class MaintenanceTable:
             where = self.table.log.reader.where
             raise CorruptLog(
                 f"{where}: a row of the record of maintenance is damaged "
-                f"({decode_error_text(error)}). Delete the folder, of which no backup has a copy: "
-                "runs are recorded again then. Until then jobs do their rounds without it.",
+                f"({decode_error_text(error)}). The next run of maintenance begins it again; it "
+                "holds nothing else.",
                 path=where,
             ) from error
 
@@ -215,7 +228,47 @@ class MaintenanceTable:
             rows |= {work: encode_entry(entry) for work, entry in entries.items()}
             return TableChange(operation, rows, parameters={"kind": kind.value}), value
 
+        try:
+            return self.table.change(change)[1]
+        except Damaged as error:
+            self._begin_again(error)
+        except RootChanged:  # another process may have begun the record again
+            read_root(self._store, refresh=True)
+            self._open()
+        except StoreError as error:
+            self._check_folder(error)
+            raise
         return self.table.change(change)[1]
+
+    def _open(self) -> None:
+        self.table = StateTable(
+            self._store, MAINTENANCE_TABLE, MAINTENANCE_SCHEMA, "work", self._runtime
+        )
+
+    def _begin_again(self, error: Damaged) -> None:
+        """Delete a record that cannot be read: it only saves work, and its runs are then due.
+
+        A process that still knows the deleted log finds that the version before its next commit
+        is missing, and opens the record again.
+        """
+        logger.warning(
+            "the record of maintenance of %s could not be read and begins again, so that all work "
+            "is due: %s",
+            self._store.url,
+            error,
+        )
+        self._store.delete([entry.key for entry in self._store.list(MAINTENANCE_TABLE)])
+        self._open()
+
+    def _check_folder(self, error: StoreError) -> None:
+        """Raise a clear error if something else lies where the record's folder belongs."""
+        if self._store.exists(MAINTENANCE_TABLE):
+            where = f"{self._store.url.rstrip('/')}/{MAINTENANCE_TABLE}"
+            raise StoreError(
+                f"{where} is a file, and the record of maintenance is a folder of that name. "
+                "Delete the file; until then no run is recorded.",
+                url=where,
+            ) from error
 
     def _sweep(self) -> None:
         """Sweep the table from time to time, so that it does not grow with the number of runs."""

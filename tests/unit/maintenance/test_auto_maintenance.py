@@ -81,7 +81,7 @@ def test_an_open_writer_is_enough_for_retention_and_all_kinds(root: Path) -> Non
     with writer:
         for data in (b"first", b"last"):
             writer.write_event(data, "k").result()
-        wait_until(lambda: len(finished(root)) == 3)
+        wait_until(lambda: len(finished(root)) == len(MaintenanceKind))
         reader = StreamManager(root)
         wait_until(lambda: [event.data for event in reader.read("s/t")] == [b"last"])
     wait_until(lambda: not threads())
@@ -151,7 +151,7 @@ def test_the_setting_of_the_root_decides_unless_the_manager_does(root: Path) -> 
         assert not threads()
     with manager.create_writer("s/t"):
         assert len(threads()) == 1
-        wait_until(lambda: len(finished(root)) == 3)
+        wait_until(lambda: len(finished(root)) == len(MaintenanceKind))
     wait_until(lambda: not threads())
 
 
@@ -159,7 +159,7 @@ def test_what_began_by_the_setting_stops_and_continues_with_it(root: Path) -> No
     manager = StreamManager(root)
     manager.update_settings(maintain="auto", transactions_interval="1 s")
     with manager.create_writer("s/t"):
-        wait_until(lambda: len(finished(root)) == 3)
+        wait_until(lambda: len(finished(root)) == len(MaintenanceKind))
         StreamManager(root).update_settings(maintain="off")
         time.sleep(0.5)  # of a share that had begun
         before = [info.finished_ms for info in manager.maintenance()]
@@ -194,7 +194,7 @@ def test_appends_make_the_same_storage_calls_with_and_without() -> None:
                 writer.write_event(b"%d" % number, "k").result()
             if maintain == "auto":
                 record = MaintenanceTable(store)
-                while len(record.entries()) < 3:
+                while len(record.entries()) < len(MaintenanceKind):
                     time.sleep(0.02)
         counts.append(sorted(calls))
     assert counts[0] == counts[1]
@@ -204,7 +204,7 @@ def test_appends_make_the_same_storage_calls_with_and_without() -> None:
 def test_it_continues_when_the_same_root_is_back(root: Path) -> None:
     with StreamManager(root, maintain="auto") as manager:
         manager.update_settings(transactions_interval="1 s")
-        wait_until(lambda: len(finished(root)) == 3)
+        wait_until(lambda: len(finished(root)) == len(MaintenanceKind))
         root.rename(root.parent / "away")
         time.sleep(0.5)
         assert len(threads()) == 1
@@ -217,7 +217,7 @@ def test_a_root_that_was_replaced_ends_it_without_an_error_in_the_application(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     manager = StreamManager(root, maintain="auto")
-    wait_until(lambda: len(finished(root)) == 3)
+    wait_until(lambda: len(finished(root)) == len(MaintenanceKind))
     shutil.rmtree(root)
     wait_until(lambda: "continues when the root is back" in caplog.text)
     assert not root.exists(), "nothing was written in its place"
@@ -329,7 +329,7 @@ def test_the_claim_of_a_killed_process_of_another_machine_ends_by_the_clock(
         assert MaintenanceTable(open_store(str(root))).claim(RETENTION, (None,), "auto")
     began = time.monotonic()
     with StreamManager(root, maintain="auto"):
-        wait_until(lambda: len(finished(root)) == 3)
+        wait_until(lambda: len(finished(root)) == len(MaintenanceKind))
     assert time.monotonic() - began >= 1.2
 
 
@@ -346,7 +346,7 @@ def test_an_unexpected_error_ends_nothing(
 
     monkeypatch.setattr(maintenance_share.MaintenanceShares, "_work", fail)
     with StreamManager(root, maintain="auto"):
-        wait_until(lambda: len(finished(root)) == 3)
+        wait_until(lambda: len(finished(root)) == len(MaintenanceKind))
     assert caplog.text.count("a defect") == 1
 
 

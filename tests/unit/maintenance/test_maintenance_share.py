@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from pravega_spark.engine.tables.maintenance_table import JOB, MaintenanceTable
 from pravega_spark.errors import RootChanged, StoreError, StoreReadOnly
 from pravega_spark.limits import AUTO_SLACK, AUTO_WAKE_SECONDS
 from pravega_spark.maintenance.maintenance_share import MaintenanceShares, SharePace
+from pravega_spark.maintenance.stream_maintenance import is_stream
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import MaintenanceKind
 from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
@@ -22,7 +23,7 @@ from tests.harness.loads import load
 from tests.harness.small_streams import reopen
 from tests.harness.spy_store import Spy
 
-RETENTION, SCALING, TRANSACTIONS = MaintenanceKind
+RETENTION, SCALING, TRANSACTIONS, COMPACTION, SWEEPING = MaintenanceKind
 ALL = (None,)
 ONE_BYTE = StreamConfiguration(retention=RetentionPolicy.by_size(1))
 HOUR = 3_600.0
@@ -87,7 +88,7 @@ def test_each_kind_is_done_once_and_again_after_its_interval(
 ) -> None:
     manager = filled(store, clock, "a/t", "b/t")
     shares = shares_of(store, clock)
-    assert len(list(wake_until_idle(shares, clock))) == 3
+    assert len(list(wake_until_idle(shares, clock))) == len(MaintenanceKind)
     for kind in MaintenanceKind:
         run = finished(store, clock, kind)
         assert (run.streams, run.failed) == (2, 0)
@@ -126,7 +127,7 @@ def test_each_wake_up_decides_on_the_present_setting(store: Spy, clock: FakeRunt
     manager.update_settings(maintain="off")
     clock.sleep(2)
     recorded = MaintenanceTable(store, clock).entries()
-    assert len(recorded) < 3
+    assert len(recorded) < len(MaintenanceKind)
     store.calls.clear()
     assert shares.wake_up() >= AUTO_WAKE_SECONDS / 2, "the setting was read less than 300 s ago"
     of_settings = [key for _, key in store.calls if key == "_settings/_pravega/latest.json"]
@@ -142,7 +143,7 @@ def test_each_wake_up_decides_on_the_present_setting(store: Spy, clock: FakeRunt
 
 
 def test_many_streams_are_all_done_in_shares_of_several_processes(
-    store: Spy, clock: FakeRuntime
+    store: Spy, clock: FakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager = manager_of(store, clock)
     for scope in ("a", "b", "c"):
@@ -150,24 +151,32 @@ def test_many_streams_are_all_done_in_shares_of_several_processes(
         for number in range(100):
             manager.create_stream(f"{scope}/t{number}")
     done = list[str]()
+
+    def maintain(kind: MaintenanceKind, name: str) -> dict[str, str]:
+        if is_stream(name):
+            done.append(name)
+        return {}
+
     pace = SharePace(streams=50)
     several = [shares_of(store, clock, pace) for _ in range(3)]
     for shares in several:
-        shares._streams.maintain = lambda kind, name: done.append(name)  # type: ignore[method-assign]
-    for number in range(18):
+        monkeypatch.setattr(shares._streams, "maintain", maintain)
+    for number in range(6 * len(MaintenanceKind)):
         assert several[number % 3].wake_up() < AUTO_WAKE_SECONDS
         assert len(done) == 50 * (number + 1)
     for kind in MaintenanceKind:
         assert finished(store, clock, kind).streams == 300
-    assert {name: done.count(name) for name in done} == dict.fromkeys(done, 3)
+    assert {name: done.count(name) for name in done} == dict.fromkeys(done, len(MaintenanceKind))
     assert len(set(done)) == 300
     assert several[0].wake_up() >= AUTO_WAKE_SECONDS / 2
 
 
-def test_a_share_ends_by_its_time_and_when_nobody_is_open(store: Spy, clock: FakeRuntime) -> None:
+def test_a_share_ends_by_its_time_and_when_nobody_is_open(
+    store: Spy, clock: FakeRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     filled(store, clock, "a/t1", "a/t2", "a/t3")
     shares = shares_of(store, clock, SharePace(seconds=5.0))
-    shares._streams.maintain = lambda kind, name: clock.sleep(3)  # type: ignore[method-assign]
+    monkeypatch.setattr(shares._streams, "maintain", lambda kind, name: clock.sleep(3))
     pause = shares.wake_up()
     entry = entry_of(MaintenanceTable(store, clock).entries(), RETENTION)
     assert entry.progress is not None
@@ -242,12 +251,12 @@ def test_two_at_the_same_time_do_no_harm(store: Spy, clock: FakeRuntime) -> None
     late, other = shares_of(store, clock), shares_of(store, clock)
     maintain, is_stalled = late._streams.maintain, [False]
 
-    def stall(kind: MaintenanceKind, name: str) -> None:
+    def stall(kind: MaintenanceKind, name: str) -> Mapping[str, str]:
         if name == "a/t2" and not is_stalled[0]:
             is_stalled[0] = True
             clock.sleep(120)
             list(wake_until_idle(other, clock))
-        maintain(kind, name)
+        return maintain(kind, name)
 
     late._streams.maintain = stall  # type: ignore[method-assign]
     late.wake_up()

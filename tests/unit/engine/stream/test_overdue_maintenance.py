@@ -12,7 +12,7 @@ from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfigu
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.spy_store import Spy
 
-RETENTION, SCALING, TRANSACTIONS = MaintenanceKind
+RETENTION, SCALING, TRANSACTIONS, *_ = MaintenanceKind
 HOUR, DAY = 3_600, 86_400
 ALL = (None,)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from pravega_spark.engine.tables.maintenance_table import (
     MaintenanceTable,
 )
 from pravega_spark.engine.tables.state_table import TableChange
-from pravega_spark.errors import CorruptLog
+from pravega_spark.errors import CorruptLog, StoreError
 from pravega_spark.limits import (
     CLAIM_MS,
     RECORD_FAILURE_CHARACTERS,
@@ -48,7 +49,7 @@ from pravega_spark.root_settings import EffectiveSettings
 from tests.harness.fake_runtime import FakeRuntime, manager_of, memory
 from tests.harness.spy_store import Spy
 
-RETENTION, SCALING, TRANSACTIONS = MaintenanceKind
+RETENTION, SCALING, TRANSACTIONS, *_ = MaintenanceKind
 HOUR_MS = 3_600_000
 ALL = (None,)
 INTERVALS_MS = intervals_ms(EffectiveSettings())
@@ -383,7 +384,7 @@ def test_each_kind_is_described_also_one_that_never_ran(
     record.finish_now(RETENTION, ("s",), JOB, started_ms, 2)
     work = claimed(record.claim(SCALING, ALL, AUTO))
     clock.sleep(60)
-    first, scoped, scaling, last = describe(record.entries(), INTERVALS_MS, clock.now_ms())
+    first, scoped, scaling, last, *_ = describe(record.entries(), INTERVALS_MS, clock.now_ms())
     assert (first.kind, first.scope, first.is_overdue) == (RETENTION, None, False)
     assert (first.age_seconds, first.interval_seconds) == (60.0, 1_800.0)
     assert (first.streams, first.failed) == (12, 1)
@@ -400,7 +401,7 @@ def test_each_kind_is_described_also_one_that_never_ran(
 def test_manager_shows_the_record_of_its_root_and_writes_none(clock: FakeRuntime) -> None:
     manager = manager_of(clock)
     manager.create_scope("s")
-    assert [info.finished_ms for info in manager.maintenance()] == [None, None, None]
+    assert [info.finished_ms for info in manager.maintenance()] == [None] * len(MaintenanceKind)
     assert manager._store.folders("") == ["s"]
     table_of(manager._store, clock).finish_now(SCALING, ALL, JOB, 0, 3)
     (scaling,) = (info for info in manager.maintenance() if info.kind is SCALING)
@@ -429,8 +430,52 @@ def test_damaged_row_is_an_error_that_names_the_table(
     entry = MaintenanceEntry(RETENTION, None, finished, RunProgress(1, "s/a", 1, 0, {}))
     row = {**encode_entry(entry), column: "[" * 9}
     record.table.change(lambda _: (TableChange("TEST", {"retention": row}), None))
-    with pytest.raises(CorruptLog, match=r"damaged.*Delete the folder") as caught:
+    with pytest.raises(CorruptLog, match=r"damaged.*begins it again") as caught:
         record.entries()
     assert caught.value.path == record.table.log.reader.where
-    with pytest.raises(CorruptLog, match="_maintenance"):
-        record.claim(SCALING, ALL, JOB)
+
+
+def torn_row(record: MaintenanceTable) -> None:
+    row = {**encode_entry(MaintenanceEntry(RETENTION)), "progress": "[" * 9}
+    record.table.change(lambda _: (TableChange("TEST", {"retention": row}), None))
+
+
+def torn_commit(record: MaintenanceTable) -> None:
+    store = record.table.log.store
+    newest = max(e.key for e in store.list("_maintenance/_delta_log") if e.key.endswith(".json"))
+    store.put(newest, b"garbage")
+    record.table.log.forget()
+
+
+@pytest.mark.parametrize("damage", [torn_row, torn_commit])
+def test_damaged_record_begins_again_with_the_next_claim(
+    damage: Callable[[MaintenanceTable], None],
+    record: MaintenanceTable,
+    clock: FakeRuntime,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for _ in range(3):
+        record.finish_now(RETENTION, ALL, JOB, 0, 1)
+    store = record.table.log.store
+    other = table_of(store, clock)
+    assert entry_of(other.entries(), RETENTION).last is not None
+    damage(record)
+    work = claimed(record.claim(SCALING, ALL, JOB))
+    assert "could not be read and begins again" in caplog.text
+    assert set(record.entries()) == {"scaling"}
+    record.finish_now(SCALING, ALL, JOB, 0, 2, work=work)
+    with contextlib.suppress(CorruptLog):
+        other.finish_now(RETENTION, ALL, JOB, 0, 1)  # behind a gap: it knows the deleted log
+    for process in (other, record):
+        work = claimed(process.claim(RETENTION, ALL, JOB))
+        process.finish_now(RETENTION, ALL, JOB, 0, 1, work=work)
+    assert entry_of(table_of(store, clock).entries(), RETENTION).last is not None
+
+
+def test_file_in_place_of_the_record_is_an_error_that_says_so(tmp_path: Path) -> None:
+    StreamManager(tmp_path).create_scope("s")
+    (tmp_path / "_maintenance").write_text("notes")
+    record = MaintenanceTable(open_store(str(tmp_path)))
+    with pytest.raises(StoreError, match=r"_maintenance is a file.*Delete the file"):
+        record.claim(RETENTION, ALL, JOB)
+    assert (tmp_path / "_maintenance").read_text() == "notes"

@@ -1,0 +1,175 @@
+"""``pravega-spark maintain``: one round of maintenance, or rounds until a signal, without Spark."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import click
+
+from pravega_spark.cli.output import open_root, root_option, show_table
+from pravega_spark.engine.store import open_store
+from pravega_spark.errors import InvalidInput, NotFound, PravegaSparkError
+from pravega_spark.limits import MAINTAIN_THREADS, STREAM_TIMEOUT
+from pravega_spark.maintenance.kind_schedule import KindSchedule
+from pravega_spark.maintenance.maintenance_result import MaintenanceResult, no_counts
+from pravega_spark.maintenance.root_maintenance import (
+    RoundStop,
+    check_parallelism,
+    maintain_root,
+    parse_kinds,
+    parse_request,
+)
+from pravega_spark.units import parse_duration_ms
+
+INTERRUPTED = 130
+_AS_SET = "as set"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@click.command("maintain")
+@click.option("--scope", "scopes", multiple=True, help="Work on this scope; may be repeated.")
+@click.option(
+    "--stream", "streams", multiple=True, metavar="SCOPE/STREAM", help="Work on this stream."
+)
+@click.option("--kinds", help="Do only these kinds, such as retention,sweeping.  [default: all]")
+@click.option("--once", is_flag=True, help="Do one round of all kinds, as without --interval.")
+@click.option(
+    "--interval",
+    is_flag=False,
+    flag_value=_AS_SET,
+    metavar="[TIME]",
+    help="Keep running, and start a round every TIME; without TIME as often as the settings say.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
+@click.option("--full", is_flag=True, help="Look at every stream fully, whatever its hint says.")
+@click.option(
+    "--parallelism",
+    type=int,
+    default=MAINTAIN_THREADS,
+    show_default=True,
+    help="Streams that are worked on at the same time.",
+)
+@click.option(
+    "--limit",
+    default=STREAM_TIMEOUT,
+    show_default=True,
+    metavar="TIME",
+    help="Fail a kind of work that takes longer than this at a stream.",
+)
+@root_option
+def maintain(
+    root: str | None,
+    scopes: Sequence[str],
+    streams: Sequence[str],
+    kinds: str | None,
+    once: bool,
+    interval: str | None,
+    parallelism: int,
+    **options: Any,
+) -> int:
+    """Do the maintenance of the root: transactions, scaling, retention, compaction and sweeping.
+
+    Each kind of work has its own interval; a stream without news costs one storage call. Prints
+    what was done at each stream; the last line is one JSON object. The exit status is 0 if nothing
+    failed, and 1 if something did.
+    """
+    if once and interval is not None:
+        raise click.UsageError("--once and --interval exclude each other.")
+    every = None if kinds is None else [name.strip() for name in kinds.split(",")]
+    parse_request(every, scopes, streams, **options)
+    pause = None
+    if interval not in (None, _AS_SET):
+        pause = parse_duration_ms("the interval", interval) / 1_000
+        if not pause:
+            raise InvalidInput("the interval must be longer than 0 s.")
+    rounds = _Rounds(root, every, scopes, streams, check_parallelism(parallelism), options)
+    return rounds.run(pause, once=interval is None)
+
+
+class _Rounds:
+    """The rounds of one command, and the sums of their figures."""
+
+    def __init__(
+        self,
+        root: str | None,
+        kinds: Sequence[str] | None,
+        scopes: Sequence[str],
+        streams: Sequence[str],
+        parallelism: int,
+        options: dict[str, Any],
+    ) -> None:
+        self._store = open_store(open_root(root).root)
+        self._kinds = parse_kinds(kinds)
+        self._named = scopes, streams
+        self._parallelism = parallelism
+        self._options = options
+        self._stop = RoundStop()
+        self._sums = Counter({**no_counts(self._kinds), "failed": 0})
+        self._number = 0
+
+    def run(self, pause: float | None, *, once: bool) -> int:
+        """Do one round, or rounds until a signal; return the exit status."""
+        began, before = time.monotonic(), [signal.getsignal(number) for number in _SIGNALS]
+        for number, handler in zip(_SIGNALS, before, strict=True):
+            if handler is not signal.SIG_IGN:
+                signal.signal(number, self._on_signal)
+        try:
+            schedule = None if once else KindSchedule(self._store, self._kinds)
+            while not self._stop.is_set:
+                self._round(schedule)
+                if schedule is None:
+                    break
+                wait = schedule.pause_seconds() if pause is None else pause
+                self._stop.wait(max(wait, 0.05))
+        finally:
+            for number, handler in zip(_SIGNALS, before, strict=True):
+                signal.signal(number, handler)
+        seconds = round(time.monotonic() - began, 3)
+        record = {**self._sums, "dry_run": self._options["dry_run"]}
+        click.echo(json.dumps({**record, "rounds": self._number, "seconds": seconds}))
+        if once and not self._number:
+            return INTERRUPTED
+        return 1 if self._sums["failed"] else 0
+
+    def _on_signal(self, *_: object) -> None:
+        """Not in the handler itself: the main thread may hold the event's lock."""
+        threading.Thread(target=self._stop.request, daemon=True).start()
+
+    def _round(self, schedule: KindSchedule | None) -> None:
+        """Do one round. In a command that keeps running, an error fails the round alone."""
+        try:
+            kinds = self._kinds
+            if schedule is not None:
+                recorded = not (any(self._named) or self._options["dry_run"])
+                kinds = schedule.due(recorded=recorded)
+            if not kinds:
+                return
+            request = parse_request(kinds, *self._named, **self._options)
+            found = maintain_root(self._store, request, self._parallelism, self._stop)
+        except (PravegaSparkError, OSError) as error:
+            if schedule is None and isinstance(error, InvalidInput | NotFound):
+                raise
+            click.echo(f"maintain: {type(error).__name__}: {error}", err=True)
+            self._sums["failed"] += 1
+            self._number += 1
+            return
+        if not found.stopped:
+            self._number += 1
+        self._sums.update({**found.counts(), "failed": len(found.failures)})
+        self._show(found)
+
+    def _show(self, found: MaintenanceResult) -> None:
+        rows = found.rows()
+        if rows:
+            show_table(("STREAM", "KIND", "DONE"), rows)
+        for what, error in found.failures.items():
+            click.echo(f"maintain: {what}: {error}", err=True)
+        first, *others = str(found).splitlines()
+        click.echo("\n".join([f"{datetime.now():%H:%M:%S} {first}", *others]))

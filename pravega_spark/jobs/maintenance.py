@@ -1,0 +1,165 @@
+"""Do everything that keeps the streams of a root in order, each kind of work at its own interval.
+
+    python -m pravega_spark.jobs.maintenance --root s3://bucket/streams --once
+    python -m pravega_spark.jobs.maintenance --root s3://bucket/streams --interval
+
+Works on all streams, groups and scopes, on Spark's executors: transactions, scaling, retention,
+compaction and sweeping. A stream without news costs one storage call. Prints what was done at each
+stream; the last line is one JSON object. docs/maintenance.md says what runs when.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pravega_spark.engine.json_codec import to_json
+from pravega_spark.engine.store import open_store
+from pravega_spark.jobs import job_runner
+from pravega_spark.jobs.command_line import AS_SET, MAINTENANCE, duration, make_parser
+from pravega_spark.jobs.job_runner import Report, RoundInput
+from pravega_spark.jobs.range_compaction import COMPACTION, Row, compact_streams, map_rows
+from pravega_spark.jobs.text_table import Cell, Side, TextTable, bold
+from pravega_spark.limits import STREAM_TIMEOUT
+from pravega_spark.maintenance.kind_schedule import KindSchedule
+from pravega_spark.maintenance.maintenance_result import MaintenanceResult, no_counts
+from pravega_spark.maintenance.maintenance_round import MaintenanceRound, RoundRequest
+from pravega_spark.maintenance.root_maintenance import parse_request
+from pravega_spark.maintenance.stream_work import WORKS, WorkOptions
+from pravega_spark.maintenance.unit_work import RoundTask, do_task
+from pravega_spark.maintenance.work_outcome import WorkOutcome
+from pravega_spark.model import MaintenanceKind
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PROG = MAINTENANCE
+COLUMNS: dict[str, Side] = {"stream": "left", "kind": "left", "done": "left"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job; return its exit status."""
+    arguments = parse(argv)
+    work = partial(maintain_streams, arguments, _Schedules())
+    return job_runner.run(PROG, arguments, work, no_counts(arguments.kinds))
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the command line; an error in it exits with 2."""
+    parser = make_parser(__doc__ or "", PROG)
+    parser.add_argument(
+        "--once", action="store_true", help="do one round of all kinds, as without --interval"
+    )
+    parser.add_argument(
+        "--kinds",
+        nargs="+",
+        choices=[kind.value for kind in WORKS],
+        default=[kind.value for kind in WORKS],
+        help="do only these kinds of work (default: all)",
+    )
+    parser.add_argument(
+        "--full",
+        action="store_true",
+        help="look at every stream fully, also at those that have no news and are not due",
+    )
+    parser.add_argument(
+        "--limit",
+        type=duration,
+        default=duration(STREAM_TIMEOUT),
+        metavar="TIME",
+        help=f"fail a kind of work that takes longer than this at a stream (default: "
+        f"{STREAM_TIMEOUT})",
+    )
+    arguments = parser.parse_args(argv)
+    if arguments.once and arguments.interval is not None:
+        parser.error("--once and --interval exclude each other")
+    arguments.kinds = tuple(kind for kind in WORKS if kind.value in arguments.kinds)
+    return arguments
+
+
+class _Schedules:
+    """The schedule of a job that keeps running; made when the root is known."""
+
+    def __init__(self) -> None:
+        self._known: KindSchedule | None = None
+
+    def of(self, root: str, kinds: Sequence[MaintenanceKind]) -> KindSchedule:
+        """Return the schedule."""
+        self._known = self._known or KindSchedule(open_store(root), kinds)
+        return self._known
+
+
+def maintain_streams(
+    arguments: argparse.Namespace, schedules: _Schedules, spark: SparkSession, given: RoundInput
+) -> Report:
+    """Do one round on executors; in a job that keeps running, of the kinds that are due."""
+    kinds, schedule = arguments.kinds, None
+    if arguments.interval is not None:
+        schedule = schedules.of(given.root, kinds)
+        recorded = not (arguments.stream or arguments.scope or arguments.dry_run)
+        kinds = schedule.due(recorded=recorded)
+    request = parse_request(
+        kinds or arguments.kinds,
+        arguments.scope,
+        arguments.stream,
+        dry_run=arguments.dry_run,
+        full=arguments.full,
+        limit=arguments.limit,
+    )
+    counts, failures, table = no_counts(arguments.kinds), dict[str, str](), None
+    if kinds:
+        result = _run(spark, given, request)
+        counts |= result.counts()
+        failures, table = result.failures, _table(result)
+    pause = None
+    if schedule is not None:
+        is_set = arguments.interval is AS_SET
+        pause = schedule.pause_seconds() if is_set else float(arguments.interval)
+    return Report(table, counts, failures, pause)
+
+
+def _run(spark: SparkSession, given: RoundInput, request: RoundRequest) -> MaintenanceResult:
+    execute = partial(spread, spark, given.root)
+    return MaintenanceRound(open_store(given.root), request, execute, given.stop).run()
+
+
+def spread(
+    spark: SparkSession, root: str, tasks: Sequence[RoundTask], options: WorkOptions
+) -> Iterator[WorkOutcome]:
+    """Do the tasks of a round on executors; yield their outcomes.
+
+    Compaction comes last, since executors share the ranges of all streams.
+    """
+    rows, compacted = list[Row](), list[str]()
+    for task in tasks:
+        others = [kind.value for kind in task.kinds if kind is not COMPACTION]
+        if others:
+            rows.append((task.unit, to_json(others)))
+        if COMPACTION in task.kinds:
+            compacted.append(task.unit)
+    for _, text in map_rows(spark, root, rows, partial(_do, options=options)):
+        yield WorkOutcome.of_row(json.loads(text))
+    yield from compact_streams(spark, root, compacted, options)
+
+
+def _do(root: str, unit: str, text: str, *, options: WorkOptions) -> Iterator[str]:
+    kinds = tuple(map(MaintenanceKind, json.loads(text)))
+    outcomes = do_task(open_store(root), RoundTask(unit, kinds), options)
+    yield from (to_json(outcome.row()) for outcome in outcomes)
+
+
+def _table(result: MaintenanceResult) -> TextTable | None:
+    rows = result.rows()
+    return TextTable(COLUMNS, [_cells(*row) for row in rows]) if rows else None
+
+
+def _cells(unit: str, kind: str, done: str) -> list[Cell]:
+    return [unit, kind, (done, "red") if done.startswith("failed: ") else bold(done)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

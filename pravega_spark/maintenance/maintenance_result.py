@@ -1,0 +1,114 @@
+"""What one round of maintenance did, in total and for each kind of work."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pravega_spark.maintenance.work_outcome import WorkOutcome, unit_text
+from pravega_spark.model import MaintenanceKind
+
+FIGURES: Mapping[MaintenanceKind, Sequence[str]] = {
+    MaintenanceKind.RETENTION: ("truncated", "events", "bytes", "expired"),
+    MaintenanceKind.SCALING: ("splits", "merges"),
+    MaintenanceKind.TRANSACTIONS: ("committed", "aborted", "cleared"),
+    MaintenanceKind.COMPACTION: ("files_before", "files_after", "bytes_read", "bytes_written"),
+    MaintenanceKind.SWEEPING: ("files", "bytes", "commits"),
+}
+"""The figures of each kind, which are sums over all streams."""
+
+
+@dataclass(frozen=True, slots=True)
+class KindResult:
+    """What a round did of one kind of maintenance."""
+
+    kind: MaintenanceKind
+    looked_at: int = 0
+    """Streams, and other tables, that were looked at fully."""
+    changed: int = 0
+    """Of these, those at which something was done; of a dry run, would be done."""
+    figures: Mapping[str, int] = field(default_factory=dict)
+    failures: Mapping[str, str] = field(default_factory=dict)
+    """An error for each stream or table that failed."""
+    claimed_by: str = ""
+    """What has claimed this kind, which the round therefore left out; or an empty text."""
+
+    def __str__(self) -> str:
+        """Return a line for people."""
+        if self.claimed_by:
+            return f"{self.kind.value}: left to {self.claimed_by}"
+        parts = [f"{count:,} {name.replace('_', ' ')}" for name, count in self.figures.items()]
+        looked = f"{self.looked_at:,} looked at, {self.changed:,} changed"
+        return f"{self.kind.value}: {looked}, {len(self.failures):,} failed ({', '.join(parts)})"
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceResult:
+    """What one round of maintenance did."""
+
+    streams: int
+    """Streams that the round reached, idle and failed ones included."""
+    idle: int
+    """Of these, those that had nothing new and were not due: one storage call each."""
+    kinds: Mapping[MaintenanceKind, KindResult]
+    changes: tuple[WorkOutcome, ...] = ()
+    """What was done at each stream, or failed, by name."""
+    seconds: float = 0.0
+    dry_run: bool = False
+    stopped: bool = False
+    """Whether the round was stopped before it had reached all streams."""
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """The error of each thing that failed, with the kind of work before it."""
+        return {
+            f"{found.kind.value} of {what}": error
+            for found in self.kinds.values()
+            for what, error in found.failures.items()
+        }
+
+    def counts(self) -> dict[str, int]:
+        """Return all figures as one flat object, such as ``retention_events``."""
+        flat = {
+            f"{found.kind.value}_{name}": count
+            for found in self.kinds.values()
+            for name, count in found.figures.items()
+        }
+        return {"streams": self.streams, "idle": self.idle, **flat}
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Return a row of unit, kind and text for each change and failure."""
+        return [
+            (
+                unit_text(found.unit).removeprefix("stream "),
+                found.kind.value,
+                found.did or "failed: " + "; ".join(found.failures.values()),
+            )
+            for found in self.changes
+        ]
+
+    def __str__(self) -> str:
+        """Return a few lines for people."""
+        lines = [f"{self.streams:,} streams, {self.idle:,} idle, in {self.seconds:.1f} s"]
+        return "\n".join([*lines, *(f"  {found}" for found in self.kinds.values())])
+
+
+def no_counts(kinds: Iterable[MaintenanceKind]) -> dict[str, int]:
+    """Return the counts of a round that reached nothing."""
+    empty = {kind: KindResult(kind, figures=dict.fromkeys(FIGURES[kind], 0)) for kind in kinds}
+    return MaintenanceResult(0, 0, empty).counts()
+
+
+def kind_result(
+    kind: MaintenanceKind, outcomes: Iterable[WorkOutcome], listing: Mapping[str, str]
+) -> KindResult:
+    """Return the sums of the outcomes of a kind; ``listing`` are errors of whole scopes."""
+    sums, failures = Counter(dict.fromkeys(FIGURES[kind], 0)), dict(listing)
+    looked_at = changed = 0
+    for found in outcomes:
+        looked_at += 1
+        changed += bool(found.did)
+        sums.update(found.figures)
+        failures |= found.failures
+    return KindResult(kind, looked_at, changed, dict(sums), failures)

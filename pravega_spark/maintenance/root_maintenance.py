@@ -1,0 +1,166 @@
+"""Maintenance of a root in the threads of one process: no Spark, no JVM."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from queue import Empty, SimpleQueue
+
+from pravega_spark.arguments import check_flag, check_list, is_whole
+from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.store import Store
+from pravega_spark.errors import InvalidInput
+from pravega_spark.limits import STREAM_TIMEOUT
+from pravega_spark.maintenance.maintenance_result import MaintenanceResult
+from pravega_spark.maintenance.maintenance_round import MaintenanceRound, RoundRequest
+from pravega_spark.maintenance.round_record import Stoppable
+from pravega_spark.maintenance.stream_work import WORKS, WorkOptions
+from pravega_spark.maintenance.unit_work import RoundTask, do_task
+from pravega_spark.maintenance.work_outcome import WorkOutcome
+from pravega_spark.model import MaintenanceKind
+from pravega_spark.names import check_scope, split_stream
+from pravega_spark.units import parse_duration_ms
+
+_LOOK_SECONDS = 0.2
+"""Pause between two looks whether the round is to stop."""
+_END_SECONDS = 10.0
+"""A round that is stopped waits this long for the streams that it is working on."""
+_MOST_THREADS = 256
+
+
+class RoundStop:
+    """Stops a round before its end, from another thread or a signal's handler."""
+
+    def __init__(self) -> None:
+        """Start unset."""
+        self._stopped = threading.Event()
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the round is to stop."""
+        return self._stopped.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the round is to stop, at most ``seconds``; return whether it is."""
+        return self._stopped.wait(seconds)
+
+    def request(self) -> None:
+        """Let the round end: no other stream is begun."""
+        self._stopped.set()
+
+
+def parse_kinds(given: Iterable[MaintenanceKind | str] | None) -> tuple[MaintenanceKind, ...]:
+    """Return kinds by their names, in the order of a round; all without any.
+
+    Raises InvalidInput.
+    """
+    if given is None:
+        return tuple(WORKS)
+    known = {kind.value: kind for kind in WORKS}
+    found = set[MaintenanceKind]()
+    for name in check_list("kinds", given):
+        kind = known.get(name.value if isinstance(name, MaintenanceKind) else name)
+        if kind is None:
+            raise InvalidInput(
+                f"there is no kind of maintenance {name!r}; use some of {', '.join(known)}."
+            )
+        found.add(kind)
+    if not found:
+        raise InvalidInput(f"no kind of maintenance is given; use some of {', '.join(known)}.")
+    return tuple(kind for kind in WORKS if kind in found)
+
+
+def parse_request(
+    kinds: Iterable[MaintenanceKind | str] | None = None,
+    scopes: Iterable[str] = (),
+    streams: Iterable[str] = (),
+    *,
+    dry_run: bool = False,
+    full: bool = False,
+    limit: str | float = STREAM_TIMEOUT,
+) -> RoundRequest:
+    """Return a checked request. Raises InvalidInput, InvalidName, InvalidConfiguration."""
+    scopes, streams = check_list("scopes", scopes), check_list("streams", streams)
+    for scope in scopes:
+        check_scope(scope)
+    for stream in streams:
+        split_stream(stream)
+    limit_ms = parse_duration_ms("the limit", limit)
+    if limit_ms <= 0:
+        raise InvalidInput(f"the limit of a stream must be longer than 0 s, got {limit!r}.")
+    flags = check_flag("dry_run", dry_run), check_flag("full", full)
+    return RoundRequest(parse_kinds(kinds), tuple(scopes), tuple(streams), *flags, limit_ms / 1_000)
+
+
+def check_parallelism(given: int) -> int:
+    """Return a number of threads; raise InvalidInput unless it is 1 to 256."""
+    if not is_whole(given) or not 1 <= given <= _MOST_THREADS:
+        raise InvalidInput(
+            f"parallelism must be a whole number from 1 to {_MOST_THREADS}, got {given!r}."
+        )
+    return given
+
+
+def maintain_root(
+    store: Store,
+    request: RoundRequest,
+    parallelism: int,
+    stop: Stoppable | None = None,
+    runtime: Runtime = SYSTEM,
+) -> MaintenanceResult:
+    """Do one round in the threads of this process; see :class:`MaintenanceRound`."""
+    stop = stop or RoundStop()
+
+    def execute(tasks: Sequence[RoundTask], options: WorkOptions) -> Iterator[WorkOutcome]:
+        return _in_threads(store, tasks, options, parallelism, stop, runtime)
+
+    return MaintenanceRound(store, request, execute, stop, runtime).run()
+
+
+def _in_threads(
+    store: Store,
+    tasks: Sequence[RoundTask],
+    options: WorkOptions,
+    parallelism: int,
+    stop: Stoppable,
+    runtime: Runtime,
+) -> Iterator[WorkOutcome]:
+    """Do the tasks in daemon threads, so that one that hangs does not keep the process alive."""
+    waiting, done = SimpleQueue[RoundTask](), SimpleQueue[list[WorkOutcome] | BaseException]()
+    ended = threading.Event()
+    for task in tasks:
+        waiting.put(task)
+
+    def work() -> None:
+        while not (stop.is_set or ended.is_set()):
+            try:
+                done.put(do_task(store, waiting.get_nowait(), options, runtime))
+            except Empty:
+                return
+            except BaseException as error:
+                done.put(error)
+                return
+
+    threads = [
+        threading.Thread(target=work, name=f"pravega-maintain-{number}", daemon=True)
+        for number in range(min(parallelism, len(tasks)))
+    ]
+    for thread in threads:
+        thread.start()
+    left, waited = len(tasks), 0.0
+    try:
+        while left:
+            try:
+                found = done.get(timeout=_LOOK_SECONDS)
+            except Empty:
+                waited += _LOOK_SECONDS if stop.is_set else 0.0
+                is_over = not any(t.is_alive() for t in threads) and done.empty()
+                if is_over or waited >= _END_SECONDS:
+                    return
+                continue
+            if isinstance(found, BaseException):
+                raise found
+            left -= 1
+            yield from found
+    finally:
+        ended.set()

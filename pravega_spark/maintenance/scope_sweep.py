@@ -1,0 +1,84 @@
+"""Sweeps the tables that belong to no stream: of scopes, of reader groups, of deleted streams."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+from pravega_spark.engine.log.clock_record import Now
+from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.table_sweep import SweepResult, sweep_table
+from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.store import Store
+from pravega_spark.engine.stream import stream_sweep
+from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import StreamLog, events_path
+from pravega_spark.engine.tables.scopes import GROUPS_FOLDER, Scope
+from pravega_spark.engine.tables.settings_table import SettingsTable
+from pravega_spark.errors import NoSuchScope
+from pravega_spark.names import is_name
+from pravega_spark.root_settings import EffectiveSettings
+
+
+class TableSweep(NamedTuple):
+    """A table that belongs to no stream, and its sweep."""
+
+    log: Log
+    run: Callable[[], SweepResult]
+
+
+def table_path(scope: str, name: str) -> str:
+    """Return the key of a table by its name in :func:`scope_sweeps`."""
+    is_own = name.startswith("_")
+    return f"{scope}/{name}" if is_own else events_path(f"{scope}/{name}")
+
+
+def scope_sweeps(
+    store: Store,
+    index: Scope,
+    settings: EffectiveSettings,
+    now: Now,
+    runtime: Runtime,
+    *,
+    deleted: bool = False,
+) -> dict[str, TableSweep]:
+    """Return the sweeps of a scope's own tables, by the name of each table in the scope.
+
+    These are the index first, the reader groups, deleted ones included, and the remains of deleted
+    streams. Raises NoSuchScope, unless a ``deleted`` scope is swept as well.
+    """
+    scope, ages = index.name, (settings.grace_ms, settings.retain_ms)
+    rows: Mapping[str, object] = {}
+    with contextlib.suppress(*((NoSuchScope,) if deleted else ())):
+        rows = index.rows()
+    own = index.table.log
+    sweeps = {"_scope": TableSweep(own, partial(_sweep_log, own, *ages, now))}
+    for group in store.folders(f"{scope}/{GROUPS_FOLDER}"):
+        log = Log(store, f"{scope}/{GROUPS_FOLDER}/{group}", runtime)
+        sweep = TableSweep(log, partial(_sweep_log, log, *ages, now))
+        sweeps[f"{GROUPS_FOLDER}/{group}"] = sweep
+    for name in store.folders(scope):
+        if is_name(name) and name not in rows:
+            stream = open_stream(store, f"{scope}/{name}", runtime)
+            sweeps[name] = TableSweep(stream.log, partial(_sweep_deleted, stream, *ages, now))
+    return sweeps
+
+
+def _sweep_log(log: Log, grace_ms: int, retain_ms: int, now: Now) -> SweepResult:
+    return sweep_table(log, grace_ms=grace_ms, retain_ms=retain_ms, now=now)
+
+
+def _sweep_deleted(stream: StreamLog, grace_ms: int, retain_ms: int, now: Now) -> SweepResult:
+    return stream_sweep.sweep_deleted_stream(
+        stream, grace_ms=grace_ms, retain_ms=retain_ms, now=now
+    )
+
+
+def sweep_root(
+    store: Store, table: SettingsTable, settings: EffectiveSettings, now: Now
+) -> SweepResult:
+    """Sweep the root's settings, and delete unfinished files of the root's own objects."""
+    store.discard_unfinished("", settings.grace_ms, deep=False)
+    return _sweep_log(table.table.log, settings.grace_ms, settings.retain_ms, now)

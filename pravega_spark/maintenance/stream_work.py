@@ -1,0 +1,235 @@
+"""What each kind of maintenance does with one stream: the work of every job, share and call."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from pravega_spark.compaction.compaction_options import CompactionOptions
+from pravega_spark.compaction.compaction_result import CompactionResult
+from pravega_spark.compaction.compaction_run import run_compaction
+from pravega_spark.engine.log import checkpointing
+from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.store import Store
+from pravega_spark.engine.stream import stream_sweep
+from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.repair import existing_view
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.time_limit import run_within
+from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.errors import NoSuchStream, RootChanged
+from pravega_spark.limits import STATE_FILE_COMMITS, STREAM_TIMEOUT
+from pravega_spark.maintenance import due_times
+from pravega_spark.maintenance.work_outcome import WorkOutcome
+from pravega_spark.model import MaintenanceKind, TransactionStatus
+from pravega_spark.reader_groups.group_repair import release_absent_groups
+from pravega_spark.retention.explanation import DataAmount
+from pravega_spark.retention.retention_options import RetentionOptions
+from pravega_spark.retention.retention_run import dry_run_retention, run_retention
+from pravega_spark.root_settings import EffectiveSettings, GivenSettings, SettingSources
+from pravega_spark.scaling.auto_scaling import explain_scaling, run_scaling
+from pravega_spark.scaling.scale_decision import Action
+from pravega_spark.transactions import transaction_leases, transaction_listing
+from pravega_spark.transactions.sweeper import sweep_transactions
+from pravega_spark.units import parse_duration_ms, size_text
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkOptions:
+    """How a round works; picklable."""
+
+    root: GivenSettings = field(default_factory=dict)
+    """The settings of the root, read once for the round."""
+    flags: GivenSettings = field(default_factory=dict)
+    """Settings that the round decides itself, before streams and root."""
+    dry_run: bool = False
+    limit_seconds: float = parse_duration_ms("a limit", STREAM_TIMEOUT) / 1_000
+
+    def settings(self, view: StreamView) -> EffectiveSettings:
+        """Return the settings that hold for a stream."""
+        return SettingSources(self.root, self.flags).of_stream(view.record.configuration.settings)
+
+
+class WorkDone(NamedTuple):
+    """What a kind of work did with a stream, for people and as figures, and when it is due."""
+
+    did: str
+    figures: Mapping[str, int]
+    due_ms: int
+    failures: Mapping[str, str] = MappingProxyType({})
+    """What could not be done, although the rest was."""
+
+
+Work = Callable[[StreamLog, StreamView, WorkOptions], WorkDone]
+
+
+def maintain_stream(
+    store: Store,
+    name: str,
+    kinds: Iterable[MaintenanceKind],
+    options: WorkOptions,
+    runtime: Runtime = SYSTEM,
+) -> list[WorkOutcome]:
+    """Do the work of some kinds on a stream, in the order of WORKS; a failure stops no other kind.
+
+    Nothing is returned for a stream that was deleted since it was listed. Raises RootChanged.
+    """
+    stream, wanted = open_stream(store, name, runtime), set(kinds)
+    outcomes = []
+    for kind in (kind for kind in WORKS if kind in wanted):
+        try:
+            outcomes.append(do_work(stream, kind, options))
+        except NoSuchStream:
+            return []
+        except RootChanged:
+            raise
+        except Exception as error:
+            outcomes.append(failed(name, kind, f"stream {name}", error))
+    return outcomes
+
+
+def do_work(stream: StreamLog, kind: MaintenanceKind, options: WorkOptions) -> WorkOutcome:
+    """Do the work of one kind on a stream. Raises what that raises, and TooBusy at the limit."""
+
+    def run() -> WorkOutcome:
+        now_ms = stream.now_ms()
+        view = existing_view(stream)
+        done = WORKS[kind](stream, view, options)
+        times = view.version, done.due_ms, now_ms
+        return WorkOutcome(stream.name, kind, done.did, done.figures, done.failures, *times)
+
+    what = f"{kind.value} of stream {stream.name}"
+    return run_within(options.limit_seconds, run, what, stream.root_url)
+
+
+def failed(unit: str, kind: MaintenanceKind, what: str, error: Exception) -> WorkOutcome:
+    """Return the outcome of work that failed, and log the error."""
+    logger.warning("%s of %s failed", kind.value, what, exc_info=True)
+    return WorkOutcome(unit, kind, failures={what: f"{type(error).__name__}: {error}"})
+
+
+def _transactions(stream: StreamLog, view: StreamView, options: WorkOptions) -> WorkDone:
+    if options.dry_run:
+        limit_ms = options.settings(view).prepared_limit_ms
+        expired = transaction_leases.expiry_reasons(stream, view, limit_ms, write=False)
+        infos = transaction_listing.open_transactions(stream, view)
+        decided = [info.status for info in infos if info.transaction_id not in expired]
+        committed = decided.count(TransactionStatus.COMMITTING)
+        aborted = len(expired) + decided.count(TransactionStatus.ABORTING)
+        figures = {"committed": committed, "aborted": aborted, "cleared": 0}
+        return WorkDone(_did(figures, "transactions"), figures, due_times.ALWAYS)
+    limit = options.settings(view).prepared_limit_ms
+    swept = sweep_transactions(stream, prepared_limit_ms=limit, life=view.life)
+    counts = len(swept.committed), len(swept.aborted), swept.cleared
+    figures = dict(zip(("committed", "aborted", "cleared"), counts, strict=True))
+    due_ms = due_times.transactions_due(stream.view(refresh=False))
+    return WorkDone(_did(figures, "transactions"), figures, due_ms)
+
+
+def _scaling(stream: StreamLog, view: StreamView, options: WorkOptions) -> WorkDone:
+    run = explain_scaling if options.dry_run else run_scaling
+    result = run(stream, life=view.life)
+    requests = list(result.decision.requests)
+    if result.outcomes:
+        scaled = zip(requests, result.outcomes, strict=True)
+        requests = [request for request, outcome in scaled if outcome.epoch is not None]
+    actions = [request.action for request in requests]
+    figures = {"splits": actions.count(Action.SPLIT), "merges": actions.count(Action.MERGE)}
+    due_ms = due_times.scaling_due(stream.view(refresh=False))
+    return WorkDone(_did(figures, ""), figures, due_ms)
+
+
+def _retention(stream: StreamLog, view: StreamView, options: WorkOptions) -> WorkDone:
+    given = RetentionOptions(root=options.root, sweep=False)
+    if options.dry_run:
+        result = dry_run_retention(stream, given, life=view.life)
+    else:
+        release_absent_groups(stream, partial(open_stream, stream.store, runtime=stream.runtime))
+        result = run_retention(stream, given, life=view.life)
+    explained = result.explanation
+    is_moved = explained.cut is not None and (options.dry_run or result.truncated is not None)
+    goes = explained.goes if is_moved else DataAmount()
+    figures = {
+        "truncated": int(is_moved),
+        "events": goes.events,
+        "bytes": goes.size_bytes,
+        "expired": len(explained.idle),
+    }
+    did = [f"truncated {goes} ({explained.rule.value})"] if is_moved else []
+    did += [f"expired {', '.join(explained.idle)}"] if explained.idle else []
+    did += [f"lost unread data: {passed}" for passed in explained.passed]
+    newest, settings = stream.view(refresh=False), options.settings(view)
+    due_ms = due_times.retention_due(newest, explained, settings, stream.now_ms())
+    return WorkDone("; ".join(did), figures, due_ms)
+
+
+def _sweeping(stream: StreamLog, view: StreamView, options: WorkOptions) -> WorkDone:
+    """Sweep, and write a state file that no writer has written although it is due."""
+    now_ms, settings = stream.now_ms(), options.settings(view)
+    if options.dry_run:  # which files are unreferenced is known only after the horizon has moved
+        return WorkDone("", dict.fromkeys(_SWEPT, 0), due_times.ALWAYS)
+    state, _ = stream.log.reader.hint()
+    if view.version - max(state, 0) > STATE_FILE_COMMITS:
+        checkpointing.maintain(stream.log.reader, view.version)
+    swept = stream_sweep.sweep_stream(
+        stream,
+        grace_ms=settings.grace_ms,
+        retain_ms=settings.retain_ms,
+        completed_ms=settings.keep_completed_ms,
+        life=view.life,
+    )
+    figures = {"files": swept.files, "bytes": swept.size_bytes, "commits": swept.commits}
+    due_ms = due_times.ALWAYS if any(figures.values()) else due_times.after_idle_time(view, now_ms)
+    return WorkDone(swept_text(figures), figures, due_ms)
+
+
+def _compaction(stream: StreamLog, view: StreamView, options: WorkOptions) -> WorkDone:
+    now_ms, given = stream.now_ms(), CompactionOptions(options.flags, options.root)
+    result = run_compaction(stream, given, dry_run=options.dry_run, life=view.life)
+    return compaction_done(result, view, now_ms)
+
+
+def compaction_done(result: CompactionResult, view: StreamView, now_ms: int) -> WorkDone:
+    """Return what a compaction did; a stream that was left as it is waits twice as long."""
+    figures = {
+        "files_before": result.files_before,
+        "files_after": result.files_after,
+        "bytes_read": result.bytes_read,
+        "bytes_written": result.bytes_written,
+    }
+    did = str(result).partition(": ")[2] if result.ranges else ""
+    due_ms = due_times.ALWAYS if result.ranges else due_times.after_idle_time(view, now_ms)
+    failures = {f"{found.range}": found.reason for found in result.damaged}
+    return WorkDone(did, figures, due_ms, failures)
+
+
+_SWEPT: Final = ("files", "bytes", "commits")
+
+
+def swept_text(figures: Mapping[str, int]) -> str:
+    """Return what a sweep deleted, for people; empty if nothing."""
+    if not any(figures.values()):
+        return ""
+    files = f"{figures['files']:,} files ({size_text(figures['bytes'])})"
+    return f"deleted {files} and {figures['commits']:,} commits"
+
+
+def _did(figures: Mapping[str, int], what: str) -> str:
+    parts = (f"{count:,} {f'{what} ' if what else ''}{n}" for n, count in figures.items() if count)
+    return ", ".join(parts)
+
+
+WORKS: Final[Mapping[MaintenanceKind, Work]] = {
+    MaintenanceKind.TRANSACTIONS: _transactions,
+    MaintenanceKind.SCALING: _scaling,
+    MaintenanceKind.RETENTION: _retention,
+    MaintenanceKind.COMPACTION: _compaction,
+    MaintenanceKind.SWEEPING: _sweeping,
+}
+"""The kinds in the order in which a round does them: what was truncated is swept once."""

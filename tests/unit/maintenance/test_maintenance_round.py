@@ -1,0 +1,408 @@
+"""One round of maintenance in threads: what it does, what idle streams cost, what fails."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pravega_spark.engine.tables.maintenance_table import AUTO, JOB, MaintenanceTable
+from pravega_spark.errors import (
+    CorruptLog,
+    InvalidConfiguration,
+    InvalidInput,
+    InvalidName,
+    NoSuchScope,
+    NoSuchStream,
+    RootChanged,
+    StoreReadOnly,
+)
+from pravega_spark.maintenance import round_record, stream_work
+from pravega_spark.maintenance.due_hints import DUE_FOLDER
+from pravega_spark.maintenance.maintenance_round import RoundRequest
+from pravega_spark.maintenance.root_maintenance import RoundStop, maintain_root
+from pravega_spark.manager import StreamManager
+from pravega_spark.model import MaintenanceKind, TransactionStatus
+from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.folder_state import folder_state
+from tests.harness.loads import load
+from tests.harness.small_streams import reopen
+from tests.harness.spy_store import Spy
+
+RETENTION, SCALING = MaintenanceKind.RETENTION, MaintenanceKind.SCALING
+TRANSACTIONS, SWEEPING = MaintenanceKind.TRANSACTIONS, MaintenanceKind.SWEEPING
+ONE_BYTE = StreamConfiguration(retention=RetentionPolicy.by_size(1))
+HOUR = 3_600.0
+
+
+@pytest.fixture
+def clock() -> FakeRuntime:
+    return FakeRuntime()
+
+
+@pytest.fixture
+def store(clock: FakeRuntime) -> Spy:
+    return Spy(memory(clock))
+
+
+def manager_of(store: Spy, clock: FakeRuntime) -> StreamManager:
+    made = StreamManager("memory://unused", runtime=clock)
+    made._store = store
+    return made
+
+
+@pytest.fixture
+def manager(store: Spy, clock: FakeRuntime) -> StreamManager:
+    made = manager_of(store, clock)
+    made.create_scope("s")
+    return made
+
+
+def write(manager: StreamManager, name: str, *data: bytes) -> None:
+    with manager.create_writer(name) as writer:
+        for event in data:
+            writer.write_event(event, "k").result()
+
+
+def looked_at(manager: StreamManager, **options: Any) -> Mapping[str, int]:
+    found = manager.maintain(**options)
+    assert found.failures == {}
+    return {kind.value: result.looked_at for kind, result in found.kinds.items()}
+
+
+def settled(manager: StreamManager) -> None:
+    """Do rounds until no stream is looked at for an hour; the tables of scopes always are."""
+    for hours in (0, 0, 1, 2):
+        manager._runtime.sleep(hours * HOUR)
+        manager.maintain()
+
+
+def test_one_round_does_all_kinds(manager: StreamManager, clock: FakeRuntime) -> None:
+    manager.create_stream("s/kept", ONE_BYTE)
+    write(manager, "s/kept", b"first", b"last")
+    manager.create_stream("s/busy", StreamConfiguration(ScalingPolicy.by_event_rate(2, 4, 1)))
+    load(reopen(manager._stream("s/busy")), seconds=900, rate=9)
+    writer = manager.create_transactional_writer("s/kept")
+    transaction = writer.begin_transaction(lease="10 s")
+    transaction.write_event(b"never", "k")
+    transaction.flush()
+    name = transaction.id
+    del transaction, writer
+    manager.maintain(kinds=["transactions"])  # begins the lease
+    clock.sleep(60)
+    found = manager.maintain()
+    assert found.failures == {}
+    assert (found.streams, found.dry_run, found.stopped) == (2, False, False)
+    figures = {kind: result.figures for kind, result in found.kinds.items()}
+    assert figures[TRANSACTIONS]["aborted"] == 1
+    assert figures[SCALING]["splits"] == 1
+    assert figures[RETENTION]["events"] == 1
+    assert manager.transaction("s/kept", name).status is TransactionStatus.ABORTED
+    assert [event.data for event in manager.read("s/kept")] == [b"last"]
+    assert len(manager.segments("s/busy")) > 1
+    rows = [(unit, kind) for unit, kind, _ in found.rows()]
+    assert rows[:1] == [("s/busy", "scaling")]
+    assert {("s/kept", "retention"), ("s/kept", "transactions")} <= set(rows)
+    assert found.counts()["retention_events"] == 1
+    assert "retention: 2 looked at, 1 changed, 0 failed (1 truncated" in str(found)
+    infos = {info.kind: info for info in manager.maintenance()}
+    assert all(infos[kind].streams == 2 for kind in found.kinds)
+    assert all((infos[kind].by or "").startswith("job on ") for kind in found.kinds)
+
+
+def test_sweeping_brings_space_of_streams_groups_and_deleted_ones_back(
+    store: Spy, manager: StreamManager, clock: FakeRuntime
+) -> None:
+    manager.update_settings(grace="1 hour", retain="2 hours")
+    for name in ("kept", "deleted"):
+        manager.create_stream(f"s/{name}", ONE_BYTE)
+        write(manager, f"s/{name}", *(b"%d" % n for n in range(20)))
+    group = manager.create_reader_group("s/g", ["s/kept"])
+    for number in range(10):
+        group.update(refresh=f"{number + 4} s")
+    manager.create_scope("gone")
+    manager.create_stream("gone/t")
+    manager.delete_scope("gone", recursive=True)
+    manager.seal_stream("s/deleted")
+    manager.delete_stream("s/deleted")
+    before = {top: len(store.list(top)) for top in ("s/kept", "s/deleted", "s/_reader_groups")}
+    for _ in range(8):
+        clock.sleep(1.5 * HOUR)
+        found = manager.maintain()
+        assert found.failures == {}
+    after = {top: len(store.list(top)) for top in before}
+    assert all(after[top] < before[top] for top in before), (before, after)
+    assert after["s/deleted"] <= 8
+    assert len(store.list("gone/t")) <= 8, "also in a deleted scope"
+    assert [event.data for event in manager.read("s/kept")] == [b"19"]
+
+
+def test_idle_stream_costs_one_call_a_round(
+    store: Spy, manager: StreamManager, clock: FakeRuntime
+) -> None:
+    names = [f"s/t{number}" for number in range(20)]
+    for name in names:
+        manager.create_stream(name, StreamConfiguration(retention=RetentionPolicy.by_time("7 d")))
+        write(manager, name, b"event")
+    clock.sleep(6 * HOUR)
+    settled(manager)
+    clock.sleep(60)
+    store.calls.clear()
+    found = manager.maintain()
+    assert (found.streams, found.idle) == (20, 20)
+    calls = [(op, key) for op, key in store.calls if key.startswith("s/t")]
+    assert len(calls) == 20
+    assert {operation for operation, _ in calls} == {"exists"}
+    write(manager, "s/t7", b"news")
+    found = manager.maintain()
+    assert (found.streams, found.idle) == (20, 19)
+
+
+def test_time_alone_makes_a_stream_due(manager: StreamManager, clock: FakeRuntime) -> None:
+    week = StreamConfiguration(retention=RetentionPolicy.by_time("3 hours"))
+    manager.create_stream("s/t", week)
+    write(manager, "s/t", b"old")
+    looks, minutes = 0, 0
+    while not (found := manager.maintain(kinds=["retention"])).kinds[RETENTION].changed:
+        looks += found.kinds[RETENTION].looked_at
+        clock.sleep(300)
+        minutes += 5
+    assert 180 <= minutes <= 190
+    assert looks <= 5, "of 36 rounds"
+
+
+def test_changed_settings_make_all_streams_due(manager: StreamManager, clock: FakeRuntime) -> None:
+    manager.create_stream("s/t")
+    clock.sleep(HOUR)
+    settled(manager)
+    assert looked_at(manager, kinds=["retention"]) == {"retention": 0}
+    manager.update_settings(expire="2 days")
+    assert looked_at(manager, kinds=["retention"]) == {"retention": 1}
+    assert looked_at(manager, kinds=["retention"], full=True) == {"retention": 1}
+
+
+def test_open_transactions_are_looked_at_in_every_round(
+    manager: StreamManager, clock: FakeRuntime
+) -> None:
+    manager.create_stream("s/t")
+    with manager.create_transactional_writer("s/t") as writer:
+        transaction = writer.begin_transaction(lease="600 s")
+        for _ in range(4):
+            manager.maintain(kinds=["transactions"])
+            clock.sleep(60)
+        assert looked_at(manager, kinds=["transactions"]) == {"transactions": 1}
+        transaction.abort()
+
+
+def test_round_over_some_streams_keeps_the_hints_of_the_others_and_leaves_no_mark(
+    manager: StreamManager, clock: FakeRuntime
+) -> None:
+    for name in ("s/a", "s/b"):
+        manager.create_stream(name)
+    clock.sleep(HOUR)
+    settled(manager)
+    finished = [info.finished_ms for info in manager.maintenance()]
+    clock.sleep(60)
+    found = manager.maintain(streams=["s/a"], full=True)
+    assert found.streams == 1
+    assert [info.finished_ms for info in manager.maintenance()] == finished
+    assert manager.maintain(kinds=["transactions"]).idle == 2
+
+
+def test_stream_and_scope_that_fail_stop_no_other(
+    store: Spy, manager: StreamManager, clock: FakeRuntime
+) -> None:
+    manager.create_scope("broken")
+    for name in ("s/bad", "s/good", "s/slow"):
+        manager.create_stream(name, ONE_BYTE)
+        write(manager, name, b"first", b"last")
+    store.put("s/bad/events/_delta_log/00000000000000000000.json", b"garbage")
+    store.delete(["s/bad/events/_pravega/latest.json"])
+    store.delete([e.key for e in store.list("s/bad/events/_pravega")])
+    newest = max(e.key for e in store.list("broken/_scope/_delta_log") if e.key.endswith(".json"))
+    store.put(newest, b"garbage")
+    ended = threading.Event()
+
+    def hang(operation: str, key: str) -> None:
+        is_slow = threading.current_thread().name == "retention-of-stream-s/slow"
+        if is_slow and key.startswith("s/slow/"):
+            ended.wait(60)
+
+    store.hook = hang
+    fresh = manager_of(store, clock)
+    found = fresh.maintain(kinds=["retention", "scaling"], parallelism=2, limit=1.0)
+    assert set(found.kinds[RETENTION].failures) == {"scope broken", "stream s/bad", "stream s/slow"}
+    assert "exceeded its limit of 1 s" in found.failures["retention of stream s/slow"]
+    assert set(found.kinds[SCALING].failures) == {"scope broken", "stream s/bad"}
+    assert [event.data for event in manager.read("s/good")] == [b"last"]
+    again = fresh.maintain(kinds=["retention"], streams=["s/slow"], limit=1.0)
+    assert "still runs" in again.failures["retention of stream s/slow"]
+    ended.set()
+    store.hook = None
+    (retention,) = (i for i in fresh.maintenance() if i.kind is RETENTION)
+    assert (retention.streams, retention.failed) == (3, 3)
+
+
+def test_stream_that_is_deleted_during_the_round_is_no_failure(
+    manager: StreamManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("s/a", "s/b"):
+        manager.create_stream(name)
+    work = stream_work.WORKS[RETENTION]
+
+    def delete_first(stream: Any, view: Any, options: Any) -> Any:
+        if stream.name == "s/a":
+            manager.seal_stream("s/a")
+            manager.delete_stream("s/a")
+        return work(stream, view, options)
+
+    monkeypatch.setattr(stream_work, "WORKS", {RETENTION: delete_first})
+    found = manager.maintain(kinds=["retention"], parallelism=1)
+    assert (found.failures, found.kinds[RETENTION].looked_at) == ({}, 1)
+
+
+def test_root_without_the_right_to_delete_fails_sweeps_and_goes_on(
+    store: Spy, manager: StreamManager, clock: FakeRuntime
+) -> None:
+    manager.update_settings(grace="1 minute", retain="0 s")
+    manager.create_stream("s/t", ONE_BYTE)
+    write(manager, "s/t", b"first", b"last")
+    clock.sleep(HOUR)
+
+    def refuse(operation: str, key: str) -> None:
+        if operation == "delete" and not key.startswith("_"):
+            raise StoreReadOnly(f"{key} may not be deleted")
+
+    store.hook = refuse
+    failures: dict[str, str] = {}
+    for _ in range(4):
+        found = manager.maintain()
+        failures |= found.failures
+        clock.sleep(2 * HOUR)
+    assert failures
+    assert all(what.startswith("sweeping of ") for what in failures), failures
+    assert "may not be deleted" in failures["sweeping of stream s/t"]
+    assert [event.data for event in manager.read("s/t")] == [b"last"], "retention went on"
+
+
+def test_dry_run_changes_nothing_and_says_what_would_be_done(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("s")
+    manager.create_stream("s/t", ONE_BYTE)
+    write(manager, "s/t", b"first", b"last")
+    before = folder_state(tmp_path / "root")
+    found = manager.maintain(dry_run=True)
+    assert folder_state(tmp_path / "root") == before
+    assert (found.dry_run, found.kinds[RETENTION].figures["events"]) == (True, 1)
+    assert found.rows()[0][2].startswith("truncated 1 events")
+
+
+def test_kind_that_another_job_does_is_left_to_it(
+    store: Spy, manager: StreamManager, clock: FakeRuntime
+) -> None:
+    manager.create_stream("s/t")
+    work = MaintenanceTable(store, clock).claim(RETENTION, (None,), JOB)
+    assert work is not None
+    found = manager.maintain(kinds=["retention", "scaling"])
+    assert found.kinds[RETENTION].claimed_by.startswith("job on ")
+    assert "left to job on" in str(found)
+    assert found.kinds[SCALING].looked_at == 1
+    assert "retention" not in {kind for _, kind, _ in found.rows()}
+
+
+def test_share_of_another_process_is_waited_for(
+    store: Spy, manager: StreamManager, clock: FakeRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(round_record, "_CHECK_SECONDS", 0.02)
+    manager.create_stream("s/t")
+    other = MaintenanceTable(store, clock)
+    share = other.claim(RETENTION, (None,), AUTO)
+    assert share is not None
+    timer = threading.Timer(0.3, lambda: other.release(share))
+    timer.start()
+    assert manager.maintain(kinds=["retention"]).kinds[RETENTION].looked_at == 1
+    timer.join()
+
+
+def test_stopped_round_ends_early_and_records_nothing(
+    store: Spy, manager: StreamManager, clock: FakeRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(10):
+        manager.create_stream(f"s/t{number}")
+    stop, work = RoundStop(), stream_work.WORKS[SCALING]
+
+    def stop_there(*arguments: Any) -> Any:
+        stop.request()
+        return work(*arguments)
+
+    monkeypatch.setattr(stream_work, "WORKS", {SCALING: stop_there})
+    found = maintain_root(store, RoundRequest((SCALING,)), 1, stop, clock)
+    assert (found.stopped, found.kinds[SCALING].looked_at) == (True, 1)
+    (info,) = (i for i in manager.maintenance() if i.kind is SCALING)
+    assert (info.finished_ms, info.claimed_by) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"kinds": ["retention", "cleaning"]}, InvalidInput, "no kind of maintenance 'cleaning'"),
+        ({"kinds": "retention"}, InvalidInput, "list"),
+        ({"kinds": []}, InvalidInput, "no kind of maintenance is given"),
+        ({"parallelism": 0}, InvalidInput, "from 1 to 256, got 0"),
+        ({"parallelism": 1_000}, InvalidInput, "from 1 to 256, got 1000"),
+        ({"limit": "soon"}, InvalidConfiguration, "'soon' is no duration"),
+        ({"limit": 0}, InvalidInput, "longer than 0 s"),
+        ({"dry_run": 1}, InvalidInput, "dry_run is True or False"),
+        ({"streams": "s/t"}, InvalidInput, "list"),
+        ({"streams": ["t"]}, InvalidName, "t"),
+        ({"streams": ["s/none"]}, NoSuchStream, "stream s/none does not exist"),
+        ({"scopes": ["none"]}, NoSuchScope, "scope none does not exist"),
+    ],
+)
+def test_bad_input_changes_nothing(
+    store: Spy, manager: StreamManager, options: Any, error: type[Exception], text: str
+) -> None:
+    store.calls.clear()
+    with pytest.raises(error, match=text):
+        manager.maintain(**options)
+    assert not [op for op, key in store.calls if op.startswith("put") and "_maint" not in key]
+
+
+def test_root_without_a_scope_or_that_vanished_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="holds no scope"):
+        StreamManager(tmp_path / "none").maintain()
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("s")
+    manager.create_stream("s/t")
+    manager.maintain()
+    os.rename(tmp_path / "root", tmp_path / "away")
+    with pytest.raises(RootChanged):
+        manager.maintain()
+    assert not (tmp_path / "root").exists()
+
+
+def test_settings_that_cannot_be_read_stop_the_round(store: Spy, manager: StreamManager) -> None:
+    manager.update_settings(grace="2 hours")
+    newest = max(e.key for e in store.list("_settings/_delta_log") if e.key.endswith(".json"))
+    store.put(newest, b"garbage")
+    with pytest.raises(CorruptLog, match="_settings"):
+        manager_of(store, FakeRuntime()).maintain()
+
+
+def test_hints_of_streams_that_are_gone_do_not_stay(
+    store: Spy, manager: StreamManager, clock: FakeRuntime
+) -> None:
+    for scope in ("a", "b"):
+        manager.create_scope(scope)
+        manager.create_stream(f"{scope}/t")
+    manager.maintain()
+    assert len(store.list(f"{DUE_FOLDER}/a")) == 2
+    manager.delete_scope("a", recursive=True)
+    manager.maintain()
+    keys = {entry.key.removeprefix(f"{DUE_FOLDER}/") for entry in store.list(DUE_FOLDER)}
+    assert keys == {"a/tables-1-0.json", "b/streams-1-0.json", "b/tables-1-0.json"}
