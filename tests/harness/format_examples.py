@@ -196,6 +196,7 @@ _TEXTS: dict[str, Callable[[_Maker], str]] = {
     "moved": lambda made: made.containing(f"{EVENTS}/_pravega/moved/", "ingest-1"),
     "scope rows": lambda made: made.rows(SCOPE, lambda row: row["kind"] == "group"),
     "settings rows": lambda made: made.rows("_settings", lambda row: row["name"] == "grace"),
+    "due hints": lambda made: made.last("_maintenance/_pravega/due/nyc/streams-1-0.json"),
     "maintenance rows": lambda made: made.rows(
         "_maintenance", lambda row: row["claim"] and row["progress"]
     ),

@@ -24,6 +24,8 @@ from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.tables.maintenance_entry import RunProgress
 from pravega_spark.engine.tables.maintenance_table import AUTO, JOB, MaintenanceTable
+from pravega_spark.maintenance.due_hints import basis_of
+from pravega_spark.maintenance.unit_work import stream_hints
 from pravega_spark.model import MaintenanceKind
 from pravega_spark.scaling import auto_scaling
 from tests.harness.fake_runtime import DatedDisk, FakeRuntime
@@ -247,6 +249,9 @@ def _maintain(manager: StreamManager, clock: Clock) -> None:
     assert work is not None
     clock.sleep(30)
     assert record.extend(work)
+    hints = stream_hints(manager._store, "nyc", ["flights"], basis_of({"grace": 7_200_000}))
+    hints.note("flights", kind, 41, clock.now_ms(), began_ms)
+    hints.save()
 
 
 def _copy(manager: StreamManager, clock: Clock, folder: Path) -> None:

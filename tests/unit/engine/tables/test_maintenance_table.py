@@ -293,16 +293,16 @@ def test_rows_are_decoded_as_they_were_encoded_and_unknown_kinds_stay(
     )
     row = encode_entry(made)
     assert decode_entries({made.work: row}) == {"transactions/a": made}
-    compaction = {**row, "work": "compaction", "kind": "compaction"}
+    unknown = {**row, "work": "tidying", "kind": "tidying"}
 
     def add(state: Any) -> Any:
-        rows = {**state.rows, "compaction": compaction}
+        rows = {**state.rows, "tidying": unknown}
         return TableChange("CLAIM MAINTENANCE", rows), None
 
     record.table.change(add)
     record.finish_now(RETENTION, ALL, JOB, 0, 1)
-    assert record.table.read().rows["compaction"] == compaction
-    assert "compaction" not in record.entries()
+    assert record.table.read().rows["tidying"] == unknown
+    assert "tidying" not in record.entries()
 
 
 def test_record_does_not_grow_with_runs_failures_and_scopes(
