@@ -18,14 +18,21 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pravega_spark import cli
-from pravega_spark.jobs import job_runner, retention, scaling, transactions
+from pravega_spark.jobs import (
+    compaction,
+    job_runner,
+    maintenance,
+    retention,
+    scaling,
+    transactions,
+)
 
 REPOSITORY = Path(__file__).parents[2]
 RUNNABLE = ("python", "sql", "sh")
 OUTPUT = ("", "text", "json", "yaml")
 """Languages of blocks that show output, configuration or rules."""
 MARKER = re.compile(r"<!-- not run: (\S.*) -->")
-JOBS = {"retention": retention, "scaling": scaling, "transactions": transactions}
+JOBS = {job.PROG: job for job in (compaction, maintenance, retention, scaling, transactions)}
 JOB_MODULE = "pravega_spark.jobs."
 
 
