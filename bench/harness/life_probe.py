@@ -115,6 +115,11 @@ def costs(life: LongLife, rounds: int = 5) -> dict[str, Cost]:
     return found
 
 
+def cost_ms(life: LongLife, name: str) -> float:
+    """Return the milliseconds of one operation of :func:`costs`."""
+    return _cost(life, _actions(life)[name]).ms
+
+
 def _cost(life: LongLife, action: Callable[[], Callable[[], object]]) -> Cost:
     """Measure the function that ``action`` prepares."""
     call, store = action(), life.store
@@ -155,6 +160,7 @@ def _actions(life: LongLife) -> dict[str, Callable[[], Callable[[], object]]]:
         "stream info": lambda: lambda: process().stream(STREAM).info(),
         "describe the group": lambda: lambda: process().reader_group(GROUP).lag(),
         "retention decision": lambda: lambda: explain_retention(opened()),
+        "compaction plan": lambda: lambda: process().stream(STREAM).compact(dry_run=True),
         "sweep with nothing to do": lambda: process().stream(STREAM).sweep,
         "sweep of the scope": lambda: lambda: process().sweep_scope(SCOPE),
         "list streams": lambda: lambda: process().list_streams(SCOPE),

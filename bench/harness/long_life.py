@@ -48,6 +48,8 @@ SCOPE = "life"
 STREAM = f"{SCOPE}/stream"
 GROUP = f"{SCOPE}/group"
 _PAYLOAD = b"x" * 100
+_MERGED_BYTES = 110
+"""The size of an event of 100 random bytes in a large file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,11 @@ class LifeWriter:
         (self._chunk,) = stage(stream.store, stream.path, "v0", 0, table, name=f"{writer_id}")
         self._data = stream.store.get(f"{stream.path}/{self._chunk.path}")
 
+    @property
+    def chunk_bytes(self) -> int:
+        """The size of each chunk."""
+        return self._chunk.size
+
     def append(self) -> None:
         """Append one event in one commit, by the steps of a writer's thread."""
         while True:
@@ -164,7 +171,7 @@ class LongLife:
             GROUP, [STREAM], retention="automatic", checkpoint_interval="1 hour"
         )
         self.stream.subscribe("nightly")
-        self.appends = 0
+        self.appends = self.merged_events = 0
         self.rounds = deque[MaintenanceRound](maxlen=64)
         self._processes = [self._process(), self._process()]
         self._writers = [self._named(number) for number in range(4)]
@@ -174,6 +181,15 @@ class LongLife:
     def version(self) -> int:
         """The newest version of the stream's log."""
         return self.stream.info().version
+
+    @property
+    def amplification(self) -> float:
+        """File bytes that appends and compactions wrote, over those of appends.
+
+        Copies of one chunk compress to nothing, so a merged event counts as one of random bytes.
+        """
+        appended = self.appends * self._writers[0].chunk_bytes
+        return 1 + self.merged_events * _MERGED_BYTES / appended
 
     @property
     def _policies(self) -> tuple[RetentionPolicy, ...]:
@@ -291,6 +307,7 @@ class LongLife:
         began, calls, listed = time.perf_counter(), self.store.total, self.store.listed
         self.stream.publish("nightly", self.group.stream_cuts()[STREAM])
         self.stream.retention().run()
+        self.merged_events += self.stream.compact().events
         if self.appends // self.pace.maintenance % 6 == 0:
             self.manager.sweep_scope(SCOPE)
         seconds = time.perf_counter() - began

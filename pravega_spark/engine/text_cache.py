@@ -9,6 +9,10 @@ from typing import Generic, ParamSpec, TypeVar
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
+_ENTRY_CHARACTERS = 256
+"""An entry counts as this much more than its text: a record of a few characters takes some hundred
+bytes, and in a long life most are never asked for again."""
+
 
 def cached_by_text(limit: int) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
     """Cache a function whose last argument is a text, for ``limit`` characters of text at most.
@@ -26,7 +30,7 @@ def cached_by_text(limit: int) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]
             found = cache.get(arguments)
             if found is None:
                 found = (function(*arguments, **options),)
-                cache.put(arguments, found, len(str(arguments[-1])))
+                cache.put(arguments, found, len(str(arguments[-1])) + _ENTRY_CHARACTERS)
             return found[0]
 
         cached.cache = cache  # type: ignore[attr-defined]
@@ -46,7 +50,7 @@ class _TextCache(Generic[_T]):
 
     @property
     def size(self) -> int:
-        """The characters of text that the cached values were decoded from."""
+        """The size of the cached values, as counted against the limit."""
         return sum(size for part in (self._young, self._old) for _, size in part.values())
 
     def get(self, key: object) -> tuple[_T] | None:

@@ -25,7 +25,7 @@ def counted(limit: int) -> tuple[Any, list[str]]:
 
 
 def test_value_is_computed_once_even_if_it_is_none() -> None:
-    length, computed = counted(100)
+    length, computed = counted(3_000)
     for _ in range(3):
         assert (length(0, "abc"), length(0, ""), length(1, "abc")) == (3, None, 3)
     assert computed == ["abc", "", "abc"]
@@ -41,7 +41,7 @@ def test_cache_is_bounded_by_the_length_of_the_texts() -> None:
 
 
 def test_frequently_used_value_stays() -> None:
-    length, computed = counted(100)
+    length, computed = counted(2_000)
     for n in range(200):
         length(0, "often")
         length(n, "x" * 10)
@@ -49,12 +49,19 @@ def test_frequently_used_value_stays() -> None:
 
 
 def test_text_beyond_half_of_the_limit_is_not_cached_and_evicts_nothing() -> None:
-    length, computed = counted(100)
+    length, computed = counted(1_000)
     length(0, "abc")
     for _ in range(2):
-        assert length(0, "x" * 51) == 51
+        assert length(0, "x" * 401) == 401
     length(0, "abc")
-    assert [len(text) for text in computed] == [3, 51, 51]
+    assert [len(text) for text in computed] == [3, 401, 401]
+
+
+def test_short_texts_are_few_as_well() -> None:
+    length, _ = counted(100_000)
+    for n in range(2_000):
+        length(n, "x")
+    assert len(length.cache._young) + len(length.cache._old) < 400
 
 
 def test_decoded_epochs_are_bounded_by_their_text(monkeypatch: pytest.MonkeyPatch) -> None:
