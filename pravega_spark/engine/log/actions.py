@@ -278,7 +278,7 @@ def parse_commit(version: int, data: bytes, where: str, *, light: bool = False) 
 
 def _info(version: int, line: bytes, where: str) -> Mapping[str, Any]:
     """Return the commitInfo; refuse a well-formed commit of another writer."""
-    action = json.loads(line)
+    action = json.loads(line.decode())
     info = action.get("commitInfo")
     engine = str((info or {}).get("engineInfo"))
     if engine.startswith("pravega_spark/"):
@@ -311,7 +311,7 @@ def _parse(version: int, info: Mapping[str, Any], rest: bytes, light: bool) -> C
     for line in rest.splitlines():
         if light and line.startswith((b'{"add"', b'{"remove"')):
             break
-        ((kind, value),) = json.loads(line).items()
+        ((kind, value),) = json.loads(line.decode()).items()
         if kind == "add":
             adds.append(Add.from_action(value))
         elif kind == "remove":

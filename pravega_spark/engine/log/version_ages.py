@@ -20,6 +20,7 @@ class VersionAges:
         self._log = log
         self.now = now
         self._known = dict[int, int]()
+        self._dates = dict[int, int | None]()
 
     @classmethod
     def read(cls, log: Log, *, now_ms: int | None = None, keep: bool = True) -> VersionAges:
@@ -54,13 +55,19 @@ class VersionAges:
             return self._known[asked]
         found = self.now_ms
         while version <= newest.version:
-            dated_ms = self._dated_ms(version)
+            dated_ms = self._known_date_ms(version)
             if dated_ms is not None:
                 found = dated_ms
                 break
-            version, step = version + step, 2 * step
+            # Multiples of powers of two: the searches of neighbours meet, and read no commit twice.
+            version, step = (version // step + 1) * step, 2 * step
         self._known[asked] = found
         return found
+
+    def _known_date_ms(self, version: int) -> int | None:
+        if version not in self._dates:
+            self._dates[version] = self._dated_ms(version)
+        return self._dates[version]
 
     def _dated_ms(self, version: int) -> int | None:
         """Return the date of a version's object; None if it was deleted, or a clock was wrong.
