@@ -21,7 +21,15 @@ import xxhash
 
 from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json
 from pravega_spark.engine.log.actions import Add
-from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN, position_of, rows_of
+from pravega_spark.engine.log.file_index import (
+    CHUNK_TAGS,
+    OFFSET_COLUMN,
+    SEGMENT_COLUMN,
+    FileCell,
+    cell_of,
+    position_of,
+    rows_of,
+)
 from pravega_spark.engine.log.snapshot import Snapshot
 
 _TEXT_MAP = pa.map_(pa.string(), pa.string())
@@ -78,24 +86,46 @@ class CheckpointLayer:
         """Index the ``add`` rows; only rows that a search finds become Python objects."""
         self.removed: set[str] = set()
         segments, bases = _positions(adds)
-        order = np.lexsort((bases, segments))
-        self._adds = adds.take(pa.array(order))
-        self._segments, self._bases = segments[order], bases[order]
+        self._order = np.lexsort((bases, segments))
+        self._adds = adds
+        self._segments, self._bases = segments[self._order], bases[self._order]
 
-    def find(self, segment_id: int, start: int, end: int) -> list[Add]:
-        """Return the files of the segment that overlap [start, end)."""
+    def _overlapping(self, segment_id: int, start: int, end: int) -> slice:
+        """Return the rows, in order, of the files that may overlap [start, end)."""
         low, high = np.searchsorted(self._segments, [segment_id, segment_id + 1])
         bases = self._bases[low:high]
         first = low + max(0, int(np.searchsorted(bases, start, side="right")) - 1)
         last = low + int(np.searchsorted(bases, end, side="left"))
-        found = list(_decode(self._adds.slice(first, max(0, last - first))))
+        return slice(first, max(first, last))
+
+    def _rows(self, at: slice) -> pa.StructArray:
+        chosen = np.ascontiguousarray(self._order[at], np.int64)
+        buffers = [None, pa.py_buffer(chosen)]  # pa.array would import pandas
+        return self._adds.take(pa.Array.from_buffers(pa.int64(), len(chosen), buffers))
+
+    def find(self, segment_id: int, start: int, end: int) -> list[Add]:
+        """Return the files of the segment that overlap [start, end)."""
+        found = list(_decode(self._rows(self._overlapping(segment_id, start, end))))
         if found and position_of(found[0])[1] + rows_of(found[0]) <= start:
             del found[0]  # it ends before ``start``; the others begin after it
         return found
 
+    def cells(self, segment_id: int, start: int, end: int) -> list[FileCell]:
+        """Return what :meth:`find` does as cells, which cost much less."""
+        at = self._overlapping(segment_id, start, end)
+        adds = self._rows(at)
+        rows_and_bytes = _rows_and_bytes(adds.field("tags"))
+        if rows_and_bytes is None:
+            return [cell_of(add) for add in self.find(segment_id, start, end)]
+        names, sizes = (adds.field(name).to_pylist() for name in ("path", "size"))
+        found = list(zip(self._bases[at].tolist(), *rows_and_bytes, names, sizes, strict=True))
+        if found and found[0][0] + found[0][1] <= start:
+            del found[0]
+        return found
+
     def all(self) -> Iterator[Add]:
         """Yield the files by segment and offset."""
-        return _decode(self._adds)
+        return _decode(self._rows(slice(None)))
 
     def __len__(self) -> int:
         """Return the number of files."""
@@ -111,8 +141,18 @@ def _positions(adds: pa.StructArray) -> tuple[np.ndarray[Any, Any], np.ndarray[A
     names = keys.slice(0, 2).to_pylist()
     if names != [SEGMENT_COLUMN, OFFSET_COLUMN]:
         return np.zeros(len(adds), np.int64), np.arange(len(adds))
-    numbers = np.asarray(cells.cast(pa.int64())).reshape(-1, 2)
+    numbers = np.from_dlpack(cells.cast(pa.int64())).reshape(-1, 2)
     return numbers[:, 0], numbers[:, 1]
+
+
+def _rows_and_bytes(tags: pa.MapArray) -> tuple[list[int], list[int]] | None:
+    """Return the first two tags of all files, or None unless each file has the usual tags."""
+    offsets, width = tags.offsets, len(CHUNK_TAGS)
+    first, count = offsets[0].as_py(), offsets[-1].as_py() - offsets[0].as_py()
+    if tags.null_count or tags.keys.slice(first, count).to_pylist() != [*CHUNK_TAGS] * len(tags):
+        return None
+    values = tags.items.slice(first, count).to_pylist()
+    return [int(text) for text in values[::width]], [int(text) for text in values[1::width]]
 
 
 def _decode(adds: pa.StructArray) -> Iterator[Add]:

@@ -11,8 +11,8 @@ from typing import NamedTuple, overload
 
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.json_codec import quoted
-from pravega_spark.engine.log.actions import ActionLines, Add
-from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN
+from pravega_spark.engine.log.actions import ActionLines, Add, Remove
+from pravega_spark.engine.log.file_index import OFFSET_COLUMN, SEGMENT_COLUMN, FileCell
 
 
 class PlacedChunk(NamedTuple):
@@ -68,6 +68,62 @@ class AddedChunks(ActionLines[Add]):
             f'"minTimestamp":"{chunk.min_timestamp_us}",'
             f'"maxTimestamp":"{chunk.max_timestamp_us}"{_footer(chunk)}}}}}}}'
             for chunk, offset, base_bytes in self.placed
+        ]
+
+
+class RemovedChunks(ActionLines[Remove]):
+    """The ``remove`` actions of the chunks below a new head."""
+
+    def __init__(self, now_ms: int) -> None:
+        """Begin without chunks; ``now_ms`` is the time of the removal."""
+        self._now_ms = now_ms
+        self.cells: list[tuple[int, FileCell]] = []
+        """The chunks, each with its segment."""
+
+    def __len__(self) -> int:
+        """Return the number of chunks."""
+        return len(self.cells)
+
+    @overload
+    def __getitem__(self, index: int) -> Remove: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Remove]: ...
+
+    def __getitem__(self, index: int | slice) -> Remove | list[Remove]:
+        """Return the action of a chunk."""
+        if isinstance(index, slice):
+            return [self._remove(*cell) for cell in self.cells[index]]
+        return self._remove(*self.cells[index])
+
+    def _remove(self, segment_id: int, cell: FileCell) -> Remove:
+        base_offset, _, _, path, size = cell
+        partition = {SEGMENT_COLUMN: str(segment_id), OFFSET_COLUMN: str(base_offset)}
+        return Remove(path, self._now_ms, partition, size)
+
+    @property
+    def paths(self) -> Sequence[str]:
+        """The paths of the chunks."""
+        return [cell[3] for _, cell in self.cells]
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the chunks' files."""
+        return sum(cell[4] for _, cell in self.cells)
+
+    @property
+    def event_bytes(self) -> int:
+        """The bytes of the chunks' events."""
+        return sum(cell[2] for _, cell in self.cells)
+
+    def lines(self) -> Iterable[str]:
+        """Return the actions as JSON texts."""
+        time = f'"deletionTimestamp":{self._now_ms},"dataChange":true'
+        return [
+            f'{{"remove":{{"path":{quoted(path)},{time},"extendedFileMetadata":true,'
+            f'"partitionValues":{{"{SEGMENT_COLUMN}":"{segment_id}","{OFFSET_COLUMN}":"{base}"}},'
+            f'"size":{size}}}}}'
+            for segment_id, (base, _, _, path, size) in self.cells
         ]
 
 

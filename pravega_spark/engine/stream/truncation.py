@@ -15,9 +15,9 @@ from functools import partial
 
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.layout.located_cut import LocatedCut, locate
-from pravega_spark.engine.log.actions import Add, Body, Remove
+from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit_log import Proposal
-from pravega_spark.engine.log.file_index import position_of, rows_of
+from pravega_spark.engine.stream.chunk_actions import RemovedChunks
 from pravega_spark.engine.stream.history_table import HistoryRow, append_history
 from pravega_spark.engine.stream.records import (
     EPOCH_PREFIX,
@@ -237,9 +237,8 @@ def _body(
         head_sizes={s: sizes[s] for s, offset in head.cut if offset > 0 and s in sizes},
         gone_bytes=view.record.gone_bytes + sum(view.segment(s).size_bytes for s in ids),
     )
-    chunks = _chunks_below(stream, view, head)
+    chunks = _chunks_below(stream, view, head, now_ms)
     events = view.located_head.events_to(head)
-    size_bytes = sum(int((add.tags or {})["bytes"]) for add in chunks)
     body = Body(
         "TRUNCATE STREAM",
         {"head": str(head), "by": by},
@@ -248,9 +247,9 @@ def _body(
             STREAM_DOMAIN: record.encode(),
             **dict.fromkeys([*removed, *_passed_samples(view, head)]),
         },
-        removes=[Remove.of(add, now_ms) for add in chunks],
+        removes=chunks,
     )
-    return body, TruncationResult(version, head.cut, events, size_bytes, len(chunks))
+    return body, TruncationResult(version, head.cut, events, chunks.event_bytes, len(chunks))
 
 
 def _passed_samples(view: StreamView, head: LocatedCut) -> list[str]:
@@ -265,13 +264,15 @@ def _passed_samples(view: StreamView, head: LocatedCut) -> list[str]:
     return [f"{SAMPLE_PREFIX}{sample.version}" for sample in samples[:count]]
 
 
-def _chunks_below(stream: StreamLog, view: StreamView, head: LocatedCut) -> list[Add]:
-    """Return the chunks that lie completely below the new head."""
-    below: list[Add] = []
+def _chunks_below(
+    stream: StreamLog, view: StreamView, head: LocatedCut, now_ms: int
+) -> RemovedChunks:
+    """Return the removal of the chunks that lie completely below the new head."""
+    below = RemovedChunks(now_ms)
     with stream.log.files() as files:
         for rng in view.located_head.ranges_to(head):
-            found = files.find(rng.segment_id, rng.start, rng.end)
-            if found and position_of(found[-1])[1] + rows_of(found[-1]) > rng.end:
+            found = files.cells(rng.segment_id, rng.start, rng.end)
+            if found and found[-1][0] + found[-1][1] > rng.end:
                 del found[-1]  # the others end before its base offset
-            below += found
+            below.cells += [(rng.segment_id, cell) for cell in found]
     return below
