@@ -22,7 +22,6 @@ import xxhash
 from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json
 from pravega_spark.engine.log.actions import Add
 from pravega_spark.engine.log.file_index import (
-    CHUNK_TAGS,
     OFFSET_COLUMN,
     SEGMENT_COLUMN,
     FileCell,
@@ -99,9 +98,7 @@ class CheckpointLayer:
         return slice(first, max(first, last))
 
     def _rows(self, at: slice) -> pa.StructArray:
-        chosen = np.ascontiguousarray(self._order[at], np.int64)
-        buffers = [None, pa.py_buffer(chosen)]  # pa.array would import pandas
-        return self._adds.take(pa.Array.from_buffers(pa.int64(), len(chosen), buffers))
+        return self._adds.take(_indices(self._order[at]))
 
     def find(self, segment_id: int, start: int, end: int) -> list[Add]:
         """Return the files of the segment that overlap [start, end)."""
@@ -146,13 +143,23 @@ def _positions(adds: pa.StructArray) -> tuple[np.ndarray[Any, Any], np.ndarray[A
 
 
 def _rows_and_bytes(tags: pa.MapArray) -> tuple[list[int], list[int]] | None:
-    """Return the first two tags of all files, or None unless each file has the usual tags."""
-    offsets, width = tags.offsets, len(CHUNK_TAGS)
-    first, count = offsets[0].as_py(), offsets[-1].as_py() - offsets[0].as_py()
-    if tags.null_count or tags.keys.slice(first, count).to_pylist() != [*CHUNK_TAGS] * len(tags):
+    """Return the tags ``rows`` and ``bytes`` of all files, or None unless each begins with them."""
+    ends = np.from_dlpack(tags.offsets)
+    if tags.null_count or not len(tags) or (np.diff(ends) < 2).any():
         return None
-    values = tags.items.slice(first, count).to_pylist()
-    return [int(text) for text in values[::width]], [int(text) for text in values[1::width]]
+    found: list[list[int]] = []
+    for at, name in enumerate(("rows", "bytes")):
+        places = _indices(ends[:-1] + at)
+        if pc.unique(tags.keys.take(places)).to_pylist() != [name]:
+            return None
+        found.append(tags.items.take(places).cast(pa.int64()).to_pylist())
+    return found[0], found[1]
+
+
+def _indices(places: np.ndarray[Any, Any]) -> pa.Array:
+    """Return positions for ``take``; ``pa.array`` would import pandas."""
+    chosen = np.ascontiguousarray(places, np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(chosen), [None, pa.py_buffer(chosen)])
 
 
 def _decode(adds: pa.StructArray) -> Iterator[Add]:

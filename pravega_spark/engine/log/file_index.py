@@ -48,13 +48,11 @@ def rows_of(add: Add) -> int:
 FileCell = tuple[int, int, int, str, int]
 """An event file without an object: base offset, rows, event bytes, path, size of the file."""
 
-CHUNK_TAGS = ("rows", "bytes", "baseBytes", "minTimestamp", "maxTimestamp")
-"""The tags of an event file as an append writes them, in this order."""
-
 
 def cell_of(add: Add) -> FileCell:
     """Return an event file as a cell."""
-    return position_of(add)[1], rows_of(add), int((add.tags or {})["bytes"]), add.path, add.size
+    event_bytes = int((add.tags or {}).get("bytes", 0))
+    return position_of(add)[1], rows_of(add), event_bytes, add.path, add.size
 
 
 class Layer(Protocol):

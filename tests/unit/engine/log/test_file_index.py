@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pravega_spark.engine.log.actions import Add
 from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.file_index import FileIndex, RecentLayer
+from pravega_spark.engine.log.file_index import FileIndex, RecentLayer, cell_of
 from pravega_spark.engine.log.state_file import state_key
 from pravega_spark.errors import CorruptLog
 from pravega_spark.model import FileTotals
@@ -113,6 +113,8 @@ def test_index_over_any_layers_finds_the_same_files_as_a_plain_replay(
                 found = files.find(SEGMENTS[a], start, start + length)
                 covered = [add.path for add in found]
                 assert covered == naive.find(SEGMENTS[a], start, start + length)
+                cells = files.cells(SEGMENTS[a], start, start + length)
+                assert cells == [cell_of(add) for add in found]
             everything = [add.path for add in files.all()]
             totals = files.totals()
         assert sorted(everything) == sorted(naive.live)
