@@ -89,8 +89,9 @@ def retention_decision(context: Context) -> Iterator[Figure]:
         "opening the stream alone",
         found["open"],
         note=f"with two subscribers and both limits; p90 {percentile(ours, 0.9):.0f} ms",
-        limited_by="opening; for each cut that is looked up, the commits between two samples",
-    ).within(at_most=100.0)
+        limited_by="for each cut that is looked up, the commits between two samples, which are "
+        "read and parsed one by one",
+    ).within(at_most=15.0)
     yield from _large_truncation(context, name, commits)
 
 
@@ -147,8 +148,8 @@ def _large_truncation(context: Context, name: str, commits: int) -> Iterator[Fig
         peer,
         ours / peer,
         note=f"a commit of {len(written) / 2**20:.1f} MiB; the stream was just opened",
-        limited_by="one remove action for each chunk, which is found, encoded and written",
-    ).within(at_most=2.0)
+        limited_by="reading the checkpoint's rows of files, nested maps of text",
+    ).within(at_most=0.5)
 
 
 @benchmark()
