@@ -15,6 +15,7 @@ import xxhash
 
 import pravega_spark
 from pravega_spark import StreamManager
+from pravega_spark.engine.chunks.footer import digest_of
 from pravega_spark.errors import CorruptChunk, CorruptLog, InvalidInput, InvalidName, StoreRefused
 
 PACKAGE = Path(pravega_spark.__file__).parent
@@ -143,11 +144,13 @@ def test_small_chunk_that_unpacks_to_a_gigabyte_is_refused(root: Path, tmp_path:
     size = file.stat().st_size
     assert size < 10_000
 
+    digest = digest_of(pa.py_buffer(file.read_bytes()))
+
     def fit(actions: list[Action]) -> None:
         for action in actions:
             if "add" in action:
                 action["add"]["size"] = size
-                action["add"]["tags"].update(rows=str(count), bytes="100")
+                action["add"]["tags"].update(rows=str(count), bytes="100", footer=digest)
             elif action["domainMetadata"]["domain"] == "pravega.segment.0":
                 action["domainMetadata"]["configuration"] = json.dumps([count, 100, None])
 

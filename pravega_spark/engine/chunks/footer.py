@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 import xxhash
 
-SUMS_KEY: Final = b"pravega_spark.event_bytes"
+SUMS_KEY: Final = b"pravega.event_bytes"
 """The event bytes before each row group, in the footer of files with several row groups."""
 _DIGEST: Final = re.compile(r"[1-9][0-9]{0,9}-[0-9a-f]{16}")
 _END_BYTES: Final = 8

@@ -810,7 +810,7 @@ class Ranges(io.BytesIO):
 def test_footer_of_several_row_groups_records_the_bytes_before_each(groups: int) -> None:
     with limits(ROW_GROUP_EVENTS=12 // groups):
         file = pq.ParquetFile(pa.BufferReader(chunk_writer.encode(table_of(12))))
-    wanted = None if groups == 1 else {b"pravega_spark.event_bytes": b"0,24,48,72"}
+    wanted = None if groups == 1 else {b"pravega.event_bytes": b"0,24,48,72"}
     assert file.metadata.metadata == wanted
 
 
