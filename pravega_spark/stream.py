@@ -149,7 +149,7 @@ class Stream:
         claimed, configuration = scope.claim(name, life, configuration)
         failpoint("create.row")
         if not claimed:
-            repair.check_not_lost(log)
+            repair.check_has_log(log)
         if lifecycle.create(log, life, configuration) or _is_in(log, life):
             return claimed
         scope.drop_row(name, life)  # the life may have ended before it was claimed

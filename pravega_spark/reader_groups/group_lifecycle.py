@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.commit_logging import short
+from pravega_spark.engine.log.lost_log import check_not_lost
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.stream.open_streams import open_stream
@@ -28,7 +29,6 @@ from pravega_spark.engine.tables.scopes import GROUP, Scope
 from pravega_spark.engine.tables.synchronizer import Generator, Synchronizer
 from pravega_spark.errors import (
     ConfigMismatch,
-    CorruptLog,
     InvalidInput,
     NoSuchReaderGroup,
     NotFound,
@@ -217,29 +217,26 @@ class GroupLifecycle:
             self._scope.drop_row(self._short_name, generation, GROUP)
             return True
         if generation < 0:
-            self._check_not_lost()
+            self._check_has_log()
         claimed = ReaderGroupConfiguration.from_json(json.loads(row["configuration"]))
         with contextlib.suppress(*_IMPOSSIBLE):
             self._begin_claimed(row["life"], claimed)
         return True
 
-    def _check_not_lost(self) -> None:
+    def _check_has_log(self) -> None:
         """Raise CorruptLog if the group has lost its log: parts exist that only a group has.
 
         A creation stages nothing but rows for version 0 before its first commit.
         """
         path = group_path(self.name)
-        found = (entry.key for entry in self.store.list(path))
-        parts = [key for key in found if not key.startswith(f"{path}/data/v0/")]
-        if parts and self.sync.fetch() is None:  # otherwise it was created while we listed
-            where = self.sync.table.log.reader.where
-            raise CorruptLog(
-                f"{where}: reader group {self.name} has lost its log: {parts[0]} exists, and no "
-                f"commit does. Restore {path} from a copy; or delete that folder, and the group "
-                "begins again at its configured start.",
-                path=where,
-                version=0,
-            )
+        check_not_lost(
+            self.sync.table.log,
+            path,
+            f"reader group {self.name}",
+            f"Restore {path} from a copy; or delete that folder, and the group begins again at its "
+            "configured start.",
+            counts=lambda entry: not entry.key.startswith(f"{path}/data/v0/"),
+        )
 
     def _finish(self, state: GroupState) -> None:
         """Subscribe or unsubscribe the streams of a change, and commit that it is finished."""

@@ -12,12 +12,13 @@ import contextlib
 from collections.abc import Callable
 from typing import TypeVar
 
+from pravega_spark.engine.log.lost_log import check_not_lost
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.scopes import Scope, row_configuration
-from pravega_spark.errors import CorruptLog, NoSuchScope, NoSuchStream, StoreReadOnly
+from pravega_spark.errors import NoSuchScope, NoSuchStream, StoreReadOnly
 from pravega_spark.names import split_stream
 
 _Value = TypeVar("_Value")
@@ -60,7 +61,7 @@ def repair(stream: StreamLog, index: Scope | None = None) -> bool:
     index = index or Scope(stream.store, scope, stream.runtime)
     row = index.rows().get(name)
     if row is not None and view is None:
-        check_not_lost(stream)
+        check_has_log(stream)
     if row is None or row["life"] > ended + 1:
         return False
     if row["life"] <= ended:
@@ -70,22 +71,17 @@ def repair(stream: StreamLog, index: Scope | None = None) -> bool:
     return True
 
 
-def check_not_lost(stream: StreamLog) -> None:
-    """Raise CorruptLog if a stream without a log has other objects: it had a log before.
+def check_has_log(stream: StreamLog) -> None:
+    """Raise CorruptLog if a stream without a log has other objects.
 
-    For a creation that is found half made: the listing costs too much on any other path.
+    For a creation that is found half made: a creation puts nothing before its first commit.
     """
-    left = stream.store.list(stream.name)
-    if not left or lifecycle.current_view(stream) is not None:  # created while we listed
-        return
     folder = f"{stream.root_url.rstrip('/')}/{stream.name}"
-    raise CorruptLog(
-        f"{stream.log.reader.where}: stream {stream.name} has lost its log: {stream.log.path}/"
-        f"_delta_log has no commit, and {len(left)} other objects of the stream exist, such as "
-        f"{left[0].key}. Nothing was changed. Copy {folder} back from a backup and call "
-        "restore_stream; or delete what is left of that folder: the stream is then created again, "
-        "empty.",
+    check_not_lost(
+        stream.log,
+        stream.name,
+        f"stream {stream.name}",
+        f"Copy {folder} back from a backup and call restore_stream; or delete what is left of that "
+        "folder: the stream is then created again, empty.",
         stream=stream.name,
-        path=stream.log.reader.where,
-        version=0,
     )

@@ -12,9 +12,11 @@ from typing import Final
 import pyarrow as pa
 
 from pravega_spark.engine.json_codec import to_json
+from pravega_spark.engine.log.lost_log import check_not_lost
 from pravega_spark.engine.log.table_sweep import SweepResult, sweep_table
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
+from pravega_spark.engine.store.base import Entry
 from pravega_spark.engine.store.root_marker import check_same
 from pravega_spark.engine.tables.open_tables import OpenTables
 from pravega_spark.engine.tables.row_files import Rows
@@ -56,7 +58,7 @@ class SettingsTable:
             self._was_absent = False
         state = self.table.read()
         if state.snapshot is None:
-            self._check_not_lost()
+            self._check_has_log()
             self._was_absent = True
             return {}
         return self._decode(state.rows)
@@ -68,29 +70,26 @@ class SettingsTable:
         """
         log = self.table.log
         if log.snapshot is None and log.refresh() is None:
-            self._check_not_lost()
+            self._check_has_log()
         return self._decode(self._change(changes).rows)
 
-    def _check_not_lost(self) -> None:
+    def _check_has_log(self) -> None:
         """Raise CorruptLog if anything is stored in place of a table without a log.
 
-        One young file of rows is no damage: another process is about to create the table.
+        A young file of rows is no damage: another process is about to create the table.
         """
         log = self.table.log
-        is_file = log.store.exists(log.path)
-        left = log.store.list(log.path)
-        if len(left) == 1 and left[0].key.startswith(f"{log.path}/data/v0/"):
-            left = [e for e in left if log.clock.now_ms() - e.modified_ms > _CREATION_MS]
-        if not (is_file or left) or log.refresh() is not None:  # created while we listed
-            return
-        found = "it is a file" if is_file else f"{left[0].key} exists, and a log does not"
-        raise CorruptLog(
-            f"{log.reader.where}: the settings of the root cannot be read: {found}. Restore "
-            f"{log.path} from a copy; or delete it, so that the defaults hold, and set the "
-            "settings again.",
-            path=log.reader.where,
-            version=0,
+        now_ms = log.clock.now_ms()
+
+        def counts(entry: Entry) -> bool:
+            is_staged = entry.key.startswith(f"{log.path}/data/v0/")
+            return not is_staged or now_ms - entry.modified_ms > _CREATION_MS
+
+        advice = (
+            f"Restore {log.path} from a copy; or delete it, so that the defaults hold, and set the "
+            "settings again."
         )
+        check_not_lost(log, log.path, "the table of settings", advice, counts=counts)
 
     def clear(self, *names: str) -> None:
         """Take back some settings of a table that exists, whether the others can be read or not."""

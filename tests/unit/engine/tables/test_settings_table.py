@@ -32,7 +32,13 @@ from pravega_spark.errors import (
     StoreReadOnly,
 )
 from pravega_spark.manager import StreamManager
-from pravega_spark.root_settings import SETTING_NAMES, EffectiveSettings, parse_changes
+from pravega_spark.root_settings import (
+    SETTING_NAMES,
+    EffectiveSettings,
+    parse_changes,
+    rule_of,
+)
+from pravega_spark.setting_rules import DurationRule
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.folder_state import wait_for_maintenance
@@ -40,6 +46,7 @@ from tests.harness.simulated_kills import Killed, kill
 from tests.harness.spy_store import Spy
 
 HOUR = 3_600_000
+DURATIONS = tuple(name for name in SETTING_NAMES if isinstance(rule_of(name), DurationRule))
 
 
 def table(store: MemoryStore | Spy) -> SettingsTable:
@@ -72,8 +79,7 @@ def test_change_of_nothing_writes_no_commit() -> None:
 
 def test_concurrent_changes_of_different_settings_lose_nothing() -> None:
     store = MemoryStore()
-    durations = [name for name in SETTING_NAMES if name != "maintain"]
-    values = {name: 2 * HOUR + n * 1_000 for n, name in enumerate(durations)}
+    values = {name: 2 * HOUR + n * 1_000 for n, name in enumerate(DURATIONS)}
     start = threading.Barrier(len(values))
 
     def change(name: str, value: int) -> None:
@@ -250,7 +256,7 @@ def test_first_change_of_another_process_is_no_damage_until_it_is_old(tmp_path: 
     assert SettingsTable(LocalStore(str(tmp_path))).read() == {}
     (staged,) = (tmp_path / SETTINGS_TABLE).rglob("*.parquet")
     os.utime(staged, (time.time() - 120,) * 2)
-    with pytest.raises(CorruptLog, match="cannot be read"):
+    with pytest.raises(CorruptLog, match="settings has lost its log"):
         SettingsTable(LocalStore(str(tmp_path))).read()
     os.utime(staged)
     assert StreamManager(tmp_path).update_settings(grace="3 hours").grace_ms == 3 * HOUR
@@ -284,7 +290,7 @@ def test_processes_that_change_different_settings_lose_nothing(tmp_path: Path) -
     manager = StreamManager(tmp_path)
     manager.create_scope("s")
     context = multiprocessing.get_context("spawn")
-    groups = (SETTING_NAMES[:3], SETTING_NAMES[3:6], SETTING_NAMES[6:9])
+    groups = (DURATIONS[:3], DURATIONS[3:6], DURATIONS[6:9])
     start = context.Barrier(len(groups))
     processes = [context.Process(target=_set, args=(str(tmp_path), g, start)) for g in groups]
     for process in processes:
