@@ -18,13 +18,14 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from pravega_spark.engine.tables.settings_table import _opened
-from pravega_spark.jobs import job_runner, retention, scaling, transactions
+from pravega_spark.jobs import compaction, job_runner, retention, scaling, transactions
 from pravega_spark.jobs.early_signals import SIGNALS
 from pravega_spark.jobs.signals import StopSignal
 from pravega_spark.jobs.text_table import TextTable, bold
 from pravega_spark.manager import StreamManager
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+EVERY_JOB = ["retention", "scaling", "transactions", "compaction", "maintenance"]
 NO_SPARK = cast(SparkSession, None)
 
 
@@ -34,8 +35,9 @@ NO_SPARK = cast(SparkSession, None)
         (retention, "streams policies truncated events bytes sampled passed expired swept_files"),
         (scaling, "streams segments splits merges dropped"),
         (transactions, "streams open committed aborted cleared"),
+        (compaction, "streams compacted files_before files_after bytes_read bytes_written"),
     ],
-    ids=["retention", "scaling", "transactions"],
+    ids=["retention", "scaling", "transactions", "compaction"],
 )
 def test_job_that_is_stopped_in_its_first_round_prints_all_sums(
     job: Any, fields: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -90,7 +92,7 @@ runpy.run_module("pravega_spark.jobs.{job}", run_name="__main__", alter_sys=True
 """
 
 
-@pytest.mark.parametrize("job", ["retention", "scaling", "transactions"])
+@pytest.mark.parametrize("job", EVERY_JOB)
 def test_without_the_extra_a_job_names_it_in_one_line(job: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", BARE.format(job=job), "--root", "unread"],
@@ -102,7 +104,7 @@ def test_without_the_extra_a_job_names_it_in_one_line(job: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{job}: {needs}\n")
 
 
-@pytest.mark.parametrize("job", ["retention", "scaling", "transactions"])
+@pytest.mark.parametrize("job", EVERY_JOB)
 def test_file_for_spark_submit_is_the_job(job: str) -> None:
     done = subprocess.run(
         [sys.executable, REPOSITORY / "jobs" / f"{job}.py", "--help"],

@@ -1,0 +1,192 @@
+"""The jobs maintenance and compaction, in the tests' Spark session."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pravega_spark import (
+    MaintenanceKind,
+    RetentionPolicy,
+    ScalingPolicy,
+    StreamConfiguration,
+    StreamManager,
+    session,
+)
+from pravega_spark.engine.runtime import Runtime
+from pravega_spark.jobs import compaction, job_runner, maintenance
+from pravega_spark.jobs.job_runner import Report
+from pravega_spark.jobs.signals import StopSignal
+from pravega_spark.maintenance.stream_work import WORKS
+from tests.harness.folder_state import folder_state
+
+LIGHT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+KINDS = [kind.value for kind in WORKS]
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    made = session(
+        **{
+            "spark.master": "local[2]",
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.driver.extraJavaOptions": LIGHT,
+        }
+    ).newSession()
+    made.conf.set("spark.sql.shuffle.partitions", "2")
+    return made
+
+
+class AnHourAgo(Runtime):
+    """Chunks of this moment are not compacted yet."""
+
+    def now_ms(self) -> int:
+        return super().now_ms() - 3_600_000
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A stream of many old chunks, one that keeps a byte, an idle one, and one in a group."""
+    manager = StreamManager(tmp_path / "root", runtime=AnHourAgo())
+    for name, policy in (
+        ("s/many", None),
+        ("s/kept", RetentionPolicy.by_size(1)),
+        ("t/idle", None),
+    ):
+        manager.create_scope(name.partition("/")[0])
+        segments = ScalingPolicy.fixed(2 if name == "s/many" else 1)
+        manager.create_stream(name, StreamConfiguration(segments, policy))
+        with manager.create_writer(name) as writer:
+            for number in range(40 if name == "s/many" else 2):
+                writer.write_event(b"%d" % number, f"{number}")
+                writer.flush()
+    manager.create_reader_group("t/g", ["t/idle"])
+    return tmp_path / "root"
+
+
+def run(
+    spark: SparkSession,
+    capfd: pytest.CaptureFixture[str],
+    job: Any,
+    root: Path,
+    *arguments: str,
+    stop: StopSignal | None = None,
+) -> tuple[int, Mapping[str, Any], str]:
+    """Run the rounds of a job; return the exit status, the last line, and all output."""
+    parsed = job.parse(["--root", str(root), *arguments])
+    if job is maintenance:
+        schedules = maintenance._Schedules()
+        zeros = maintenance.no_counts(parsed.kinds)
+
+        def work(spark: SparkSession, given: job_runner.RoundInput) -> Report:
+            return maintenance.maintain_streams(parsed, schedules, spark, given)
+    else:
+        zeros = compaction.counts(())
+
+        def work(spark: SparkSession, given: job_runner.RoundInput) -> Report:
+            return compaction.compact(parsed, spark, given)
+
+    capfd.readouterr()
+    status = job_runner.rounds(job.PROG, parsed, spark, work, zeros, stop)
+    out, err = capfd.readouterr()
+    return status, json.loads(out.splitlines()[-1]), out + err
+
+
+def test_one_round_does_all_kinds_and_idle_streams_are_left_in_the_next(
+    spark: SparkSession, root: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    status, record, out = run(spark, capfd, maintenance, root, "--once")
+    assert (status, record["failed"], record["streams"], record["rounds"]) == (0, 0, 3, 1)
+    assert record["retention_events"] == 1
+    assert record["dry_run"] is False
+    assert "truncated 1 events" in out
+    manager = StreamManager(root)
+    assert [event.data for event in manager.read("s/kept")] == [b"1"]
+    recorded = {info.kind.value: info for info in manager.maintenance()}
+    assert all(recorded[kind].streams == 3 for kind in KINDS)
+    run(spark, capfd, maintenance, root)
+    status, record, _ = run(spark, capfd, maintenance, root, "--kinds", "transactions", "retention")
+    assert (status, record["idle"], record["streams"]) == (0, 3, 3)
+
+
+def test_dry_run_changes_nothing(
+    spark: SparkSession, root: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = folder_state(root)
+    status, record, out = run(spark, capfd, maintenance, root, "--dry-run")
+    assert (status, record["dry_run"], record["retention_events"]) == (0, True, 1)
+    assert "truncated 1 events" in out
+    status, record, _ = run(spark, capfd, compaction, root, "--dry-run")
+    assert (status, record["streams"], record["files_before"]) == (0, 3, 44)
+    assert folder_state(root) == before
+
+
+def test_failing_stream_and_bad_input_have_their_exit_codes(
+    spark: SparkSession, root: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = root / "s/many/events/_delta_log"
+    (log / f"{0:020d}.json").write_text("garbage")
+    for hint in (root / "s/many/events/_pravega").rglob("*.json"):
+        hint.unlink()
+    status, record, out = run(spark, capfd, maintenance, root, "--kinds", "retention", "compaction")
+    assert (status, record["failed"], record["retention_events"]) == (1, 2, 1)
+    assert "maintenance: retention of stream s/many: CorruptLog" in out
+    assert "maintenance: compaction of stream s/many: CorruptLog" in out
+    for wrong in (["--kinds", "cleaning"], ["--once", "--interval", "1s"], ["--limit", "0s"]):
+        with pytest.raises(SystemExit) as caught:
+            maintenance.parse(["--root", str(root), *wrong])
+        assert caught.value.code == 2
+    with pytest.raises(SystemExit):
+        compaction.parse(["--root", str(root), "--target", "1 B"])
+    parsed = maintenance.parse(["--root", str(root / "none")])
+    assert job_runner.rounds("maintenance", parsed, spark, lambda *_: Report(None, {}), {}) == 2
+    assert "holds no scope" in capfd.readouterr().err
+
+
+def test_ranges_of_one_stream_are_merged_on_executors(
+    spark: SparkSession, root: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    manager = StreamManager(root)
+    manager.seal_stream("s/many")
+    events = [event.data for event in manager.read("s/many")]
+    files = manager.stream_info("s/many").files.files
+    status, record, out = run(spark, capfd, compaction, root, "--stream", "s/many", "--dry-run")
+    assert (status, record["compacted"], record["files_after"]) == (0, 1, 2)
+    assert "would merge 40 events; files 40 -> 2" in out
+    status, record, out = run(spark, capfd, compaction, root, "--stream", "s/many")
+    assert (status, record["failed"], record["compacted"]) == (0, 0, 1)
+    assert (record["files_before"], record["files_after"]) == (files, 2) == (40, 2)
+    assert [event.data for event in manager.read("s/many")] == events
+    status, record, _ = run(spark, capfd, compaction, root, "--stream", "s/many")
+    assert (status, record["compacted"]) == (0, 0)
+
+
+def test_kinds_of_a_job_that_keeps_running_follow_their_intervals(
+    spark: SparkSession, root: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    manager, stop = StreamManager(root), StopSignal()
+    stop.disarm()
+    manager.update_settings(scaling_interval="1 s")
+    rounds = list[tuple[MaintenanceKind, ...]]()
+    original = maintenance._run
+
+    def count(spark: Any, given: Any, request: Any) -> Any:
+        rounds.append(request.kinds)
+        if len(rounds) == 2:
+            stop._stopped.set()
+        return original(spark, given, request)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(maintenance, "_run", count)
+        status, _, _ = run(spark, capfd, maintenance, root, "--interval", stop=stop)
+    assert status == 0
+    assert [kind.value for kind in rounds[0]] == KINDS
+    assert rounds[1] == (MaintenanceKind.SCALING,)
