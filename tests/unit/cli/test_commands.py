@@ -21,7 +21,7 @@ from pravega_spark.model import MaintenanceKind, StreamCut
 from pravega_spark.policies import RetentionPolicy, StreamConfiguration
 from pravega_spark.spark.monitor.checkpoint_folder import last_committed_batch
 from pravega_spark.spark.source_offsets import OffsetOwner, StreamOffset, encode
-from tests.harness.folder_state import write_times
+from tests.harness.folder_state import wait_for_maintenance, write_times
 from tests.harness.small_streams import created, write
 
 
@@ -331,6 +331,7 @@ def test_storage_of_streams_is_shown_by_kind_with_the_reason(
     manager.truncate_stream("s/a", manager.tail("s/a"))
     with manager.create_writer("s/a") as writer:
         writer.write_event(b"y", "k")
+    wait_for_maintenance()  # of the first state file
     status, out, _ = run("storage", "s/a")
     assert status == 0
     lines = {row[1]: row for row in (re.split(" {2,}", line) for line in out.splitlines())}
