@@ -136,6 +136,11 @@ def test_staged_chunks_wait_for_the_grace_and_then_for_a_sweep() -> None:
     assert "A sweep now deletes" in world.found().part(StorageKind.STAGED).reason
     world.sweep()
     assert files(world.found()) == NONE | {"live": 4, "swept": 1}
+    snapshot = world.stream.log.refresh()
+    assert snapshot is not None
+    for version in (snapshot.horizon, snapshot.horizon - 1):
+        staged(world.stream, [("k", b"never committed")], version)
+    assert files(world.found()) == NONE | {"live": 4, "swept": 1, "staged": 1, "pending": 1}
 
 
 def test_backup_that_holds_a_version_is_the_reason() -> None:
