@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -31,12 +32,13 @@ from pravega_spark.errors import (
     StoreReadOnly,
     TruncatedData,
 )
-from pravega_spark.model import SegmentRange, StreamCut
-from pravega_spark.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.manager import StreamManager
+from pravega_spark.model import Event, SegmentRange, StreamCut
+from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.transactions import sweeper
 from pravega_spark.units import parse_size_bytes
 from tests.harness.failpoints import at_failpoint
-from tests.harness.fake_runtime import FakeRuntime, manager_of, memory
+from tests.harness.fake_runtime import FakeRuntime, SkippingRuntime, manager_of, memory
 from tests.harness.fault_plans import Rule
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.small_streams import all_events, make_stream, reopen, scale, write
@@ -479,3 +481,99 @@ def test_the_divided_chunk_is_merged_with_no_other() -> None:
     truncate(stream, cut_at(stream, 1))
     run_compaction(stream, OPTIONS)
     assert [ref.base_offset for ref in refs_of(stream)] == [0, 3]
+
+
+# ------------------------------------------------------------------- readers of the package, sweeps
+
+
+def old_stream(chunks: int = 40) -> StreamManager:
+    """A manager of a root in memory with one stream of many small chunks."""
+    manager = manager_of(FakeRuntime())
+    manager.create_scope("s")
+    manager.create_stream("s/t", StreamConfiguration(ScalingPolicy.fixed(1)))
+    with manager.create_writer("s/t") as writer:
+        for n in range(chunks):
+            writer.write_event(b"%d" % n, "k").result()
+    manager._runtime.sleep(100)
+    return manager
+
+
+def compact_and_sweep(manager: StreamManager) -> None:
+    """Merge all chunks, and delete the files that they had."""
+    assert manager.compact_stream("s/t").files_after == 1
+    for _ in range(2):
+        manager._runtime.sleep(3_600)
+        with manager.create_writer("s/t") as writer:
+            for _ in range(2):
+                writer.write_event(b"late", "k").result()
+        manager.sweep_stream("s/t", grace="1 minute", retain="1 minute")
+    left = manager._store.list("s/t/events/data")
+    assert len(left) == 1 + 4
+
+
+def numbers_of(events: Iterable[Event]) -> list[bytes]:
+    return [event.data for event in events]
+
+
+EVERYTHING = [*(b"%d" % n for n in range(40)), *[b"late"] * 4]
+
+
+def test_followers_and_groups_go_on_over_a_merge_and_the_sweep_of_its_files() -> None:
+    manager = old_stream()
+    group = manager.create_reader_group("s/g", ["s/t"])
+    member = group.create_reader("r")
+    read = [member.read_next_event(timeout=1.0).event for _ in range(5)]
+    follower = manager.create_reader("s/t").follow("earliest", timeout=0)
+    followed = [next(follower) for _ in range(5)]
+    pointer = followed[3].pointer
+    compact_and_sweep(manager)
+    assert numbers_of([*followed, *follower]) == EVERYTHING
+    read += [member.read_next_event(timeout=1.0).event for _ in range(60)]
+    assert numbers_of(event for event in read if event is not None) == EVERYTHING
+    assert manager.fetch_event(pointer).data == b"3"
+    assert numbers_of(manager.read("s/t")) == EVERYTHING
+    member.close()
+
+
+def test_retention_by_size_and_lag_answer_the_same_after_a_merge() -> None:
+    manager, other = old_stream(), old_stream()
+    manager.compact_stream("s/t")
+    for each in (manager, other):
+        each.update_stream("s/t", retention=RetentionPolicy.by_size("20 bytes"))
+        each.retention("s/t").run(sweep=False)
+    assert manager.head("s/t") == other.head("s/t") != StreamCut("s/t", 1, {0: 0})
+    tail = manager.tail("s/t")
+    assert manager.distance("s/t", manager.head("s/t"), tail) == other.distance(
+        "s/t", other.head("s/t"), tail
+    )
+
+
+def test_a_backup_and_a_restore_have_merged_chunks(tmp_path: Path) -> None:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("s")
+    manager.create_stream("s/t")
+    with manager.create_writer("s/t") as writer:
+        for n in range(40):
+            writer.write_event(b"%d" % n, "k").result()
+    later = SkippingRuntime()
+    later.skip(100)
+    ahead = StreamManager(tmp_path / "root", runtime=later)
+    assert ahead.compact_stream("s/t").files_after == 1
+    manager.backup(tmp_path / "copy")
+    copy = StreamManager(tmp_path / "copy")
+    assert numbers_of(copy.read("s/t")) == EVERYTHING[:40]
+    copy.restore()
+    assert numbers_of(copy.read("s/t")) == EVERYTHING[:40]
+
+
+def test_amplification_counts_every_merge_since_the_append() -> None:
+    stream = filled(chunks=60)
+    first = run_compaction(stream, OPTIONS)
+    (merged,) = refs_of(stream)
+    grow(stream, 3)
+    scale(stream, [0], [(0.0, 1.0)])
+    stream.runtime.sleep(100)
+    result = run_compaction(stream, OPTIONS)
+    ref, appended = refs_of(stream)[0], first.bytes_read + result.bytes_read - merged.size
+    expected = (appended + merged.size + ref.size) / appended
+    assert result.amplification == pytest.approx(expected)
