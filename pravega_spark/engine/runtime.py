@@ -62,9 +62,10 @@ class Runtime:
         """Return the results of ``function`` for the items, in order; calls run in parallel.
 
         This thread makes the last call itself. An error of one call is raised after all calls have
-        ended.
+        ended. Within such a call, ``each`` makes its own calls one after the other: threads of the
+        pool that wait for the pool could wait for each other.
         """
-        if len(items) < 2:
+        if len(items) < 2 or _threads.is_of_pool():
             return [function(item) for item in items]
         try:
             futures = [_threads.pool().submit(function, item) for item in items[:-1]]
@@ -96,12 +97,22 @@ class _Threads:
         """Drop the pool, because its threads do not survive a fork."""
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
+        self._of_this_thread = threading.local()
+
+    def is_of_pool(self) -> bool:
+        """Return whether this thread is one of the pool's."""
+        return getattr(self._of_this_thread, "is_of_pool", False)
+
+    def _begin(self) -> None:
+        self._of_this_thread.is_of_pool = True
 
     def pool(self) -> ThreadPoolExecutor:
         """Return the pool, which is created on first use."""
         with self._lock:
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(STORAGE_THREADS, thread_name_prefix="pravega")
+                self._pool = ThreadPoolExecutor(
+                    STORAGE_THREADS, thread_name_prefix="pravega", initializer=self._begin
+                )
             return self._pool
 
 

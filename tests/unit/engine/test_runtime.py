@@ -40,6 +40,18 @@ def test_each_raises_after_all_calls_have_ended() -> None:
     assert sorted(ended) == [1, 2]
 
 
+def test_each_within_each_ends_although_all_threads_of_the_pool_are_in_it() -> None:
+    together = threading.Barrier(STORAGE_THREADS)
+
+    def outer(number: int) -> list[int]:
+        if number < STORAGE_THREADS:
+            together.wait(10)  # all threads of the pool have begun
+        return SYSTEM.each(lambda inner: number + inner, range(3))
+
+    found = SYSTEM.start(lambda: SYSTEM.each(outer, range(STORAGE_THREADS + 1))).result(60)
+    assert found == [[n, n + 1, n + 2] for n in range(STORAGE_THREADS + 1)]
+
+
 def test_each_works_in_a_forked_child() -> None:
     assert SYSTEM.each(abs, [-1, -2]) == [1, 2]
     child = os.fork()
