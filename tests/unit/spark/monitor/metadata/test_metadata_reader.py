@@ -474,7 +474,7 @@ def test_the_frame_of_maintenance_has_a_row_for_each_kind_and_lag_says_what_is_o
     started_ms = manager._store.time_ms() - 5_000
     failures = {"stream s/kept": "StoreError: disk full"}
     record.finish_now(MaintenanceKind.RETENTION, (None,), "job", started_ms, 2, failures)
-    retention, scaling, transactions = rows(manager, "Maintenance")
+    retention, scaling, transactions, *_ = rows(manager, "Maintenance")
     assert (retention["kind"], retention["scope"], retention["overdue"]) == (
         "retention",
         None,
