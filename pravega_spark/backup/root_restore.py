@@ -23,6 +23,7 @@ from pravega_spark.engine.store.root_marker import (
     read_root,
 )
 from pravega_spark.engine.stream.stream_log import StreamLog, events_path
+from pravega_spark.engine.tables.due_hints import drop_hints
 from pravega_spark.engine.tables.scopes import DELETED, GROUP, GROUPS_FOLDER, STREAM, Scope
 from pravega_spark.engine.tables.settings_table import SETTINGS_TABLE
 from pravega_spark.errors import Damaged, NoSuchScope, NoSuchStream
@@ -59,6 +60,7 @@ def restore_stream(store: Store, stream: str, runtime: Runtime) -> RestoredTable
         )
     with allow_incomplete(store):
         read_root(store, refresh=True)
+        drop_hints(store)
         done = _restore_events(store, stream, runtime)
         index = Scope(store, scope, runtime)
         for path in (f"{stream}/metadata", index.table.log.path):
@@ -82,6 +84,7 @@ def restore_root(store: Store, runtime: Runtime) -> RestoreResult:
         raise NoSuchScope(f"there is nothing to restore under {store.url}; check the root's URL.")
     with allow_incomplete(store):
         read_root(store, refresh=True)
+        drop_hints(store)
         run.restore_settings()
         for scope in scopes:
             run.restore_scope(scope)

@@ -15,12 +15,12 @@ from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.root_marker import read_root
 from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.tables.due_hints import DueHints, basis_of, drop_hints
 from pravega_spark.engine.tables.maintenance_table import open_maintenance
 from pravega_spark.engine.tables.scopes import Scope
 from pravega_spark.engine.tables.settings_table import open_settings
 from pravega_spark.errors import Damaged, InvalidInput, NoSuchScope, NoSuchStream
 from pravega_spark.limits import MAINTAINED_ROWS
-from pravega_spark.maintenance.due_hints import DueHints, basis_of, drop_hints
 from pravega_spark.maintenance.maintenance_result import (
     KindResult,
     MaintenanceResult,

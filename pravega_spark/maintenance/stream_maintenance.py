@@ -10,11 +10,11 @@ from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.tables.due_hints import DueHints, basis_of
 from pravega_spark.engine.tables.maintenance_table import open_maintenance
 from pravega_spark.engine.tables.scopes import Scope
 from pravega_spark.engine.tables.settings_table import open_settings
 from pravega_spark.errors import Damaged, NoSuchScope, PravegaSparkError
-from pravega_spark.maintenance.due_hints import DueHints, basis_of
 from pravega_spark.maintenance.stream_work import WorkOptions, do_work
 from pravega_spark.maintenance.unit_work import RoundTask, do_task, stream_hints
 from pravega_spark.model import MaintenanceKind

@@ -12,11 +12,11 @@ from pravega_spark.engine.log.table_sweep import SweepResult
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.time_limit import run_within
+from pravega_spark.engine.tables.due_hints import DueHints, basis_of
 from pravega_spark.engine.tables.maintenance_table import open_maintenance
 from pravega_spark.engine.tables.scopes import Scope
 from pravega_spark.engine.tables.settings_table import open_settings
 from pravega_spark.errors import RootChanged
-from pravega_spark.maintenance.due_hints import DueHints, basis_of
 from pravega_spark.maintenance.scope_sweep import scope_sweeps, sweep_root, table_path
 from pravega_spark.maintenance.stream_work import (
     WorkOptions,

@@ -22,9 +22,9 @@ from pravega_spark import (
 )
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.tables.due_hints import basis_of
 from pravega_spark.engine.tables.maintenance_entry import RunProgress
 from pravega_spark.engine.tables.maintenance_table import AUTO, JOB, MaintenanceTable
-from pravega_spark.maintenance.due_hints import basis_of
 from pravega_spark.maintenance.unit_work import stream_hints
 from pravega_spark.model import MaintenanceKind
 from pravega_spark.scaling import auto_scaling

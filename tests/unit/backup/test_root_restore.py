@@ -9,6 +9,7 @@ import pytest
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.engine.tables.due_hints import DUE_FOLDER
 from pravega_spark.engine.writing.batch_identity import NumberedBatch
 from pravega_spark.errors import (
     CorruptLog,
@@ -64,6 +65,19 @@ def test_tar_of_a_live_root_is_restored_to_its_newest_intact_version() -> None:
     assert events_in(copy) == [*numbers(10), b"new"]
     assert fresh.list_streams("s") == ["s/t"]
     assert fresh.update_stream("s/t", fresh.stream_info("s/t").configuration) is False
+
+
+def test_restored_stream_is_maintained_again_although_its_versions_went_back() -> None:
+    world = World()
+    key = f"{DUE_FOLDER}/s/streams-1-0.json"
+    world.store.put(key, b"hints of later versions")
+    copy = torn(world, 3)
+    copy.put(key, b"hints of later versions")
+    manager_of(copy).restore_stream("s/t")
+    assert not copy.exists(key)
+    copy.put(key, b"hints of later versions")
+    manager_of(copy).restore()
+    assert not copy.exists(key)
 
 
 def test_log_with_a_missing_or_torn_commit_is_restored_to_the_version_before() -> None:

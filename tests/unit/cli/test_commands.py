@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ import pytest
 
 from pravega_spark.cli import main
 from pravega_spark.cli.commands import FAILED, MISUSED
+from pravega_spark.engine.stream import open_streams
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.tables.maintenance_table import MaintenanceTable, open_maintenance
 from pravega_spark.manager import StreamManager
@@ -369,3 +371,69 @@ def test_settings_of_a_root_and_of_streams_are_shown_with_their_origin(
     assert shown["expire"] == ("never", "stream")
     assert "scaling_interval" not in shown
     assert run("settings", "s/none")[0] == FAILED
+
+
+# ----------------------------------------------------------------------------------- maintain
+
+
+def test_a_round_of_maintenance_ends_with_one_json_object(run: Any, manager: StreamManager) -> None:
+    manager.create_stream("s/kept", StreamConfiguration(retention=RetentionPolicy.by_size(1)))
+    with manager.create_writer("s/kept") as writer:
+        for data in (b"first", b"last"):
+            writer.write_event(data, "k").result()
+    status, out, err = run("maintain", "--dry-run", "--kinds", "retention")
+    record = json.loads(out.splitlines()[-1])
+    assert (status, err, record["dry_run"], record["retention_events"]) == (0, "", True, 1)
+    assert "transactions_aborted" not in record
+    status, out, err = run("maintain", "--once", "--limit", "60 s")
+    record = json.loads(out.splitlines()[-1])
+    assert (status, err, record["failed"], record["streams"], record["rounds"]) == (0, "", 0, 1, 1)
+    assert out.splitlines()[0].split() == ["STREAM", "KIND", "DONE"]
+    assert out.splitlines()[1].startswith("s/kept  retention  truncated 1 events")
+    assert [event.data for event in manager.read("s/kept")] == [b"last"]
+    (log,) = Path(manager.root.removeprefix("file://")).glob("s/kept/events/_delta_log")
+    (log / f"{0:020d}.json").write_text("garbage")
+    for hint in log.parent.glob("_pravega/**/*.json"):
+        hint.unlink()
+    open_streams._open.reset()
+    status, out, err = run("maintain", "--full", "--kinds", "retention,scaling")
+    assert (status, json.loads(out.splitlines()[-1])["failed"]) == (FAILED, 2)
+    assert "maintain: retention of stream s/kept: CorruptLog" in err
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--kinds", "cleaning"),
+        ("--once", "--interval"),
+        ("--interval", "0s"),
+        ("--interval", "soon"),
+        ("--limit", "0 s"),
+        ("--parallelism", "0"),
+        ("--stream", "kept"),
+        ("--root", "/nowhere/at/all"),
+    ],
+)
+def test_misuse_of_maintain_has_status_2(run: Any, wrong: Sequence[str]) -> None:
+    status, out, err = run("maintain", *wrong)
+    assert (status, out) == (MISUSED, "")
+    assert err.startswith("pravega-spark: ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_ends_rounds_with_the_sums_and_status_0(
+    manager: StreamManager, number: signal.Signals
+) -> None:
+    manager.create_stream("s/t")
+    command = [sys.executable, "-m", "pravega_spark.cli", "maintain", "--root", manager.root]
+    process = subprocess.Popen(
+        [*command, "--interval"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert "1 streams" in process.stdout.readline()
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    record = json.loads(out.splitlines()[-1])
+    assert (record["streams"], record["failed"], record["rounds"]) == (1, 0, 1)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pravega_spark.engine.tables.due_hints import DUE_FOLDER
 from pravega_spark.engine.tables.maintenance_table import AUTO, JOB, MaintenanceTable
 from pravega_spark.errors import (
     CorruptLog,
@@ -22,7 +23,6 @@ from pravega_spark.errors import (
     StoreReadOnly,
 )
 from pravega_spark.maintenance import round_record, stream_work
-from pravega_spark.maintenance.due_hints import DUE_FOLDER
 from pravega_spark.maintenance.maintenance_round import RoundRequest
 from pravega_spark.maintenance.root_maintenance import RoundStop, maintain_root
 from pravega_spark.manager import StreamManager

@@ -69,8 +69,8 @@ def test_run_that_exceeds_its_limit_raises_too_busy() -> None:
         stop.wait(60)
         raise AssertionError
 
-    with pytest.raises(TooBusy, match=r"s/t exceeded its limit of 0\.05 s"):
-        run_within(0.05, run, "s/t")
+    with pytest.raises(TooBusy, match=r"s/slow exceeded its limit of 0\.05 s"):
+        run_within(0.05, run, "s/slow")
     stop.set()
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from pravega_spark.engine.store import Store
+from pravega_spark.engine.tables.due_hints import DUE_FOLDER, DueHints, drop_hints
 from pravega_spark.limits import DUE_CHECKED_MS, DUE_LATEST_MS, DUE_SHARD_STREAMS
-from pravega_spark.maintenance.due_hints import DUE_FOLDER, DueHints, drop_hints
 from pravega_spark.model import MaintenanceKind
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.spy_store import Spy
