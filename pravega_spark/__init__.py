@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pravega_spark.backup.table_restore import RestoredTable
     from pravega_spark.compaction.compaction_result import CompactionResult, SkippedRange
     from pravega_spark.compaction.merge_range import MergeRange
-    from pravega_spark.engine.log.table_sweep import SweepResult
+    from pravega_spark.engine.log.table_sweep import PendingFiles, SweepResult
     from pravega_spark.engine.stream.stored_bytes import StorageInfo, StorageKind, StoragePart
     from pravega_spark.engine.stream.truncation import TruncationResult
     from pravega_spark.engine.writing.event_encoder import Serializer
@@ -177,6 +177,7 @@ __all__ = [
     "StreamScaling",
     "StreamSettings",
     "SubscriberInfo",
+    "PendingFiles",
     "SweepResult",
     "Transaction",
     "TransactionInfo",
@@ -266,6 +267,7 @@ _HOMES = {
     "StreamScaling": "scaling.stream_scaling",
     "StreamSettings": "root_settings",
     "SubscriberInfo": "model",
+    "PendingFiles": "engine.log.table_sweep",
     "SweepResult": "engine.log.table_sweep",
     "Transaction": "transactions.transaction",
     "TransactionInfo": "model",

@@ -133,6 +133,12 @@ SWEEP_GRACE = "1 day"
 """A sweep keeps files that were staged more recently: longer than any job that writes."""
 SWEEP_RETAIN = "30 days"
 """A sweep keeps versions of a table that are younger."""
+SWEEP_SEGMENT_FILES = 2_048
+"""A sweep's record holds about so many names of files before it moves them to a segment."""
+FULL_LISTING_MS = 86_400_000
+"""A sweep lists all files of a table when the last complete listing is older than this."""
+SWEEP_PROBES = 4_096
+"""On local storage a sweep looks at up to so many folders by their names; then it lists them."""
 SAMPLE_FREQUENCY = "30 minutes"
 """The retention set gets an entry when its newest is older than this, as in Pravega."""
 MAX_SAMPLES = 2_000

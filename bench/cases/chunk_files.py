@@ -20,8 +20,9 @@ from bench.harness.measure import Side, interleave, timed
 from bench.harness.registry import Phase, benchmark
 from bench.harness.spark_frames import drain, run_to_end, stream_frame
 from bench.harness.unsynced_store import UnsyncedStore
-from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, StagedChunk, version_folder
+from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, StagedChunk
 from pravega_spark.engine.chunks.chunk_writer import ChunkWriter, encode, stage
+from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import append
 

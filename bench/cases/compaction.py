@@ -20,9 +20,9 @@ from pravega_spark.compaction.compaction_plan import plan_compaction
 from pravega_spark.compaction.compaction_run import run_compaction
 from pravega_spark.compaction.live_chunks import FileBytes, live_chunks
 from pravega_spark.compaction.range_merge import merge_range
-from pravega_spark.engine.chunks.chunk import version_folder
 from pravega_spark.engine.chunks.chunk_writer import stage
 from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import append
 from pravega_spark.limits import ROW_GROUP_EVENTS

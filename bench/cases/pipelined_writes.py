@@ -11,9 +11,10 @@ from bench.harness.figures import Figure
 from bench.harness.measure import interleave, timed
 from bench.harness.registry import benchmark
 from pravega_spark import EventStreamWriter
-from pravega_spark.engine.chunks.chunk import encode_events, version_folder
+from pravega_spark.engine.chunks.chunk import encode_events
 from pravega_spark.engine.chunks.chunk_writer import stage
 from pravega_spark.engine.chunks.routing import Router, split
+from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
 

@@ -111,9 +111,11 @@ class CountingStore:
         self.calls["list"] += 1
         return self.inner.folders(prefix)
 
-    def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:
+    def list(
+        self, prefix: str, *, after: str | None = None, before: str | None = None
+    ) -> list[Entry]:
         self.calls["list"] += 1
-        found = self.inner.list(prefix, after=after)
+        found = self.inner.list(prefix, after=after, before=before)
         self.listed += len(found)
         return found
 

@@ -72,7 +72,7 @@ def _kind_of(key: str) -> str:
     path = key.removeprefix(f"{STREAM}/").removeprefix(f"{SCOPE}/")
     path = re.sub(r"^(beside|_reader_groups/group)-[0-9]+", r"\1", path)
     path = re.sub(r"/(v[0-9]+|t-[^/]+|[0-9a-f]{32}|[0-9]{1,19})(?=/)", "", path)
-    return path if path.endswith(("latest.json", "removed.json")) else path.rpartition("/")[0]
+    return path if path.endswith(("latest.json", "sweep.json")) else path.rpartition("/")[0]
 
 
 def state_of(life: LongLife) -> dict[str, int]:
@@ -88,7 +88,7 @@ def state_of(life: LongLife) -> dict[str, int]:
         "domains": len(snapshot.domains),
         "domain bytes": sum(len(k) + len(v) for k, v in snapshot.domains.items()),
         "state file": sizes.get(f"{state:020d}.json", 0),
-        "removed.json": sizes.get("removed.json", 0),
+        "sweep.json": sizes.get("sweep.json", 0),
         "retained versions": snapshot.version - snapshot.retention_mark,
         "versions behind the checkpoint": snapshot.version - max(checkpoint, 0),
         "history files": len(life.store.inner.list(f"{STREAM}/metadata/data")),

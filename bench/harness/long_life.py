@@ -25,10 +25,11 @@ from pravega_spark import (
     StreamCut,
     StreamManager,
 )
-from pravega_spark.engine.chunks.chunk import encode_events, version_folder
+from pravega_spark.engine.chunks.chunk import encode_events
 from pravega_spark.engine.chunks.chunk_writer import stage
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.writer_ids import anonymous_id

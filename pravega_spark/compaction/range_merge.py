@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from pravega_spark.compaction.merge_range import MergedRange, MergeRange
 from pravega_spark.engine.chunks import chunk_reader
-from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, ChunkRef, StagedChunk, version_folder
+from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, ChunkRef, StagedChunk
 from pravega_spark.engine.chunks.chunk_writer import ChunkWriter
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import CorruptChunk, Damaged, TruncatedData

@@ -21,6 +21,7 @@ from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.commit_logging import short
 from pravega_spark.engine.log.lost_log import check_not_lost
 from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
@@ -235,7 +236,7 @@ class GroupLifecycle:
             f"reader group {self.name}",
             f"Restore {path} from a copy; or delete that folder, and the group begins again at its "
             "configured start.",
-            counts=lambda entry: not entry.key.startswith(f"{path}/data/v0/"),
+            counts=lambda entry: not entry.key.startswith(f"{path}/data/{version_folder(0)}/"),
         )
 
     def _finish(self, state: GroupState) -> None:

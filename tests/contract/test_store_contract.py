@@ -255,6 +255,10 @@ def test_list_after_a_key_skips_keys_up_to_it(store: Store, after: str) -> None:
         store.put(key, b"")
     expected = sorted(key for key in names if key > after)
     assert [entry.key for entry in store.list("log", after=after)] == expected
+    below = sorted(key for key in names if key < after)
+    assert [entry.key for entry in store.list("log", before=after)] == below
+    between = sorted(key for key in names if after < key < "log/a/x")
+    assert [e.key for e in store.list("log", after=after, before="log/a/x")] == between
 
 
 def test_long_list_is_complete_and_continues_after_any_key(store: Store) -> None:
@@ -264,6 +268,8 @@ def test_long_list_is_complete_and_continues_after_any_key(store: Store) -> None
     assert [entry.key for entry in store.list("log")] == names
     assert [entry.key for entry in store.list("log", after=names[-3])] == names[-2:]
     assert store.list("log", after=names[-1]) == []
+    found = store.list("log", after=names[5], before=names[9])
+    assert [entry.key for entry in found] == names[6:9]
     store.delete(names)
     assert store.list("log") == []
 

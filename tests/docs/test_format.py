@@ -58,6 +58,8 @@ PLACEHOLDERS = {
     "version": r"\d{20}",
     "number": r"\d+",
     "n": r"\d+",
+    "first": r"\d+",
+    "last": r"\d+",
     "id": r"[^/]+",
     "life": r"\d+",
     "digest": "[0-9a-f]{32}",

@@ -171,7 +171,7 @@ def test_hints_of_another_shape_are_ignored(root: Path, tmp_path: Path, content:
     folder = root / EVENTS / "_pravega"
     folder.mkdir(exist_ok=True)
     (folder / "latest.json").write_bytes(content)
-    (folder / "removed.json").write_bytes(content)
+    (folder / "sweep.json").write_bytes(content)
     (root / "_pravega_clock.json").write_bytes(content)
     manager = opened(root, tmp_path)
     assert [event.data for event in manager.read("s/t")] == [b"event"]

@@ -36,8 +36,10 @@ class StaleListings(Spy):
     def is_local(self) -> bool:
         return False
 
-    def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:
-        found = super().list(prefix, after=after)
+    def list(
+        self, prefix: str, *, after: str | None = None, before: str | None = None
+    ) -> list[Entry]:
+        found = super().list(prefix, after=after, before=before)
         if self.shown is None or not prefix.endswith("_delta_log"):
             return found
         return [entry for entry in found if entry.key in self.shown]

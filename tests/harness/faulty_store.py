@@ -216,10 +216,12 @@ class FaultyStore:
         self._fault("make_durable", prefix)
         self.inner.make_durable(prefix)
 
-    def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:
+    def list(
+        self, prefix: str, *, after: str | None = None, before: str | None = None
+    ) -> list[Entry]:
         """Return the objects, perhaps by a stale or partial listing."""
         fault = self._fault("list", prefix)
-        entries = self.inner.list(prefix, after=after)
+        entries = self.inner.list(prefix, after=after, before=before)
         if fault is Fault.PARTIAL_LIST:
             return entries[1::2]
         stale = fault is Fault.STALE_LIST

@@ -20,6 +20,7 @@ from pravega_spark import (
     StreamCut,
     StreamManager,
 )
+from pravega_spark.engine.log import sweep_record
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.tables.due_hints import basis_of
@@ -214,6 +215,11 @@ def _compact(manager: StreamManager, clock: Clock) -> None:
 
 def _sweep(manager: StreamManager, clock: Clock) -> None:
     """Three sweeps, hours apart: marks, a checkpoint and state files, records that move."""
+    with patch.object(sweep_record, "SWEEP_SEGMENT_FILES", 3):
+        _sweep_thrice(manager, clock)
+
+
+def _sweep_thrice(manager: StreamManager, clock: Clock) -> None:
     for number in range(3):
         clock.sleep(9 * HOUR)
         with manager.create_writer(STREAM) as guest:

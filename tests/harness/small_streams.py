@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events, version_folder
+from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events
 from pravega_spark.engine.chunks.chunk_reader import read_range
 from pravega_spark.engine.chunks.chunk_writer import stage
 from pravega_spark.engine.chunks.routing import Router, split
@@ -15,6 +15,7 @@ from pravega_spark.engine.layout import epoch_changes
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import lifecycle

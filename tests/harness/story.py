@@ -18,10 +18,11 @@ from pravega_spark import (
     StreamConfiguration,
     StreamManager,
 )
-from pravega_spark.engine.chunks.chunk import encode_events, version_folder
+from pravega_spark.engine.chunks.chunk import encode_events
 from pravega_spark.engine.chunks.chunk_writer import stage
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.limits import MAX_EVENT_BYTES
 from tests.harness.small_streams import scale

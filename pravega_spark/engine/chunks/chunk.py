@@ -146,11 +146,3 @@ def as_events(table: pa.Table) -> pa.Table:
         if nulls:
             raise InvalidInput(f"{nulls} of {table.num_rows} events have a null {name}.")
     return table
-
-
-def version_folder(version: int) -> str:
-    """Return the folder of chunks that are staged at a version of the log.
-
-    A sweep deletes its unreferenced files after the horizon has passed that version.
-    """
-    return f"v{version}"

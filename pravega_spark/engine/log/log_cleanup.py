@@ -16,6 +16,7 @@ from pravega_spark.engine.log.delta_checkpoint import checkpoint_key, digest_key
 from pravega_spark.engine.log.log_reader import LogReader
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.state_file import state_key, state_version
+from pravega_spark.engine.log.sweep_record import stored_notes
 from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.limits import CLEANUP_WAIT_SECONDS
 
@@ -85,7 +86,8 @@ def delete_ended_log(log: Log, ages: VersionAges | None = None) -> int:
     if reader.state(snapshot.version) is None or reader.checkpoint(snapshot.version) is None:
         return 0
     commits = _delete_below(reader, snapshot.version)
-    reader.store.delete([entry.key for entry in reader.store.list(_seen_folder(log))])
+    seen = [entry.key for entry in reader.store.list(_seen_folder(log))]
+    reader.store.delete([*seen, *stored_notes(log)])
     return commits
 
 

@@ -14,17 +14,35 @@ from pravega_spark.engine.log.horizon import raise_horizon
 from pravega_spark.engine.log.log_cleanup import delete_old_commits, mark_has_aged
 from pravega_spark.engine.log.log_reader import LogReader
 from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.log.sweep_record import Waiting
 from pravega_spark.engine.log.unreferenced_files import delete_unreferenced_files
 from pravega_spark.engine.log.version_ages import VersionAges
-from pravega_spark.engine.log.version_pins import is_pinned, release_expired
+from pravega_spark.engine.log.version_pins import is_pinned, pins, release_expired
 from pravega_spark.limits import STATE_FILE_COMMITS
+from pravega_spark.units import size_text, time_text
 
 logger = logging.getLogger(__name__)
 
 _COMMITS_OF_A_SWEEP = 1
-"""A sweep commits once itself, so it leaves a table alone that gains no more than that."""
+"""A sweep commits once itself, so it leaves a table alone that gains no more than that, unless
+the one version removed files."""
 _COMMITS_BETWEEN = 32
 """A sweep writes a checkpoint so many commits after the one before, or more if it is large."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingFiles:
+    """Removed files that a sweep could not delete yet, and why; times in ms since 1970.
+
+    A sweep at ``from_ms`` or later deletes the first of them, one at ``until_ms`` or later all of
+    them, by the present settings.
+    """
+
+    files: int
+    size_bytes: int
+    reason: str
+    from_ms: int
+    until_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +59,17 @@ class SweepResult:
     files: int
     size_bytes: int
     commits: int
+    pending: tuple[PendingFiles, ...] = ()
+    """Removed files that wait, by reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
     """The horizon and retention mark to set after a snapshot, and the commits deleted so far."""
 
+    ages: VersionAges
+    grace_ms: int
+    retain_ms: int
     snapshot: Snapshot
     horizon: int
     retention_mark: int
@@ -63,12 +86,27 @@ class SweepPlan:
 
 
 def add_results(first: SweepResult, second: SweepResult) -> SweepResult:
-    """Return the first result with the deletions of both."""
+    """Return the first result with the deletions of both, and what waits in both."""
+    pending: dict[str, PendingFiles] = {}
+    for part in (*first.pending, *second.pending):
+        known = pending.get(part.reason)
+        pending[part.reason] = part if known is None else _together(known, part)
     return replace(
         first,
         files=first.files + second.files,
         size_bytes=first.size_bytes + second.size_bytes,
         commits=first.commits + second.commits,
+        pending=tuple(pending.values()),
+    )
+
+
+def _together(first: PendingFiles, second: PendingFiles) -> PendingFiles:
+    return PendingFiles(
+        first.files + second.files,
+        first.size_bytes + second.size_bytes,
+        first.reason,
+        min(first.from_ms, second.from_ms),
+        max(first.until_ms, second.until_ms),
     )
 
 
@@ -82,7 +120,7 @@ def sweep_table(log: Log, *, grace_ms: int, retain_ms: int, now: Now | None = No
     if log.refresh(durable=True) is None:
         return SweepResult(0, 0, 0, 0, 0, 0, 0)
     ages = VersionAges.read(log) if now is None else VersionAges(log, now)
-    return finish_sweep(log, prepare_sweep(log, ages, grace_ms, retain_ms), grace_ms)
+    return finish_sweep(log, prepare_sweep(log, ages, grace_ms, retain_ms))
 
 
 def prepare_sweep(log: Log, ages: VersionAges, grace_ms: int, retain_ms: int) -> SweepPlan:
@@ -101,13 +139,12 @@ def prepare_sweep(log: Log, ages: VersionAges, grace_ms: int, retain_ms: int) ->
         aged_since = None
     else:
         retained = max(retained, min(ages.version_at(ages.now_ms - retain_ms), horizon))
-    return SweepPlan(snapshot, horizon, retained, aged_since, commits)
+    return SweepPlan(ages, grace_ms, retain_ms, snapshot, horizon, retained, aged_since, commits)
 
 
 def finish_sweep(
     log: Log,
     plan: SweepPlan,
-    grace_ms: int,
     drop: Callable[[Snapshot], Collection[str]] = lambda snapshot: (),
     set_on_drop: Mapping[str, str] = MappingProxyType({}),
 ) -> SweepResult:
@@ -116,7 +153,7 @@ def finish_sweep(
     ``drop`` and ``set_on_drop`` are those of :func:`raise_horizon`.
     """
     snapshot, dropped = plan.snapshot, drop(plan.snapshot)
-    if dropped or plan.gain > _COMMITS_OF_A_SWEEP:
+    if dropped or plan.gain > _COMMITS_OF_A_SWEEP or _releases_files(log, plan):
         snapshot = raise_horizon(
             log,
             plan.horizon,
@@ -125,15 +162,18 @@ def finish_sweep(
             drop=drop,
             set_on_drop=set_on_drop,
         )
-    deleted = delete_unreferenced_files(log, grace_ms=grace_ms)
+    now_ms = plan.ages.now_ms
+    deleted = delete_unreferenced_files(log, grace_ms=plan.grace_ms, now_ms=now_ms)
+    pending = _pending(log, plan, deleted.waiting)
     if deleted.files or plan.commits:
         logger.info(
-            "swept %s at version %d: deleted %d files of %d bytes and %d commits",
+            "swept %s at version %d: deleted %d files of %d bytes and %d commits%s",
             log.reader.where,
             snapshot.version,
             deleted.files,
             deleted.size_bytes,
             plan.commits,
+            "".join(f"; kept {pending_text(part, now_ms)}" for part in pending),
         )
     return SweepResult(
         snapshot.horizon,
@@ -143,6 +183,43 @@ def finish_sweep(
         deleted.files,
         deleted.size_bytes,
         plan.commits,
+        pending,
+    )
+
+
+def _releases_files(log: Log, plan: SweepPlan) -> bool:
+    """Return whether the plan releases exactly one version more, and that one removed files."""
+    if plan.retention_mark != plan.snapshot.retention_mark + 1:
+        return False
+    commit = log.reader.commit(plan.retention_mark, light=False)
+    return commit is not None and len(commit.removes) > 0
+
+
+def _pending(log: Log, plan: SweepPlan, waiting: Waiting) -> tuple[PendingFiles, ...]:
+    """Return why removed files are kept, and how long at most."""
+    snapshot = log.snapshot
+    assert snapshot is not None
+    if waiting.files == 0:
+        return ()
+    wait_ms = max(plan.grace_ms, plan.retain_ms)
+    first_ms = plan.ages.written_ms(waiting.first_removal) + wait_ms
+    last_ms = plan.ages.written_ms(waiting.last_removal) + wait_ms
+    held = list(pins(snapshot))
+    if held:
+        end_ms = max(plan.ages.written_ms(pin.version + 1) + pin.keep_ms for pin in held)
+        reason = f"a backup pins version {min(pin.version for pin in held)}"
+        first_ms, last_ms = max(first_ms, end_ms), max(last_ms, end_ms)
+    else:
+        reason = f"versions of the last {time_text(wait_ms / 1_000)} hold them"
+    return (PendingFiles(waiting.files, waiting.size_bytes, reason, first_ms, last_ms),)
+
+
+def pending_text(pending: PendingFiles, now_ms: int) -> str:
+    """Return in one line what waits, why, and for how long."""
+    first, last = (max(0, ms - now_ms) / 1_000 for ms in (pending.from_ms, pending.until_ms))
+    return (
+        f"{pending.files:,} files of {size_text(pending.size_bytes)}: {pending.reason}; the first "
+        f"can be deleted in {time_text(first)}, the last in {time_text(last)}"
     )
 
 

@@ -1,97 +1,235 @@
 """Delete data files that no retained version of a table can need.
 
+**Removed files.** A commit removed them, and the retention mark has reached that commit. Then no
+retained version names them, and no later commit does: a path is added once.
+
 **Unreferenced files.** The folder of a staged file names the log version at which it was staged
 (``data/v<version>/``). Once the horizon is committed, no file staged below it can be committed. So
-such a file can be deleted if no retained version references it, whatever any clock shows.
+such a file can be deleted if no commit added it, whatever any clock shows. The same holds for the
+folder of a transaction (``data/t-<id>/``) once the transaction has ended.
 
 **Orphan files.** Some foreign Delta writers write their files before their commit is refused. Such
 a file names no version and can never be committed. Only its age decides, by the storage's clock.
+
+A sweep with a record (``sweep_record``) reads the commits since the last one, lists the folders
+that the horizon has passed since, and deletes what they show. Without one it lists all files.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.log.removed_files import removed_since_retention_mark
 from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.log.sweep_record import (
+    SegmentLost,
+    SweepRecord,
+    Waiting,
+    new_record,
+    read_record,
+    stored_notes,
+)
+from pravega_spark.engine.staging_folder import staged_version, version_folder
 from pravega_spark.engine.store.base import Entry
+from pravega_spark.limits import FULL_LISTING_MS, SWEEP_PROBES
 
-_STAGED = re.compile(r".*/data/v([0-9]+)/[^/]+")
-_OF_TRANSACTION = re.compile(r".*/data/t-([^/]+)/[^/]+")
+_OWN = re.compile(r"data/(?:v[0-9]+|t-[^/]+)/[^/.][^/]*")
+"""Paths of files that this package stages."""
+_OF_TRANSACTION = re.compile(r"data/t-([^/]+)/[^/]+")
 _FOREIGN = re.compile(r"(?:[^/=]+=[^/]*/)*(?:part-|duckdb_)[^/]+")
 """File names of foreign Delta writers, in the table's folder or below partition folders."""
 _AFTER_OUR_FOLDERS = "data0"
 """The first name that sorts after our own folders, of which ``data/`` is the last one."""
 _DELETE_PAGE = 1_000
+_DELETE_PAGES = 8
+"""Pages of keys that are deleted at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeletedFiles:
-    """The number and size of deleted files."""
+    """The number and size of deleted files, and the removed files that are retained."""
 
     files: int
     size_bytes: int
+    waiting: Waiting = field(default_factory=Waiting)
 
 
-def delete_unreferenced_files(log: Log, *, grace_ms: int | None = None) -> DeletedFiles:
-    """Delete data files staged below the horizon that no retained version references.
+@dataclass(slots=True)
+class _Doomed:
+    """The paths to delete, and their bytes."""
+
+    paths: set[str] = field(default_factory=set)
+    size_bytes: int = 0
+
+    def add(self, sizes: dict[str, int]) -> None:
+        """Add files with their sizes."""
+        self.paths |= sizes.keys()
+        self.size_bytes += sum(sizes.values())
+
+
+def delete_unreferenced_files(
+    log: Log, *, grace_ms: int | None = None, now_ms: int | None = None, keep_record: bool = True
+) -> DeletedFiles:
+    """Delete the data files that no retained version references.
 
     The snapshot that decides is at or after the commit of the horizon. Files that are live in it,
     files that were removed after the retention mark, and files staged at or above the horizon are
     kept. With ``grace_ms``, orphan files and unfinished writes older than that are deleted as well.
+    With ``now_ms`` all files are listed if the last such listing is old. Without ``keep_record``
+    they are always listed, and nothing is recorded.
     """
-    if log.refresh(durable=True) is None:
+    before = log.refresh(durable=True)
+    if before is None:
         return DeletedFiles(0, 0)
-    stored = log.store.list(f"{log.path}/data")
+    record = read_record(log, before) if keep_record else None
+    if record is not None and now_ms is not None:
+        is_due = abs(now_ms - record.listed_ms) >= FULL_LISTING_MS
+        record = None if is_due else record
+    if record is not None:
+        try:
+            return _delete_new(log, before.horizon, record, grace_ms)
+        except SegmentLost:
+            pass
+    return _delete_all(log, grace_ms, now_ms or 0, keep_record=keep_record)
+
+
+# ----------------------------------------------------------------------- with a record, what is new
+
+
+def _delete_new(log: Log, horizon: int, record: SweepRecord, grace_ms: int | None) -> DeletedFiles:
+    """Delete what has become unneeded since the recorded sweep. Raises SegmentLost."""
+    staged = _staged_between(log, record.horizon, horizon)
     orphans = {} if grace_ms is None else _orphan_files(log, grace_ms)
-    log.proved_newest()  # after the listing, so a listed transaction that is not open has ended
-    with log.files() as files:
-        snapshot = log.snapshot
-        assert snapshot is not None
-        live = {add.path for add in files.all()}
-    unneeded = orphans | _uncommittable_files(log, snapshot, stored)
-    unneeded = {path: size for path, size in unneeded.items() if path not in live}
-    if unneeded:
-        for path in removed_since_retention_mark(log, snapshot):
-            unneeded.pop(path, None)
-    keys = [f"{log.path}/{path}" for path in sorted(unneeded)]
-    for first in range(0, len(keys), _DELETE_PAGE):
-        failpoint("sweep.delete")
-        log.store.delete(keys[first : first + _DELETE_PAGE])
-    sizes = list(unneeded.values())
-    if grace_ms is not None:
-        sizes += [entry.size for entry in log.store.discard_unfinished(log.path, grace_ms)]
-    return DeletedFiles(len(sizes), sum(sizes))
+    snapshot = log.proved_newest()  # after the listing
+    assert snapshot is not None
+    record.read_on(log, snapshot)
+    mark = snapshot.retention_mark
+    doomed = _Doomed()
+    removed_bytes, removed = record.removed_until(log, mark)
+    doomed.paths.update(path for path in removed if _OWN.fullmatch(path))
+    doomed.size_bytes += removed_bytes
+    staged |= _staged_in_ended(log, snapshot, record.ended)
+    if staged:
+        added = record.added_from(log, record.horizon, horizon)
+        doomed.add({path: size for path, size in staged.items() if path not in added})
+    if orphans:
+        doomed.add(_unnamed(log, mark, orphans))
+    waiting = record.waiting(log, mark)
+    count = _delete(log, doomed, grace_ms, everywhere=False)
+    record.store(log, mark, horizon)
+    return DeletedFiles(count, doomed.size_bytes, waiting)
 
 
-def _uncommittable_files(log: Log, snapshot: Snapshot, stored: Iterable[Entry]) -> dict[str, int]:
-    """Return path and size of the files that no later commit can reference.
+def _staged_between(log: Log, first: int, below: int) -> dict[str, int]:
+    """Return path and size of the files staged at versions of [first, below)."""
+    folder = f"{log.path}/data"
+    if not log.store.is_local or below - first > SWEEP_PROBES:
+        start, end = (f"{folder}/{version_folder(version)}" for version in (first, below))
+        found = log.store.list(folder, after=start, before=end) if first < below else []
+    else:  # the folder of all folders grows with the table
+        names = (version_folder(version) for version in range(first, below))
+        found = [entry for name in names for entry in log.store.list(f"{folder}/{name}")]
+    return _sizes(log, found)
 
-    These are the files staged below the horizon, and the files of ended transactions. A
+
+def _staged_in_ended(log: Log, snapshot: Snapshot, ended: Iterable[str]) -> dict[str, int]:
+    """Return path and size of the files of transactions that have ended."""
+    found: dict[str, int] = {}
+    for name in ended:
+        if name not in snapshot.open:
+            found |= _sizes(log, log.store.list(f"{log.path}/data/t-{name}"))
+    return found
+
+
+def _sizes(log: Log, entries: Iterable[Entry]) -> dict[str, int]:
+    return {entry.key.removeprefix(f"{log.path}/"): entry.size for entry in entries}
+
+
+# ------------------------------------------------------------------- without a record, all files
+
+
+def _delete_all(log: Log, grace_ms: int | None, now_ms: int, *, keep_record: bool) -> DeletedFiles:
+    """List all files of the table, and delete the unneeded ones; begin a new record."""
+    stored = _sizes(log, log.store.list(f"{log.path}/data"))
+    orphans = {} if grace_ms is None else _orphan_files(log, grace_ms)
+    snapshot = log.proved_newest()  # after the listing: a listed transaction not open has ended
+    assert snapshot is not None
+    unneeded = orphans | {
+        path: size for path, size in stored.items() if _is_uncommittable(path, snapshot)
+    }
+    doomed = _Doomed()
+    doomed.add(_unnamed(log, snapshot.retention_mark, unneeded))
+    count = _delete(log, doomed, grace_ms, everywhere=True)
+    if not keep_record:
+        return DeletedFiles(count, doomed.size_bytes)
+    record = new_record(snapshot, now_ms)
+    notes = list(stored_notes(log))
+    record.read_on(log, snapshot)
+    waiting = record.waiting(log, snapshot.retention_mark)
+    record.store(log, snapshot.retention_mark, snapshot.horizon)
+    log.store.delete(set(notes) - record.keys(log.path))
+    return DeletedFiles(count, doomed.size_bytes, waiting)
+
+
+def _is_uncommittable(path: str, snapshot: Snapshot) -> bool:
+    """Return whether no later commit can reference a file.
+
+    That holds for files staged below the horizon, and for files of ended transactions. A
     transaction writes its files after the commit that opened it, and only the commit that ends it
     can reference them.
     """
-    found: dict[str, int] = {}
-    for entry in stored:
-        staged, shared = _STAGED.fullmatch(entry.key), _OF_TRANSACTION.fullmatch(entry.key)
-        is_below = staged is not None and int(staged[1]) < snapshot.horizon
-        if is_below or (shared is not None and shared[1] not in snapshot.open):
-            found[entry.key.removeprefix(f"{log.path}/")] = entry.size
-    return found
+    staged, shared = staged_version(path), _OF_TRANSACTION.fullmatch(path)
+    if shared is not None:
+        return shared[1] not in snapshot.open
+    return staged is not None and staged < snapshot.horizon and _OWN.fullmatch(path) is not None
+
+
+def _unnamed(log: Log, mark: int, sizes: dict[str, int]) -> dict[str, int]:
+    """Return the files that neither the newest version names nor one from a mark on."""
+    with log.files() as files:
+        for add in files.all():
+            sizes.pop(add.path, None)
+        snapshot = log.snapshot
+    assert snapshot is not None
+    if sizes:
+        for commit in log.reader.span(mark, snapshot.version):
+            for path in commit.removes:
+                sizes.pop(path, None)
+    return sizes
 
 
 def _orphan_files(log: Log, grace_ms: int) -> dict[str, int]:
     """Return path and size of foreign writers' files that are older than the grace."""
-    folders = [f for f in log.store.folders(log.path) if "=" in f and f < _AFTER_OUR_FOLDERS]
-    entries = [entry for f in folders for entry in log.store.list(f"{log.path}/{f}")]
+    entries = [e for f in _foreign_folders(log) for e in log.store.list(f"{log.path}/{f}")]
     entries += log.store.list(log.path, after=f"{log.path}/{_AFTER_OUR_FOLDERS}")
     if not entries:
         return {}
     before_ms = log.store.time_ms() - grace_ms
-    old = [entry for entry in entries if 0 < entry.modified_ms < before_ms]
-    found = {entry.key.removeprefix(f"{log.path}/"): entry.size for entry in old}
-    return {path: size for path, size in found.items() if _FOREIGN.fullmatch(path)}
+    old = _sizes(log, [entry for entry in entries if 0 < entry.modified_ms < before_ms])
+    return {path: size for path, size in old.items() if _FOREIGN.fullmatch(path)}
+
+
+def _foreign_folders(log: Log) -> list[str]:
+    return [f for f in log.store.folders(log.path) if "=" in f and f < _AFTER_OUR_FOLDERS]
+
+
+def _delete(log: Log, doomed: _Doomed, grace_ms: int | None, *, everywhere: bool) -> int:
+    """Delete the files; return their number with that of unfinished files, which it adds."""
+    keys = [f"{log.path}/{path}" for path in sorted(doomed.paths)]
+    pages = [keys[first : first + _DELETE_PAGE] for first in range(0, len(keys), _DELETE_PAGE)]
+    for first in range(0, len(pages), _DELETE_PAGES):
+        failpoint("sweep.delete")
+        log.runtime.each(log.store.delete, pages[first : first + _DELETE_PAGES])
+    unfinished: list[Entry] = []
+    if grace_ms is not None:
+        if everywhere:
+            unfinished = log.store.discard_unfinished(log.path, grace_ms)
+        else:  # not in our own folders, whose number grows with the table
+            unfinished = log.store.discard_unfinished(log.path, grace_ms, deep=False)
+            for folder in _foreign_folders(log):
+                unfinished += log.store.discard_unfinished(f"{log.path}/{folder}", grace_ms)
+    doomed.size_bytes += sum(entry.size for entry in unfinished)
+    return len(keys) + len(unfinished)

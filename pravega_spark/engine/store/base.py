@@ -176,10 +176,13 @@ class Store(Protocol):
         """Return the names of the folders directly below ``prefix`` ("" is the root), sorted."""
         ...
 
-    def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:
+    def list(
+        self, prefix: str, *, after: str | None = None, before: str | None = None
+    ) -> list[Entry]:
         """Return all objects below the folder ``prefix``, at any depth, sorted by key.
 
-        ``after`` skips keys that sort at or before it. A missing folder is empty.
+        ``after`` skips keys that sort at or before it, ``before`` those that sort at or after it.
+        A missing folder is empty.
         """
         ...
 

@@ -266,7 +266,9 @@ class GenericStore:
     def make_durable(self, prefix: str) -> None:
         """Do nothing: an object that can be read is assumed to be durable."""
 
-    def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:
+    def list(
+        self, prefix: str, *, after: str | None = None, before: str | None = None
+    ) -> list[Entry]:
         """Return the objects below the folder ``prefix``."""
         fs, root = self._connection()
         folder = (root + check_prefix(prefix)).rstrip("/")
@@ -281,7 +283,9 @@ class GenericStore:
         for path, item in items.items():
             key = path[len(root) :]
             # Some drivers return a file itself for a listing below it.
-            if path != folder and is_visible(key) and (after is None or key > after):
+            if path == folder or not is_visible(key) or (after is not None and key <= after):
+                continue
+            if before is None or key < before:
                 found.append(Entry(key, int(item["size"] or 0), _modified_ms(item)))
         return sorted(found, key=lambda entry: entry.key)
 

@@ -365,7 +365,9 @@ class LocalStore:
         except OSError as error:
             raise refusal(error, folder) from error
 
-    def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:
+    def list(
+        self, prefix: str, *, after: str | None = None, before: str | None = None
+    ) -> list[Entry]:
         """Return the files below the folder ``prefix``; skipped files cost no system call."""
         self._check()
         found: list[Entry] = []
@@ -373,7 +375,7 @@ class LocalStore:
         while waiting:
             folder = waiting.pop()
             try:
-                waiting += list_folder(self._base, folder, after, found)
+                waiting += list_folder(self._base, folder, after, before, found)
             except _ABSENT:
                 continue
             except OSError as error:

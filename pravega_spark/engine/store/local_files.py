@@ -277,12 +277,16 @@ def useless_once_old(names: Sequence[str]) -> list[str]:
     return [n for n, of in checked.items() if is_hidden_name(n) or (of and of not in present)]
 
 
-def list_folder(base: str, folder: str, after: str | None, found: list[Entry]) -> list[str]:
+def list_folder(
+    base: str, folder: str, after: str | None, before: str | None, found: list[Entry]
+) -> list[str]:
     """Add the files in one folder to ``found``; return its folders that may hold more."""
     inside = []
     with os.scandir(base + folder) as items:
         for item in items:
             key = folder + item.name
+            if before is not None and key >= before:
+                continue
             if item.is_dir():
                 key += "/"
                 if after is None or key > after or after.startswith(key):

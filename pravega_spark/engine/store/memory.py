@@ -224,9 +224,12 @@ class MemoryStore:
     def make_durable(self, prefix: str) -> None:
         """Do nothing: objects live as long as the process."""
 
-    def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:
+    def list(
+        self, prefix: str, *, after: str | None = None, before: str | None = None
+    ) -> list[Entry]:
         """Return the objects below the folder ``prefix``."""
         with self._lock:
             keys = self._folders.keys(check_prefix(prefix), after or "")
             found = [(key, self._objects[key]) for key in keys]
-        return [Entry(key, len(entry.data), entry.modified_ms) for key, entry in found]
+        shown = (item for item in found if before is None or item[0] < before)
+        return [Entry(key, len(entry.data), entry.modified_ms) for key, entry in shown]

@@ -291,8 +291,13 @@ class S3Store:
     def make_durable(self, prefix: str) -> None:
         """Do nothing: an object that can be read is durable."""
 
-    def list(self, prefix: str, *, after: str | None = None) -> list[Entry]:
-        """Return the objects below ``prefix``; the server skips those up to ``after``."""
+    def list(
+        self, prefix: str, *, after: str | None = None, before: str | None = None
+    ) -> list[Entry]:
+        """Return the objects below ``prefix``; the server skips those up to ``after``.
+
+        No page is requested after one that ends at ``before`` or later.
+        """
         folder = check_prefix(prefix)
         skipped = {}
         if after is not None and after.startswith(folder):
@@ -301,9 +306,14 @@ class S3Store:
         for page in self._pages(prefix, **skipped):
             for item in page.get("Contents", ()):
                 key = item["Key"][len(self._base) :]
-                if is_visible(key) and (after is None or key > after):
+                if not is_visible(key) or (after is not None and key <= after):
+                    continue
+                if before is None or key < before:
                     modified_ms = round(item["LastModified"].timestamp() * 1_000)
                     found.append(Entry(key, item["Size"], modified_ms))
+            contents = page.get("Contents")
+            if before and contents and contents[-1]["Key"][len(self._base) :] >= before:
+                break
         found.sort(key=lambda entry: entry.key)
         return found
 

@@ -5,7 +5,6 @@ The table is append-only and partitioned by the kind of record. No commit of the
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -19,6 +18,7 @@ from pravega_spark.engine.log.actions import Add, Body
 from pravega_spark.engine.log.commit_log import Log, Proposal
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.table_definition import PROTOCOL, new_table
+from pravega_spark.engine.staging_folder import staged_version, version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import CorruptLog, DataLoss
 from pravega_spark.limits import STORAGE_THREADS
@@ -79,7 +79,7 @@ def read_history(stream: StreamLog, record: str) -> Iterator[list[HistoryRow]]:
         return
     with log.files() as files:
         found = [add.path for add in files.all() if add.partition.get("record") == record]
-    found.sort(key=_staged_version, reverse=True)
+    found.sort(key=lambda path: staged_version(path) or 0, reverse=True)
     while found:
         # Only the two oldest files may have the same version in their paths: read both at once.
         count = STORAGE_THREADS if len(found) > STORAGE_THREADS + 1 else len(found)
@@ -88,11 +88,6 @@ def read_history(stream: StreamLog, record: str) -> Iterator[list[HistoryRow]]:
             stream.runtime.each(lambda path: _read(log, record, path), paths)
         )
         yield sorted(rows, key=lambda row: row.version, reverse=True)
-
-
-def _staged_version(path: str) -> int:
-    staged = re.match(r"data/v([0-9]+)/", path)
-    return int(staged[1]) if staged else 0
 
 
 def _read(log: Log, record: str, path: str) -> list[HistoryRow]:
@@ -121,7 +116,7 @@ def _stage(log: Log, kind: str, rows: Sequence[HistoryRow], version: int, now_ms
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
     data = sink.getvalue()
-    path = f"data/v{version}/{kind}-{log.runtime.token()}.parquet"
+    path = f"data/{version_folder(version)}/{kind}-{log.runtime.token()}.parquet"
     log.store.put(f"{log.path}/{path}", data)
     stats = to_json({"numRecords": len(rows)})
     return Add(path, {"record": kind}, data.size, now_ms, stats, {"rows": str(len(rows))})

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Final
 
-from pravega_spark.engine.log.removed_files import removed_since_retention_mark
 from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.log.sweep_record import removed_since_retention_mark
 from pravega_spark.engine.log.swept_totals import read_swept
 from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.log.version_pins import pins
@@ -110,7 +110,7 @@ def stored_bytes(
         assert snapshot is not None
         live = {add.path for add in files.all()}
         totals = files.totals()
-    found = _Chunks(snapshot, live, removed_since_retention_mark(log, snapshot, keep=False))
+    found = _Chunks(snapshot, live, removed_since_retention_mark(log, snapshot))
     groups: dict[StorageKind, FileTotals] = dict.fromkeys(StorageKind, FileTotals())
     for entry in entries:
         kind = found.kind_of(entry.key.removeprefix(f"{log.path}/"))

@@ -86,7 +86,7 @@ def sweep_stream(
         return [row.name for row in found if (row.name, row.version) in names]
 
     domains = {archived_records.MOVED_DOMAIN: "1"} if unused else {}
-    events = finish_sweep(stream.log, plan, grace_ms, removed_names, domains)
+    events = finish_sweep(stream.log, plan, removed_names, domains)
     notes = sum(row.record == "note" for row in (*rows, *unused))
     events = replace(events, records=events.records - notes)
     add_swept(stream.log, FileTotals(events.files, events.size_bytes))
@@ -113,7 +113,7 @@ def sweep_deleted_stream(
         return SweepResult(0, 0, 0, 0, 0, 0, 0)
     stream.store.delete(remains)
     delete_swept(log)
-    swept = delete_unreferenced_files(log, grace_ms=grace_ms)
+    swept = delete_unreferenced_files(log, grace_ms=grace_ms, keep_record=False)
     commit = log.reader.commit(snapshot.version, light=True)
     is_deletion = commit is not None and commit.operation == DELETION
     if is_deletion or snapshot.commit_deletion_mark < snapshot.version:

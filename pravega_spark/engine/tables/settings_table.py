@@ -15,6 +15,7 @@ from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.log.lost_log import check_not_lost
 from pravega_spark.engine.log.table_sweep import SweepResult, sweep_table
 from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.base import Entry
 from pravega_spark.engine.store.root_marker import check_same
@@ -82,7 +83,7 @@ class SettingsTable:
         now_ms = log.clock.now_ms()
 
         def counts(entry: Entry) -> bool:
-            is_staged = entry.key.startswith(f"{log.path}/data/v0/")
+            is_staged = entry.key.startswith(f"{log.path}/data/{version_folder(0)}/")
             return not is_staged or now_ms - entry.modified_ms > _CREATION_MS
 
         advice = (

@@ -23,6 +23,7 @@ from pravega_spark.engine.log.commit_log import Log, Proposal
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.table_definition import PROTOCOL, ROWS_FEATURE, new_table
 from pravega_spark.engine.runtime import SYSTEM, Runtime
+from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.tables.row_files import Rows, rearrange
 from pravega_spark.errors import CorruptChunk, StoreError
@@ -188,7 +189,7 @@ class StateTable:
         table = pa.Table.from_pylist(ordered, self._schema)
         pq.write_table(table, sink, compression="zstd")
         data = sink.getvalue()
-        path = f"data/v{version}/{self.log.runtime.token()}.parquet"
+        path = f"data/{version_folder(version)}/{self.log.runtime.token()}.parquet"
         self.log.store.put(f"{self.log.path}/{path}", data)
         self._files[path] = self._rows(table)
         stats = to_json({"numRecords": len(ordered)})

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events, version_folder
+from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events
 from pravega_spark.engine.chunks.chunk_writer import encode_chunks, stage, store_together
 from pravega_spark.engine.chunks.routing import Router, group
+from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView

@@ -12,11 +12,12 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk, version_folder
+from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk
 from pravega_spark.engine.chunks.chunk_reader import read
 from pravega_spark.engine.chunks.chunk_writer import stage
 from pravega_spark.engine.chunks.routing import Router, split
 from pravega_spark.engine.layout.epochs import Layout, overlapping
+from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.model import Segment

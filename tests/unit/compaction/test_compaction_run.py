@@ -131,7 +131,7 @@ def test_the_commit_is_no_change_of_data_and_has_its_figures() -> None:
     assert result.versions == (commit.version,)
     assert (commit.operation, commit.domains) == ("COMPACT", {})
     assert [add.data_change for add in commit.adds] == [False]
-    assert commit.adds[0].path.startswith(f"data/v{commit.version - 1}/")
+    assert commit.adds[0].path.startswith(f"data/v{commit.version - 1:020d}/")
     removes = [json.loads(line)["remove"] for line in lines(stream, commit) if b'{"remove"' in line]
     assert [remove["dataChange"] for remove in removes] == [False] * 40
     assert commit.info["operationMetrics"] == {

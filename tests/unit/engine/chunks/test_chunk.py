@@ -31,6 +31,7 @@ from pravega_spark.engine.chunks import (
     footer,
 )
 from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk
+from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import (
@@ -45,7 +46,7 @@ from pravega_spark.limits import MAX_EVENT_BYTES
 from pravega_spark.model import SegmentRange, make_segment_id
 
 TABLE = "scope/stream/events"
-FOLDER = chunk.version_folder(7)
+FOLDER = version_folder(7)
 SEGMENT = make_segment_id(3, 1)
 NOW_US = 1_700_000_000_123_456
 
@@ -161,9 +162,9 @@ def test_staged_chunk_holds_all_that_a_commit_needs() -> None:
     store = MemoryStore()
     table = chunk.encode_events(["a", None, "b"], [30, 10, 20], [b"12", b"", b"345"])
     (staged,) = chunk_writer.stage(store, TABLE, FOLDER, SEGMENT, table, name="w1-42")
-    data = store.get(f"{TABLE}/data/v7/w1-42-0.parquet")
+    data = store.get(f"{TABLE}/data/{FOLDER}/w1-42-0.parquet")
     assert staged == StagedChunk(
-        path="data/v7/w1-42-0.parquet",
+        path=f"data/{FOLDER}/w1-42-0.parquet",
         segment_id=SEGMENT,
         rows=3,
         size=len(data),
@@ -248,7 +249,7 @@ def test_chunks_end_at_both_limits() -> None:
         by_rows = chunk_writer.stage(store, TABLE, FOLDER, SEGMENT, table_of(10, size=1), name="r")
         by_bytes = chunk_writer.stage(store, TABLE, FOLDER, SEGMENT, table_of(5, size=10), name="b")
         lone = chunk_writer.stage(store, TABLE, FOLDER, SEGMENT, table_of(2, size=31), name="l")
-    assert [s.path for s in by_rows] == [f"data/v7/r-{k}.parquet" for k in range(3)]
+    assert [s.path for s in by_rows] == [f"data/{FOLDER}/r-{k}.parquet" for k in range(3)]
     assert [s.rows for s in by_rows] == [4, 4, 2]
     assert [s.event_bytes for s in by_bytes] == [30, 20]
     assert [(s.rows, s.event_bytes) for s in lone] == [(1, 31), (1, 31)]
@@ -489,8 +490,18 @@ def packed(store: MemoryStore, events: list[bytes], recorded: int, dictionary: b
     pq.write_table(table, sink, compression="zstd", use_dictionary=dictionary, store_schema=False,
                    dictionary_pagesize_limit=64 << 20, write_page_checksum=True)  # fmt: skip
     data = sink.getvalue()
-    store.put(f"{TABLE}/data/v7/packed.parquet", data)
-    return ChunkRef("data/v7/packed.parquet", SEGMENT, 0, len(events), data.size, recorded, 0, 0, 0)
+    store.put(f"{TABLE}/data/{FOLDER}/packed.parquet", data)
+    return ChunkRef(
+        f"data/{FOLDER}/packed.parquet",
+        SEGMENT,
+        0,
+        len(events),
+        data.size,
+        recorded,
+        0,
+        0,
+        0,
+    )
 
 
 @pytest.mark.parametrize(

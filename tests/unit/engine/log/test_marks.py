@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pravega_spark.backup import object_copy
-from pravega_spark.engine.log import horizon, log_cleanup, removed_files
+from pravega_spark.engine.log import horizon, log_cleanup, unreferenced_files
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.log.horizon import encode_log_domain, raise_horizon
@@ -65,6 +65,13 @@ def removed_files_go_with_the_retention_mark() -> None:
     left = [entry.key for entry in log.store.list(f"{log.path}/data")]
     assert f"{log.path}/data/v0/f{RETAINED}" in left, "version 8 holds it"
     assert f"{log.path}/data/v0/f{RETAINED - 1}" not in left, "version 8 removed it"
+
+
+def next_sweep_uses_the_retention_mark() -> None:
+    _, log = small_table()
+    delete_unreferenced_files(log)
+    raise_horizon(log, 12, RETAINED + 2)
+    assert delete_unreferenced_files(log).files == 2
 
 
 def commits_stay_from_their_own_mark_on() -> None:
@@ -201,10 +208,11 @@ Use = tuple[Callable[[], None], Any, str, str, str]
 SWAP = ("commit_deletion_mark", "retention_mark")
 MOVES = "aged_since == snapshot.commit_deletion_set_version"
 USES: list[Use] = [
+    (removed_files_go_with_the_retention_mark, unreferenced_files, "_delete_all", *SWAP[::-1]),
     (
-        removed_files_go_with_the_retention_mark,
-        removed_files,
-        "_cached",
+        next_sweep_uses_the_retention_mark,
+        unreferenced_files,
+        "_delete_new",
         *SWAP[::-1],
     ),
     (commits_stay_from_their_own_mark_on, log_cleanup, "delete_old_commits", *SWAP),

@@ -12,7 +12,9 @@ from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.horizon import raise_horizon
 from pravega_spark.engine.log.snapshot import OPEN_PREFIX
+from pravega_spark.engine.log.sweep_record import record_key
 from pravega_spark.engine.log.unreferenced_files import DeletedFiles, delete_unreferenced_files
+from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import append
@@ -199,8 +201,9 @@ def test_each_commit_is_read_by_one_sweep_only() -> None:
     assert again_few == again_many <= 10
 
 
-@pytest.mark.parametrize("spoil", ["digest", "token", "mark", "missing"])
-def test_cached_removals_that_do_not_match_the_log_are_read_again(spoil: str) -> None:
+@pytest.mark.parametrize("spoil", ["digest", "token", "mark", "missing", "shape"])
+def test_record_that_does_not_match_the_log_is_not_used(spoil: str) -> None:
+    """It claims that the commits removed nothing, and that the removed file was never added."""
     store = Spy()
     log = table_log(store)
     for n in range(3):
@@ -209,21 +212,27 @@ def test_cached_removals_that_do_not_match_the_log_are_read_again(spoil: str) ->
     put(log, "2", removes=["data/v0/f0"])
     raise_horizon(log, 4, 1)
     assert delete_unreferenced_files(log).files == 0
-    key = f"{log.path}/_pravega/removed.json"
+    key = record_key(log.path)
     record = json.loads(store.get(key).partition(b"\n")[0])
-    assert record["removed"] == {"data/v0/f0": 4}
-    record["removed"] = {}
+    assert record["removed"] == {"4": [10, ["data/v0/f0"]]}
+    record["removed"], record["added"], record["horizon"] = {}, {}, 0
     if spoil == "token":
         record["token"] = "another"
     if spoil == "mark":
-        record["since"] = 2
+        record["retained"] = 2
+    if spoil == "shape":
+        record["removed"] = {"x": 1}
     line = json.dumps(record).encode()
     digest = b"no" if spoil == "digest" else xxhash.xxh3_128_hexdigest(line).encode()
     store.put(key, line + b"\n" + digest)
     if spoil == "missing":
         store.delete([key])
-    assert delete_unreferenced_files(log).files == 0
+    store.put(f"{log.path}/data/{version_folder(2)}/never", b"x")
+    assert delete_unreferenced_files(log).files == 1
     assert len(files_of(log)) == 3
+    raise_horizon(log, 5, 5)
+    assert delete_unreferenced_files(log).files == 1
+    assert files_of(log) == ["data/v0/f1", "data/v0/f2"]
 
 
 def test_files_removed_before_the_retention_mark_are_deleted() -> None:

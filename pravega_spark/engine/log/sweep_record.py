@@ -1,0 +1,245 @@
+"""What the sweeps of a table have done so far, so that the next one does only what is new.
+
+The record is one object, ``_pravega/sweep.json``, put at the end of each sweep. It counts only if
+its digest matches, the log still has the commit that it names, and all of its segments are intact;
+otherwise the next sweep lists all files and begins a new record. So does one sweep in about a day:
+it finds the files that a stalled process staged in a folder that was listed before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass, field
+
+import xxhash
+
+from pravega_spark.engine.failpoints import failpoint
+from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json
+from pravega_spark.engine.log.commit_log import Log
+from pravega_spark.engine.log.file_changes import (
+    FORMAT,
+    ChangesSegment,
+    FileChanges,
+    decode_segment,
+    encode_segment,
+    segment_folder,
+    segment_key,
+)
+from pravega_spark.engine.log.snapshot import OPEN_PREFIX, Snapshot
+from pravega_spark.limits import SWEEP_SEGMENT_FILES
+
+
+class SegmentLost(Exception):
+    """A segment that the record names is missing or differs; the record cannot be used."""
+
+
+@dataclass(slots=True)
+class SweepRecord:
+    """The progress of a table's sweeps, and the file changes that later ones need.
+
+    Segments and ``tail`` cover the commits after the retention mark, without a gap.
+    """
+
+    retained: int
+    """Files that were removed up to this version are deleted."""
+    horizon: int
+    """Files that were staged below this version and never committed are deleted."""
+    listed_ms: int
+    """The time of the last complete listing; 0 if unknown."""
+    tail: FileChanges
+    segments: list[ChangesSegment] = field(default_factory=list)
+    token: str = ""
+    """The token of the commit ``tail.version``."""
+    ended: list[str] = field(default_factory=list)
+    """Transactions that ended in the commits that this sweep read; not stored."""
+
+    @property
+    def version(self) -> int:
+        """The last version whose commit was read."""
+        return self.tail.version
+
+    def read_on(self, log: Log, snapshot: Snapshot) -> None:
+        """Read the commits up to a snapshot; write a segment each time enough files were named."""
+        for commit in log.reader.span(self.version, snapshot.version):
+            self.tail.apply(commit)
+            self.ended += [
+                name.removeprefix(OPEN_PREFIX)
+                for name, value in commit.domains.items()
+                if value is None and name.startswith(OPEN_PREFIX)
+            ]
+            if self.tail.paths >= SWEEP_SEGMENT_FILES:
+                self._close_segment(log)
+        self.token = snapshot.token
+
+    def _close_segment(self, log: Log) -> None:
+        tail, data = self.tail, encode_segment(self.tail)
+        log.store.put(segment_key(log.path, tail.since, tail.version), data, durable=False)
+        self.segments.append(ChangesSegment.of(tail, data))
+        self.tail = FileChanges(tail.version, tail.version)
+        failpoint("sweep.segment")
+
+    def keys(self, path: str) -> set[str]:
+        """Return the keys of the record and its segments, for the table at ``path``."""
+        return {record_key(path), *(segment_key(path, s.since, s.version) for s in self.segments)}
+
+    def added_from(self, log: Log, staged_from: int, staged_below: int) -> set[str]:
+        """Return the committed files of the folders of [staged_from, staged_below), at least.
+
+        A file is committed after the version at which it was staged. Raises SegmentLost.
+        """
+        found = set(self.tail.added_paths())
+        for segment in self.segments:
+            if segment.version > staged_from and segment.staged_from < staged_below:
+                found |= set(_load(log, segment).added_paths())
+        return found
+
+    def removed_until(self, log: Log, mark: int) -> tuple[int, list[str]]:
+        """Return the bytes and paths of the files removed since ``retained``, up to a mark.
+
+        Raises SegmentLost.
+        """
+        size_bytes, paths = self.tail.removed_in(self.retained, mark)
+        for segment in self.segments:
+            if segment.files and segment.since < mark and segment.version > self.retained:
+                more, found = _load(log, segment).removed_in(self.retained, mark)
+                size_bytes, paths = size_bytes + more, paths + found
+        return size_bytes, paths
+
+    def waiting(self, log: Log, mark: int) -> Waiting:
+        """Return the files that were removed after a mark. Raises SegmentLost."""
+        found = Waiting()
+        for segment in self.segments:
+            if not segment.files or segment.version <= mark:
+                continue
+            if segment.since >= mark:
+                part = Waiting(
+                    segment.files, segment.size_bytes, segment.first_removal, segment.last_removal
+                )
+            else:
+                part = _waiting_in(_load(log, segment), mark)
+            found = found + part
+        return found + _waiting_in(self.tail, mark)
+
+    def store(self, log: Log, retained: int, horizon: int) -> None:
+        """Store the record of a sweep that reached these marks; delete segments not needed."""
+        self.retained, self.horizon = retained, horizon
+        done = min(retained, horizon) or -1  # version 0 counts until the horizon has passed it
+        old = [segment for segment in self.segments if segment.version <= done]
+        self.segments = [segment for segment in self.segments if segment.version > done]
+        if self.version <= done:
+            self.tail = FileChanges(self.version, self.version)
+        record = {
+            "format": FORMAT,
+            "token": self.token,
+            "retained": retained,
+            "horizon": horizon,
+            "listed": self.listed_ms,
+            "segments": [astuple(segment) for segment in self.segments],
+            **self.tail.to_json(),
+        }
+        line = to_json(record).encode()
+        data = b"%b\n%b\n" % (line, xxhash.xxh3_128_hexdigest(line).encode())
+        log.store.put(record_key(log.path), data, durable=False)
+        failpoint("sweep.recorded")
+        log.store.delete(segment_key(log.path, s.since, s.version) for s in old)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Removed files that retained versions hold: their number and bytes."""
+
+    files: int = 0
+    size_bytes: int = 0
+    first_removal: int = 0
+    """The oldest version that removed some of them."""
+    last_removal: int = 0
+
+    def __add__(self, other: Waiting) -> Waiting:
+        """Return both together; the files of ``other`` were removed later."""
+        first = self.first_removal or other.first_removal
+        last = other.last_removal or self.last_removal
+        return Waiting(self.files + other.files, self.size_bytes + other.size_bytes, first, last)
+
+
+def _waiting_in(changes: FileChanges, mark: int) -> Waiting:
+    size_bytes, paths = changes.removed_in(mark, changes.version)
+    waiting = [version for version in changes.removed if version > mark]
+    return Waiting(len(paths), size_bytes, min(waiting, default=0), max(waiting, default=0))
+
+
+def _load(log: Log, segment: ChangesSegment) -> FileChanges:
+    try:
+        data = log.store.get(segment_key(log.path, segment.since, segment.version))
+    except FileNotFoundError:
+        raise SegmentLost from None
+    changes = decode_segment(data, segment)
+    if changes is None:
+        raise SegmentLost
+    return changes
+
+
+def record_key(path: str) -> str:
+    """Return the key of the record of the table at ``path``."""
+    return f"{path}/_pravega/sweep.json"
+
+
+def new_record(snapshot: Snapshot, listed_ms: int) -> SweepRecord:
+    """Return a record that begins at the retention mark of a snapshot.
+
+    A file is committed after the version at which it was staged, except those that version 0 adds:
+    they are staged at 0, too.
+    """
+    mark = snapshot.retention_mark
+    since = mark if mark > 0 else -1
+    return SweepRecord(mark, mark, listed_ms, FileChanges(since, since))
+
+
+def read_record(log: Log, snapshot: Snapshot) -> SweepRecord | None:
+    """Return the stored record if it is intact and of this log at this snapshot, else None."""
+    try:
+        line, _, digest = log.store.get(record_key(log.path)).partition(b"\n")
+        if xxhash.xxh3_128_hexdigest(line).encode() != digest.strip():
+            return None
+        found = json.loads(line)
+        if found["format"] != FORMAT:
+            return None
+        marks = int(found["retained"]), int(found["horizon"]), int(found["listed"])
+        segments = [ChangesSegment(*cells) for cells in found["segments"]]
+        record = SweepRecord(*marks, FileChanges.from_json(found), segments, found["token"])
+    except (FileNotFoundError, *DECODE_ERRORS):
+        return None
+    if not snapshot.commit_deletion_mark <= record.version <= snapshot.version:
+        return None
+    if record.retained > snapshot.retention_mark or record.horizon > snapshot.horizon:
+        return None
+    commit = log.reader.commit(record.version, light=True)
+    return record if commit is not None and commit.token == record.token else None
+
+
+def removed_since_retention_mark(log: Log, snapshot: Snapshot) -> dict[str, int]:
+    """Return the retained removed files, by path, with the versions that removed them.
+
+    Writes nothing; uses the record of the last sweep as far as it is intact.
+    """
+    record = read_record(log, snapshot) or new_record(snapshot, 0)
+    try:
+        parts = [_load(log, segment) for segment in record.segments if segment.files]
+    except SegmentLost:
+        record, parts = new_record(snapshot, 0), []
+    for commit in log.reader.span(record.version, snapshot.version):
+        record.tail.apply(commit)
+    return {
+        path: version
+        for part in (*parts, record.tail)
+        for version, (_, paths) in part.removed.items()
+        if version > snapshot.retention_mark
+        for path in paths
+    }
+
+
+def stored_notes(log: Log) -> Iterator[str]:
+    """Yield the keys of the record and of all segments that are stored."""
+    yield record_key(log.path)
+    for entry in log.store.list(segment_folder(log.path)):
+        yield entry.key

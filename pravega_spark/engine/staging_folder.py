@@ -1,0 +1,26 @@
+"""The folders below ``data/`` in which files are staged before the commit that adds them.
+
+The name of a folder says when its files may be deleted without a commit: ``v<version>`` is the
+version of the log at which they were staged, ``t-<id>`` the transaction that they belong to.
+"""
+
+from __future__ import annotations
+
+import re
+
+_VERSION = re.compile(r"data/v([0-9]+)/")
+
+
+def version_folder(version: int) -> str:
+    """Return the folder of files that are staged at a version of the log.
+
+    Names sort as the versions do, so that a sweep lists a range of them. Older releases wrote
+    versions without leading zeros.
+    """
+    return f"v{version:020d}"
+
+
+def staged_version(path: str) -> int | None:
+    """Return the version at which a file was staged, by its path; None for other files."""
+    found = _VERSION.match(path)
+    return None if found is None else int(found[1])
