@@ -1,13 +1,14 @@
 """Records that left a stream's log state, as rows of the Delta table ``metadata/``, for SQL.
 
-The table is append-only and partitioned by the kind of record. No commit of the stream reads it.
+Rows are only appended, and the table is partitioned by the kind of record. No commit of the stream
+reads it. Each append writes a file for each kind; a sweep merges these (``history_merge``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,11 +19,14 @@ from pravega_spark.engine.log.actions import Add, Body
 from pravega_spark.engine.log.commit_log import Log, Proposal
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.table_definition import PROTOCOL, new_table
-from pravega_spark.engine.staging_folder import staged_version, version_folder
+from pravega_spark.engine.staging_folder import version_folder
+from pravega_spark.engine.stream.history_tiers import ORDER_TAG, in_order
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import CorruptLog, DataLoss
-from pravega_spark.limits import STORAGE_THREADS
+from pravega_spark.limits import HISTORY_FILE_BYTES, STORAGE_THREADS
 
+APPENDS_DOMAIN = "pravega.history"
+"""Domain of a history: the number of its appends, and the one at which its files were merged."""
 COLUMNS = {"record": "string", "version": "long", "name": "string", "value": "string"}
 _FILE_SCHEMA = pa.schema([("version", pa.int64()), ("name", pa.string()), ("value", pa.string())])
 
@@ -54,9 +58,11 @@ def append_history(stream: StreamLog, rows: Sequence[HistoryRow]) -> None:
         now_ms = stream.now_ms()
         staged_at = 0 if snapshot is None else snapshot.version
         body = Body("APPEND HISTORY", metrics={"numOutputRows": len(rows)})
+        appends, merged = append_counts(snapshot)
+        body.domains = {APPENDS_DOMAIN: to_json([appends + 1, merged])}
         kinds = sorted({row.record for row in rows})
         body.adds = [
-            _stage(log, kind, [row for row in rows if row.record == kind], staged_at, now_ms)
+            stage_rows(log, kind, _table([r for r in rows if r.record == kind]), staged_at, now_ms)
             for kind in kinds
         ]
         if snapshot is None:
@@ -68,34 +74,66 @@ def append_history(stream: StreamLog, rows: Sequence[HistoryRow]) -> None:
     log.commit(decide)
 
 
+def append_counts(snapshot: Snapshot | None) -> tuple[int, int]:
+    """Return how many appends the table has counted, and how many when files were last merged.
+
+    A table of an older release has counted none, and is due to be merged if it has some versions.
+    """
+    if snapshot is None:
+        return 0, 0
+    counts = snapshot.get(APPENDS_DOMAIN)
+    return (snapshot.version, 0) if counts is None else (int(counts[0]), int(counts[1]))
+
+
 def read_history(stream: StreamLog, record: str) -> Iterator[list[HistoryRow]]:
     """Yield the rows of one kind by falling versions, as lists of the rows of a few files.
 
-    So a caller that needs the newest rows reads few files. Raises DataLoss for a missing file, and
+    So a caller that needs the newest rows reads few files. If a sweep deletes a merged file before
+    it is read, the rows are read again from the newest on. Raises DataLoss for a missing file, and
     CorruptLog for a damaged one.
     """
     log = history_log(stream)
-    if log.refresh() is None:
-        return
-    with log.files() as files:
-        found = [add.path for add in files.all() if add.partition.get("record") == record]
-    found.sort(key=lambda path: staged_version(path) or 0, reverse=True)
+    found = _live_files(log, record)
     while found:
-        # Only the two oldest files may have the same version in their paths: read both at once.
-        count = STORAGE_THREADS if len(found) > STORAGE_THREADS + 1 else len(found)
-        paths, found = found[:count], found[count:]
-        rows = chain.from_iterable(
-            stream.runtime.each(lambda path: _read(log, record, path), paths)
-        )
+        adds = _newest(found)
+        try:
+            tables = stream.runtime.each(lambda add: read_rows(log, add), adds)
+        except DataLoss:
+            known, found = {add.path for add in adds}, _live_files(log, record)
+            if known <= {add.path for add in found}:
+                raise
+            continue
+        del found[-len(adds) :]
+        rows = chain.from_iterable(_rows(record, table) for table in tables)
         yield sorted(rows, key=lambda row: row.version, reverse=True)
 
 
-def _read(log: Log, record: str, path: str) -> list[HistoryRow]:
-    key = f"{log.path}/{path}"
+def _live_files(log: Log, record: str) -> list[Add]:
+    """Return the files of a kind in the newest version, the oldest first."""
+    if log.refresh() is None:
+        return []
+    with log.files() as files:
+        return in_order(add for add in files.all() if add.partition.get("record") == record)
+
+
+def _newest(found: Sequence[Add]) -> list[Add]:
+    """Return the files to read together, the newest first: a few, and less of large ones."""
+    # Only the two oldest files may have the same version in their paths: read both at once.
+    count = STORAGE_THREADS if len(found) > STORAGE_THREADS + 1 else len(found)
+    adds = list(reversed(found[-count:]))
+    sizes = accumulate(add.size for add in adds)
+    small = sum(size <= HISTORY_FILE_BYTES for size in sizes)
+    return adds[: max(1, small)] if small < count else adds
+
+
+def read_rows(log: Log, add: Add) -> pa.Table:
+    """Return the rows of a file, the oldest append first. Raises DataLoss, CorruptLog."""
+    key = f"{log.path}/{add.path}"
     try:
-        table = pq.read_table(pa.BufferReader(log.store.get(key)))
-        columns = (table.column(name).to_pylist() for name in _FILE_SCHEMA.names)
-        return [HistoryRow(record, *row) for row in zip(*columns, strict=True)]
+        data = log.store.get(key)
+        # pq.read_table starts threads, and a process that ends meanwhile aborts.
+        table = pq.ParquetFile(pa.BufferReader(data)).read(_FILE_SCHEMA.names, use_threads=False)
+        return table.select(_FILE_SCHEMA.names).cast(_FILE_SCHEMA)
     except FileNotFoundError as error:
         raise DataLoss(
             f"{log.store.url}/{key} does not exist, but the history of the stream names it; "
@@ -110,13 +148,37 @@ def _read(log: Log, record: str, path: str) -> list[HistoryRow]:
         ) from error
 
 
-def _stage(log: Log, kind: str, rows: Sequence[HistoryRow], version: int, now_ms: int) -> Add:
+def _rows(record: str, table: pa.Table) -> Iterator[HistoryRow]:
+    """Yield the rows of a file, those of the newest append first."""
+    columns = (column.to_pylist() for column in table.columns)
+    return (HistoryRow(record, *row) for row in reversed(list(zip(*columns, strict=True))))
+
+
+def _table(rows: Sequence[HistoryRow]) -> pa.Table:
     columns = [[row.version for row in rows], [row.name for row in rows], [r.value for r in rows]]
-    table = pa.table([pa.array(c) for c in columns], schema=_FILE_SCHEMA)
+    return pa.table([pa.array(c) for c in columns], schema=_FILE_SCHEMA)
+
+
+def stage_rows(
+    log: Log,
+    kind: str,
+    rows: pa.Table,
+    version: int,
+    now_ms: int,
+    *,
+    order: int | None = None,
+) -> Add:
+    """Write a file of rows into the folder of a version; return its action.
+
+    A file of merged rows has the ``order`` of its newest file, and its action changes no data.
+    """
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd")
+    pq.write_table(rows, sink, compression="zstd")
     data = sink.getvalue()
     path = f"data/{version_folder(version)}/{kind}-{log.runtime.token()}.parquet"
     log.store.put(f"{log.path}/{path}", data)
-    stats = to_json({"numRecords": len(rows)})
-    return Add(path, {"record": kind}, data.size, now_ms, stats, {"rows": str(len(rows))})
+    stats, tags = to_json({"numRecords": rows.num_rows}), {"rows": str(rows.num_rows)}
+    if order is not None:
+        tags[ORDER_TAG] = str(order)
+    is_new = order is None
+    return Add(path, {"record": kind}, data.size, now_ms, stats, tags, data_change=is_new)

@@ -29,6 +29,7 @@ from pravega_spark.engine.log.unreferenced_files import delete_unreferenced_file
 from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.log.version_pins import is_pinned
 from pravega_spark.engine.stream import archived_records
+from pravega_spark.engine.stream.history_merge import merge_history
 from pravega_spark.engine.stream.history_table import HistoryRow, append_history, history_log
 from pravega_spark.engine.stream.lifecycle import DELETION
 from pravega_spark.engine.stream.records import (
@@ -91,8 +92,7 @@ def sweep_stream(
     events = replace(events, records=events.records - notes)
     add_swept(stream.log, FileTotals(events.files, events.size_bytes))
     stream.store.discard_unfinished(f"{stream.name}/transactions", grace_ms)
-    history = sweep_table(history_log(stream), grace_ms=grace_ms, retain_ms=retain_ms, now=ages.now)
-    return add_results(events, history)
+    return add_results(events, _sweep_history(stream, grace_ms, retain_ms, ages.now))
 
 
 def sweep_deleted_stream(
@@ -128,10 +128,14 @@ def sweep_deleted_stream(
         swept.size_bytes,
         commits,
     )
-    history = history_log(stream)
-    return add_results(
-        result, sweep_table(history, grace_ms=grace_ms, retain_ms=retain_ms, now=now)
-    )
+    return add_results(result, _sweep_history(stream, grace_ms, retain_ms, now))
+
+
+def _sweep_history(stream: StreamLog, grace_ms: int, retain_ms: int, now: Now) -> SweepResult:
+    log = history_log(stream)
+    result = sweep_table(log, grace_ms=grace_ms, retain_ms=retain_ms, now=now)
+    merge_history(log)
+    return result
 
 
 def _forgetting(deleted_at: int, snapshot: Snapshot | None) -> Proposal[None]:
