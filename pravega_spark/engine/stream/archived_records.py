@@ -3,11 +3,15 @@
 A sweep writes each record to an object before its commit removes the record's domain, and sets the
 domain ``pravega.moved``: without that domain no look-up reads the archive. A writer with a user's
 id, or a subscriber, whose record the log lacks is looked up in the archive and continues from it.
+
+A record that is archived again has two objects until every retained version has the newer state.
+Then a sweep deletes the older one, so there are as many objects as names, and a few that are young.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 import xxhash
 
@@ -39,6 +43,21 @@ def archive(stream: StreamLog, life: int, version: int, name: str, values: dict[
     line = to_json({"name": name, "domains": values}).encode()
     data = b"%b\n%b\n" % (line, xxhash.xxh3_128_hexdigest(line).encode())
     stream.store.put(f"{_record_folder(stream, life, name)}/{version:020d}.json", data)
+
+
+def delete_replaced(stream: StreamLog, life: int, names: Iterable[str], retained: int) -> None:
+    """Delete the archives that no version from the retention mark ``retained`` on needs.
+
+    A version needs the newest archive at or below it, if it lacks the record itself.
+    """
+
+    def replaced(name: str) -> list[str]:
+        entries = stream.store.list(_record_folder(stream, life, name))
+        reached = sorted(e.key for e in entries if state_version(e.key) <= retained)
+        return reached[:-1]
+
+    found = stream.runtime.each(replaced, list(names))
+    stream.store.delete(key for keys in found for key in keys)
 
 
 def find_writer(stream: StreamLog, view: StreamView, writer_id: str) -> WriterRecord | None:
@@ -83,10 +102,15 @@ def is_writer_archive(data: bytes) -> bool:
 def _found(stream: StreamLog, view: StreamView, name: str) -> dict[str, str]:
     if MOVED_DOMAIN not in view.snapshot.domains:
         return {}
-    entries = stream.store.list(_record_folder(stream, view.life, name))
+    folder = _record_folder(stream, view.life, name)
+    entries = stream.store.list(folder)
     if not entries:
         return {}
-    found, domains = _read(stream.store, entries[-1].key)
+    try:
+        found, domains = _read(stream.store, entries[-1].key)
+    except FileNotFoundError:  # a sweep has archived a newer state since the listing
+        entries = stream.store.list(folder)
+        found, domains = _read(stream.store, entries[-1].key)
     assert found == name, f"{entries[-1].key} holds {found}"
     return domains
 

@@ -88,6 +88,10 @@ def sweep_stream(
 
     domains = {archived_records.MOVED_DOMAIN: "1"} if unused else {}
     events = finish_sweep(stream.log, plan, removed_names, domains)
+    if archived_records.MOVED_DOMAIN in plan.snapshot.domains:  # else all were archived just now
+        failpoint("sweep.archived")
+        again = [row.name for row in unused if row.record != "note"]
+        archived_records.delete_replaced(stream, life, again, events.retention_mark)
     notes = sum(row.record == "note" for row in (*rows, *unused))
     events = replace(events, records=events.records - notes)
     add_swept(stream.log, FileTotals(events.files, events.size_bytes))

@@ -55,6 +55,12 @@ class Old:
         records_ms = None if hours is None else hours * HOUR_MS
         return sweep_stream(self.process(), **ages_ms, records_ms=records_ms)
 
+    def archives(self, name: str) -> list[str]:
+        """Return the keys of the archives of a record."""
+        folder = archived_records.archive_folder(self.stream.path)
+        keys = [entry.key for entry in self.store.list(folder)]
+        return [key for key in keys if b'"name":"%b"' % name.encode() in self.store.get(key)]
+
     def domains(self) -> set[str]:
         prefixes = ("pravega.writer", "pravega.note", "pravega.subscriber")
         return {n for n in self.process().view().snapshot.domains if n.startswith(prefixes)}
@@ -189,3 +195,72 @@ def test_streams_without_archived_records_are_not_searched() -> None:
     assert old.store.count("list") == 0
     old.sweep()
     assert archived_records.MOVED_DOMAIN in old.process().view().snapshot.domains
+
+
+def test_record_that_is_archived_again_and_again_has_one_object() -> None:
+    old = Old()
+    old.sweep()
+    for last in range(3, 9):
+        session = open_session(old.process(), 1, "w").session
+        write(old.process(), [("k", b"x")], SessionBatch("w", session, last, last + 1))
+        old.later()
+        old.later()
+        old.sweep()
+        assert open_session(old.process(), 1, "w").last == last + 1
+        assert len(old.archives("pravega.writer.w")) == 1
+    assert old.archives("pravega.subscriber.s/g"), "other records stay"
+
+
+def test_archive_that_a_retained_version_needs_is_kept() -> None:
+    old = Old()
+    old.sweep()
+    (first,) = old.archives("pravega.writer.w")
+    without = old.process().view().snapshot
+    session = open_session(old.process(), 1, "w").session
+    write(old.process(), [("k", b"x")], SessionBatch("w", session, 3, 4))
+    old.later()
+    ages_ms = dict.fromkeys(("grace_ms", "completed_ms"), HOUR_MS)
+    sweep_stream(old.process(), **ages_ms, retain_ms=80 * HOUR_MS, records_ms=6 * HOUR_MS)
+    assert old.archives("pravega.writer.w")[0] == first
+    assert len(old.archives("pravega.writer.w")) == 2
+    known = archived_records.read_archived_writers(old.store, old.stream.path, without, 1)
+    assert known["pravega.writer.w"] == "[1,3,2]"
+
+
+@pytest.mark.parametrize("point", ["sweep.archived", "sweep.history"])
+def test_sweep_that_is_killed_while_it_archives_again_loses_no_record(point: str) -> None:
+    old = Old()
+    old.sweep()
+    session = open_session(old.process(), 1, "w").session
+    write(old.process(), [("k", b"x")], SessionBatch("w", session, 3, 4))
+    for _ in range(2):
+        old.later()
+    with at_failpoint(point, kill), pytest.raises(Killed):
+        old.sweep()
+    assert open_session(old.process(), 1, "w").last == 4
+    for _ in range(2):
+        old.later()
+    with at_failpoint("sweep.archived", old.sweep):  # another sweep at the same time
+        old.sweep()
+    assert open_session(old.process(), 1, "w").last == 4
+    assert len(old.archives("pravega.writer.w")) == 1
+
+
+def test_look_up_that_a_sweep_overtakes_finds_the_newer_record() -> None:
+    old = Old()
+    old.sweep()
+
+    def overtake(operation: str, key: str) -> None:
+        if operation == "get" and "/moved/" in key:  # the archive is listed, but not read
+            old.store.hook = None
+            session = open_session(old.process(), 1, "w").session
+            write(old.process(), [("k", b"x")], SessionBatch("w", session, 3, 4))
+            old.later()
+            old.later()
+            old.sweep()
+
+    view = old.stream.view()
+    old.store.hook = overtake
+    found = archived_records.find_writer(old.stream, view, "w")
+    assert found is not None
+    assert found.last == 4
