@@ -174,7 +174,9 @@ class Stream:
 
     def info(self) -> StreamInfo:
         """Return the configuration, layout, head and tail of the newest version."""
-        life, log = self._view().life, self._log()
+        log = self._log()
+        log.log.expect_files()
+        life = self._view().life
 
         def size_of(view: StreamView) -> tuple[StreamView, int, FileTotals]:
             head, tail = view.located_head, view.located_tail

@@ -115,6 +115,10 @@ class Log:
         known = self._follower.snapshot
         return known is not None and self.reader.has(known.version + 1)
 
+    def expect_files(self) -> None:
+        """Read the files when the log is opened, so that :meth:`files` reads no commit again."""
+        self._follower.expects_files = True
+
     @contextmanager
     def files(self) -> Iterator[FileIndex]:
         """Hold the index of live files as of ``snapshot``; needs a log."""

@@ -51,6 +51,8 @@ class LogFollower:
         self.snapshot: Snapshot | None = None
         self.root: Root | None = None
         """The root as it was when the log was opened."""
+        self.expects_files = False
+        """Whether an opening reads the files, too, because the caller needs them next."""
         self._files: FileIndex | None = None
         self._files_limit = RECENT_FILES
         self._newest_at: ClockReadings | None = None
@@ -104,6 +106,9 @@ class LogFollower:
         opened = self.reader.open()
         if opened is not None:
             self.snapshot, self._files = opened[0], None
+            if self.expects_files:
+                recent = self.reader.replay(opened[1], opened[0].version)
+                self._files = self.reader.files(recent, self._recent_files)
         return self.snapshot
 
     def _read_on(self, base: Snapshot) -> bool:

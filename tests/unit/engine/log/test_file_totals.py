@@ -11,8 +11,10 @@ from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.state_file import state_key
+from pravega_spark.manager import StreamManager
 from pravega_spark.model import FileTotals
-from tests.harness.fake_runtime import FakeRuntime
+from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.small_streams import make_stream, reopen, write
 from tests.harness.small_tables import FILE_BYTES, event_add, put, table_log
 from tests.harness.spy_store import Spy
 
@@ -81,3 +83,44 @@ def test_state_file_of_an_earlier_release_is_counted_once_and_its_successor_has_
     assert log.reader.file_totals(20) == LIVE
     with log.files() as files:
         assert files.totals() == LIVE  # of a process that was open all the time
+
+
+def reads(store: Spy, key: str) -> int:
+    return sum(called == key for operation, called in store.calls if operation.startswith("get"))
+
+
+def test_log_that_is_opened_for_its_files_reads_each_commit_once() -> None:
+    store = Spy()
+    log = filled(store)
+    for state in (0, 12):
+        if state:
+            maintain(log.reader, state)
+        other = Log(store, log.path, FakeRuntime())
+        other.expect_files()
+        store.calls.clear()
+        snapshot = other.refresh()
+        assert snapshot is not None
+        with other.files() as files:
+            assert files.totals() == LIVE
+            names = [add.path for add in files.all()]
+        for version in range(state + 1, 21):
+            assert reads(store, log.reader.key(version)) == 1, version
+        with log.files() as files:
+            assert sorted(names) == sorted(add.path for add in files.all())
+
+
+def test_information_of_a_stream_reads_each_commit_once() -> None:
+    runtime = FakeRuntime()
+    store = Spy(memory(runtime))
+    stream = make_stream(store, runtime)
+    for n in range(30):
+        write(stream, [("k", b"%d" % n)])
+    manager = StreamManager("memory://unused", runtime=runtime)
+    manager._store = store
+    handle = manager.stream("s/t")
+    vars(handle)["_log_of"] = {"s/t": reopen(stream)}.get  # as with the system's clock: kept open
+    store.calls.clear()
+    info = handle.info()
+    assert (info.events, info.files.files) == (30, 30)
+    for version in range(1, 31):
+        assert reads(store, stream.log.reader.key(version)) == 1, version

@@ -142,6 +142,19 @@ def test_row_that_was_appended_last_is_found_first_after_a_merge(past: Past) -> 
     assert [row.value for row in past.rows("epoch")] == expected
 
 
+def test_merged_files_stay_before_newer_ones(past: Past) -> None:
+    for n in range(16):
+        append_history(past.stream, [HistoryRow("epoch", 7, "pravega.epoch.1", str(n))])
+        past.stream.runtime.sleep(1)
+    large = [HistoryRow("epoch", 7, f"pravega.epoch.{n}", "newest") for n in range(1, 300)]
+    append_history(past.stream, large)
+    past.merge()
+    assert len(past.live()) == 2, "a merged and a large one"
+    found = past.rows("epoch")
+    assert len(found) == 16 + len(large)
+    assert next(row.value for row in found if row.name == "pravega.epoch.1") == "newest"
+
+
 def test_look_costs_no_call_until_it_is_due(past: Past) -> None:
     past.append(15)
     log = history_log(past.stream)
