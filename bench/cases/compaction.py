@@ -155,11 +155,11 @@ def write_amplification(context: Context) -> Iterator[Figure]:
     The target is small, so that the files grow through as many tiers as in years.
     """
     commits, events = context.size(12_000, 400), 20
-    target = context.size(1 << 20, 1 << 16)
+    target = context.size(8 << 20, 1 << 16)
     store = UnsyncedStore(context.root)
     stream = StreamLog(store, context.create("years"))
     later = StreamLog(store, stream.name, _Later())
-    block, options = table(events), CompactionOptions(root={"compact_target": target})
+    options = CompactionOptions(root={"compact_target": target})
     most = 0
     for n in range(commits):
         view = stream.view()
@@ -170,7 +170,7 @@ def write_amplification(context: Context) -> Iterator[Figure]:
             stream,
             view.life,
             view.version,
-            stage(store, stream.path, folder, ids, block, name=f"{n}"),
+            stage(store, stream.path, folder, ids, table(events, n), name=f"{n}"),
         )
         if n % 40 == 39:
             run_compaction(later, options)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from concurrent.futures import wait
-
-import pyarrow as pa
+from collections.abc import Sequence
 
 from pravega_spark.compaction.merge_range import MergedRange, MergeRange
 from pravega_spark.engine.chunks import chunk_reader
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, ChunkRef, StagedChunk
 from pravega_spark.engine.chunks.chunk_writer import ChunkWriter
 from pravega_spark.engine.failpoints import failpoint
-from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -85,7 +81,7 @@ def _stage(
         stream.store, stream.path, refs, rng.events, columns=EVENT_SCHEMA.names
     )
     with ChunkWriter(stream.store, stream.path, folder, rng.segment_id, name=name) as writer:
-        for batch in _read_ahead(stream.runtime, batches):
+        for batch in batches:
             writer.write(batch)
         failpoint("compact.written")
         chunk = writer.close()
@@ -99,17 +95,6 @@ def _stage(
             path=where,
         )
     return chunk
-
-
-def _read_ahead(runtime: Runtime, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield batches while another thread reads the next one: both cores have work."""
-    following = runtime.start(lambda: next(batches, None))
-    try:
-        while (batch := following.result()) is not None:
-            following = runtime.start(lambda: next(batches, None))
-            yield batch
-    finally:
-        wait([following])
 
 
 def _left(
