@@ -184,8 +184,8 @@ def mixed(size: int, count: int) -> Iterator[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("per_round", [1, 30, 600])
-@pytest.mark.parametrize("size", [1_500, 6 * KIB, 40 * KIB, 300 * KIB, 5 * MIB, 60 * MIB])
+@pytest.mark.parametrize("per_round", [1, 60])
+@pytest.mark.parametrize("size", [1_500, 6 * KIB, 40 * KIB, 5 * MIB])
 @pytest.mark.parametrize("load", [steady, bursty, mixed])
 def test_years_of_load_keep_amplification_and_the_number_of_small_chunks_low(
     load: Callable[[int, int], Iterator[int]], size: int, per_round: int
