@@ -150,8 +150,6 @@ def _refusal(view: StreamView, found: MergedRange, adds: Sequence[Add]) -> str:
     rng = found.range
     if not view.has_segment(rng.segment_id) or view.is_truncated(rng.segment_id, rng.start):
         return TRUNCATED
-    if rng.is_head and view.head_offset(rng.segment_id) != rng.start:
-        return MERGED_BY_OTHERS
     if [add.path for add in adds] != list(found.inputs):
         return MERGED_BY_OTHERS
     horizon = view.snapshot.horizon

@@ -58,8 +58,7 @@ def _inputs(stream: StreamLog, view: StreamView, rng: MergeRange) -> list[ChunkR
     if not refs or refs[-1].end != rng.end or chunk_reader.first_gap(rng.events, refs):
         return []
     if rng.is_head:
-        fits = len(refs) == 1 and refs[0].base_offset < rng.start
-        return refs if fits and view.head_offset(rng.segment_id) == rng.start else []
+        return refs if len(refs) == 1 and refs[0].base_offset < rng.start else []
     return refs if len(refs) > 1 and refs[0].base_offset == rng.start else []
 
 
