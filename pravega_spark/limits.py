@@ -165,10 +165,8 @@ SWEEPING_INTERVAL = "30 minutes"
 """How often streams with news are compacted, and swept."""
 DUE_SHARD_STREAMS = 256
 """Most streams in one object of due hints, about."""
-DUE_CHECKED_MS = 1_800_000
-"""A due hint that was checked longer ago proves nothing unless its version is still stored."""
-DUE_RENEW_MS = 600_000
-"""A round writes the times of its checks down at most this often."""
+DUE_CHECKED_MS = 600_000
+"""A due hint that was checked longer ago proves nothing unless its commit is still stored."""
 DUE_LATEST_MS = 86_400_000
 """Every stream is looked at fully about once in this time, whatever its due hint says."""
 MAINTAIN_THREADS = 4

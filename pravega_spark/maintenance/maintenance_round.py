@@ -189,8 +189,8 @@ class MaintenanceRound:
         if outcome.failures:
             hints.drop(short)
         else:
-            times = outcome.version, outcome.due_ms, outcome.checked_ms
-            hints.note(short, outcome.kind, *times)
+            commit = outcome.version, outcome.written_ms
+            hints.note(short, outcome.kind, *commit, outcome.due_ms, outcome.checked_ms)
 
     def _drop_old_hints(self) -> None:
         """Delete the hints of shards and scopes that exist no more."""

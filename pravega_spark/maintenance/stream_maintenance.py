@@ -105,7 +105,7 @@ class RootStreams:
         except Exception:
             hints.drop(short)
             raise
-        hints.note(short, kind, done.version, done.due_ms, done.checked_ms)
+        hints.note(short, kind, done.version, done.written_ms, done.due_ms, done.checked_ms)
         return {}
 
     def finish(self) -> None:

@@ -100,8 +100,9 @@ def do_work(stream: StreamLog, kind: MaintenanceKind, options: WorkOptions) -> W
     def run() -> WorkOutcome:
         now_ms = stream.now_ms()
         view = existing_view(stream)
+        written_ms = stream.log.reader.written_ms(view.version)
         done = WORKS[kind](stream, view, options)
-        times = view.version, done.due_ms, now_ms
+        times = view.version, written_ms, done.due_ms, now_ms
         return WorkOutcome(stream.name, kind, done.did, done.figures, done.failures, *times)
 
     what = f"{kind.value} of stream {stream.name}"

@@ -68,7 +68,9 @@ def _sweep_tables(store: Store, scope: str, options: WorkOptions, runtime: Runti
     now_ms = open_maintenance(store, runtime).about_now_ms()
     for name in hints.due((SWEEPING,), now_ms):
         try:
-            snapshot = sweeps[name].log.refresh()
+            log = sweeps[name].log
+            snapshot = log.refresh()
+            written_ms = -1 if snapshot is None else log.reader.written_ms(snapshot.version)
             swept = sweeps[name].run()
         except RootChanged:
             raise
@@ -81,7 +83,7 @@ def _sweep_tables(store: Store, scope: str, options: WorkOptions, runtime: Runti
         if snapshot is not None:
             idle_ms = max(0, now_ms - snapshot.timestamp_ms)
             due_ms = now_ms + (0 if swept.files or swept.commits else idle_ms)
-            hints.note(name, SWEEPING, snapshot.version, due_ms, now_ms)
+            hints.note(name, SWEEPING, snapshot.version, written_ms, due_ms, now_ms)
     hints.save()
     return _outcome(scope, found, failures)
 

@@ -23,6 +23,8 @@ class WorkOutcome:
     """An error for each thing that failed."""
     version: int = -1
     """The newest version of the stream's log before the work; -1 if it is not known."""
+    written_ms: int = -1
+    """When the commit of that version was written."""
     due_ms: int = 0
     """When the work is due again without a newer version."""
     checked_ms: int = 0
@@ -37,6 +39,7 @@ class WorkOutcome:
             "figures": dict(self.figures),
             "failures": dict(self.failures),
             "version": self.version,
+            "written_ms": self.written_ms,
             "due_ms": self.due_ms,
             "checked_ms": self.checked_ms,
         }

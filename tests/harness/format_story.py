@@ -256,7 +256,7 @@ def _maintain(manager: StreamManager, clock: Clock) -> None:
     clock.sleep(30)
     assert record.extend(work)
     hints = stream_hints(manager._store, "nyc", ["flights"], basis_of({"grace": 7_200_000}))
-    hints.note("flights", kind, 41, clock.now_ms(), began_ms)
+    hints.note("flights", kind, 41, began_ms - 1_000, clock.now_ms(), began_ms)
     hints.save()
 
 

@@ -79,6 +79,11 @@ class LogReader:
         """Return whether the commit of a version is stored."""
         return self.store.exists(self.key(version))
 
+    def written_ms(self, version: int) -> int:
+        """Return when the commit of a version was written; -1 if there is none."""
+        found = self.store.modified_ms(self.key(version))
+        return -1 if found is None else found
+
     def has_gap(self, version: int) -> bool:
         """Return whether commits are stored behind a gap after the version that looks newest.
 

@@ -1,10 +1,11 @@
 """Due hints: when maintenance has to look at a stream again, unless the log has a newer version.
 
-A hint names the newest version of a table's log at which a kind of work was done, and the time at
-which the work is due again if nothing is committed. So a round asks once for each idle table
-whether the next version exists. Hints are kept in the root, in shards of some hundred tables, and
-nothing depends on them: without a hint, or with a damaged one, the table is looked at fully. A
-wrong hint delays that by about a day at most.
+A hint names the newest version of a table's log at which a kind of work was done, when the commit
+of that version was written, and the time at which the work is due again if nothing is committed. It
+holds while that very commit is stored and no next one is. A log that was restored or made again
+has another commit at that version, or none. Hints are kept in the root, in shards of some hundred
+tables, and nothing depends on them: without a hint, or with a damaged one, the table is looked at
+fully. A wrong hint delays that by about a day at most.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Final, NamedTuple
 
 import xxhash
 
-from pravega_spark.engine.json_codec import to_json
+from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json
 from pravega_spark.engine.log.log_reader import LogReader
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.root_marker import check_same
@@ -29,7 +30,6 @@ from pravega_spark.limits import (
     CLOCK_SKEW_MS,
     DUE_CHECKED_MS,
     DUE_LATEST_MS,
-    DUE_RENEW_MS,
     DUE_SHARD_STREAMS,
 )
 from pravega_spark.model import MaintenanceKind
@@ -47,19 +47,25 @@ class KindHint(NamedTuple):
 
     version: int
     due_ms: int
+    written_ms: int
+    """When the commit of that version was written, by the storage's clock."""
+
+    def is_of(self, version: int, written_ms: int) -> bool:
+        """Return whether the work was done at this very commit."""
+        return (self.version, self.written_ms) == (version, written_ms)
 
 
 @dataclass(slots=True)
 class TableHint:
-    """The hints of one table by kind, and when its version was last seen to be the newest."""
+    """The hints of one table by kind, and when their commit was last seen to be the newest."""
 
     checked_ms: int
     kinds: dict[MaintenanceKind, KindHint] = field(default_factory=dict)
 
     @property
-    def version(self) -> int:
-        """The newest version that any kind has seen."""
-        return max((hint.version for hint in self.kinds.values()), default=-1)
+    def newest(self) -> KindHint:
+        """The hint of a kind that has seen the newest version."""
+        return max(self.kinds.values(), key=lambda hint: hint.version)
 
     def is_believed(self, now_ms: int) -> bool:
         """Return whether no time in the hint was written by a clock that was far ahead."""
@@ -117,8 +123,9 @@ class DueHints:
     ) -> dict[str, Kinds]:
         """Return the tables at which a round has to look fully, each with the kinds that are due.
 
-        Makes one storage call for each table with a hint, and a second one if the hint was not
-        checked for so long that the next version may have been committed and cleaned away since.
+        Makes one storage call for each table with a hint: whether there is a next version. A
+        second one shows that the commit which the hint names is still the one that is stored; on
+        an object store, where calls cost money, it is made once in DUE_CHECKED_MS.
         """
         self.read()
         check_same(self._store)
@@ -128,42 +135,54 @@ class DueHints:
 
     def _due(self, name: str, kinds: Kinds, now_ms: int) -> Kinds:
         hint = self._hints.get(name)
-        if hint is None or not hint.is_believed(now_ms):
+        if hint is None or not hint.kinds or not hint.is_believed(now_ms):
             return kinds
-        newest = hint.version
+        newest = hint.newest
         due = [
             kind
             for kind in kinds
             if (known := hint.kinds.get(kind)) is None
-            or known.version < newest
+            or not known.is_of(newest.version, newest.written_ms)
             or known.due_ms <= now_ms
         ]
         if len(due) == len(kinds):
             return kinds
         reader = LogReader(self._store, self._path_of(name))
-        if reader.has(newest + 1):
+        if min(newest.version, newest.written_ms) < 0 or reader.has(newest.version + 1):
             return kinds
-        if now_ms - hint.checked_ms > DUE_CHECKED_MS and not reader.has(newest):
-            return kinds
-        if now_ms - hint.checked_ms > DUE_RENEW_MS:
-            self._changed.add(self._shard(name))
-        hint.checked_ms = now_ms
+        is_old = now_ms - hint.checked_ms > DUE_CHECKED_MS
+        if self._store.is_local or is_old:
+            if reader.written_ms(newest.version) != newest.written_ms:
+                return kinds
+            if is_old:
+                hint.checked_ms = now_ms
+                self._changed.add(self._shard(name))
         return due
 
     def note(
-        self, name: str, kind: MaintenanceKind, version: int, due_ms: int, now_ms: int
+        self,
+        name: str,
+        kind: MaintenanceKind,
+        version: int,
+        written_ms: int,
+        due_ms: int,
+        now_ms: int,
     ) -> None:
-        """Note that a kind of work was done at a version, and when it is due again.
+        """Note that a kind of work was done at a commit, and when it is due again.
 
-        ``now_ms`` is a time before the version was read.
+        ``now_ms`` is a time before the version was read. What kinds saw of a later version, or of
+        another commit of this one, is forgotten: that log exists no more.
         """
         if name not in self._names:
             return
         latest_ms = now_ms + int(DUE_LATEST_MS * (0.75 + _part(name) / 4))
         hint = self._hints.setdefault(name, TableHint(now_ms))
-        if version >= hint.version:
-            hint.checked_ms = now_ms
-        known = KindHint(version, min(due_ms, latest_ms))
+        hint.checked_ms = now_ms
+        for other, seen in list(hint.kinds.items()):
+            if not (seen.version < version or seen.is_of(version, written_ms)):
+                del hint.kinds[other]
+                self._changed.add(self._shard(name))
+        known = KindHint(version, min(due_ms, latest_ms), written_ms)
         if hint.kinds.get(kind) != known:
             hint.kinds[kind] = known
             self._changed.add(self._shard(name))
@@ -248,9 +267,9 @@ def _decode(data: bytes, basis: str) -> dict[str, TableHint]:
         return {
             name: TableHint(
                 int(checked_ms),
-                {known[k]: KindHint(int(v), int(d)) for k, (v, d) in kinds.items() if k in known},
+                {known[k]: KindHint(*map(int, hint)) for k, hint in kinds.items() if k in known},
             )
             for name, (checked_ms, kinds) in record["tables"].items()
         }
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except DECODE_ERRORS:
         return {}
