@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import deltalake
 import duckdb
@@ -13,15 +13,18 @@ import numpy as np
 import pyarrow as pa
 
 from bench.harness.context import Context
+from bench.harness.cpu_time import CpuMeter, compare
 from bench.harness.dataset import table
 from bench.harness.figures import Figure
 from bench.harness.lookalike import json_events, texts
-from bench.harness.measure import Side, interleave, timed
+from bench.harness.measure import interleave, timed
 from bench.harness.registry import Phase, benchmark
 from bench.harness.spark_frames import drain, run_to_end, stream_frame
 from bench.harness.unsynced_store import UnsyncedStore
+from pravega_spark.compaction.compaction_run import run_compaction
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, StagedChunk
-from pravega_spark.engine.chunks.chunk_writer import ChunkWriter, encode, stage
+from pravega_spark.engine.chunks.chunk_writer import encode, stage
+from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import append
@@ -57,11 +60,18 @@ def chunk_bytes(context: Context) -> Iterator[Figure]:
         )
 
 
+class _Later(Runtime):
+    """A clock that is ahead, so that chunks which were just written count as settled."""
+
+    def now_ms(self) -> int:
+        return super().now_ms() + 600_000
+
+
 def _streams(context: Context) -> tuple[str, str, int]:
-    """Return two streams of the same events, in many small chunks and in one a segment."""
+    """Return two streams of the same events: in many small chunks, and compacted from these."""
 
     def make(context: Context) -> tuple[str, str, int]:
-        count = context.size(4_000_000, 20_000)
+        count = context.size(4_000_000, 40_000)
         part = count // _SEGMENTS
         parts = []
         for number in range(_SEGMENTS):
@@ -69,24 +79,27 @@ def _streams(context: Context) -> tuple[str, str, int]:
             columns = [*table(part, number).columns[:2], events]
             parts.append(pa.Table.from_arrays(columns, schema=EVENT_SCHEMA))
         small, large = context.create("small-chunks", 4), context.create("large-chunks", 4)
-        _fill(context, small, parts, _stage_small)
-        _fill(context, large, parts, _stage_large)
+        _fill(context, small, parts)
+        _fill(context, large, parts)
+        done = run_compaction(StreamLog(UnsyncedStore(context.root), large, _Later()))
+        assert done.files_after == _SEGMENTS, str(done)
+        os.sync()
         return small, large, part * _SEGMENTS
 
     return context.shared("chunk-files", make)
 
 
-def _fill(context: Context, name: str, parts: list[pa.Table], stage_part: Any) -> None:
+def _fill(context: Context, name: str, parts: list[pa.Table]) -> None:
     stream = StreamLog(UnsyncedStore(context.root), name)
     view = stream.view()
     chunks: list[StagedChunk] = []
     for segment, part in zip(view.active.segments, parts, strict=True):
-        chunks += stage_part(stream, segment.segment_id, part)
+        chunks += _stage(stream, segment.segment_id, part)
     for first in range(0, len(chunks), _COMMIT_CHUNKS):
         append(stream, view.life, view.version, chunks[first : first + _COMMIT_CHUNKS])
 
 
-def _stage_small(stream: StreamLog, segment_id: int, events: pa.Table) -> list[StagedChunk]:
+def _stage(stream: StreamLog, segment_id: int, events: pa.Table) -> list[StagedChunk]:
     chunks: list[StagedChunk] = []
     for first in range(0, events.num_rows, _CHUNK_EVENTS):
         part = events.slice(first, _CHUNK_EVENTS)
@@ -95,26 +108,18 @@ def _stage_small(stream: StreamLog, segment_id: int, events: pa.Table) -> list[S
     return chunks
 
 
-def _stage_large(stream: StreamLog, segment_id: int, events: pa.Table) -> list[StagedChunk]:
-    folder, name = version_folder(0), f"large-{segment_id}"
-    with ChunkWriter(stream.store, stream.path, folder, segment_id, name=name) as writer:
-        for batch in events.to_batches(65_536):
-            writer.write(batch)
-        return [writer.close()]
-
-
-def _own(context: Context, large: str) -> str:
-    """Return a Delta table that Spark wrote, with the rows and columns of the stream's table."""
+def _own(context: Context, large: str, kind: str) -> str:
+    """Return a Delta or Parquet table that Spark wrote: rows, columns and files of the stream."""
 
     def make(context: Context) -> str:
-        path = str(context.folder / "own-delta")
+        path = str(context.folder / f"own-{kind}")
         frame = context.spark.read.format("delta").load(_path(context, large))
         frame = frame.repartitionByRange(_SEGMENTS, "segment_id")
         frame = frame.sortWithinPartitions("segment_id", "base_offset", "offset_delta")
-        frame.write.format("delta").option("compression", "zstd").save(path)
+        frame.write.format(kind).option("compression", "zstd").save(path)
         return path
 
-    return context.shared("own-delta", make)
+    return context.shared(f"own-{kind}", make)
 
 
 def _path(context: Context, stream: str) -> str:
@@ -141,12 +146,12 @@ def _read_duckdb(path: str) -> None:
 
 @benchmark(Phase.SPARK)
 def chunk_files(context: Context) -> Iterator[Figure]:
-    """All events in large chunks, read by each engine; the peers are small chunks, and Spark's."""
+    """All events of a compacted stream; the peers are its small chunks, and tables of Spark."""
     small, large, count = _streams(context)
     paths = {
         "large": _path(context, large),
         "small": _path(context, small),
-        "own": _own(context, large),
+        "own": _own(context, large, "delta"),
     }
     spark = context.spark
     engines: dict[str, Callable[[str], None]] = {
@@ -157,16 +162,38 @@ def chunk_files(context: Context) -> Iterator[Figure]:
     rounds = context.size(5, 1)
     of_small = f"{count // _CHUNK_EVENTS:,} small chunks"
     for engine, read in engines.items():
-        found = interleave(rounds, {name: _side(count, read, paths[name]) for name in paths})
+        sides = {name: _Reads(count, read, path) for name, path in paths.items()}
+        if engine == "Delta Spark":
+            parquet = _own(context, large, "parquet")
+            sides["parquet"] = _Reads(count, lambda path: drain(spark.read.parquet(path)), parquet)
+        found = interleave(rounds, sides)
         name = f"{engine}: {count:,} events in {_SEGMENTS} large chunks"
-        figure = Figure.of_rounds(name, found["large"], "events/s", of_small, found["small"])
+
+        def against(
+            peer: str,
+            side: str,
+            name: str = name,
+            sides: dict[str, _Reads] = sides,
+            found: dict[str, list[float]] = found,
+        ) -> Figure:
+            note = compare(sides["large"].meter, sides[side].meter)
+            ours, theirs = found["large"], found[side]
+            return Figure.of_rounds(name, ours, "events/s", peer, theirs, note=note)
+
+        figure = against(of_small, "small")
         yield figure.within(ratio_at_least=8.0) if engine == "Delta Spark" else figure
-        yield Figure.of_rounds(
-            name, found["large"], "events/s", "a Delta table that Spark wrote", found["own"]
-        ).within(ratio_at_least=0.95)
+        yield against("a Delta table that Spark wrote", "own").within(ratio_at_least=0.95)
+        if "parquet" in sides:
+            yield against("plain Parquet that Spark wrote", "parquet")
+
+
+@benchmark(Phase.SPARK)
+def own_reads_of_chunk_files(context: Context) -> Iterator[Figure]:
+    """The package's own batch read and readStream of a compacted stream and of its small chunks."""
+    small, large, count = _streams(context)
 
     def stream_read(stream: str) -> None:
-        source = spark.readStream.format("pravega").option("root", context.root)
+        source = context.spark.readStream.format("pravega").option("root", context.root)
         source = source.option("startingOffsets", "earliest").load(stream)
         run_to_end(context, source, lambda writer: writer.format("noop"))
 
@@ -175,14 +202,27 @@ def chunk_files(context: Context) -> Iterator[Figure]:
         "readStream": stream_read,
     }
     for kind, read in ours.items():
-        sides = {name: _side(count, read, name) for name in (large, small)}
-        found = interleave(rounds, sides)
-        name = f"{kind} of {count:,} events in {_SEGMENTS} large chunks"
-        yield Figure.of_rounds(name, found[large], "events/s", of_small, found[small]).within(
-            ratio_at_least=4.0
-        )
+        sides = {name: _Reads(count, read, name) for name in (large, small)}
+        found = interleave(context.size(5, 1), sides)
+        yield Figure.of_rounds(
+            f"{kind} of {count:,} events in {_SEGMENTS} large chunks",
+            found[large],
+            "events/s",
+            f"{count // _CHUNK_EVENTS:,} small chunks",
+            found[small],
+            note=compare(sides[large].meter, sides[small].meter),
+            limited_by="converting Arrow rows into the JVM's, which both sides pay",
+        ).within(ratio_at_least=4.0)
 
 
-def _side(count: int, read: Callable[[str], None], what: str) -> Side:
-    read(what)  # warm
-    return lambda: count / timed(lambda: read(what))
+class _Reads:
+    """One side: reads everything, and meters the processor time of each read but the first."""
+
+    def __init__(self, count: int, read: Callable[[str], None], what: str) -> None:
+        self.meter = CpuMeter()
+        self._count, self._read, self._what = count, read, what
+        read(what)  # warm
+
+    def __call__(self) -> float:
+        with self.meter:
+            return self._count / timed(lambda: self._read(self._what))

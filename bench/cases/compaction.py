@@ -1,28 +1,35 @@
-"""Compaction: its speed, what it does for Delta's batch reads, and how often it writes a byte."""
+"""Compaction: its speed, how often it writes a byte, and what appends pay while it runs."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import statistics
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.harness.context import Context
-from bench.harness.dataset import table
+from bench.harness.dataset import EVENT, table
 from bench.harness.figures import Figure
-from bench.harness.measure import interleave, timed
-from bench.harness.registry import Phase, benchmark
+from bench.harness.kafka_log import log_bytes
+from bench.harness.lookalike import texts
+from bench.harness.measure import interleave, percentile, timed
+from bench.harness.registry import benchmark
 from bench.harness.unsynced_store import UnsyncedStore
 from pravega_spark.compaction.compaction_options import CompactionOptions
 from pravega_spark.compaction.compaction_plan import plan_compaction
 from pravega_spark.compaction.compaction_run import run_compaction
 from pravega_spark.compaction.live_chunks import FileBytes, live_chunks
+from pravega_spark.compaction.merge_commit import commit_merged
 from pravega_spark.compaction.range_merge import merge_range
 from pravega_spark.engine.chunks.chunk_writer import stage
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.staging_folder import version_folder
+from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append import append
 from pravega_spark.limits import ROW_GROUP_EVENTS
@@ -38,24 +45,33 @@ class _Later(Runtime):
         return super().now_ms() + 600_000
 
 
-def _fill(context: Context, name: str, files: int, events: int) -> StreamLog:
-    """Return a stream of one segment in so many files, as it looks ten minutes later."""
+def _fill(
+    context: Context,
+    name: str,
+    files: int,
+    events: int,
+    *,
+    segments: int = 1,
+    block: pa.Table | None = None,
+) -> StreamLog:
+    """Return a stream with so many files in each segment, as it looks ten minutes later."""
     store = UnsyncedStore(context.root)
-    stream = StreamLog(store, context.create(name))
-    block = table(_FILES_OF_A_COMMIT * events)
-    for first in range(0, files, _FILES_OF_A_COMMIT):
-        view = stream.view()
-        (segment,) = view.active.segments
-        folder = version_folder(view.version)
-        chunks = [
-            chunk
-            for n in range(min(_FILES_OF_A_COMMIT, files - first))
-            for chunk in stage(
-                store, stream.path, folder, segment.segment_id,
-                block.slice(n * events, events), name=f"{first + n}",
-            )
-        ]  # fmt: skip
-        append(stream, view.life, view.version, chunks)
+    stream = StreamLog(store, context.create(name, segments))
+    if block is None:
+        block = table(_FILES_OF_A_COMMIT * events)
+    for segment in stream.view().active.segments:
+        for first in range(0, files, _FILES_OF_A_COMMIT):
+            view = stream.view()
+            folder = version_folder(view.version)
+            chunks = [
+                chunk
+                for n in range(min(_FILES_OF_A_COMMIT, files - first))
+                for chunk in stage(
+                    store, stream.path, folder, segment.segment_id,
+                    block.slice(n * events, events), name=f"{segment.segment_id}-{first + n}",
+                )
+            ]  # fmt: skip
+            append(stream, view.life, view.version, chunks)
     os.sync()
     return StreamLog(store, stream.name, _Later())
 
@@ -119,33 +135,116 @@ def _copy(inputs: list[str], copy: Path) -> None:
         os.fsync(written.fileno())
 
 
-@benchmark(Phase.SPARK)
-def delta_read_after_compaction(context: Context) -> Iterator[Figure]:
-    """A batch read of all columns by Delta Spark, before and after one compaction."""
-    files, events = context.size(20_000, 100), context.size(200, 20)
-    stream = _fill(context, "many-files", files, events)
-    path = f"{context.root}/{stream.path}"
+def _compact_shares(root: str, name: str, shares: int, pipe: Connection) -> None:
+    """Run in a process: merge and commit one share of the stream's ranges on each request."""
+    stream = StreamLog(LocalStore(root), name, _Later())
+    plan = plan_compaction(stream, DEFAULTS)
+    assert len(plan) >= shares, f"{len(plan)} ranges for {shares} rounds"
+    pipe.send(len(plan))
+    for share in range(shares):
+        pipe.recv()
+        for rng in plan[share::shares]:
+            assert not commit_merged(stream, [merge_range(stream, rng)]).skipped
+        pipe.send(share)
 
-    def read(version: int) -> float:
-        frame = context.spark.read.format("delta").option("versionAsOf", version).load(path)
-        seconds = timed(lambda: frame.write.format("noop").mode("overwrite").save())
-        return files * events / seconds
 
-    before = stream.view().version
-    result = run_compaction(stream, DEFAULTS)
-    (after,) = result.versions
-    sides = {"after": lambda: read(after), "before": lambda: read(before)}
-    interleave(1, sides)
-    found = interleave(context.size(5, 1), sides)
+@benchmark()
+def append_while_compacting(context: Context) -> Iterator[Figure]:
+    """One durable event after the other while another process compacts the stream, and while not.
+
+    The stream is local, and each merged range is a commit of its own.
+    """
+    rounds, segments, files = context.size(10, 2), context.size(40, 4), context.size(300, 40)
+    stream = _fill(context, "compacted-while-appending", files, 100, segments=segments)
+    ours, theirs = multiprocessing.get_context("spawn").Pipe()
+    spawn = multiprocessing.get_context("spawn").Process
+    process = spawn(target=_compact_shares, args=(context.root, stream.name, rounds, theirs))
+    process.start()
+    ours.recv()
+    seen: dict[str, list[float]] = {"during": [], "without": []}
+    with context.manager.create_writer(stream.name) as writer:
+
+        def append_one() -> float:
+            return 1e3 * timed(lambda: writer.write_event(EVENT, "key").result())
+
+        def during() -> float:
+            ours.send(None)
+            found = [append_one()]
+            while not ours.poll():
+                found.append(append_one())
+            ours.recv()
+            seen["during"] += found
+            return statistics.median(found)
+
+        def without() -> float:
+            found = [append_one() for _ in range(context.size(150, 10))]
+            seen["without"] += found
+            return statistics.median(found)
+
+        without()
+        seen["without"].clear()
+        found = interleave(rounds, {"during": during, "without": without})
+    process.join()
+    assert process.exitcode == 0, f"the compacting process ended with {process.exitcode}"
+    limit = "the second core: another process on the machine takes part of it"
     yield Figure.of_rounds(
-        f"Delta Spark's batch read of {files * events:,} events after compaction",
-        found["after"],
-        "events/s",
-        f"the same in {files:,} files",
-        found["before"],
-        note=f"{result.files_after} files of {result.bytes_written:,} bytes",
-        limited_by="opening and planning files before, decoding after",
-    ).within(ratio_at_least=8)
+        "durable append while the stream is compacted, p50",
+        found["during"],
+        "ms",
+        "the same without",
+        found["without"],
+        note=f"{len(seen['during'])} and {len(seen['without'])} appends",
+        limited_by=limit,
+    ).within(ratio_at_most=1.15)
+    tails = {side: percentile(values, 0.99) for side, values in seen.items()}
+    yield Figure(
+        "durable append while the stream is compacted, p99",
+        tails["during"],
+        "ms",
+        "the same without",
+        tails["without"],
+        tails["during"] / tails["without"],
+        limited_by=limit,
+    ).within(ratio_at_most=1.5)
+
+
+@benchmark()
+def stored_bytes(context: Context) -> Iterator[Figure]:
+    """The files of events of 100 B after compaction, and Kafka's log of the same keys and values.
+
+    The producer's default is 16 KiB in a batch; batches of 1 MiB compress better.
+    """
+    count = context.size(4_000_000, 40_000)
+    rows = table(count)
+    contents = {
+        "hexadecimal digits": rows["event"].combine_chunks(),
+        "texts": pa.array(texts(count), pa.binary()),
+    }
+    for what, events in contents.items():
+        block = rows.set_column(2, rows.schema.field("event"), events)
+        keys = [key.encode() for key in rows["routing_key"].to_pylist()]
+        stored = _compacted_bytes(context, what.split()[0], block)
+        for size in (16 << 10, 1 << 20):
+            peer = log_bytes(zip(keys, events.to_pylist(), strict=True), size)
+            yield Figure(
+                f"bytes stored of {count:,} events of 100 B after compaction: {what}",
+                stored / count,
+                "B an event",
+                f"Kafka's log with zstd, batches of {size >> 10} KiB",
+                peer / count,
+                stored / peer,
+                limited_by="the events' own entropy",
+            ).within(ratio_at_most=1.0)
+
+
+def _compacted_bytes(context: Context, name: str, block: pa.Table) -> int:
+    """Return the size of a stream's live files after its events, in 200 files, are compacted."""
+    files = 200
+    per_file = block.num_rows // files
+    stream = _fill(context, f"stored-{name}", files, per_file, block=block)
+    run_compaction(stream, DEFAULTS)
+    found = live_chunks(stream, stream.view())
+    return sum(add.size for _, adds in found for add in adds)
 
 
 @benchmark()
