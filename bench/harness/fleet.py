@@ -66,12 +66,13 @@ def _write(stream: StreamLog, clock: _PastClock, rows: int) -> None:
     (chunk,) = stage(
         stream.store, stream.path, version_folder(0), first.segment_id, table(rows), name="original"
     )
-    folder = f"{stream.store.url.removeprefix('file://')}/{stream.path}/data/v0"
+    table_folder = f"{stream.store.url.removeprefix('file://')}/{stream.path}"
+    staged = os.path.dirname(chunk.path)
     for number in range(COMMITS):
         clock.back_ms -= _HALF_HOUR_MS // (COMMITS + 1)
-        name = f"{number:04d}.parquet"
-        os.link(f"{folder}/{os.path.basename(chunk.path)}", f"{folder}/{name}")
-        append(stream, view.life, 0, [replace(chunk, path=f"data/v0/{name}")])
+        path = f"{staged}/{number:04d}.parquet"
+        os.link(f"{table_folder}/{chunk.path}", f"{table_folder}/{path}")
+        append(stream, view.life, 0, [replace(chunk, path=path)])
 
 
 @dataclass(frozen=True, slots=True)

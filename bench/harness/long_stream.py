@@ -40,7 +40,7 @@ def _build(context: Context, commits: int) -> str:
     (segment,) = view.active.segments
     event = table(1)
     for first in range(0, commits, _LINKS):
-        chunks = stage(
+        (chunk,) = stage(
             store,
             stream.path,
             version_folder(0),
@@ -48,11 +48,11 @@ def _build(context: Context, commits: int) -> str:
             event,
             name=f"original-{first}",
         )
-        original = f"{context.root}/{stream.path}/{chunks[0].path}"
-        folder = os.path.dirname(original)
+        table_folder, folder = f"{context.root}/{stream.path}", os.path.dirname(chunk.path)
         for number in range(first, min(first + _LINKS, commits)):
-            os.link(original, f"{folder}/{number:08d}.parquet")
-            append(stream, view.life, 0, [replace(chunks[0], path=f"data/v0/{number:08d}.parquet")])
+            path = f"{folder}/{number:08d}.parquet"
+            os.link(f"{table_folder}/{chunk.path}", f"{table_folder}/{path}")
+            append(stream, view.life, 0, [replace(chunk, path=path)])
     os.sync()  # so that no measurement pays for these writes
     return name
 
