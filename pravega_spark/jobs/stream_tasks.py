@@ -120,5 +120,7 @@ def _rows(root: str, stream: str, work: Work) -> list[dict[str, Any]]:
     except NoSuchStream:
         return []
     except Exception as error:
-        logger.warning("work on stream %s failed", stream, exc_info=True)
-        return [{"stream": stream, "error": f"{type(error).__name__}: {error}"}]
+        reason = f"{type(error).__name__}: {error}"
+        logger.warning("work on stream %s failed: %s", stream, " ".join(reason.split()))
+        logger.debug("work on stream %s failed", stream, exc_info=True)
+        return [{"stream": stream, "error": reason}]

@@ -95,7 +95,10 @@ def maintain_stream(
 
 
 def do_work(stream: StreamLog, kind: MaintenanceKind, options: WorkOptions) -> WorkOutcome:
-    """Do the work of one kind on a stream. Raises what that raises, and TooBusy at the limit."""
+    """Do the work of one kind on a stream. Raises what that raises, and TooBusy at the limit.
+
+    Of a stream that still hangs in any kind of work, it raises TooBusy without waiting.
+    """
 
     def run() -> WorkOutcome:
         now_ms = stream.now_ms()
@@ -106,13 +109,16 @@ def do_work(stream: StreamLog, kind: MaintenanceKind, options: WorkOptions) -> W
         return WorkOutcome(stream.name, kind, done.did, done.figures, done.failures, *times)
 
     what = f"{kind.value} of stream {stream.name}"
-    return run_within(options.limit_seconds, run, what, stream.root_url)
+    unit = f"stream {stream.name}"
+    return run_within(options.limit_seconds, run, what, stream.root_url, unit=unit)
 
 
 def failed(unit: str, kind: MaintenanceKind, what: str, error: Exception) -> WorkOutcome:
-    """Return the outcome of work that failed, and log the error."""
-    logger.warning("%s of %s failed", kind.value, what, exc_info=True)
-    return WorkOutcome(unit, kind, failures={what: f"{type(error).__name__}: {error}"})
+    """Return the outcome of work that failed, and log the error; its traceback at DEBUG."""
+    reason = f"{type(error).__name__}: {error}"
+    logger.warning("%s of %s failed: %s", kind.value, what, " ".join(reason.split()))
+    logger.debug("%s of %s failed", kind.value, what, exc_info=error)
+    return WorkOutcome(unit, kind, failures={what: reason})
 
 
 def _transactions(stream: StreamLog, view: StreamView, options: WorkOptions) -> WorkDone:

@@ -26,8 +26,10 @@ def repair_group(store: Store, group: str, streams: Streams, runtime: Runtime) -
     try:
         GroupLifecycle(store, group, streams, runtime).repair()
     except PravegaSparkError as error:
-        logger.warning("failed to repair reader group %s", group, exc_info=True)
-        return f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {error}"
+        logger.warning("failed to repair reader group %s: %s", group, " ".join(reason.split()))
+        logger.debug("failed to repair reader group %s", group, exc_info=True)
+        return reason
     return None
 
 

@@ -58,9 +58,9 @@ def _maintain_quietly(log: Log, version: int) -> None:
         if isinstance(error, CorruptLog):
             log.forget()  # this detects an object store that was emptied under an open writer
         # Missing maintenance costs time, never data: the next run catches up.
-        logger.warning(
-            "maintenance of %s at version %d failed", reader.where, version, exc_info=True
-        )
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        logger.warning("maintenance of %s at version %d failed: %s", reader.where, version, reason)
+        logger.debug("maintenance of %s failed", reader.where, exc_info=True)
 
 
 def maintain(reader: LogReader, version: int, *, checkpoint: bool | None = None) -> None:

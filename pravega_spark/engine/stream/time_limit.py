@@ -11,19 +11,29 @@ from pravega_spark.errors import TooBusy
 
 _Value = TypeVar("_Value")
 
-_running: dict[tuple[object, str], Future[Any]] = {}
-"""Work that may still run although its limit has passed, by where it is and what it is."""
+_running: dict[tuple[object, str], tuple[str, Future[Any]]] = {}
+"""Work that may still run although its limit has passed, by where and at what it works."""
 
 
-def run_within(seconds: float, run: Callable[[], _Value], what: str, where: object = "") -> _Value:
+def run_within(
+    seconds: float,
+    run: Callable[[], _Value],
+    what: str,
+    where: object = "",
+    *,
+    unit: str | None = None,
+) -> _Value:
     """Return the result of a run, or raise its error, or TooBusy if it takes too long.
 
-    A run that exceeded its limit continues in the background. While it does, no other run of the
-    same begins in this process.
+    A run that exceeded its limit continues in the background. While it does, no other run at the
+    same ``unit`` begins in this process, so that a unit that hangs costs one limit and no more.
+    By default the unit is the work itself.
     """
-    known = _running.get((where, what))
+    key = where, what if unit is None else unit
+    before, known = _running.get(key, (what, None))
     if known is not None and not known.done():
-        raise TooBusy(f"{what} still runs since it exceeded its limit; the next run finishes it.")
+        reason = f"{before} still runs since it exceeded its limit; the next run finishes it."
+        raise TooBusy(reason if before == what else f"{what} was not begun: {reason}")
     future = Future[_Value]()
 
     def run_in_thread() -> None:
@@ -32,14 +42,14 @@ def run_within(seconds: float, run: Callable[[], _Value], what: str, where: obje
         except BaseException as error:
             future.set_exception(error)
         finally:
-            if _running.get((where, what)) is future:
-                del _running[where, what]
+            if _running.get(key, (what, None))[1] is future:
+                del _running[key]
 
     # Not a thread of a pool: the interpreter would wait for it at exit.
     threading.Thread(target=run_in_thread, name=what.replace(" ", "-"), daemon=True).start()
     wait([future], seconds)
     if not future.done():
-        _running[where, what] = future
+        _running[key] = what, future
         raise TooBusy(
             f"{what} exceeded its limit of {seconds:g} s; the next run finishes it. Raise the "
             "limit if that happens again."

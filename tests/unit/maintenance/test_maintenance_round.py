@@ -29,7 +29,7 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.model import MaintenanceKind, TransactionStatus
 from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from tests.harness.fake_runtime import FakeRuntime, memory
-from tests.harness.folder_state import folder_state
+from tests.harness.folder_state import folder_state, wait_for_maintenance
 from tests.harness.loads import load
 from tests.harness.small_streams import reopen
 from tests.harness.spy_store import Spy
@@ -246,6 +246,59 @@ def test_stream_and_scope_that_fail_stop_no_other(
     store.hook = None
     (retention,) = (i for i in fresh.maintenance() if i.kind is RETENTION)
     assert (retention.streams, retention.failed) == (3, 3)
+
+
+def test_streams_that_hang_cost_one_limit_and_others_go_on(
+    store: Spy, manager: StreamManager, clock: FakeRuntime
+) -> None:
+    hanging = {f"s/a{number}" for number in range(4)}
+    for name in (*hanging, "s/good"):
+        manager.create_stream(name, ONE_BYTE)
+        write(manager, name, b"first", b"last")
+    ended, begun = threading.Event(), list[str]()
+
+    def hang(operation: str, key: str) -> None:
+        thread = threading.current_thread().name
+        if "-of-stream-s/a" in thread and key.startswith("s/a"):
+            begun.append(thread)
+            ended.wait(60)
+
+    store.hook = hang
+    fresh = manager_of(store, clock)
+    for _ in range(2):
+        found = fresh.maintain(limit=0.2)
+        assert all(
+            set(result.failures) == {f"stream {name}" for name in hanging}
+            for result in found.kinds.values()
+        )
+    assert len(begun) == 4, "each stream hangs in one kind, in one round"
+    assert "transactions of stream s/a0 still runs" in found.failures["retention of stream s/a0"]
+    assert [event.data for event in manager.read("s/good")] == [b"last"]
+    ended.set()
+    store.hook = None
+    for _ in range(50):
+        if not (failures := fresh.maintain(limit=10.0).failures):
+            break
+        clock.sleep(1)
+    assert failures == {}
+    assert [event.data for event in manager.read("s/a0")] == [b"last"]
+
+
+def test_failure_is_one_line_of_the_log_and_its_traceback_is_for_debugging(
+    store: Spy, manager: StreamManager, clock: FakeRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager.create_stream("s/bad")
+    wait_for_maintenance()
+    newest = max(e.key for e in store.list("s/bad/events/_delta_log"))
+    store.put(newest, b"garbage")
+    with caplog.at_level("DEBUG", "pravega_spark.maintenance"):
+        manager_of(store, clock).maintain(kinds=["retention"])
+    warned = [r for r in caplog.records if r.levelname == "WARNING"]
+    assert len(warned) == 1
+    assert warned[0].getMessage().startswith("retention of stream s/bad failed: CorruptLog: ")
+    assert warned[0].exc_info is None
+    assert "\n" not in warned[0].getMessage()
+    assert any(r.exc_info for r in caplog.records if r.levelname == "DEBUG")
 
 
 def test_stream_that_is_deleted_during_the_round_is_no_failure(
