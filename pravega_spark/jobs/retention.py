@@ -152,6 +152,7 @@ def counts(rows: Sequence[Row], *, dry_run: bool) -> dict[str, int]:
         "passed": sum(bool(row["passed"]) for row in truncated),
         "expired": sum(bool(row["expired"]) for row in sound),
         "swept_files": sum(row["swept_files"] for row in sound),
+        "pending_files": sum(row["pending_files"] for row in sound),
     }
 
 

@@ -13,6 +13,7 @@ from pravega_spark.compaction.compaction_options import CompactionOptions
 from pravega_spark.compaction.compaction_result import CompactionResult
 from pravega_spark.compaction.compaction_run import run_compaction
 from pravega_spark.engine.log import checkpointing
+from pravega_spark.engine.log.table_sweep import next_due_ms, pending_text
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import stream_sweep
@@ -192,8 +193,12 @@ def _sweeping(stream: StreamLog, view: StreamView, options: WorkOptions) -> Work
         life=view.life,
     )
     figures = {"files": swept.files, "bytes": swept.size_bytes, "commits": swept.commits}
-    due_ms = due_times.ALWAYS if any(figures.values()) else due_times.after_idle_time(view, now_ms)
-    return WorkDone(swept_text(figures), figures, due_ms)
+    due_ms = due_times.ALWAYS
+    if not any(figures.values()):
+        due_ms = next_due_ms(swept, due_times.after_idle_time(view, now_ms))
+    kept = [f"kept {pending_text(part, now_ms)}" for part in swept.pending]
+    did = swept_text(figures)
+    return WorkDone("; ".join([did, *kept]) if did else "", figures, due_ms)
 
 
 def _compaction(stream: StreamLog, view: StreamView, options: WorkOptions) -> WorkDone:

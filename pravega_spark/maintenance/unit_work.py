@@ -8,7 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from pravega_spark.engine.log.clock_record import read_now
-from pravega_spark.engine.log.table_sweep import SweepResult
+from pravega_spark.engine.log.table_sweep import SweepResult, next_due_ms
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.time_limit import run_within
@@ -83,6 +83,7 @@ def _sweep_tables(store: Store, scope: str, options: WorkOptions, runtime: Runti
         if snapshot is not None:
             idle_ms = max(0, now_ms - snapshot.timestamp_ms)
             due_ms = now_ms + (0 if swept.files or swept.commits else idle_ms)
+            due_ms = next_due_ms(swept, due_ms)
             hints.note(name, SWEEPING, snapshot.version, written_ms, due_ms, now_ms)
     hints.save()
     return _outcome(scope, found, failures)

@@ -49,10 +49,14 @@ ROW_SCHEMA: Final = pa.schema(
         ("sampled", pa.bool_()),
         ("swept_files", pa.int64()),
         ("swept_bytes", pa.int64()),
+        ("pending_files", pa.int64()),
+        ("pending_bytes", pa.int64()),
+        ("pending", pa.string()),
         ("settings", pa.string()),
     ]
 )
 """A row for each stream. ``version`` is that of the commit that truncated, null without one.
+``pending`` says which removed files the sweep could not delete yet, why, and from when it can.
 
 ``settings`` are those that are not the defaults, each with its origin."""
 
@@ -71,12 +75,16 @@ class RetentionResult:
     def row(self) -> dict[str, Any]:
         """Return the result as a row of ROW_SCHEMA."""
         swept = self.swept
+        pending = () if swept is None else swept.pending
         return {
             **self.explanation.row(),
             "version": None if self.truncated is None else self.truncated.version,
             "sampled": self.sampled,
             "swept_files": 0 if swept is None else swept.files,
             "swept_bytes": 0 if swept is None else swept.size_bytes,
+            "pending_files": sum(part.files for part in pending),
+            "pending_bytes": sum(part.size_bytes for part in pending),
+            "pending": "; ".join(map(str, pending)),
             "settings": self.settings.summary(),
         }
 

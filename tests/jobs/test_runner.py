@@ -32,7 +32,11 @@ NO_SPARK = cast(SparkSession, None)
 @pytest.mark.parametrize(
     ("job", "fields"),
     [
-        (retention, "streams policies truncated events bytes sampled passed expired swept_files"),
+        (
+            retention,
+            "streams policies truncated events bytes sampled passed expired swept_files "
+            "pending_files",
+        ),
         (scaling, "streams segments splits merges dropped"),
         (transactions, "streams open committed aborted cleared"),
         (compaction, "streams compacted files_before files_after bytes_read bytes_written"),

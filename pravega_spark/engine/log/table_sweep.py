@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from types import MappingProxyType
 
 from pravega_spark.engine.log.checkpointing import checkpoint_due, maintain
@@ -43,6 +44,12 @@ class PendingFiles:
     reason: str
     from_ms: int
     until_ms: int
+
+    def __str__(self) -> str:
+        """Return what waits, why, and from when on the first of it can be deleted."""
+        when = datetime.fromtimestamp(self.from_ms / 1_000, timezone.utc)
+        size = size_text(self.size_bytes)
+        return f"{self.files:,} files, {size}: {self.reason}; from {when:%Y-%m-%d %H:%M:%S} UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +219,11 @@ def _pending(log: Log, plan: SweepPlan, waiting: Waiting) -> tuple[PendingFiles,
     else:
         reason = f"versions of the last {time_text(wait_ms / 1_000)} hold them"
     return (PendingFiles(waiting.files, waiting.size_bytes, reason, first_ms, last_ms),)
+
+
+def next_due_ms(result: SweepResult, due_ms: int) -> int:
+    """Return when the next sweep deletes what this one could not, or an earlier time."""
+    return min([due_ms, *(part.from_ms for part in result.pending)])
 
 
 def pending_text(pending: PendingFiles, now_ms: int) -> str:

@@ -45,7 +45,7 @@ _AFTER_OUR_FOLDERS = "data0"
 """The first name that sorts after our own folders, of which ``data/`` is the last one."""
 _DELETE_PAGE = 1_000
 _DELETE_PAGES = 8
-"""Pages of keys that are deleted at the same time."""
+"""Pages of keys that an object store deletes at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +220,10 @@ def _delete(log: Log, doomed: _Doomed, grace_ms: int | None, *, everywhere: bool
     """Delete the files; return their number with that of unfinished files, which it adds."""
     keys = [f"{log.path}/{path}" for path in sorted(doomed.paths)]
     pages = [keys[first : first + _DELETE_PAGE] for first in range(0, len(keys), _DELETE_PAGE)]
-    for first in range(0, len(pages), _DELETE_PAGES):
+    together = 1 if log.store.is_local else _DELETE_PAGES  # on a disk threads only add waits
+    for first in range(0, len(pages), together):
         failpoint("sweep.delete")
-        log.runtime.each(log.store.delete, pages[first : first + _DELETE_PAGES])
+        log.runtime.each(log.store.delete, pages[first : first + together])
     unfinished: list[Entry] = []
     if grace_ms is not None:
         if everywhere:
