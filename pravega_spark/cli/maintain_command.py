@@ -26,6 +26,7 @@ from pravega_spark.maintenance.root_maintenance import (
     parse_kinds,
     parse_request,
 )
+from pravega_spark.maintenance.round_retries import RoundRetries
 from pravega_spark.units import parse_duration_ms
 
 INTERRUPTED = 130
@@ -113,6 +114,7 @@ class _Rounds:
         self._stop = RoundStop()
         self._sums = Counter({**no_counts(self._kinds), "failed": 0})
         self._number = 0
+        self._retries = RoundRetries()
 
     def run(self, pause: float | None, *, once: bool) -> int:
         """Do one round, or rounds until a signal; return the exit status."""
@@ -126,40 +128,51 @@ class _Rounds:
                 self._round(schedule)
                 if schedule is None:
                     break
-                wait = schedule.pause_seconds() if pause is None else pause
-                self._stop.wait(max(wait, 0.05))
+                self._stop.wait(self._pause_seconds(schedule, pause))
         finally:
             for number, handler in zip(_SIGNALS, before, strict=True):
                 signal.signal(number, handler)
         seconds = round(time.monotonic() - began, 3)
+        self._sums["failed"] += bool(self._retries.attempts)
         record = {**self._sums, "dry_run": self._options["dry_run"]}
         click.echo(json.dumps({**record, "rounds": self._number, "seconds": seconds}))
-        if once and not self._number:
+        if once and not (self._number or self._retries.attempts):
             return INTERRUPTED
         return 1 if self._sums["failed"] else 0
+
+    def _pause_seconds(self, schedule: KindSchedule, pause: float | None) -> float:
+        if self._retries.attempts:
+            return self._retries.pause_seconds(pause)
+        return max(schedule.pause_seconds() if pause is None else pause, 0.05)
 
     def _on_signal(self, *_: object) -> None:
         """Not in the handler itself: the main thread may hold the event's lock."""
         threading.Thread(target=self._stop.request, daemon=True).start()
 
     def _round(self, schedule: KindSchedule | None) -> None:
-        """Do one round. In a command that keeps running, an error fails the round alone."""
+        """Do one round. A command that keeps running tries again after an error.
+
+        What was done in the end is no failure.
+        """
         try:
             kinds = self._kinds
             if schedule is not None:
                 recorded = not (any(self._named) or self._options["dry_run"])
                 kinds = schedule.due(recorded=recorded)
             if not kinds:
+                self._retries.end()
                 return
             request = parse_request(kinds, *self._named, **self._options)
             found = maintain_root(self._store, request, self._parallelism, self._stop)
         except (PravegaSparkError, OSError) as error:
             if schedule is None and isinstance(error, InvalidInput | NotFound):
                 raise
-            click.echo(f"maintain: {type(error).__name__}: {error}", err=True)
-            self._sums["failed"] += 1
-            self._number += 1
+            if schedule is not None:
+                schedule.undo()
+            if self._retries.is_new(error):
+                click.echo(f"maintain: {type(error).__name__}: {error}", err=True)
             return
+        self._retries.end()
         if not found.stopped:
             self._number += 1
         self._sums.update({**found.counts(), "failed": len(found.failures)})

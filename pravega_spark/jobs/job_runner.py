@@ -25,12 +25,13 @@ from pravega_spark.engine.store import open_store
 from pravega_spark.engine.tables.settings_table import open_settings
 from pravega_spark.errors import InvalidInput, NotFound, PravegaSparkError
 from pravega_spark.jobs import early_signals
-from pravega_spark.jobs.command_line import MAINTENANCE, interval_of, setting_flags
+from pravega_spark.jobs.command_line import AS_SET, MAINTENANCE, interval_of, setting_flags
 from pravega_spark.jobs.launcher_stderr import launcher_stderr
 from pravega_spark.jobs.signals import StopSignal
 from pravega_spark.jobs.stream_tasks import find_root, find_streams
 from pravega_spark.jobs.text_table import TextTable
 from pravega_spark.maintenance.round_record import RoundRecord, recorded_scopes
+from pravega_spark.maintenance.round_retries import RoundRetries
 from pravega_spark.model import MaintenanceKind
 from pravega_spark.root_settings import SETTING_NAMES, EffectiveSettings, SettingSources
 
@@ -72,6 +73,8 @@ class Report:
     failures: dict[str, str] = field(default_factory=dict)
     pause_seconds: float | None = None
     """The time until the next round, if the work decides it."""
+    error: Exception | None = None
+    """Why the round could not be done at all."""
 
 
 @dataclass(frozen=True)
@@ -181,13 +184,22 @@ def rounds(
     stop = stop or StopSignal()
     console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
     started, sums, number = time.monotonic(), Counter(zeros), 0
-    settings = _JobSettings(prog, arguments, console)
+    settings, retries = _JobSettings(prog, arguments, console), RoundRetries()
     try:
         while spark is not None and not stop.is_set:
             at = time.monotonic()
             done = _round(prog, arguments, spark, work, console, stop, settings)
             if done is None:
                 break
+            if prog == MAINTENANCE and done.error is not None and arguments.interval is not None:
+                if retries.is_new(done.error):
+                    print(f"{prog}: {done.error}", file=sys.stderr)
+                every = None if arguments.interval is AS_SET else arguments.interval
+                stop.wait(retries.pause_seconds(every))
+                continue
+            if done.error is not None:
+                print(f"{prog}: {done.error}", file=sys.stderr)
+            retries.end()
             counts = done.counts
             sums.update(counts)
             number += 1
@@ -202,6 +214,7 @@ def rounds(
     except (InvalidInput, NotFound) as error:
         return _refused(prog, error)
     seconds = round(time.monotonic() - started, 3)
+    sums["failed"] += bool(retries.attempts)
     record = {**sums, "failed": sums["failed"], "dry_run": arguments.dry_run}
     record |= {"rounds": number, "seconds": seconds, "settings": settings.shown}
     print(json.dumps(record), flush=True)
@@ -264,8 +277,7 @@ def _round(
             return None
         if isinstance(error, (InvalidInput, NotFound)) and arguments.interval is None:
             raise
-        print(f"{prog}: {error}", file=sys.stderr)
-        return Report(None, {"failed": 1})
+        return Report(None, {"failed": 1}, error=error)
     if report.table is not None:
         console.print(report.table.render())
     for what, why in report.failures.items():

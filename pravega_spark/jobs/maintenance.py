@@ -112,7 +112,12 @@ def maintain_streams(
     )
     counts, failures, table = no_counts(arguments.kinds), dict[str, str](), None
     if kinds:
-        result = _run(spark, given, request)
+        try:
+            result = _run(spark, given, request)
+        except Exception:
+            if schedule is not None:
+                schedule.undo()
+            raise
         counts |= result.counts()
         failures, table = result.failures, _table(result)
     pause = None

@@ -31,6 +31,7 @@ class KindSchedule:
         self._kinds = kinds
         self._runtime = runtime
         self._began_ms = dict[MaintenanceKind, int]()
+        self._before_ms = dict[MaintenanceKind, int]()
         self._next_ms = 0
 
     def due(self, *, recorded: bool = True) -> tuple[MaintenanceKind, ...]:
@@ -42,6 +43,7 @@ class KindSchedule:
         record = open_maintenance(self._store, self._runtime)
         intervals = intervals_ms(decide_settings(open_settings(self._store, self._runtime).read()))
         began_ms = dict(self._began_ms)
+        self._before_ms = dict(self._began_ms)
         now_ms = record.about_now_ms()
         if recorded:
             with contextlib.suppress(Damaged):  # the record only saves work
@@ -57,6 +59,10 @@ class KindSchedule:
             times[kind] = now_ms + intervals[kind]
         self._next_ms = min(times.values())
         return due
+
+    def undo(self) -> None:
+        """Count the kinds that were due last as not begun: their round could not be done."""
+        self._began_ms = dict(self._before_ms)
 
     def pause_seconds(self) -> float:
         """Return the seconds until the next kind is due."""

@@ -18,6 +18,7 @@ from pravega_spark.cli.commands import FAILED, MISUSED
 from pravega_spark.engine.stream import open_streams
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.tables.maintenance_table import MaintenanceTable, open_maintenance
+from pravega_spark.maintenance.root_maintenance import RoundStop
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import MaintenanceKind, StreamCut
 from pravega_spark.policies import RetentionPolicy, StreamConfiguration
@@ -418,6 +419,39 @@ def test_misuse_of_maintain_has_status_2(run: Any, wrong: Sequence[str]) -> None
     status, out, err = run("maintain", *wrong)
     assert (status, out) == (MISUSED, "")
     assert err.startswith("pravega-spark: ")
+
+
+def test_root_that_vanished_is_tried_less_and_less_often_and_warned_of_once(
+    manager: StreamManager, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manager.create_stream("s/t")
+    manager.update_settings(scaling_interval="1 s")
+    root = Path(manager.root.removeprefix("file://"))
+    away, pauses = root.with_name("away"), list[float]()
+
+    def wait(stop: RoundStop, seconds: float) -> bool:
+        pauses.append(seconds)
+        if len(pauses) == 1:
+            root.rename(away)
+        if len(pauses) == 9:
+            away.rename(root)
+        if len(pauses) == stop_after:
+            stop.request()
+        return stop.is_set
+
+    monkeypatch.setattr(RoundStop, "wait", wait)
+    stop_after = 10
+    assert main(["maintain", "--root", manager.root, "--kinds", "scaling", "--interval"]) == 0
+    out, err = capsys.readouterr()
+    assert pauses[1:9] == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    assert err.count("RootChanged") == len(err.splitlines()) == 1
+    assert json.loads(out.splitlines()[-1])["failed"] == 0
+    pauses.clear()
+    stop_after = 5
+    argv = ["maintain", "--root", manager.root, "--interval", "3 s"]
+    assert main(argv) == FAILED, "the root is still away"
+    assert pauses[1:] == [1.0, 2.0, 3.0, 3.0]
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["failed"] == 1
 
 
 @pytest.mark.slow
