@@ -14,7 +14,7 @@ from pravega_spark.arguments import is_number, shown
 from pravega_spark.errors import InvalidInput, InvalidStreamCut
 from pravega_spark.names import split_stream
 from pravega_spark.policies import StreamConfiguration
-from pravega_spark.units import size_text, time_text
+from pravega_spark.units import count_text, size_text, time_text
 
 Deserializer = Callable[[bytes], Any]
 """Turns the bytes of an event into ``Event.data``."""
@@ -478,7 +478,7 @@ class FileTotals:
 
     def __str__(self) -> str:
         """Return a text for people."""
-        return f"{self.files:,} files, {size_text(self.size_bytes)}"
+        return f"{count_text(self.files, 'file')}, {size_text(self.size_bytes)}"
 
 
 class MaintenanceKind(enum.Enum):

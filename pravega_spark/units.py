@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from datetime import datetime, timezone
 
 from pravega_spark.arguments import shown
 from pravega_spark.errors import InvalidConfiguration
@@ -102,3 +103,14 @@ def time_text(seconds: float) -> str:
         if seconds >= length:
             return f"{seconds / length:,.1f} {unit}"
     return f"{seconds:,.1f} s"
+
+
+def utc_text(time_ms: int) -> str:
+    """Return a time in ms since 1970 as text, such as ``2026-11-22 18:05 UTC``."""
+    at = datetime.fromtimestamp(time_ms / 1_000, timezone.utc)
+    return f"{at:%Y-%m-%d %H:%M} UTC"
+
+
+def count_text(number: int, what: str) -> str:
+    """Return a number of things as text: ``1 file``, ``2,000 files``."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -17,10 +17,16 @@ from pravega_spark.engine.log.log_reader import LogReader
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.sweep_record import Waiting
 from pravega_spark.engine.log.unreferenced_files import delete_unreferenced_files
-from pravega_spark.engine.log.version_ages import VersionAges
-from pravega_spark.engine.log.version_pins import is_pinned, pins, release_expired
+from pravega_spark.engine.log.version_ages import UNDATED, VersionAges
+from pravega_spark.engine.log.version_pins import (
+    expires_ms,
+    is_pinned,
+    pin_text,
+    pins,
+    release_expired,
+)
 from pravega_spark.limits import STATE_FILE_COMMITS
-from pravega_spark.units import size_text, time_text
+from pravega_spark.units import count_text, duration_text, size_text, time_text
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +74,8 @@ class SweepResult:
     commits: int
     pending: tuple[PendingFiles, ...] = ()
     """Removed files that wait, by reason."""
+    unmoved: str = ""
+    """Why neither the horizon nor a mark moved, with the next step; empty if one of them did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +168,7 @@ def finish_sweep(
     ``drop`` and ``set_on_drop`` are those of :func:`raise_horizon`.
     """
     snapshot, dropped = plan.snapshot, drop(plan.snapshot)
+    unmoved = ""
     if dropped or plan.gain > _COMMITS_OF_A_SWEEP or _releases_files(log, plan):
         snapshot = raise_horizon(
             log,
@@ -169,6 +178,8 @@ def finish_sweep(
             drop=drop,
             set_on_drop=set_on_drop,
         )
+    else:
+        unmoved = _why_unmoved(plan)
     now_ms = plan.ages.now_ms
     deleted = delete_unreferenced_files(log, grace_ms=plan.grace_ms, now_ms=now_ms)
     pending = _pending(log, plan, deleted.waiting)
@@ -191,6 +202,27 @@ def finish_sweep(
         deleted.size_bytes,
         plan.commits,
         pending,
+        unmoved,
+    )
+
+
+def _why_unmoved(plan: SweepPlan) -> str:
+    """Return why a plan moves neither the horizon nor a mark."""
+    ages, following = plan.ages, plan.snapshot.retention_mark + 1
+    if plan.gain:
+        return (
+            "Only one version can be released, and it removed no files: the sweep waits for more."
+        )
+    if following > plan.snapshot.version:
+        return "The newest version is the oldest retained one: no other can be released."
+    held = list(pins(plan.snapshot))
+    if held:
+        return " ".join(pin_text(one, ages) for one in held)
+    if ages.dated_version(following) is None:
+        return f"Versions from {following} on count as new. {UNDATED}"
+    return (
+        f"Version {following} is younger than the retain of "
+        f"{duration_text(plan.retain_ms)} or the grace of {duration_text(plan.grace_ms)}."
     )
 
 
@@ -213,7 +245,7 @@ def _pending(log: Log, plan: SweepPlan, waiting: Waiting) -> tuple[PendingFiles,
     last_ms = plan.ages.written_ms(waiting.last_removal) + wait_ms
     held = list(pins(snapshot))
     if held:
-        end_ms = max(plan.ages.written_ms(pin.version + 1) + pin.keep_ms for pin in held)
+        end_ms = max(expires_ms(one, plan.ages) for one in held)
         reason = f"a backup pins version {min(pin.version for pin in held)}"
         first_ms, last_ms = max(first_ms, end_ms), max(last_ms, end_ms)
     else:
@@ -230,7 +262,7 @@ def pending_text(pending: PendingFiles, now_ms: int) -> str:
     """Return in one line what waits, why, and for how long."""
     first, last = (max(0, ms - now_ms) / 1_000 for ms in (pending.from_ms, pending.until_ms))
     return (
-        f"{pending.files:,} files of {size_text(pending.size_bytes)}: {pending.reason}; the first "
+        f"{count_text(pending.files, 'file')} of {size_text(pending.size_bytes)}: {pending.reason}; the first "
         f"can be deleted in {time_text(first)}, the last in {time_text(last)}"
     )
 

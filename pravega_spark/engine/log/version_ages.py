@@ -11,6 +11,13 @@ from pravega_spark.engine.log.clock_record import Now, read_now
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.limits import CLOCK_SKEW_MS
 
+UNDATED = (
+    "The dates of their commits' objects cannot be right: they lie in the future, or far before the "
+    "times in the commits. Correct the clock that dates the objects; the next commit then has a "
+    "right date, from which the age of all of them counts."
+)
+"""What to do about versions without a right date."""
+
 
 class VersionAges:
     """The ages of one log's versions at one moment."""
@@ -19,7 +26,7 @@ class VersionAges:
         """Fix the moment; nothing is read yet."""
         self._log = log
         self.now = now
-        self._known = dict[int, int]()
+        self._found = dict[int, int | None]()
         self._dates = dict[int, int | None]()
 
     @classmethod
@@ -48,21 +55,42 @@ class VersionAges:
         If the version's commit was deleted or has a wrong date, a later version's date is
         returned, and ``now_ms`` if there is none. Never later than ``now_ms``.
         """
+        dated = self.dated_version(version)
+        dated_ms = None if dated is None else self._known_date_ms(dated)
+        return self.now_ms if dated_ms is None else dated_ms
+
+    def dated_version(self, version: int) -> int | None:
+        """Return the version whose date counts for this one: itself, or a later one.
+
+        Where neighbours have wrong dates for the same reason, it is the next one with a right date;
+        None if the search finds none up to the newest version.
+        """
+        if version not in self._found:
+            self._found[version] = self._search(version)
+        return self._found[version]
+
+    def _search(self, version: int) -> int | None:
         newest = self._log.snapshot
         assert newest is not None, "a version's age needs a log"
-        asked, step = version, 1
-        if asked in self._known:
-            return self._known[asked]
-        found = self.now_ms
+        undated, step = version - 1, 1
         while version <= newest.version:
-            dated_ms = self._known_date_ms(version)
-            if dated_ms is not None:
-                found = dated_ms
-                break
+            if self._known_date_ms(version) is not None:
+                return self._first_dated(undated, version)
             # Multiples of powers of two: the searches of neighbours meet, and read no commit twice.
-            version, step = (version // step + 1) * step, 2 * step
-        self._known[asked] = found
-        return found
+            undated, version, step = version, (version // step + 1) * step, 2 * step
+            if version > newest.version:  # begin again with short steps: some versions are left
+                version, step = undated + 1, 2
+        return None
+
+    def _first_dated(self, undated: int, dated: int) -> int:
+        """Bisect to a version with a right date after one without; the steps passed over some."""
+        while dated - undated > 1:
+            middle = (undated + dated) // 2
+            if self._known_date_ms(middle) is None:
+                undated = middle
+            else:
+                dated = middle
+        return dated
 
     def _known_date_ms(self, version: int) -> int | None:
         if version not in self._dates:

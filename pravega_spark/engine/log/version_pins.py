@@ -18,6 +18,7 @@ from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit_log import Log, Proposal
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.version_ages import VersionAges
+from pravega_spark.units import utc_text
 
 PIN_PREFIX = "pravega.pin."
 
@@ -51,6 +52,22 @@ def is_pinned(snapshot: Snapshot) -> bool:
     return next(snapshot.names(PIN_PREFIX), None) is not None
 
 
+def expires_ms(pin: Pin, ages: VersionAges) -> int:
+    """Return when a sweep may remove a pin that nobody releases, in ms since 1970."""
+    return ages.written_ms(pin.version + 1) + pin.keep_ms
+
+
+def pin_text(pin: Pin, ages: VersionAges) -> str:
+    """Return what a pin holds, when it ends, and what to do."""
+    end_ms = expires_ms(pin, ages)
+    if end_ms <= ages.now_ms:
+        return f"A backup held version {pin.version}, but its time is over: the next sweep ends it."
+    return (
+        f"A backup holds version {pin.version} until it is complete, or at the latest until "
+        f"{utc_text(end_ms)}. If it was killed, wait until then: the next sweep releases the version."
+    )
+
+
 def pin(log: Log, pin_id: str, *, keep_ms: int) -> Pin:
     """Pin the newest version by a commit; this replaces an older pin with the same id."""
 
@@ -80,10 +97,6 @@ def release_expired(log: Log, ages: VersionAges) -> None:
     """Remove the pins that have expired."""
     snapshot = log.refresh()
     assert snapshot is not None
-    expired = [
-        pin
-        for pin in pins(snapshot)
-        if ages.now_ms - ages.written_ms(pin.version + 1) >= pin.keep_ms
-    ]
+    expired = [pin for pin in pins(snapshot) if expires_ms(pin, ages) <= ages.now_ms]
     if expired:
         release(log, *expired)

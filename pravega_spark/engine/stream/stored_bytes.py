@@ -9,21 +9,20 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import Final
 
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.sweep_record import removed_since_retention_mark
 from pravega_spark.engine.log.swept_totals import read_swept
-from pravega_spark.engine.log.version_ages import VersionAges
-from pravega_spark.engine.log.version_pins import pins
+from pravega_spark.engine.log.version_ages import UNDATED, VersionAges
+from pravega_spark.engine.log.version_pins import pin_text, pins
 from pravega_spark.engine.store.base import Entry
 from pravega_spark.engine.stream.history_table import history_log
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.model import FileTotals
 from pravega_spark.root_settings import EffectiveSettings
-from pravega_spark.units import duration_text, size_text
+from pravega_spark.units import duration_text, utc_text
 
 
 class StorageKind(enum.Enum):
@@ -91,8 +90,8 @@ class StorageInfo:
         lines = [f"{self.stream} at version {self.version}: {self.total}"]
         for part in self.parts:
             if part.files:
-                size = f"{part.files:,} files, {size_text(part.size_bytes)}"
-                lines.append(f"  {part.kind.value}: {size}. {part.reason}".rstrip())
+                files = FileTotals(part.files, part.size_bytes)
+                lines.append(f"  {part.kind.value}: {files}. {part.reason}".rstrip())
         return "\n".join(lines)
 
 
@@ -181,14 +180,7 @@ def _reasons(
     yield StorageKind.LIVE, (_live_reason(view), None)
     yield StorageKind.PENDING, ("The next sweep deletes them.", ages.now_ms)
     yield StorageKind.OPEN_TRANSACTIONS, ("Their transactions are open.", None)
-    yield (
-        StorageKind.COMMITS,
-        (
-            f"Versions from {found.snapshot.retention_mark} on can be read; commits below "
-            f"{found.snapshot.commit_deletion_mark} are deleted an hour after that was set.",
-            None,
-        ),
-    )
+    yield StorageKind.COMMITS, (_commits_reason(found.snapshot), None)
     if found.first_removed is not None:
         yield StorageKind.RETAINED, _retained_reason(found.first_removed, found, ages, settings)
     if found.first_staged is not None:
@@ -201,17 +193,26 @@ def _live_reason(view: StreamView) -> str:
     return "The retention policy keeps them, or has not run since."
 
 
+def _commits_reason(snapshot: Snapshot) -> str:
+    readable = f"Versions from {snapshot.retention_mark} on can be read"
+    if snapshot.commit_deletion_mark == 0:
+        return f"{readable}; no sweep has let commits be deleted yet."
+    return (
+        f"{readable}; sweeps delete commits below {snapshot.commit_deletion_mark} an hour after "
+        f"version {snapshot.commit_deletion_set_version} allowed it."
+    )
+
+
 def _retained_reason(
     removed: int, found: _Chunks, ages: VersionAges, settings: EffectiveSettings
 ) -> _Reason:
-    pinned = [pin.version for pin in pins(found.snapshot)]
-    if pinned:
-        return f"A backup holds version {min(pinned)}; when it ends, sweeps go on.", None
+    held = list(pins(found.snapshot))
+    if held:
+        return " ".join(pin_text(pin, ages) for pin in held), None
     keep_ms = max(settings.retain_ms, settings.grace_ms)
-    from_ms = ages.written_ms(removed) + keep_ms
     name = "retain" if settings.retain_ms >= settings.grace_ms else "grace"
     kept = f"Time travel: versions younger than {duration_text(keep_ms)} ({name}) name them."
-    return f"{kept} {_from_text(from_ms, ages.now_ms)}", from_ms
+    return _with_date(kept, removed, keep_ms, ages)
 
 
 def _staged_reason(
@@ -220,15 +221,20 @@ def _staged_reason(
     grace = f"Writers may still commit them until they are {duration_text(settings.grace_ms)} old"
     if staged >= found.snapshot.version:
         return f"{grace} (grace), counted from the next commit.", None
-    from_ms = ages.written_ms(staged + 1) + settings.grace_ms
-    return f"{grace} (grace). {_from_text(from_ms, ages.now_ms)}", from_ms
+    return _with_date(f"{grace} (grace).", staged + 1, settings.grace_ms, ages)
 
 
-def _from_text(from_ms: int, now_ms: int) -> str:
-    if from_ms <= now_ms:
-        return "A sweep now deletes the first of them: none has run since."
-    at = datetime.fromtimestamp(from_ms / 1_000, timezone.utc)
-    return f"A sweep deletes the first of them from {at:%Y-%m-%d %H:%M} UTC on."
+def _with_date(kept: str, version: int, keep_ms: int, ages: VersionAges) -> _Reason:
+    """Return a reason with the time at which a version is old enough, and that time."""
+    if ages.dated_version(version) is None:
+        return f"{kept} Versions from {version} on count as new. {UNDATED}", None
+    from_ms = ages.written_ms(version) + keep_ms
+    if from_ms <= ages.now_ms:
+        return f"{kept} A sweep now deletes the first of them: none has run since.", from_ms
+    return (
+        f"{kept} By the settings a sweep deletes the first of them from {utc_text(from_ms)} on; "
+        "one that is given shorter times, earlier."
+    ), from_ms
 
 
 def _least(one: int | None, other: int) -> int:

@@ -333,7 +333,7 @@ def test_sweep_says_what_it_could_not_delete_why_and_from_when_it_can(
         result = sweep_table(table.log, grace_ms=20_000, retain_ms=30_000)
     assert result.files == 2
     assert result.pending[0].files == 1
-    assert "deleted 2 files of 20 bytes and 0 commits; kept 1 files of 10 B" in caplog.text
+    assert "deleted 2 files of 20 bytes and 0 commits; kept 1 file of 10 B" in caplog.text
     table.runtime.sleep(10)
     done = sweep_table(table.log, grace_ms=20_000, retain_ms=30_000)
     assert (done.files, done.pending) == (1, ())

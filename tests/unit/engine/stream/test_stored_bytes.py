@@ -109,7 +109,12 @@ def test_retained_chunks_say_when_they_can_be_deleted_and_swept_ones_are_counted
     retained = world.found().part(StorageKind.RETAINED)
     assert retained.deletable_ms == pytest.approx(removed_ms + 10 * HOUR * 1_000, abs=10_000)
     assert "10 hours (retain)" in retained.reason
-    assert "A sweep deletes the first of them from" in retained.reason
+    assert "By the settings a sweep deletes the first of them from" in retained.reason
+    assert "one that is given shorter times, earlier" in retained.reason
+    commits = world.found().part(StorageKind.COMMITS)
+    assert (
+        commits.reason == "Versions from 0 on can be read; no sweep has let commits be deleted yet."
+    )
     world.sweep()
     assert files(world.found()) == NONE | {"live": 1, "retained": 4}
 
@@ -150,7 +155,32 @@ def test_backup_that_holds_a_version_is_the_reason() -> None:
     world.manager.truncate_stream(S, world.manager.tail(S))
     part = world.found().part(StorageKind.RETAINED)
     assert part.deletable_ms is None
-    assert f"A backup holds version {held.version}" in part.reason
+    assert f"A backup holds version {held.version} until it is complete" in part.reason
+    assert "UTC. If it was killed, wait until then" in part.reason
+    assert "  staged: 1 file, " in str(staged_one(world))
+    world.runtime.sleep(HOUR + 1)
+    assert "its time is over: the next sweep ends it" in (
+        world.found().part(StorageKind.RETAINED).reason
+    )
+
+
+def staged_one(world: World) -> StorageInfo:
+    staged(world.stream, [("k", b"never committed")])
+    return world.found()
+
+
+def test_wrong_dates_are_a_reason() -> None:
+    world = World()
+    world.write(2)
+    world.runtime.wall_ms -= 10 * HOUR * 1_000  # the storage's clock was behind the commits' times
+    world.manager.truncate_stream(S, world.manager.tail(S))
+    staged(world.stream, [("k", b"never committed")])
+    world.runtime.wall_ms += 10 * HOUR * 1_000
+    world.runtime.sleep(60)
+    part = world.found().part(StorageKind.RETAINED)
+    assert part.deletable_ms is None
+    assert "count as new. The dates of their commits' objects cannot be right" in part.reason
+    assert "Correct the clock" in part.reason
 
 
 def test_counts_of_sweeps_end_with_the_life_and_damage_counts_from_zero() -> None:
