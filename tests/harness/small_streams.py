@@ -52,12 +52,15 @@ def reopen(stream: StreamLog, store: Store | None = None) -> StreamLog:
 
 
 def staged(
-    stream: StreamLog, events: Sequence[tuple[str | None, bytes]], version: int | None = None
+    stream: StreamLog,
+    events: Sequence[tuple[str | None, bytes]],
+    version: int | None = None,
+    times_us: Sequence[int] | None = None,
 ) -> list[StagedChunk]:
-    """Stage events as chunks, by the newest known view."""
+    """Stage events as chunks, by the newest known view; their times are by default the present."""
     view = stream.view(refresh=False)
     keys, data = [key for key, _ in events], [event for _, event in events]
-    table = encode_events(keys, [stream.runtime.now_us()] * len(events), data)
+    table = encode_events(keys, times_us or [stream.runtime.now_us()] * len(events), data)
     at = view.version if version is None else version
     return [
         chunk

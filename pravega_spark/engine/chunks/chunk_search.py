@@ -18,18 +18,24 @@ from pravega_spark.errors import InvalidInput
 
 
 def first_at_or_after(
-    store: Store, table_path: str, ref: ChunkRef, timestamp_us: int
+    store: Store, table_path: str, ref: ChunkRef, timestamp_us: int, start: int
 ) -> int | None:
-    """Return the offset of the chunk's first event at or after the time, or None."""
+    """Return the offset of the chunk's first event at or after the time, or None.
+
+    Events before the offset ``start`` do not count: they are truncated, or were searched before.
+    """
     if timestamp_us > ref.max_timestamp_us:
         return None
     if timestamp_us <= ref.min_timestamp_us:
-        return ref.base_offset
+        return max(start, ref.base_offset)
+    before = max(0, start - ref.base_offset)
     with open_chunk(store, table_path, ref) as chunk:
         for first, last, latest_us in chunk.parts():
+            if last <= before:
+                continue
             if latest_us is not None and latest_us < timestamp_us:
                 continue
-            for at, batch in chunk.rows(first, last, ("timestamp",)):
+            for at, batch in chunk.rows(max(first, before), last, ("timestamp",)):
                 times = numbers(batch.column("timestamp").view(pa.int64()))
                 late = np.flatnonzero(times >= timestamp_us)
                 if len(late):

@@ -262,8 +262,9 @@ def pending_text(pending: PendingFiles, now_ms: int) -> str:
     """Return in one line what waits, why, and for how long."""
     first, last = (max(0, ms - now_ms) / 1_000 for ms in (pending.from_ms, pending.until_ms))
     return (
-        f"{count_text(pending.files, 'file')} of {size_text(pending.size_bytes)}: {pending.reason}; the first "
-        f"can be deleted in {time_text(first)}, the last in {time_text(last)}"
+        f"{count_text(pending.files, 'file')} of {size_text(pending.size_bytes)}: "
+        f"{pending.reason}; the first can be deleted in {time_text(first)}, the last in "
+        f"{time_text(last)}"
     )
 
 

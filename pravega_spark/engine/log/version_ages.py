@@ -12,9 +12,9 @@ from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.limits import CLOCK_SKEW_MS
 
 UNDATED = (
-    "The dates of their commits' objects cannot be right: they lie in the future, or far before the "
-    "times in the commits. Correct the clock that dates the objects; the next commit then has a "
-    "right date, from which the age of all of them counts."
+    "The dates of their commits' objects cannot be right: they lie in the future, or far before "
+    "the times in the commits. Correct the clock that dates the objects; the next commit then has "
+    "a right date, from which the age of all of them counts."
 )
 """What to do about versions without a right date."""
 

@@ -64,7 +64,8 @@ def pin_text(pin: Pin, ages: VersionAges) -> str:
         return f"A backup held version {pin.version}, but its time is over: the next sweep ends it."
     return (
         f"A backup holds version {pin.version} until it is complete, or at the latest until "
-        f"{utc_text(end_ms)}. If it was killed, wait until then: the next sweep releases the version."
+        f"{utc_text(end_ms)}. If it was killed, wait until then: the next sweep "
+        "releases the version."
     )
 
 

@@ -17,7 +17,11 @@ class TimeSearch:
     """A search for the first events at or after a time; repeated, it searches new events only.
 
     ``timestamp_us`` is in us since 1970 (UTC). Writers set timestamps, which need not rise: the
-    first event in log order that is late enough counts, as in Kafka.
+    first event in log order that is late enough counts, as in Kafka. So no readable event before
+    the cut is late enough, and each segment of the cut continues with one that is, or is at its
+    tail. A segment at its tail moves on with later events that are not late enough, and over its
+    end when it is sealed: the cut of one time may move forward until events follow in all its
+    segments, and never backward.
     """
 
     stream: StreamLog
@@ -39,9 +43,9 @@ class TimeSearch:
         rng = SegmentRange(view.stream, view.life, segment_id, start, end)
         for ref in self.stream.chunks(rng):
             offset = chunk_search.first_at_or_after(
-                self.stream.store, self.stream.path, ref, self.timestamp_us
+                self.stream.store, self.stream.path, ref, self.timestamp_us, start
             )
             if offset is not None:
-                return self.found.setdefault(segment_id, max(start, offset))
+                return self.found.setdefault(segment_id, offset)
         self._searched[segment_id] = end
         return end

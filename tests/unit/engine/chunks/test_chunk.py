@@ -700,21 +700,26 @@ def test_batches_are_joined_up_to_a_row_groups_bytes() -> None:
 # ------------------------------------------------------------------------------------- look-ups
 
 
-@given(st.lists(st.integers(0, 50), min_size=1, max_size=40), st.integers(-1, 51))
-def test_first_at_or_after_agrees_with_a_scan(times: list[int], wanted: int) -> None:
+@given(
+    st.lists(st.integers(0, 50), min_size=1, max_size=40),
+    st.integers(-1, 51),
+    st.integers(0, 139),
+)
+def test_first_at_or_after_agrees_with_a_scan(times: list[int], wanted: int, start: int) -> None:
     store = MemoryStore()
     with limits(ROW_GROUP_EVENTS=7):
         (ref,) = stage_at(
             store, chunk.encode_events([None] * len(times), times, [b"x"] * len(times)), base=100
         )
-    expected = next((100 + i for i, time in enumerate(times) if time >= wanted), None)
-    assert chunk_search.first_at_or_after(store, TABLE, ref, wanted) == expected
+    start = min(start, 99 + len(times))
+    late = (100 + i for i, time in enumerate(times) if time >= wanted and 100 + i >= start)
+    assert chunk_search.first_at_or_after(store, TABLE, ref, wanted, start) == next(late, None)
 
 
 def test_first_at_or_after_outside_the_bounds_reads_nothing() -> None:
     (ref,) = stage_at(MemoryStore(), table_of(3), base=10)
-    assert chunk_search.first_at_or_after(Failing(), TABLE, ref, NOW_US) == 10
-    assert chunk_search.first_at_or_after(Failing(), TABLE, ref, NOW_US + 3) is None
+    assert chunk_search.first_at_or_after(Failing(), TABLE, ref, NOW_US, 0) == 10
+    assert chunk_search.first_at_or_after(Failing(), TABLE, ref, NOW_US + 3, 0) is None
 
 
 @given(st.lists(st.binary(max_size=30), min_size=1, max_size=40), st.data())
@@ -769,7 +774,7 @@ def test_searches_read_one_row_group_of_a_large_chunk() -> None:
         if groups:
             searches += [
                 lambda: chunk_search.offset_after(store, TABLE, ref, 8 * row),  # noqa: B023
-                lambda: chunk_search.first_at_or_after(store, TABLE, ref, NOW_US + row),  # noqa: B023
+                lambda: chunk_search.first_at_or_after(store, TABLE, ref, NOW_US + row, 0),  # noqa: B023
             ]
         for search in searches:
             store.opened.clear()
@@ -785,7 +790,7 @@ def test_searches_of_an_earlier_versions_chunk_believe_no_statistics_and_no_sums
     searches: dict[str, Callable[[], object]] = {
         "bytes": lambda: chunk_search.bytes_before(store, TABLE, old, 75),
         "offset": lambda: chunk_search.offset_after(store, TABLE, old, 8 * 25),
-        "time": lambda: chunk_search.first_at_or_after(store, TABLE, old, NOW_US + 25),
+        "time": lambda: chunk_search.first_at_or_after(store, TABLE, old, NOW_US + 25, 0),
     }
     read = {name: row_groups_read(store, search) for name, search in searches.items()}
     assert read == {"bytes": [2, 3], "offset": [0, 1, 2], "time": [0, 1, 2]}
