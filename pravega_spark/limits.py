@@ -155,6 +155,8 @@ SCALING_INTERVAL = TRANSACTIONS_INTERVAL = "60 s"
 """The jobs of scaling and transactions start a round this often if they keep running."""
 STREAM_TIMEOUT = "10 minutes"
 """A job gives up on a stream after this long, and continues with the others."""
+MAX_STREAM_TIMEOUT_MS = 604_800_000
+"""The longest limit that a job may be given for a stream: a week."""
 STREAMS_PER_TASK = 50
 """Streams that one task of a job works on, one after the other."""
 

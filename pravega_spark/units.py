@@ -39,11 +39,12 @@ def parse_duration_ms(what: str, value: str | float) -> int:
                 "days'."
             )
         number, unit = float(match[1]), match[2].lower()
-    if not 0 <= number < math.inf:
+    value_ms = number * _DURATION_UNITS_MS[unit]
+    if not 0 <= value_ms < math.inf:
         raise InvalidConfiguration(
             f"{what} must be a finite duration of at least 0, got {shown(value)}."
         )
-    return round(number * _DURATION_UNITS_MS[unit])
+    return round(value_ms)
 
 
 def duration_text(value_ms: int) -> str:

@@ -6,11 +6,11 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from queue import Empty, SimpleQueue
 
-from pravega_spark.arguments import check_flag, check_list, is_whole
+from pravega_spark.arguments import check_flag, check_list, is_whole, shown
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.errors import InvalidInput
-from pravega_spark.limits import STREAM_TIMEOUT
+from pravega_spark.limits import MAX_STREAM_TIMEOUT_MS, STREAM_TIMEOUT
 from pravega_spark.maintenance.maintenance_result import MaintenanceResult
 from pravega_spark.maintenance.maintenance_round import MaintenanceRound, RoundRequest
 from pravega_spark.maintenance.round_record import Stoppable
@@ -19,7 +19,7 @@ from pravega_spark.maintenance.unit_work import RoundTask, do_task
 from pravega_spark.maintenance.work_outcome import WorkOutcome
 from pravega_spark.model import MaintenanceKind
 from pravega_spark.names import check_scope, split_stream
-from pravega_spark.units import parse_duration_ms
+from pravega_spark.units import duration_text, parse_duration_ms
 
 _LOOK_SECONDS = 0.2
 """Pause between two looks whether the round is to stop."""
@@ -86,8 +86,12 @@ def parse_request(
     for stream in streams:
         split_stream(stream)
     limit_ms = parse_duration_ms("the limit", limit)
-    if limit_ms <= 0:
-        raise InvalidInput(f"the limit of a stream must be longer than 0 s, got {limit!r}.")
+    if not 0 < limit_ms <= MAX_STREAM_TIMEOUT_MS:
+        longest = duration_text(MAX_STREAM_TIMEOUT_MS)
+        raise InvalidInput(
+            f"the limit of a stream must be longer than 0 s and at most {longest}, got "
+            f"{shown(limit)}."
+        )
     flags = check_flag("dry_run", dry_run), check_flag("full", full)
     return RoundRequest(parse_kinds(kinds), tuple(scopes), tuple(streams), *flags, limit_ms / 1_000)
 

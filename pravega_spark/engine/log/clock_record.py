@@ -11,10 +11,12 @@ import json
 import logging
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
+from weakref import WeakSet
 
 from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Store
+from pravega_spark.errors import StoreReadOnly
 from pravega_spark.limits import CLOCK_RECORD_MS, CLOCK_SKEW_MS, CLOCK_STEP_MS, MAX_CLOCK_JUMP
 from pravega_spark.units import parse_duration_ms
 
@@ -93,7 +95,8 @@ def read_now(store: Store, runtime: Runtime, *, keep: bool = True) -> Now:
     """Return the present time for decisions by age; ``keep`` renews the root's clock record.
 
     On a disk dated by this host's clock, an unexplained jump of that clock is not followed: a
-    warning reports it, and decisions by age are late by that much until ``confirm_clock``.
+    warning reports it, and decisions by age are late by that much until ``confirm_clock``. If the
+    storage refuses to replace the record, the older one decides: it explains less, never more.
     """
     storage_ms, wall_ms = store.time_ms(), runtime.now_ms()
     if store.has_clock:
@@ -117,7 +120,19 @@ def read_now(store: Store, runtime: Runtime, *, keep: bool = True) -> Now:
             time_text(storage_ms),
         )
     if keep and (known is None or _is_outdated(known, record)):
-        store.put(CLOCK_KEY, record.encode())
+        try:
+            store.put(CLOCK_KEY, record.encode())
+        except StoreReadOnly as error:
+            if known is None:  # nothing would guard the next decision
+                raise
+            if store not in _refusing:
+                _refusing.add(store)
+                logger.warning(
+                    "the clock record of %s cannot be renewed, so deletions by age may be late "
+                    "after a restart of this machine: %s",
+                    store.url,
+                    error,
+                )
     return Now(min(record.believed_ms, wall_ms), storage_ms)
 
 
@@ -143,6 +158,9 @@ def confirm_clock(store: Store, runtime: Runtime, limit: str | float | None = No
     logger.info("confirmed the clock of %s: it is %s", store.url, time_text(now_ms))
     return now_ms
 
+
+_refusing: WeakSet[Store] = WeakSet()
+"""The stores of this process whose clock record could not be renewed."""
 
 _DEFAULT_LIMIT_MS = parse_duration_ms("the limit of a clock's jump", MAX_CLOCK_JUMP)
 

@@ -328,7 +328,7 @@ def test_root_without_the_right_to_delete_fails_sweeps_and_goes_on(
     clock.sleep(HOUR)
 
     def refuse(operation: str, key: str) -> None:
-        if operation == "delete" and not key.startswith("_"):
+        if operation == "delete":
             raise StoreReadOnly(f"{key} may not be deleted")
 
     store.hook = refuse
@@ -410,6 +410,9 @@ def test_stopped_round_ends_early_and_records_nothing(
         ({"parallelism": 1_000}, InvalidInput, "from 1 to 256, got 1000"),
         ({"limit": "soon"}, InvalidConfiguration, "'soon' is no duration"),
         ({"limit": 0}, InvalidInput, "longer than 0 s"),
+        ({"limit": 1e306}, InvalidConfiguration, "finite duration"),
+        ({"limit": 1e30}, InvalidInput, "at most 7 days, got 1e.30"),
+        ({"limit": "8 days"}, InvalidInput, "at most 7 days, got '8 days'"),
         ({"dry_run": 1}, InvalidInput, "dry_run is True or False"),
         ({"streams": "s/t"}, InvalidInput, "list"),
         ({"streams": ["t"]}, InvalidName, "t"),

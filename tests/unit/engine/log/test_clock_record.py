@@ -12,7 +12,7 @@ from pravega_spark.engine.log.clock_record import (
     read_now,
 )
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.errors import InvalidConfiguration
+from pravega_spark.errors import InvalidConfiguration, StoreReadOnly
 from pravega_spark.limits import CLOCK_STEP_MS, MAX_CLOCK_JUMP
 from pravega_spark.manager import StreamManager
 from pravega_spark.units import parse_duration_ms
@@ -51,6 +51,36 @@ def test_passing_of_time_is_followed() -> None:
     for seconds in (0, 1, 60, 3_600, 86_400, 90 * 86_400):
         host.sleep(seconds)
         assert read_now(store, host).earliest_ms == host.now_ms()
+
+
+def test_record_that_cannot_be_renewed_decides_late_and_never_early(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    host = Booted()
+    store = Spy(disk(host))
+
+    def refuse(operation: str, key: str) -> None:
+        if operation == "put" and key == CLOCK_KEY:
+            raise StoreReadOnly(f"{key} may not be replaced")
+
+    store.hook = refuse
+    with pytest.raises(StoreReadOnly):
+        read_now(store, host)
+    store.hook = None
+    read_now(store, host)
+    store.hook = refuse
+    for _ in range(3):
+        host.sleep(3_600)
+        assert read_now(store, host).earliest_ms == host.now_ms()
+    assert [r.getMessage() for r in caplog.records if "cannot be renewed" in r.getMessage()] != []
+    assert len(caplog.records) == 1, "one warning for each store"
+    true_ms = host.now_ms()
+    host.wall_ms += YEARS
+    assert read_now(store, host).earliest_ms <= true_ms
+    host.wall_ms -= YEARS
+    host.sleep(90 * 86_400)
+    host.reboot()
+    assert read_now(store, host).earliest_ms <= host.now_ms()
 
 
 @pytest.mark.parametrize("jump_ms", [HOUR, DAY, YEARS])
