@@ -33,6 +33,8 @@ def parse_duration_ms(what: str, value: str | float) -> int:
         number, unit = float(value), "s"
     else:
         match = _NUMBER_AND_UNIT.fullmatch(value) if isinstance(value, str) else None
+        if match is not None and not match[2] and not float(match[1]):
+            return 0
         if match is None or match[2].lower() not in _DURATION_UNITS_MS:
             raise InvalidConfiguration(
                 f"{what} {shown(value)} is no duration: write '90 s', '5 minutes', '1 hour' or '7 "

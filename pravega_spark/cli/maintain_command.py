@@ -15,7 +15,7 @@ import click
 
 from pravega_spark.cli.output import open_root, root_option, show_table
 from pravega_spark.engine.store import open_store
-from pravega_spark.errors import InvalidInput, NotFound, PravegaSparkError
+from pravega_spark.errors import InvalidInput, NotFound, PravegaSparkError, StoreRefused
 from pravega_spark.limits import MAINTAIN_THREADS, STREAM_TIMEOUT
 from pravega_spark.maintenance.kind_schedule import KindSchedule
 from pravega_spark.maintenance.maintenance_result import MaintenanceResult, no_counts
@@ -25,6 +25,7 @@ from pravega_spark.maintenance.root_maintenance import (
     maintain_root,
     parse_kinds,
     parse_request,
+    split_kinds,
 )
 from pravega_spark.maintenance.round_retries import RoundRetries
 from pravega_spark.units import parse_duration_ms
@@ -64,12 +65,14 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     metavar="TIME",
     help="Fail a kind of work that takes longer than this at a stream.",
 )
+@click.argument("more_kinds", nargs=-1, metavar="")
 @root_option
 def maintain(
     root: str | None,
     scopes: Sequence[str],
     streams: Sequence[str],
     kinds: str | None,
+    more_kinds: Sequence[str],
     once: bool,
     interval: str | None,
     parallelism: int,
@@ -79,19 +82,25 @@ def maintain(
 
     Each kind of work has its own interval; a stream without news costs one storage call. Prints
     what was done at each stream; the last line is one JSON object. The exit status is 0 if nothing
-    failed, and 1 if something did.
+    failed, 1 if something did, and 2 if the input cannot be used.
     """
     if once and interval is not None:
         raise click.UsageError("--once and --interval exclude each other.")
-    every = None if kinds is None else [name.strip() for name in kinds.split(",")]
+    if more_kinds and kinds is None:
+        raise click.UsageError(f"Got unexpected extra argument ({more_kinds[0]})")
+    every = None if kinds is None else split_kinds([kinds, *more_kinds])
     parse_request(every, scopes, streams, **options)
     pause = None
     if interval not in (None, _AS_SET):
         pause = parse_duration_ms("the interval", interval) / 1_000
         if not pause:
             raise InvalidInput("the interval must be longer than 0 s.")
-    rounds = _Rounds(root, every, scopes, streams, check_parallelism(parallelism), options)
-    return rounds.run(pause, once=interval is None)
+    threads = check_parallelism(parallelism)
+    try:
+        rounds = _Rounds(root, every, scopes, streams, threads, options)
+        return rounds.run(pause, once=interval is None)
+    except (NotFound, StoreRefused) as error:
+        raise click.UsageError(f"{type(error).__name__}: {error}") from error
 
 
 class _Rounds:

@@ -8,6 +8,7 @@ from typing import Final
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.stream_settings import read_sources
 from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.errors import InvalidConfiguration
 from pravega_spark.root_settings import (
     EffectiveSettings,
     GivenSettings,
@@ -31,7 +32,14 @@ class CompactionOptions:
         These are ``compact_target`` and ``compact_head_after``; None leaves a setting as it is.
         Raises InvalidConfiguration.
         """
-        return cls(parse_flags(flags))
+        try:
+            return cls(parse_flags(flags))
+        except InvalidConfiguration as error:
+            text = str(error)
+            for name in flags:
+                argument = name.removeprefix("compact_")
+                text = text.replace(f"the setting {name}", f"the argument {argument}")
+            raise InvalidConfiguration(text) from None
 
     def settings(self, stream: StreamLog, view: StreamView) -> EffectiveSettings:
         """Return the settings that hold for a compaction on a view."""

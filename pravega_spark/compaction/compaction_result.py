@@ -42,7 +42,7 @@ class CompactionResult:
     bytes_read: int = 0
     """Sizes of the chunks that were read."""
     bytes_written: int = 0
-    """Sizes of the merged chunks; of a dry run, an estimate that no data gets smaller."""
+    """Sizes of the merged chunks; of a dry run, the most that it may be."""
     appended_bytes: int = 0
     """Sizes of the files in which the merged events were appended."""
     lifetime_bytes: int = 0
@@ -77,8 +77,13 @@ class CompactionResult:
         verb = "would merge" if self.dry_run else "merged"
         text = (
             f"{self.stream}: {verb} {self.events:,} events; files {self.files_before:,} -> "
-            f"{self.files_after:,}; read {size_text(self.bytes_read)}, wrote "
-            f"{size_text(self.bytes_written)}"
+            f"{self.files_after:,}; "
+        )
+        read, written = size_text(self.bytes_read), size_text(self.bytes_written)
+        text += (
+            f"would read {read}, and write at most {written}"
+            if self.dry_run
+            else f"read {read}, wrote {written}"
         )
         return f"{text}; {len(self.skipped):,} ranges skipped" if self.skipped else text
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.store import open_store
+from pravega_spark.errors import InvalidInput
 from pravega_spark.jobs import job_runner
 from pravega_spark.jobs.command_line import AS_SET, MAINTENANCE, duration, make_parser
 from pravega_spark.jobs.job_runner import Report, RoundInput
@@ -28,7 +29,7 @@ from pravega_spark.limits import STREAM_TIMEOUT
 from pravega_spark.maintenance.kind_schedule import KindSchedule
 from pravega_spark.maintenance.maintenance_result import MaintenanceResult, no_counts
 from pravega_spark.maintenance.maintenance_round import MaintenanceRound, RoundRequest
-from pravega_spark.maintenance.root_maintenance import parse_request
+from pravega_spark.maintenance.root_maintenance import parse_kinds, parse_request, split_kinds
 from pravega_spark.maintenance.stream_work import WORKS, WorkOptions
 from pravega_spark.maintenance.unit_work import RoundTask, do_task
 from pravega_spark.maintenance.work_outcome import WorkOutcome
@@ -57,9 +58,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--kinds",
         nargs="+",
-        choices=[kind.value for kind in WORKS],
-        default=[kind.value for kind in WORKS],
-        help="do only these kinds of work (default: all)",
+        metavar="KIND",
+        help=f"do only these kinds of work, such as retention,sweeping (default: all of "
+        f"{', '.join(kind.value for kind in WORKS)})",
     )
     parser.add_argument(
         "--full",
@@ -77,7 +78,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     arguments = parser.parse_args(argv)
     if arguments.once and arguments.interval is not None:
         parser.error("--once and --interval exclude each other")
-    arguments.kinds = tuple(kind for kind in WORKS if kind.value in arguments.kinds)
+    try:
+        given = None if arguments.kinds is None else split_kinds(arguments.kinds)
+        arguments.kinds = parse_kinds(given)
+    except InvalidInput as error:
+        parser.error(str(error))
     return arguments
 
 

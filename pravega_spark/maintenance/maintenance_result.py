@@ -34,10 +34,18 @@ class KindResult:
     claimed_by: str = ""
     """What has claimed this kind, which the round therefore left out; or an empty text."""
 
+    left: int = 0
+    """Streams that were left to it."""
+
+    @property
+    def left_text(self) -> str:
+        """What was left to another job, for people."""
+        return f"{self.left:,} streams left to {self.claimed_by}"
+
     def __str__(self) -> str:
         """Return a line for people."""
         if self.claimed_by:
-            return f"{self.kind.value}: left to {self.claimed_by}"
+            return f"{self.kind.value}: {self.left_text}"
         parts = [f"{count:,} {name.replace('_', ' ')}" for name, count in self.figures.items()]
         looked = f"{self.looked_at:,} looked at, {self.changed:,} changed"
         return f"{self.kind.value}: {looked}, {len(self.failures):,} failed ({', '.join(parts)})"
@@ -75,11 +83,21 @@ class MaintenanceResult:
             for found in self.kinds.values()
             for name, count in found.figures.items()
         }
-        return {"streams": self.streams, "idle": self.idle, **flat}
+        return {"streams": self.streams, "idle": self.idle, "left": self.left, **flat}
+
+    @property
+    def left(self) -> int:
+        """Streams of which at least one kind was left to another job."""
+        return max((found.left for found in self.kinds.values()), default=0)
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Return a row of unit, kind and text for each change and failure."""
-        return [
+        left = [
+            ("all streams", found.kind.value, found.left_text)
+            for found in self.kinds.values()
+            if found.claimed_by
+        ]
+        return left + [
             (
                 unit_text(found.unit).removeprefix("stream "),
                 found.kind.value,
@@ -90,7 +108,8 @@ class MaintenanceResult:
 
     def __str__(self) -> str:
         """Return a few lines for people."""
-        lines = [f"{self.streams:,} streams, {self.idle:,} idle, in {self.seconds:.1f} s"]
+        left = f", {self.left:,} left to others" if self.left else ""
+        lines = [f"{self.streams:,} streams, {self.idle:,} idle{left}, in {self.seconds:.1f} s"]
         return "\n".join([*lines, *(f"  {found}" for found in self.kinds.values())])
 
 

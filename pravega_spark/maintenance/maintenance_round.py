@@ -211,14 +211,15 @@ class MaintenanceRound:
             kind: kind_result(kind, (o for o in outcomes if o.kind is kind), self._broken)
             for kind in kinds
         }
-        found |= {kind: KindResult(kind, claimed_by=by) for kind, by in claimed.items()}
         streams = sum(len(work.wanted) for work in self._works.values())
+        left = {kind: KindResult(kind, claimed_by=by, left=streams) for kind, by in claimed.items()}
+        found |= left
         looked_at = sum(len(work.due) for work in self._works.values())
         changes = [o for o in outcomes if o.did or o.failures]
         changes.sort(key=lambda outcome: (outcome.unit, outcome.kind.value))
         return MaintenanceResult(
             streams,
-            streams - looked_at,
+            streams - looked_at if kinds else 0,
             found,
             tuple(changes[:MAINTAINED_ROWS]),
             dry_run=self._request.dry_run,

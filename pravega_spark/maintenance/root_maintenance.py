@@ -70,6 +70,11 @@ def parse_kinds(given: Iterable[MaintenanceKind | str] | None) -> tuple[Maintena
     return tuple(kind for kind in WORKS if kind in found)
 
 
+def split_kinds(texts: Iterable[str]) -> list[str]:
+    """Return the names of kinds on a command line, where commas or spaces separate them."""
+    return [name for text in texts for name in text.replace(",", " ").split()]
+
+
 def parse_request(
     kinds: Iterable[MaintenanceKind | str] | None = None,
     scopes: Iterable[str] = (),

@@ -131,7 +131,7 @@ def _transactions(stream: StreamLog, view: StreamView, options: WorkOptions) -> 
         committed = decided.count(TransactionStatus.COMMITTING)
         aborted = len(expired) + decided.count(TransactionStatus.ABORTING)
         figures = {"committed": committed, "aborted": aborted, "cleared": 0}
-        return WorkDone(_did(figures, "transactions"), figures, due_times.ALWAYS)
+        return WorkDone(_would(_did(figures, "transactions")), figures, due_times.ALWAYS)
     limit = options.settings(view).prepared_limit_ms
     swept = sweep_transactions(stream, prepared_limit_ms=limit, life=view.life)
     counts = len(swept.committed), len(swept.aborted), swept.cleared
@@ -150,7 +150,8 @@ def _scaling(stream: StreamLog, view: StreamView, options: WorkOptions) -> WorkD
     actions = [request.action for request in requests]
     figures = {"splits": actions.count(Action.SPLIT), "merges": actions.count(Action.MERGE)}
     due_ms = due_times.scaling_due(stream.view(refresh=False))
-    return WorkDone(_did(figures, ""), figures, due_ms)
+    did = _did(figures, "")
+    return WorkDone(_would(did) if options.dry_run else did, figures, due_ms)
 
 
 def _retention(stream: StreamLog, view: StreamView, options: WorkOptions) -> WorkDone:
@@ -169,8 +170,10 @@ def _retention(stream: StreamLog, view: StreamView, options: WorkOptions) -> Wor
         "bytes": goes.size_bytes,
         "expired": len(explained.idle),
     }
-    did = [f"truncated {goes} ({explained.rule.value})"] if is_moved else []
-    did += [f"expired {', '.join(explained.idle)}"] if explained.idle else []
+    truncated = "would truncate" if options.dry_run else "truncated"
+    expired = "would expire" if options.dry_run else "expired"
+    did = [f"{truncated} {goes} ({explained.rule.value})"] if is_moved else []
+    did += [f"{expired} {', '.join(explained.idle)}"] if explained.idle else []
     did += [f"lost unread data: {passed}" for passed in explained.passed]
     newest, settings = stream.view(refresh=False), options.settings(view)
     due_ms = due_times.retention_due(newest, explained, settings, stream.now_ms())
@@ -235,6 +238,11 @@ def swept_text(figures: Mapping[str, int]) -> str:
 def _did(figures: Mapping[str, int], what: str) -> str:
     parts = (f"{count:,} {f'{what} ' if what else ''}{n}" for n, count in figures.items() if count)
     return ", ".join(parts)
+
+
+def _would(did: str) -> str:
+    """Return what a dry run found to be done."""
+    return f"would be done: {did}" if did else ""
 
 
 WORKS: Final[Mapping[MaintenanceKind, Work]] = {

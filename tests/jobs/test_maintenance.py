@@ -123,7 +123,7 @@ def test_dry_run_changes_nothing(
     before = folder_state(root)
     status, record, out = run(spark, capfd, maintenance, root, "--dry-run")
     assert (status, record["dry_run"], record["retention_events"]) == (0, True, 1)
-    assert "truncated 1 events" in out
+    assert "would truncate 1 events" in out
     status, record, _ = run(spark, capfd, compaction, root, "--dry-run")
     assert (status, record["streams"], record["files_before"]) == (0, 3, 44)
     assert folder_state(root) == before

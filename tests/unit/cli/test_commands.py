@@ -18,6 +18,7 @@ from pravega_spark.cli.commands import FAILED, MISUSED
 from pravega_spark.engine.stream import open_streams
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.tables.maintenance_table import MaintenanceTable, open_maintenance
+from pravega_spark.jobs.maintenance import parse as parse_job
 from pravega_spark.maintenance.root_maintenance import RoundStop
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import MaintenanceKind, StreamCut
@@ -413,6 +414,12 @@ def test_a_round_of_maintenance_ends_with_one_json_object(run: Any, manager: Str
         ("--parallelism", "0"),
         ("--stream", "kept"),
         ("--root", "/nowhere/at/all"),
+        ("--root", "/etc/passwd"),
+        ("--root", "bogus://x"),
+        ("--scope", "none"),
+        ("--stream", "s/none"),
+        ("--kinds", "retention", "cleaning"),
+        ("retention",),
     ],
 )
 def test_misuse_of_maintain_has_status_2(run: Any, wrong: Sequence[str]) -> None:
@@ -452,6 +459,21 @@ def test_root_that_vanished_is_tried_less_and_less_often_and_warned_of_once(
     assert main(argv) == FAILED, "the root is still away"
     assert pauses[1:] == [1.0, 2.0, 3.0, 3.0]
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["failed"] == 1
+
+
+@pytest.mark.parametrize("given", [["retention,scaling"], ["retention", "scaling"]])
+def test_kinds_are_separated_by_commas_or_spaces(run: Any, given: Sequence[str]) -> None:
+    status, out, _ = run("maintain", "--kinds", *given)
+    record = json.loads(out.splitlines()[-1])
+    assert (status, "retention_events" in record, "scaling_splits" in record) == (0, True, True)
+    assert "sweeping_files" not in record
+    argv = ["--root", "r", "--kinds", *given]
+    assert [kind.value for kind in parse_job(argv).kinds] == ["scaling", "retention"]
+
+
+@pytest.mark.parametrize("option", ["--interval", "--limit"])
+def test_time_of_0_is_too_short(run: Any, option: str) -> None:
+    assert "longer than 0 s" in run("maintain", option, "0")[2]
 
 
 @pytest.mark.slow
