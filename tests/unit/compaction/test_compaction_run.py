@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -395,7 +396,7 @@ def test_the_verb_checks_its_arguments() -> None:
     manager = manager_of(FakeRuntime())
     manager.create_scope("s")
     manager.create_stream("s/t")
-    with pytest.raises(InvalidConfiguration, match=r"compact_target must be 16 KiB to 4 GiB"):
+    with pytest.raises(InvalidConfiguration, match=r"the argument target must be 16 KiB to 4 GiB"):
         manager.compact_stream("s/t", target="1 KB")
     with pytest.raises(InvalidConfiguration, match="is no size"):
         manager.compact_stream("s/t", target="big")
@@ -577,3 +578,15 @@ def test_amplification_counts_every_merge_since_the_append() -> None:
     ref, appended = refs_of(stream)[0], first.bytes_read + result.bytes_read - merged.size
     expected = (appended + merged.size + ref.size) / appended
     assert result.amplification == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"compact_target": 1}, "the argument target must be"),
+        ({"compact_head_after": "soon"}, "the argument head_after 'soon' is no duration"),
+    ],
+)
+def test_error_of_an_option_names_the_argument(given: Any, text: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=text):
+        CompactionOptions.parse(**given)
