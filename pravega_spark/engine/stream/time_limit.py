@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
+from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.errors import TooBusy
 
 _Value = TypeVar("_Value")
@@ -45,8 +45,7 @@ def run_within(
             if _running.get(key, (what, None))[1] is future:
                 del _running[key]
 
-    # Not a thread of a pool: the interpreter would wait for it at exit.
-    threading.Thread(target=run_in_thread, name=what.replace(" ", "-"), daemon=True).start()
+    SYSTEM.start(run_in_thread)  # at exit the process waits for it, but not long
     wait([future], seconds)
     if not future.done():
         _running[key] = what, future
