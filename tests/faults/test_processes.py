@@ -173,7 +173,9 @@ def test_stream_is_completed_after_its_creator_was_killed_between_row_and_table(
     assert [segment.number for segment in manager.segments(STREAM)] == [0, 1]
 
 
-@pytest.mark.parametrize("point", ["delete.committed", "delete.row", "sweep.delete"])
+@pytest.mark.parametrize(
+    "point", ["delete.committed", "delete.row", "sweep.delete", "sweep.recorded"]
+)
 def test_killed_delete_is_finished_by_the_next_call(root: str, point: str) -> None:
     manager = StreamManager(root)
     with manager.create_writer(STREAM) as writer:
@@ -188,7 +190,7 @@ def test_killed_delete_is_finished_by_the_next_call(root: str, point: str) -> No
     assert [segment.number for segment in manager.segments(STREAM)] == [2]
 
 
-@pytest.mark.parametrize("point", ["sweep.history", "sweep.delete"])
+@pytest.mark.parametrize("point", ["sweep.history", "sweep.delete", "sweep.recorded"])
 def test_killed_sweep_loses_no_event(root: str, point: str) -> None:
     assert run("resume", root, "w", "9", crash="append.staged:2") == -signal.SIGKILL
     assert run("resume", root, "w", str(COUNT)) == 0

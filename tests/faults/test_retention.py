@@ -50,7 +50,13 @@ DECIDING = (
     "retention.truncated",
     "sweep.history",
 )
-SWEEPING = ("commit.before:2", "maintain.checkpoint", "sweep.delete", "cleanup.delete")
+SWEEPING = (
+    "commit.before:2",
+    "maintain.checkpoint",
+    "sweep.delete",
+    "sweep.recorded",
+    "cleanup.delete",
+)
 Ages = tuple[float, float, float, float | None]
 """Grace, retained age of versions, wait of a clean-up and expiry of subscribers, in seconds."""
 LIVE: Ages = (2.0, 5.0, 3_600.0, EXPIRE_SECONDS)

@@ -128,7 +128,7 @@ def test_note_of_an_anonymous_writer_becomes_history_with_it() -> None:
     assert list(snapshot.names("pravega.note.")) == [f"pravega.note.{names[1]}"]
 
 
-@pytest.mark.parametrize("point", ["sweep.history", "sweep.delete"])
+@pytest.mark.parametrize("point", ["sweep.history", "sweep.delete", "sweep.recorded"])
 def test_two_concurrent_sweeps_do_no_harm(point: str) -> None:
     runtime, stream = stream_of()
     for n in range(3):
