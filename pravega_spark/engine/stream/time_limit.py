@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import Any, TypeVar
@@ -37,6 +38,8 @@ def run_within(
     future = Future[_Value]()
 
     def run_in_thread() -> None:
+        thread = threading.current_thread()
+        idle, thread.name = thread.name, what.replace(" ", "-")  # for dumps of a run that hangs
         try:
             future.set_result(run())
         except BaseException as error:
@@ -44,6 +47,7 @@ def run_within(
         finally:
             if _running.get(key, (what, None))[1] is future:
                 del _running[key]
+            thread.name = idle
 
     SYSTEM.start(run_in_thread)  # at exit the process waits for it, but not long
     wait([future], seconds)
