@@ -170,18 +170,11 @@ def test_failed_and_slower_attempts_are_not_in_the_transaction(master: str, tmp_
     assert len(attempts) > 4, "more attempts than tasks have staged chunks"
 
 
-def test_spark_connect_batch_and_streaming(tmp_path: Path) -> None:
-    check_connect(run("connect_app.py", str(tmp_path / "root"), str(tmp_path / "checkpoint")))
-
-
 @pytest.mark.s3
 def test_spark_connect_batch_and_streaming_on_s3(s3: S3Server, tmp_path: Path) -> None:
     root = f"s3://{s3.bucket}/spark-connect"
     checkpoint = str(tmp_path / "checkpoint")
-    check_connect(run("connect_app.py", root, checkpoint, **s3.environment))
-
-
-def check_connect(found: dict[str, Any]) -> None:
+    found = run("connect_app.py", root, checkpoint, **s3.environment)
     assert found["session"] == "pyspark.sql.connect.session"
     assert found["failure"] is None
     assert found["events"] == list(range(100))
