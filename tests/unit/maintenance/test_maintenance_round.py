@@ -28,7 +28,8 @@ from pravega_spark.maintenance.root_maintenance import RoundStop, maintain_root
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import MaintenanceKind, TransactionStatus
 from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
-from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.backup_world import manager_of
+from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.folder_state import folder_state, wait_for_maintenance
 from tests.harness.loads import load
 from tests.harness.small_streams import reopen
@@ -38,22 +39,6 @@ RETENTION, SCALING = MaintenanceKind.RETENTION, MaintenanceKind.SCALING
 TRANSACTIONS, SWEEPING = MaintenanceKind.TRANSACTIONS, MaintenanceKind.SWEEPING
 ONE_BYTE = StreamConfiguration(retention=RetentionPolicy.by_size(1))
 HOUR = 3_600.0
-
-
-@pytest.fixture
-def clock() -> FakeRuntime:
-    return FakeRuntime()
-
-
-@pytest.fixture
-def store(clock: FakeRuntime) -> Spy:
-    return Spy(memory(clock))
-
-
-def manager_of(store: Spy, clock: FakeRuntime) -> StreamManager:
-    made = StreamManager("memory://unused", runtime=clock)
-    made._store = store
-    return made
 
 
 @pytest.fixture

@@ -18,7 +18,8 @@ from pravega_spark.maintenance.stream_maintenance import is_stream
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import MaintenanceKind
 from pravega_spark.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
-from tests.harness.fake_runtime import FakeRuntime, memory
+from tests.harness.backup_world import manager_of
+from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.loads import load
 from tests.harness.small_streams import reopen
 from tests.harness.spy_store import Spy
@@ -27,22 +28,6 @@ RETENTION, SCALING, TRANSACTIONS, COMPACTION, SWEEPING = MaintenanceKind
 ALL = (None,)
 ONE_BYTE = StreamConfiguration(retention=RetentionPolicy.by_size(1))
 HOUR = 3_600.0
-
-
-@pytest.fixture
-def clock() -> FakeRuntime:
-    return FakeRuntime()
-
-
-@pytest.fixture
-def store(clock: FakeRuntime) -> Spy:
-    return Spy(memory(clock))
-
-
-def manager_of(store: Store, clock: FakeRuntime) -> StreamManager:
-    made = StreamManager("memory://unused", runtime=clock)
-    made._store = store
-    return made
 
 
 def shares_of(
