@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -123,6 +124,8 @@ class _Rounds:
         self._stop = RoundStop()
         self._sums = Counter({**no_counts(self._kinds), "failed": 0})
         self._number = 0
+        self._has_found = False
+        """Whether a round has found the scopes and streams that are named."""
         self._retries = RoundRetries()
 
     def run(self, pause: float | None, *, once: bool) -> int:
@@ -161,7 +164,8 @@ class _Rounds:
     def _round(self, schedule: KindSchedule | None) -> None:
         """Do one round. A command that keeps running tries again after an error.
 
-        What was done in the end is no failure.
+        What was done in the end is no failure. A scope or stream that is named must exist in the
+        first round; one that is deleted later is left out.
         """
         try:
             kinds = self._kinds
@@ -172,9 +176,11 @@ class _Rounds:
                 self._retries.end()
                 return
             request = parse_request(kinds, *self._named, **self._options)
+            request = replace(request, must_exist=not self._has_found)
             found = maintain_root(self._store, request, self._parallelism, self._stop)
         except (PravegaSparkError, OSError) as error:
-            if schedule is None and isinstance(error, InvalidInput | NotFound):
+            unusable = NotFound if schedule else (InvalidInput, NotFound)
+            if isinstance(error, unusable) and not self._has_found:
                 raise
             if schedule is not None:
                 schedule.undo()
@@ -182,6 +188,7 @@ class _Rounds:
                 click.echo(f"maintain: {type(error).__name__}: {error}", err=True)
             return
         self._retries.end()
+        self._has_found = True
         if not found.stopped:
             self._number += 1
         self._sums.update({**found.counts(), "failed": len(found.failures)})

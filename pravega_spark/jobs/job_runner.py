@@ -89,6 +89,8 @@ class RoundInput:
     """The root's settings, read once for the round, and those of the command line."""
     stop: StopSignal = field(default_factory=StopSignal)
     """What stops the round before its end."""
+    must_exist: bool = True
+    """Whether scopes and streams that are named must exist; not after a round has found them."""
 
 
 Round = Callable[["SparkSession", RoundInput], Report]
@@ -122,17 +124,16 @@ def run(prog: str, arguments: Namespace, work: Round, zeros: Mapping[str, int]) 
                 spark.stop()
 
 
-def _find(prog: str, arguments: Namespace) -> tuple[str, list[str]]:
+def _find(prog: str, arguments: Namespace, *, must_exist: bool = True) -> tuple[str, list[str]]:
     """Return the root as a URL for executors, and the streams that a round is for.
 
-    A maintenance round finds its streams itself, when it knows which ones are due.
+    A maintenance round finds its streams itself, when it knows which ones are due. Raises NotFound
+    for what is named if it ``must_exist``.
     """
     named = arguments.scope, arguments.stream
-    return (
-        (find_root(arguments.root), [])
-        if prog == MAINTENANCE
-        else find_streams(arguments.root, *named)
-    )
+    if prog == MAINTENANCE and not (must_exist and any(named)):
+        return find_root(arguments.root), []
+    return find_streams(arguments.root, *named, must_exist=must_exist)
 
 
 def _start_listening(prog: str, stop: StopSignal) -> SparkSession | None:
@@ -185,12 +186,16 @@ def rounds(
     console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
     started, sums, number = time.monotonic(), Counter(zeros), 0
     settings, retries = _JobSettings(prog, arguments, console), RoundRetries()
+    has_found = False
     try:
         while spark is not None and not stop.is_set:
             at = time.monotonic()
-            done = _round(prog, arguments, spark, work, console, stop, settings)
+            done = _round(
+                prog, arguments, spark, work, console, stop, settings, must_exist=not has_found
+            )
             if done is None:
                 break
+            has_found |= done.error is None
             if prog == MAINTENANCE and done.error is not None and arguments.interval is not None:
                 if retries.is_new(done.error):
                     print(f"{prog}: {done.error}", file=sys.stderr)
@@ -262,20 +267,28 @@ def _round(
     console: Console,
     stop: StopSignal,
     settings: _JobSettings,
+    *,
+    must_exist: bool,
 ) -> Report | None:
     """Do one round; return its report, or None if a signal cancelled it.
 
     An error of the storage or of Spark fails the round, and the job continues. So does a table of
-    settings that cannot be read: no round works with defaults in its place.
+    settings that cannot be read: no round works with defaults in its place. A scope or stream that
+    is named and does not exist ends the job, unless a round has found it before.
     """
+    keeps_running = arguments.interval is not None
     try:
-        root, streams = _find(prog, arguments)
-        given = RoundInput(root, streams, arguments.interval is not None, settings.read(root), stop)
+        root, streams = _find(prog, arguments, must_exist=must_exist)
+        sources = settings.read(root)
+        given = RoundInput(root, streams, keeps_running, sources, stop, must_exist)
         report = _recorded(prog, arguments, given, partial(work, spark, given))
     except _errors_of_a_round() as error:
         if stop.is_set:
             return None
-        if isinstance(error, (InvalidInput, NotFound)) and arguments.interval is None:
+        if (
+            isinstance(error, NotFound if keeps_running else (InvalidInput, NotFound))
+            and must_exist
+        ):
             raise
         return Report(None, {"failed": 1}, error=error)
     if report.table is not None:

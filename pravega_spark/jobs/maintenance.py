@@ -14,6 +14,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -115,6 +116,7 @@ def maintain_streams(
         full=arguments.full,
         limit=arguments.limit,
     )
+    request = replace(request, must_exist=given.must_exist)
     counts, failures, table = no_counts(arguments.kinds), dict[str, str](), None
     if kinds:
         try:

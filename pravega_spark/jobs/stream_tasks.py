@@ -33,24 +33,32 @@ Work = Callable[[str, str], Iterable[Mapping[str, Any]]]
 
 
 def find_streams(
-    root: str, scopes: Collection[str] = (), streams: Collection[str] = ()
+    root: str,
+    scopes: Collection[str] = (),
+    streams: Collection[str] = (),
+    *,
+    must_exist: bool = True,
 ) -> tuple[str, list[str]]:
     """Return the root as a URL for executors, and the named streams, or else all, sorted.
 
-    Raises InvalidInput for a root in memory or without a marker, InvalidName, NoSuchScope, and
-    NoSuchStream for a named stream.
+    What is named and does not exist is left out unless it ``must_exist``. Raises InvalidInput for a
+    root in memory or without a marker, InvalidName, NoSuchScope, and NoSuchStream for a named
+    stream.
     """
     url = find_root(root)
     for name in streams:
         split_stream(name)
     manager = StreamManager(root)
-    for name in streams:
-        if _is_missing(manager, name):
-            raise NoSuchStream(
-                f"stream {name} does not exist under {root}; use another name.", stream=name
-            )
-    found = {*streams, *(name for scope in scopes for name in manager.list_streams(scope))}
-    return url, sorted(found if scopes or streams else _all(manager))
+    if not (scopes or streams):
+        return url, sorted(_of_scopes(manager, manager.list_scopes(), must_exist=False))
+    missing = [name for name in streams if _is_missing(manager, name)]
+    if missing and must_exist:
+        name = missing[0]
+        raise NoSuchStream(
+            f"stream {name} does not exist under {root}; use another name.", stream=name
+        )
+    found = {*streams, *_of_scopes(manager, scopes, must_exist=must_exist)}
+    return url, sorted(found.difference(missing))
 
 
 def find_root(root: str) -> str:
@@ -76,9 +84,9 @@ def _is_missing(manager: StreamManager, stream: str) -> bool:
     return False
 
 
-def _all(manager: StreamManager) -> Iterator[str]:
-    for scope in manager.list_scopes():
-        with contextlib.suppress(NoSuchScope):  # deleted since it was listed
+def _of_scopes(manager: StreamManager, scopes: Iterable[str], *, must_exist: bool) -> Iterator[str]:
+    for scope in scopes:
+        with contextlib.suppress(*(() if must_exist else (NoSuchScope,))):
             yield from manager.list_streams(scope)
 
 

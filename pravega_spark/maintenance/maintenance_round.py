@@ -51,6 +51,9 @@ class RoundRequest:
     full: bool = False
     """Whether to look at every stream fully, whatever its due hint says."""
     limit_seconds: float = WorkOptions().limit_seconds
+    must_exist: bool = True
+    """Whether a scope or stream that is named and does not exist is an error; else it is left out,
+    since it was deleted after the first round of a process that keeps running."""
 
 
 @dataclass(slots=True)
@@ -129,21 +132,21 @@ class MaintenanceRound:
             try:
                 rows = set(Scope(self._store, scope, self._runtime).rows())
             except NoSuchScope:
-                if scope in request.scopes or scope in named:
+                if request.must_exist and (scope in request.scopes or scope in named):
                     raise
                 rows = set()  # a deleted one, whose tables are swept
             except Damaged as error:
                 self._broken[f"scope {scope}"] = f"{type(error).__name__}: {error}"
                 continue
             wanted = rows if scope in request.scopes or not named else named[scope]
-            for short in sorted(wanted - rows):
+            for short in sorted(wanted - rows) if request.must_exist else ():
                 raise NoSuchStream(
                     f"stream {scope}/{short} does not exist under {self._store.url}; use another "
                     "name.",
                     stream=f"{scope}/{short}",
                 )
             hints = stream_hints(self._store, scope, rows, basis)
-            self._works[scope] = _ScopeWork(hints, sorted(wanted))
+            self._works[scope] = _ScopeWork(hints, sorted(wanted & rows))
 
     def _work(self, kinds: Sequence[MaintenanceKind], options: WorkOptions) -> list[WorkOutcome]:
         if not kinds or self._stop.is_set:

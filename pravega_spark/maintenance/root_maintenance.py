@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from queue import Empty, SimpleQueue
+from functools import partial
 
 from pravega_spark.arguments import check_flag, check_list, is_whole, shown
 from pravega_spark.engine.runtime import SYSTEM, Runtime
@@ -15,16 +15,13 @@ from pravega_spark.maintenance.maintenance_result import MaintenanceResult
 from pravega_spark.maintenance.maintenance_round import MaintenanceRound, RoundRequest
 from pravega_spark.maintenance.round_record import Stoppable
 from pravega_spark.maintenance.stream_work import WORKS, WorkOptions
+from pravega_spark.maintenance.task_threads import TaskThreads
 from pravega_spark.maintenance.unit_work import RoundTask, do_task
 from pravega_spark.maintenance.work_outcome import WorkOutcome
 from pravega_spark.model import MaintenanceKind
 from pravega_spark.names import check_scope, split_stream
 from pravega_spark.units import duration_text, parse_duration_ms
 
-_LOOK_SECONDS = 0.2
-"""Pause between two looks whether the round is to stop."""
-_END_SECONDS = 10.0
-"""A round that is stopped waits this long for the streams that it is working on."""
 _MOST_THREADS = 256
 
 
@@ -121,55 +118,7 @@ def maintain_root(
     stop = stop or RoundStop()
 
     def execute(tasks: Sequence[RoundTask], options: WorkOptions) -> Iterator[WorkOutcome]:
-        return _in_threads(store, tasks, options, parallelism, stop, runtime)
+        do = partial(do_task, store, options=options, runtime=runtime)
+        return TaskThreads(do, parallelism, options.limit_seconds, stop, runtime).run(tasks)
 
     return MaintenanceRound(store, request, execute, stop, runtime).run()
-
-
-def _in_threads(
-    store: Store,
-    tasks: Sequence[RoundTask],
-    options: WorkOptions,
-    parallelism: int,
-    stop: Stoppable,
-    runtime: Runtime,
-) -> Iterator[WorkOutcome]:
-    """Do the tasks in daemon threads, so that one that hangs does not keep the process alive."""
-    waiting, done = SimpleQueue[RoundTask](), SimpleQueue[list[WorkOutcome] | BaseException]()
-    ended = threading.Event()
-    for task in tasks:
-        waiting.put(task)
-
-    def work() -> None:
-        while not (stop.is_set or ended.is_set()):
-            try:
-                done.put(do_task(store, waiting.get_nowait(), options, runtime))
-            except Empty:
-                return
-            except BaseException as error:
-                done.put(error)
-                return
-
-    threads = [
-        threading.Thread(target=work, name=f"pravega-maintain-{number}", daemon=True)
-        for number in range(min(parallelism, len(tasks)))
-    ]
-    for thread in threads:
-        thread.start()
-    left, waited = len(tasks), 0.0
-    try:
-        while left:
-            try:
-                found = done.get(timeout=_LOOK_SECONDS)
-            except Empty:
-                waited += _LOOK_SECONDS if stop.is_set else 0.0
-                is_over = not any(t.is_alive() for t in threads) and done.empty()
-                if is_over or waited >= _END_SECONDS:
-                    return
-                continue
-            if isinstance(found, BaseException):
-                raise found
-            left -= 1
-            yield from found
-    finally:
-        ended.set()

@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from pravega_spark.engine.tables.settings_table import _opened
-from pravega_spark.jobs import compaction, job_runner, retention, scaling, transactions
+from pravega_spark.errors import NotFound
+from pravega_spark.jobs import compaction, job_runner, maintenance, retention, scaling, transactions
 from pravega_spark.jobs.early_signals import SIGNALS
 from pravega_spark.jobs.signals import StopSignal
 from pravega_spark.jobs.text_table import TextTable, bold
@@ -148,7 +149,8 @@ class Rounds:
             self.during(len(self.given))
             if len(self.given) == rounds:
                 self.stop._stop(NO_SPARK)
-            return job_runner.Report(None, {"streams": len(given.streams)})
+            counts = {"streams": len(given.streams)}
+            return job_runner.Report(None, counts, pause_seconds=0.0 if rounds > 2 else None)
 
         return job_runner.rounds(self.job.PROG, parsed, NO_SPARK, work, {}, self.stop)
 
@@ -199,6 +201,37 @@ def test_each_round_reads_the_settings_again_and_follows_the_interval(
     assert "settings: grace=2 hours (root)" in out
     assert "settings: grace=3 hours (root)" in out
     assert "next in 1 s" in out
+
+
+@pytest.mark.parametrize("named", [("--scope", "none"), ("--stream", "s/none")])
+@pytest.mark.parametrize("job", [retention, maintenance])
+def test_name_that_does_not_exist_ends_a_job_that_keeps_running_at_its_start(
+    rounds: Rounds, named: tuple[str, str], job: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rounds.job = job
+    assert rounds("--interval", "1h", *named) == 2
+    assert rounds.given == []
+    assert "does not exist" in capsys.readouterr().err
+    with pytest.raises(NotFound, match="does not exist"):  # before Spark starts
+        job_runner._find(job.PROG, job.parse(["--root", str(rounds.root), *named]))
+
+
+@pytest.mark.parametrize("job", [retention, maintenance])
+def test_stream_that_is_deleted_later_is_no_failure(
+    rounds: Rounds, job: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manager = StreamManager(rounds.root)
+    manager.create_stream("s/t")
+
+    def delete(number: int) -> None:
+        if number == 1:
+            manager.seal_stream("s/t")
+            manager.delete_stream("s/t")
+
+    rounds.job, rounds.during = job, delete
+    assert rounds("--interval", "10 ms", "--stream", "s/t", rounds=3) == 0
+    assert [given.must_exist for given in rounds.given] == [True, False, False]
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["failed"] == 0
 
 
 def test_interval_of_the_command_line_is_before_the_setting(rounds: Rounds) -> None:

@@ -28,6 +28,7 @@ from pravega_spark.engine.log.file_changes import (
 )
 from pravega_spark.engine.log.snapshot import OPEN_PREFIX, Snapshot
 from pravega_spark.limits import SWEEP_SEGMENT_FILES
+from pravega_spark.model import FileTotals
 
 
 class SegmentLost(Exception):
@@ -217,18 +218,29 @@ def read_record(log: Log, snapshot: Snapshot) -> SweepRecord | None:
     return record if commit is not None and commit.token == record.token else None
 
 
+def readable_record(log: Log, snapshot: Snapshot) -> SweepRecord:
+    """Return the record of the last sweep with the commits since, to look at; writes nothing.
+
+    Without an intact record all commits since the retention mark are read.
+    """
+    record = read_record(log, snapshot)
+    if record is None:
+        return _reread(log, snapshot)
+    for commit in log.reader.span(record.version, snapshot.version):
+        record.tail.apply(commit)
+    return record
+
+
 def removed_since_retention_mark(log: Log, snapshot: Snapshot) -> dict[str, int]:
     """Return the retained removed files, by path, with the versions that removed them.
 
     Writes nothing; uses the record of the last sweep as far as it is intact.
     """
-    record = read_record(log, snapshot) or new_record(snapshot, 0)
+    record = readable_record(log, snapshot)
     try:
         parts = [_load(log, segment) for segment in record.segments if segment.files]
     except SegmentLost:
-        record, parts = new_record(snapshot, 0), []
-    for commit in log.reader.span(record.version, snapshot.version):
-        record.tail.apply(commit)
+        record, parts = _reread(log, snapshot), []
     return {
         path: version
         for part in (*parts, record.tail)
@@ -236,6 +248,30 @@ def removed_since_retention_mark(log: Log, snapshot: Snapshot) -> dict[str, int]
         if version > snapshot.retention_mark
         for path in paths
     }
+
+
+def removed_around(log: Log, snapshot: Snapshot, mark: int) -> tuple[FileTotals, Waiting]:
+    """Return the removed files that a sweep with a retention mark deletes, and those that wait.
+
+    Writes nothing; costs a read of each commit since the last sweep.
+    """
+    record = readable_record(log, snapshot)
+    try:
+        size_bytes, paths = record.removed_until(log, mark)
+        waiting = record.waiting(log, mark)
+    except SegmentLost:
+        record = _reread(log, snapshot)
+        size_bytes, paths = record.removed_until(log, mark)
+        waiting = record.waiting(log, mark)
+    return FileTotals(len(paths), size_bytes), waiting
+
+
+def _reread(log: Log, snapshot: Snapshot) -> SweepRecord:
+    """Return a record of all commits since the retention mark, without segments."""
+    record = new_record(snapshot, 0)
+    for commit in log.reader.span(record.version, snapshot.version):
+        record.tail.apply(commit)
+    return record
 
 
 def stored_notes(log: Log) -> Iterator[str]:

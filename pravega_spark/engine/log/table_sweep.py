@@ -19,6 +19,7 @@ from pravega_spark.engine.log.sweep_record import Waiting
 from pravega_spark.engine.log.unreferenced_files import delete_unreferenced_files
 from pravega_spark.engine.log.version_ages import UNDATED, VersionAges
 from pravega_spark.engine.log.version_pins import (
+    Pin,
     expires_ms,
     is_pinned,
     pin_text,
@@ -143,8 +144,8 @@ def prepare_sweep(log: Log, ages: VersionAges, grace_ms: int, retain_ms: int) ->
     release_expired(log, ages)
     snapshot = log.refresh(durable=True)
     assert snapshot is not None
-    horizon = max(snapshot.horizon, ages.version_at(ages.now_ms - grace_ms))
-    retained, aged_since, commits = snapshot.retention_mark, None, 0
+    plan = plan_marks(snapshot, ages, grace_ms, retain_ms)
+    aged_since, commits = None, 0
     if mark_has_aged(log, ages):
         if snapshot.commit_deletion_mark > 0:
             _maintain(log.reader, snapshot.version)
@@ -152,9 +153,24 @@ def prepare_sweep(log: Log, ages: VersionAges, grace_ms: int, retain_ms: int) ->
         aged_since = snapshot.commit_deletion_set_version
     if is_pinned(snapshot):  # then no mark can move
         aged_since = None
-    else:
+    return replace(plan, aged_since=aged_since, commits=commits)
+
+
+def plan_marks(snapshot: Snapshot, ages: VersionAges, grace_ms: int, retain_ms: int) -> SweepPlan:
+    """Return the horizon and the retention mark for a snapshot; changes nothing.
+
+    A pin that has not expired keeps the retention mark.
+    """
+    horizon = max(snapshot.horizon, ages.version_at(ages.now_ms - grace_ms))
+    retained = snapshot.retention_mark
+    if not _held(snapshot, ages):
         retained = max(retained, min(ages.version_at(ages.now_ms - retain_ms), horizon))
-    return SweepPlan(ages, grace_ms, retain_ms, snapshot, horizon, retained, aged_since, commits)
+    return SweepPlan(ages, grace_ms, retain_ms, snapshot, horizon, retained, None, 0)
+
+
+def _held(snapshot: Snapshot, ages: VersionAges) -> list[Pin]:
+    """Return the pins that a sweep at this time does not release."""
+    return [pin for pin in pins(snapshot) if expires_ms(pin, ages) > ages.now_ms]
 
 
 def finish_sweep(
@@ -169,7 +185,7 @@ def finish_sweep(
     """
     snapshot, dropped = plan.snapshot, drop(plan.snapshot)
     unmoved = ""
-    if dropped or plan.gain > _COMMITS_OF_A_SWEEP or _releases_files(log, plan):
+    if dropped or moves_marks(log, plan):
         snapshot = raise_horizon(
             log,
             plan.horizon,
@@ -179,10 +195,10 @@ def finish_sweep(
             set_on_drop=set_on_drop,
         )
     else:
-        unmoved = _why_unmoved(plan)
+        unmoved = why_unmoved(plan)
     now_ms = plan.ages.now_ms
     deleted = delete_unreferenced_files(log, grace_ms=plan.grace_ms, now_ms=now_ms)
-    pending = _pending(log, plan, deleted.waiting)
+    pending = pending_files(plan, deleted.waiting, log.snapshot or snapshot)
     if deleted.files or plan.commits:
         logger.info(
             "swept %s at version %d: deleted %d files of %d bytes and %d commits%s",
@@ -206,7 +222,12 @@ def finish_sweep(
     )
 
 
-def _why_unmoved(plan: SweepPlan) -> str:
+def moves_marks(log: Log, plan: SweepPlan) -> bool:
+    """Return whether a plan is worth a commit."""
+    return plan.gain > _COMMITS_OF_A_SWEEP or _releases_files(log, plan)
+
+
+def why_unmoved(plan: SweepPlan) -> str:
     """Return why a plan moves neither the horizon nor a mark."""
     ages, following = plan.ages, plan.snapshot.retention_mark + 1
     if plan.gain:
@@ -215,7 +236,7 @@ def _why_unmoved(plan: SweepPlan) -> str:
         )
     if following > plan.snapshot.version:
         return "The newest version is the oldest retained one: no other can be released."
-    held = list(pins(plan.snapshot))
+    held = _held(plan.snapshot, ages)
     if held:
         return " ".join(pin_text(one, ages) for one in held)
     if ages.dated_version(following) is None:
@@ -234,16 +255,16 @@ def _releases_files(log: Log, plan: SweepPlan) -> bool:
     return commit is not None and len(commit.removes) > 0
 
 
-def _pending(log: Log, plan: SweepPlan, waiting: Waiting) -> tuple[PendingFiles, ...]:
-    """Return why removed files are kept, and how long at most."""
-    snapshot = log.snapshot
-    assert snapshot is not None
+def pending_files(
+    plan: SweepPlan, waiting: Waiting, snapshot: Snapshot
+) -> tuple[PendingFiles, ...]:
+    """Return why removed files are kept, and how long at most, by the pins of a snapshot."""
     if waiting.files == 0:
         return ()
     wait_ms = max(plan.grace_ms, plan.retain_ms)
     first_ms = plan.ages.written_ms(waiting.first_removal) + wait_ms
     last_ms = plan.ages.written_ms(waiting.last_removal) + wait_ms
-    held = list(pins(snapshot))
+    held = _held(snapshot, plan.ages)
     if held:
         end_ms = max(expires_ms(one, plan.ages) for one in held)
         reason = f"a backup pins version {min(pin.version for pin in held)}"

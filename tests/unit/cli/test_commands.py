@@ -19,6 +19,7 @@ from pravega_spark.engine.stream import open_streams
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.tables.maintenance_table import MaintenanceTable, open_maintenance
 from pravega_spark.jobs.maintenance import parse as parse_job
+from pravega_spark.maintenance.kind_schedule import KindSchedule
 from pravega_spark.maintenance.root_maintenance import RoundStop
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import MaintenanceKind, StreamCut
@@ -418,6 +419,8 @@ def test_a_round_of_maintenance_ends_with_one_json_object(run: Any, manager: Str
         ("--root", "bogus://x"),
         ("--scope", "none"),
         ("--stream", "s/none"),
+        ("--scope", "none", "--interval"),
+        ("--stream", "s/none", "--interval", "1h"),
         ("--kinds", "retention", "cleaning"),
         ("retention",),
     ],
@@ -459,6 +462,31 @@ def test_root_that_vanished_is_tried_less_and_less_often_and_warned_of_once(
     assert main(argv) == FAILED, "the root is still away"
     assert pauses[1:] == [1.0, 2.0, 3.0, 3.0]
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["failed"] == 1
+
+
+def test_stream_that_is_deleted_while_maintain_runs_is_no_failure(
+    run: Any, manager: StreamManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager.create_stream("s/t")
+    manager.create_scope("u")
+    rounds = list[int]()
+
+    def wait(stop: RoundStop, seconds: float) -> bool:
+        rounds.append(len(rounds))
+        if len(rounds) == 1:
+            manager.seal_stream("s/t")
+            manager.delete_stream("s/t")
+            manager.delete_scope("u")
+        if len(rounds) == 2:
+            stop.request()
+        return stop.is_set
+
+    monkeypatch.setattr(RoundStop, "wait", wait)
+    monkeypatch.setattr(KindSchedule, "due", lambda self, recorded: self._kinds)
+    status, out, err = run("maintain", "--stream", "s/t", "--scope", "u", "--interval", "1s")
+    record = json.loads(out.splitlines()[-1])
+    assert (status, err) == (0, "")
+    assert (record["rounds"], record["streams"], record["failed"]) == (2, 1, 0)
 
 
 @pytest.mark.parametrize("given", [["retention,scaling"], ["retention", "scaling"]])

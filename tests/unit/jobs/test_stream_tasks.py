@@ -63,6 +63,13 @@ def test_error_names_what_does_not_exist(root: str, tmp_path: Path) -> None:
         find_streams("nonsense://here")
 
 
+def test_what_was_deleted_since_it_was_found_is_left_out(root: str) -> None:
+    found = partial(find_streams, root, must_exist=False)
+    assert found(["a", "d"], ["a/z", "b/z"])[1] == ["a/x", "a/y", "b/z"]
+    assert found(["d"])[1] == [], "not those of other scopes"
+    assert found([], ["d/z"])[1] == []
+
+
 def test_broken_stream_is_found(root: str) -> None:
     for commit in Path(root, "a/x/events/_delta_log").glob("*.json"):
         commit.write_bytes(commit.read_bytes()[:-30])

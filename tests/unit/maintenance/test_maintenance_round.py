@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pravega_spark.engine.stream import time_limit
 from pravega_spark.engine.tables.due_hints import DUE_FOLDER
 from pravega_spark.engine.tables.maintenance_table import AUTO, JOB, MaintenanceTable
 from pravega_spark.errors import (
@@ -52,6 +53,16 @@ def write(manager: StreamManager, name: str, *data: bytes) -> None:
     with manager.create_writer(name) as writer:
         for event in data:
             writer.write_event(event, "k").result()
+
+
+def limited(monkeypatch: pytest.MonkeyPatch, *hanging: str) -> None:
+    """Give work that hangs a short limit, and the rest one that a busy machine keeps."""
+
+    def run_within(seconds: float, run: Any, what: str, where: object, *, unit: str) -> Any:
+        limit = 0.2 if any(text in what for text in hanging) else 600.0
+        return time_limit.run_within(limit, run, what, where, unit=unit)
+
+    monkeypatch.setattr(stream_work, "run_within", run_within)
 
 
 def looked_at(manager: StreamManager, **options: Any) -> Mapping[str, int]:
@@ -200,8 +211,9 @@ def test_round_over_some_streams_keeps_the_hints_of_the_others_and_leaves_no_mar
 
 
 def test_stream_and_scope_that_fail_stop_no_other(
-    store: Spy, manager: StreamManager, clock: FakeRuntime
+    store: Spy, manager: StreamManager, clock: FakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    limited(monkeypatch, "retention of stream s/slow")
     manager.create_scope("broken")
     for name in ("s/bad", "s/good", "s/slow"):
         manager.create_stream(name, ONE_BYTE)
@@ -220,12 +232,12 @@ def test_stream_and_scope_that_fail_stop_no_other(
 
     store.hook = hang
     fresh = manager_of(store, clock)
-    found = fresh.maintain(kinds=["retention", "scaling"], parallelism=2, limit=1.0)
+    found = fresh.maintain(kinds=["retention", "scaling"], parallelism=2)
     assert set(found.kinds[RETENTION].failures) == {"scope broken", "stream s/bad", "stream s/slow"}
-    assert "exceeded its limit of 1 s" in found.failures["retention of stream s/slow"]
+    assert "exceeded its limit of 0.2 s" in found.failures["retention of stream s/slow"]
     assert set(found.kinds[SCALING].failures) == {"scope broken", "stream s/bad"}
     assert [event.data for event in manager.read("s/good")] == [b"last"]
-    again = fresh.maintain(kinds=["retention"], streams=["s/slow"], limit=1.0)
+    again = fresh.maintain(kinds=["retention"], streams=["s/slow"])
     assert "still runs" in again.failures["retention of stream s/slow"]
     ended.set()
     store.hook = None
@@ -234,28 +246,31 @@ def test_stream_and_scope_that_fail_stop_no_other(
 
 
 def test_streams_that_hang_cost_one_limit_and_others_go_on(
-    store: Spy, manager: StreamManager, clock: FakeRuntime
+    store: Spy, manager: StreamManager, clock: FakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hanging = {f"s/a{number}" for number in range(4)}
+    limited(monkeypatch, *hanging)
     for name in (*hanging, "s/good"):
         manager.create_stream(name, ONE_BYTE)
         write(manager, name, b"first", b"last")
-    ended, begun = threading.Event(), list[str]()
+    ended, begun, hung = threading.Event(), list[str](), threading.Semaphore(0)
 
     def hang(operation: str, key: str) -> None:
         thread = threading.current_thread().name
         if "-of-stream-s/a" in thread and key.startswith("s/a"):
             begun.append(thread)
+            hung.release()
             ended.wait(60)
 
     store.hook = hang
     fresh = manager_of(store, clock)
     for _ in range(2):
-        found = fresh.maintain(limit=0.2)
+        found = fresh.maintain()
         assert all(
             set(result.failures) == {f"stream {name}" for name in hanging}
             for result in found.kinds.values()
         )
+    assert all(hung.acquire(timeout=60) for _ in hanging)
     assert len(begun) == 4, "each stream hangs in one kind, in one round"
     assert "transactions of stream s/a0 still runs" in found.failures["retention of stream s/a0"]
     assert [event.data for event in manager.read("s/good")] == [b"last"]

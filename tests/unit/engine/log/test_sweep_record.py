@@ -13,14 +13,16 @@ import pytest
 from pravega_spark.engine.log import sweep_record
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.checkpointing import maintain
+from pravega_spark.engine.log.clock_record import read_now
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.file_changes import segment_folder
 from pravega_spark.engine.log.horizon import raise_horizon
 from pravega_spark.engine.log.snapshot import OPEN_PREFIX
+from pravega_spark.engine.log.sweep_preview import preview_sweep
 from pravega_spark.engine.log.sweep_record import record_key
-from pravega_spark.engine.log.table_sweep import sweep_table
+from pravega_spark.engine.log.table_sweep import SweepResult, sweep_table
 from pravega_spark.engine.log.unreferenced_files import delete_unreferenced_files
-from pravega_spark.engine.log.version_pins import pin
+from pravega_spark.engine.log.version_pins import pin, pins
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store.memory import MemoryStore
 from tests.harness.failpoints import at_failpoint
@@ -406,3 +408,90 @@ def test_cost_of_a_sweep_does_not_depend_on_what_is_live() -> None:
 @pytest.mark.slow
 def test_cost_of_a_sweep_is_the_same_at_100_000_files() -> None:
     assert cost_of_a_sweep(1_000) == cost_of_a_sweep(10_000) == cost_of_a_sweep(100_000)
+
+
+def preview(table: Table, retain_ms: int = 30_000) -> SweepResult:
+    """What a sweep would do; the look changes nothing."""
+    table.store.calls.clear()
+    now = read_now(table.store, table.runtime, keep=False)
+    found = preview_sweep(
+        Log(table.store, table.log.path, table.runtime),
+        grace_ms=20_000,
+        retain_ms=retain_ms,
+        now=now,
+    )
+    calls = table.store.calls
+    written = [call for call in calls if call[0] in ("put", "put_if_absent", "put_many", "delete")]
+    assert not written
+    assert not [key for operation, key in calls if operation == "list" and "/data" in key]
+    return found
+
+
+@pytest.mark.parametrize("segment_files", [2_048, 2])
+def test_preview_of_a_sweep_deletes_nothing_and_says_what_the_sweep_then_does(
+    segment_files: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep_record, "SWEEP_SEGMENT_FILES", segment_files)
+    table, pick = Table(), random.Random(4)
+    table.append(6)
+    deleted = 0
+    for _ in range(30):
+        table.append(pick.randrange(1, 4), removes=pick.randrange(3))
+        table.runtime.sleep(pick.randrange(1, 12))
+        if pick.random() < 0.5:
+            expected = preview(table)
+            swept = sweep_table(table.log, grace_ms=20_000, retain_ms=30_000)
+            assert (expected.files, expected.size_bytes) == (swept.files, swept.size_bytes)
+            assert expected.pending == swept.pending
+            assert expected.unmoved == swept.unmoved
+            assert (expected.horizon, expected.retention_mark) == (
+                swept.horizon,
+                swept.retention_mark,
+            )
+            deleted += swept.files
+    assert deleted > 5
+
+
+def test_preview_without_a_record_or_with_a_lost_segment_reads_the_commits_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sweep_record, "SWEEP_SEGMENT_FILES", 1)
+    table = Table()
+    table.append(9)
+    for _ in range(4):
+        table.runtime.sleep(10)
+        table.append(removes=2)
+    sweep_table(table.log, grace_ms=20_000, retain_ms=30_000)
+    table.runtime.sleep(3_600)
+    table.append()
+    expected = preview(table)
+    assert expected.files > 0
+    table.store.delete([e.key for e in table.store.list(segment_folder(table.log.path))])
+    assert preview(table) == expected
+    table.store.delete([record_key(table.log.path)])
+    assert preview(table) == expected
+
+
+def test_preview_shows_a_pin_and_foresees_its_end() -> None:
+    table = Table()
+    table.append(4)
+    held = pin(table.log, "backup", keep_ms=DAY_MS)
+    table.append(removes=2)
+    table.runtime.sleep(3_600)
+    found = preview(table)
+    assert (found.files, found.pending[0].files) == (0, 2)
+    assert found.pending[0].reason == f"a backup pins version {held.version}"
+    table.runtime.sleep(DAY_MS / 1_000)
+    found = preview(table)
+    assert (found.files, found.pending, found.unmoved) == (2, (), "")
+    snapshot = table.log.refresh()
+    assert snapshot is not None
+    assert list(pins(snapshot)), "the look has not released it"
+
+
+def test_preview_of_a_table_that_does_not_exist_is_empty() -> None:
+    store = Spy()
+    runtime = FakeRuntime()
+    now = read_now(store, runtime, keep=False)
+    found = preview_sweep(Log(store, "none", runtime), grace_ms=0, retain_ms=0, now=now)
+    assert (found.files, found.pending, found.unmoved) == (0, (), "")
