@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pravega_spark.compaction.compaction_options import DEFAULTS, CompactionOptions
-from pravega_spark.compaction.live_chunks import live_chunks
-from pravega_spark.compaction.merge_plan import LiveChunk, plan_merges, settled_count
+from pravega_spark.compaction.live_chunks import live_chunk, live_count
+from pravega_spark.compaction.merge_plan import LiveChunk, plan_merges, settled_count, waiting
 from pravega_spark.compaction.merge_range import MergeRange
-from pravega_spark.engine.log.actions import Add
-from pravega_spark.engine.log.file_index import position_of, rows_of
+from pravega_spark.compaction.plan_record import (
+    FULL_LOOK_MS,
+    NEW_CHUNKS,
+    KnownSegment,
+    PlanRecord,
+    read_record,
+    store_record,
+)
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.limits import COMPACT_SETTLE_MS
@@ -20,10 +27,18 @@ from pravega_spark.root_settings import EffectiveSettings
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """The ranges to merge, and the number of live chunks between head and tail."""
+    """The ranges to merge, the number of live chunks, and what the next plan need not look at."""
 
     ranges: list[MergeRange]
     files: int
+    record: PlanRecord
+    new_chunks: int
+    """How many chunks were found in the log, because the stored record does not know them."""
+
+    def store_record(self, stream: StreamLog) -> None:
+        """Store the record for the next plan, if it saves that plan more than it costs."""
+        if self.ranges or self.new_chunks >= NEW_CHUNKS:
+            store_record(stream, self.record)
 
 
 def plan_compaction(
@@ -31,33 +46,100 @@ def plan_compaction(
 ) -> list[MergeRange]:
     """Return the ranges of a stream whose chunks are to be merged, each into one chunk.
 
-    Any processes merge them, in any order, by :func:`merge_range`. Changes nothing. ``life`` is
-    the life that the call is made for, by default the present one. Raises NoSuchStream,
+    Any processes merge them, in any order, by :func:`merge_range`. Changes nothing but a hint.
+    ``life`` is the life that the call is made for, by default the present one. Raises NoSuchStream,
     StaleIdentity.
     """
+    stream.log.expect_files()
     view = stream.view(life=life)
-    return plan_stream(stream, view, options.settings(stream, view)).ranges
+    plan = plan_stream(stream, view, options.settings(stream, view))
+    plan.store_record(stream)
+    return plan.ranges
 
 
 def plan_stream(stream: StreamLog, view: StreamView, settings: EffectiveSettings) -> CompactionPlan:
-    """Plan on a view and the newest known files; the commit decides again whether they fit."""
+    """Plan on a view and the newest known files; the commit decides again whether they fit.
+
+    Looks at the chunks that were committed since the stored record, and at the small ones in it.
+    """
+    now_ms, target = stream.now_ms(), settings.compact_target_bytes
+    record = _usable(read_record(stream, view), target, now_ms)
+    version, began_ms = view.version, now_ms
+    if record is not None:
+        version, began_ms = record.version, record.began_ms
+    known = record.segments if record is not None else {}
     ranges: list[MergeRange] = []
-    count = 0
-    for rng, adds in live_chunks(stream, view):
-        count += len(adds)
-        ranges += _of_segment(view, rng, adds, settings, stream.runtime.now_ms())
-    return CompactionPlan(ranges, count)
+    segments: dict[int, KnownSegment] = {}
+    found = 0
+    for rng in view.located_head.ranges_to(view.located_tail):
+        chunks, new = _chunks(stream, rng, known.get(rng.segment_id))
+        found += new
+        ranges += _of_segment(view, rng, chunks, settings, now_ms)
+        divided = bool(chunks) and chunks[0].base_offset < rng.start
+        is_sealed = view.segment(rng.segment_id).is_sealed
+        kept = waiting(chunks[divided:], target, is_sealed=is_sealed, divided=divided)
+        segments[rng.segment_id] = KnownSegment(rng.start, rng.end, (*chunks[:divided], *kept))
+    left = PlanRecord(view.life, target, version, began_ms, segments)
+    return CompactionPlan(ranges, live_count(stream), left, found)
+
+
+def _usable(record: PlanRecord | None, target_bytes: int, now_ms: int) -> PlanRecord | None:
+    """Return the record if it is of this target and not old; a date in the future is no date."""
+    if record is None or record.target_bytes != target_bytes:
+        return None
+    return record if 0 <= now_ms - record.began_ms < FULL_LOOK_MS else None
+
+
+def _chunks(
+    stream: StreamLog, rng: SegmentRange, known: KnownSegment | None
+) -> tuple[list[LiveChunk], int]:
+    """Return the chunks of a segment's readable range that may be merged, in offset order.
+
+    With them comes the number of those that were looked up.
+    """
+    if known is not None and known.start <= rng.start and known.end <= rng.end:
+        new = _look_up(stream, rng, max(known.end, rng.start), rng.end)
+        old = [chunk for chunk in known.chunks if chunk.end > rng.start]
+        if rng.start < known.end and rng.start > known.start:
+            old = [*_head(stream, rng, old), *old]
+        found = [*old, *new]
+        if all(one.end <= other.base_offset for one, other in pairwise(found)) and (
+            not new or new[0].base_offset >= min(known.end, rng.start)
+        ):
+            return found, len(new)
+    found = _look_up(stream, rng, rng.start, rng.end)
+    return found, len(found)
+
+
+def _head(stream: StreamLog, rng: SegmentRange, known: Sequence[LiveChunk]) -> list[LiveChunk]:
+    """Return the chunk that the head divides, unless it is known or the head divides none.
+
+    The chunk behind it comes with it: if that is small, the rewritten head is its neighbour.
+    """
+    if known and known[0].base_offset <= rng.start:
+        return []
+    found = _look_up(stream, rng, rng.start, rng.start + 1)
+    if not found or found[0].base_offset == rng.start:
+        return []
+    end = known[0].base_offset if known else rng.end
+    return [*found, *_look_up(stream, rng, found[-1].end, min(found[-1].end + 1, end))]
+
+
+def _look_up(stream: StreamLog, rng: SegmentRange, start: int, end: int) -> list[LiveChunk]:
+    if start >= end:
+        return []
+    with stream.log.files() as files:
+        return [live_chunk(add) for add in files.find(rng.segment_id, start, end)]
 
 
 def _of_segment(
     view: StreamView,
     rng: SegmentRange,
-    adds: Sequence[Add],
+    chunks: Sequence[LiveChunk],
     settings: EffectiveSettings,
     now_ms: int,
 ) -> Iterator[MergeRange]:
     """Yield the ranges of one segment: its head, and its merges."""
-    chunks = [_live_chunk(add) for add in adds]
     settled = settled_count(chunks, now_ms - COMPACT_SETTLE_MS, now_ms)
     divided = bool(chunks) and chunks[0].base_offset < rng.start
     if divided and settled and _must_rewrite(view, chunks[0], rng.start, settings, now_ms):
@@ -84,10 +166,6 @@ def _must_rewrite(
         return True
     truncation = view.record.truncation
     return truncation is not None and now_ms - truncation.time_ms >= settings.compact_head_after_ms
-
-
-def _live_chunk(add: Add) -> LiveChunk:
-    return LiveChunk(position_of(add)[1], rows_of(add), add.size, add.modified_ms)
 
 
 def _range(

@@ -35,10 +35,12 @@ def run_compaction(
     the call is made for, by default the present one. Raises NoSuchStream, StaleIdentity, and
     StoreError if the storage refuses to write; what was committed before stays.
     """
+    stream.log.expect_files()
     view = stream.view(life=life)
     plan = plan_stream(stream, view, options.settings(stream, view))
     if dry_run:
         return _expected(stream, plan.ranges, plan.files)
+    plan.store_record(stream)
     failpoint("compact.planned")
     result = CompactionResult(stream.name)
     merged: list[MergedRange] = []

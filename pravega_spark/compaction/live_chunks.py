@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from pravega_spark.compaction.merge_plan import LiveChunk
 from pravega_spark.engine.log.actions import Add
+from pravega_spark.engine.log.file_index import position_of, rows_of
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.model import SegmentRange
@@ -52,6 +54,12 @@ def live_chunks(stream: StreamLog, view: StreamView) -> Iterator[tuple[SegmentRa
             yield rng, files.find(rng.segment_id, rng.start, rng.end)
 
 
-def count_chunks(stream: StreamLog, view: StreamView) -> int:
-    """Return the number of files that hold events between head and tail."""
-    return sum(len(adds) for _, adds in live_chunks(stream, view))
+def live_chunk(add: Add) -> LiveChunk:
+    """Return what a plan needs to know of a live file."""
+    return LiveChunk(position_of(add)[1], rows_of(add), add.size, add.modified_ms)
+
+
+def live_count(stream: StreamLog) -> int:
+    """Return the number of live files of the newest known version, by the log's own count."""
+    with stream.log.files() as files:
+        return files.totals().files

@@ -10,13 +10,17 @@ from pravega_spark.compaction.live_chunks import (
     APPENDED_TAG,
     WRITTEN_TAG,
     FileBytes,
-    count_chunks,
+    live_chunk,
+    live_count,
 )
+from pravega_spark.compaction.merge_plan import LiveChunk
 from pravega_spark.compaction.merge_range import MergedRange
+from pravega_spark.compaction.plan_record import note_commit
 from pravega_spark.compaction.range_merge import MERGED_BY_OTHERS, TRUNCATED
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.actions import Add, Body, Remove
 from pravega_spark.engine.log.commit_log import Proposal
+from pravega_spark.engine.log.file_index import position_of
 from pravega_spark.engine.stream.chunk_actions import chunk_add
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -59,9 +63,15 @@ def commit_merged(stream: StreamLog, merged: Sequence[MergedRange]) -> Compactio
             if found.chunk is None
         ),
     )
+    committed: list[tuple[int, LiveChunk]] = []
     for group in _groups([found for found in merged if found.chunk is not None]):
-        result = result.plus(_commit(stream, group))
-    after = count_chunks(stream, stream.view(refresh=False))
+        done, chunks = _commit(stream, group)
+        result = result.plus(done)
+        committed += chunks
+    touched = [left.range.segment_id for left in result.skipped if not left.is_damaged]
+    if committed or touched:
+        note_commit(stream, stream.view(refresh=False), committed, touched)
+    after = live_count(stream)
     return replace(result, files_before=after + result.files_removed, files_after=after)
 
 
@@ -84,8 +94,13 @@ def _kind(found: MergedRange) -> tuple[int, bool]:
     return found.range.life, found.range.is_head
 
 
-def _commit(stream: StreamLog, group: Sequence[MergedRange]) -> CompactionResult:
-    """Commit ranges of one life and kind; return what was committed and what was left out."""
+def _commit(
+    stream: StreamLog, group: Sequence[MergedRange]
+) -> tuple[CompactionResult, list[tuple[int, LiveChunk]]]:
+    """Commit ranges of one life and kind.
+
+    Returns what was committed and what was left out, and the merged chunks by segment.
+    """
     life, is_head = _kind(group[0])
 
     def decide(view: StreamView) -> Proposal[_Replaced]:
@@ -114,7 +129,7 @@ def _commit(stream: StreamLog, group: Sequence[MergedRange]) -> CompactionResult
     replaced = committed.value
     inputs = [add for _, adds in replaced.ranges for add in adds]
     total = FileBytes.of(replaced.adds)
-    return CompactionResult(
+    result = CompactionResult(
         stream.name,
         ranges=len(replaced.ranges),
         heads=len(replaced.ranges) if is_head else 0,
@@ -128,6 +143,7 @@ def _commit(stream: StreamLog, group: Sequence[MergedRange]) -> CompactionResult
         versions=(committed.snapshot.version,) if replaced.ranges else (),
         skipped=tuple(replaced.skipped),
     )
+    return result, [(position_of(add)[0], live_chunk(add)) for add in replaced.adds]
 
 
 def _fitting(stream: StreamLog, view: StreamView, group: Sequence[MergedRange]) -> _Replaced:

@@ -81,6 +81,24 @@ def plan_merges(
     return [part for run in found for part in _parts(run)]
 
 
+def waiting(
+    chunks: Sequence[LiveChunk], target_bytes: int, *, is_sealed: bool, divided: bool
+) -> tuple[LiveChunk, ...]:
+    """Return the chunks that a later plan of the segment may merge, and the last one.
+
+    With them and the chunks that the segment gets, a later plan decides as with all chunks: a run
+    ends at a gap, whether or not the plan knows the full chunk that fills it. ``divided``: the head
+    divides the chunk before the first one, which its rewrite may make small.
+    """
+    found: list[LiveChunk] = []
+    for first, last in _small_runs(chunks, target_bytes):
+        if last - first > 1 or last == len(chunks) or (divided and first == 0):
+            found += chunks[first:last]
+    if chunks and not is_sealed and (not found or found[-1] != chunks[-1]):
+        found.append(chunks[-1])
+    return tuple(found)
+
+
 def _small_runs(chunks: Sequence[LiveChunk], target_bytes: int) -> Iterator[tuple[int, int]]:
     """Yield [first, last) of each longest run of small neighbours."""
     first = None

@@ -172,9 +172,11 @@ def test_hints_of_another_shape_are_ignored(root: Path, tmp_path: Path, content:
     folder.mkdir(exist_ok=True)
     (folder / "latest.json").write_bytes(content)
     (folder / "sweep.json").write_bytes(content)
+    (folder / "compaction.json").write_bytes(content)
     (root / "_pravega_clock.json").write_bytes(content)
     manager = opened(root, tmp_path)
     assert [event.data for event in manager.read("s/t")] == [b"event"]
+    manager.compact_stream("s/t")
     manager.sweep_stream("s/t", grace=0, retain=0)
 
 

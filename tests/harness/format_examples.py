@@ -193,6 +193,7 @@ _TEXTS: dict[str, Callable[[_Maker], str]] = {
     "swept": lambda made: made.last(f"{EVENTS}/_pravega/swept.json"),
     "sweep": lambda made: made.last(f"{EVENTS}/_pravega/sweep.json"),
     "changes": lambda made: made.first("/_pravega/changes/", ".json"),
+    "compaction": lambda made: made.last("nyc/sensors/events/_pravega/compaction.json"),
     "rates": lambda made: made.last(f"{EVENTS}/_pravega/rates.json"),
     "moved": lambda made: made.containing(f"{EVENTS}/_pravega/moved/", "ingest-1"),
     "scope rows": lambda made: made.rows(SCOPE, lambda row: row["kind"] == "group"),

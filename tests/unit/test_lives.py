@@ -399,7 +399,8 @@ class Stop:
         """What the call did to the next life: objects that it changed, commits that it made.
 
         A sweep of a state table is of its log, in whatever life: that commit is none of a life. So
-        is the record of a sweep: a late one holds less than the log, and the next sweep reads on.
+        is the record of a sweep: a late one holds less than the log, and the next sweep reads on. A
+        record of a compaction names its life, so a late one is of no use.
         """
         assert self.earlier is not None
         assert self.begun is not None
@@ -409,7 +410,8 @@ class Stop:
         new = now.keys() - self.begun.keys()
         commits = [key for key in new if "/_delta_log/0" in key and key.endswith(".json")]
         swept = [key for key in commits if STREAM not in key and b'"SWEEP"' in now[key]]
-        records = [key for key in changed if key.endswith("/_pravega/sweep.json")]
+        names = ("/_pravega/sweep.json", "/_pravega/compaction.json")
+        records = [key for key in changed if key.endswith(names)]
         return sorted({*changed, *commits} - {*swept, *records})
 
 

@@ -103,6 +103,7 @@ def stored_bytes(
     entries = store.list(log.path)
     manifests = store.list(f"{stream.name}/transactions")
     history = store.list(history_log(stream).path)
+    log.expect_files()
     view = stream.view(life=life)
     with log.files() as files:
         snapshot = log.snapshot
