@@ -106,8 +106,10 @@ def decode_record(data: bytes) -> PlanRecord | None:
             )
             for name, (start, end, chunks) in found["segments"].items()
         }
-        numbers = (int(found[name]) for name in ("life", "target", "version", "began"))
-        return PlanRecord(*numbers, segments)
+        life, target, version, began = (
+            int(found[name]) for name in ("life", "target", "version", "began")
+        )
+        return PlanRecord(life, target, version, began, segments)
     except DECODE_ERRORS:
         return None
 
