@@ -570,10 +570,15 @@ class StreamManager:
         retain: str | float | None = None,
         keep_completed: str | float | None = None,
         keep_records: str | float | None = None,
+        dry_run: bool = False,
     ) -> SweepResult:
         """See :meth:`Stream.sweep`."""
         return self.stream(stream).sweep(
-            grace=grace, retain=retain, keep_completed=keep_completed, keep_records=keep_records
+            grace=grace,
+            retain=retain,
+            keep_completed=keep_completed,
+            keep_records=keep_records,
+            dry_run=dry_run,
         )
 
     def compact_stream(

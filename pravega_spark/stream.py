@@ -380,6 +380,7 @@ class Stream:
         retain: str | float | None = None,
         keep_completed: str | float | None = None,
         keep_records: str | float | None = None,
+        dry_run: bool = False,
     ) -> SweepResult:
         """Delete what the stream no longer needs; for a scheduled job. Safe to repeat and to kill.
 
@@ -391,8 +392,11 @@ class Stream:
         is swept, too. ``keep_records`` (at most ``retain``) moves records that did not change for
         that long out of the log's state: those of writers with ids of their own, and of removed
         subscribers. A writer that returns continues from its record, or has to be opened again.
+        With ``dry_run`` nothing is changed: the result says which removed files a sweep would
+        delete and which ones wait. Only a sweep itself finds staged files, old records and commits.
         Raises InvalidConfiguration.
         """
+        check_flag("dry_run", dry_run)
         flags = parse_flags({"grace": grace, "retain": retain, "keep_completed": keep_completed})
         records_ms = None
         if keep_records is not None:
@@ -406,6 +410,9 @@ class Stream:
                 f"{settings.text('retain')!r}: "
                 "the log does not know the age of a record whose version is not retained."
             )
+        if dry_run:
+            ages = settings.grace_ms, settings.retain_ms
+            return stream_sweep.preview_stream_sweep(log, *ages, life=view.life)
         log_flags("sweep", log, settings)
         # With all flags, the root's settings are read only if a transaction is open.
         limit_ms = None if every else settings.prepared_limit_ms

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 
 from pravega_spark.compaction.compaction_options import DEFAULTS, CompactionOptions
-from pravega_spark.compaction.compaction_plan import plan_stream
+from pravega_spark.compaction.compaction_plan import CompactionPlan, plan_stream
 from pravega_spark.compaction.compaction_result import CompactionResult
 from pravega_spark.compaction.merge_commit import COMMIT_ACTIONS, commit_merged
 from pravega_spark.compaction.merge_plan import CHUNK_OVERHEAD_BYTES
-from pravega_spark.compaction.merge_range import MergedRange, MergeRange
+from pravega_spark.compaction.merge_range import MergedRange
 from pravega_spark.compaction.range_merge import merge_range
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -39,7 +38,7 @@ def run_compaction(
     view = stream.view(life=life)
     plan = plan_stream(stream, view, options.settings(stream, view))
     if dry_run:
-        return _expected(stream, plan.ranges, plan.files)
+        return expected_result(stream, plan)
     plan.store_record(stream)
     failpoint("compact.planned")
     result = CompactionResult(stream.name)
@@ -61,8 +60,9 @@ def run_compaction(
     return result
 
 
-def _expected(stream: StreamLog, ranges: Sequence[MergeRange], files: int) -> CompactionResult:
-    """Return what a run would do, if all data stays as large as it is."""
+def expected_result(stream: StreamLog, plan: CompactionPlan) -> CompactionResult:
+    """Return what a run would do by a plan, if all data stays as large as it is."""
+    ranges, files = plan.ranges, plan.files
     merged = sum(rng.files for rng in ranges)
     result = CompactionResult(stream.name, dry_run=True, files_before=files, files_after=files)
     return replace(

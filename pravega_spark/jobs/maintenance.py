@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,7 +24,8 @@ from pravega_spark.errors import InvalidInput
 from pravega_spark.jobs import job_runner
 from pravega_spark.jobs.command_line import AS_SET, MAINTENANCE, duration, make_parser
 from pravega_spark.jobs.job_runner import Report, RoundInput
-from pravega_spark.jobs.range_compaction import COMPACTION, Row, compact_streams, map_rows
+from pravega_spark.jobs.range_compaction import COMPACTION, OUTCOME_SCHEMA, compact_streams
+from pravega_spark.jobs.stream_tasks import Task, map_tasks
 from pravega_spark.jobs.text_table import Cell, Side, TextTable, bold
 from pravega_spark.limits import STREAM_TIMEOUT
 from pravega_spark.maintenance.kind_schedule import KindSchedule
@@ -146,22 +147,24 @@ def spread(
 
     Compaction comes last, since executors share the ranges of all streams.
     """
-    rows, compacted = list[Row](), list[str]()
+    begun, compacted = list[Task](), list[str]()
     for task in tasks:
         others = [kind.value for kind in task.kinds if kind is not COMPACTION]
         if others:
-            rows.append((task.unit, to_json(others)))
+            begun.append(Task(task.unit, to_json(others)))
         if COMPACTION in task.kinds:
             compacted.append(task.unit)
-    for _, text in map_rows(spark, root, rows, partial(_do, options=options)):
-        yield WorkOutcome.of_row(json.loads(text))
+    if begun:
+        found = map_tasks(spark, root, begun, partial(_do, options=options), OUTCOME_SCHEMA)
+        for row in found.toArrow().to_pylist():
+            yield WorkOutcome.of_row(json.loads(row["outcome"]))
     yield from compact_streams(spark, root, compacted, options)
 
 
-def _do(root: str, unit: str, text: str, *, options: WorkOptions) -> Iterator[str]:
-    kinds = tuple(map(MaintenanceKind, json.loads(text)))
-    outcomes = do_task(open_store(root), RoundTask(unit, kinds), options)
-    yield from (to_json(outcome.row()) for outcome in outcomes)
+def _do(root: str, task: Task, *, options: WorkOptions) -> Iterator[Mapping[str, str]]:
+    kinds = tuple(map(MaintenanceKind, json.loads(task.text)))
+    outcomes = do_task(open_store(root), RoundTask(task.stream, kinds), options)
+    yield from ({"outcome": to_json(outcome.row())} for outcome in outcomes)
 
 
 def _table(result: MaintenanceResult) -> TextTable | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,15 +16,20 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from pravega_spark.compaction.compaction_options import CompactionOptions
-from pravega_spark.compaction.compaction_plan import plan_compaction
+from pravega_spark.compaction.compaction_plan import plan_stream
+from pravega_spark.compaction.compaction_run import expected_result
 from pravega_spark.compaction.merge_commit import commit_merged
 from pravega_spark.compaction.merge_range import MergedRange, MergeRange
 from pravega_spark.compaction.range_merge import merge_range
 from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.stream.open_streams import open_stream
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.time_limit import run_within
+from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import NoSuchStream, RootChanged
+from pravega_spark.jobs.stream_tasks import Task, TaskWork, map_tasks
 from pravega_spark.maintenance.stream_work import (
+    WorkDone,
     WorkOptions,
     compaction_done,
     do_work,
@@ -39,14 +44,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 COMPACTION = MaintenanceKind.COMPACTION
-_TASKS_PER_CORE = 4
-"""More tasks than cores, so that one task with slow work does not decide how long a round is."""
-_PASSED = pa.schema([("stream", pa.string()), ("value", pa.string())])
-
-Row = tuple[str, str]
-"""A stream, and a JSON text."""
-Work = Callable[[str, str, str], Iterator[str]]
-"""Takes root, stream and text, and yields texts. Must be picklable."""
+OUTCOME_SCHEMA = pa.schema([("outcome", pa.string())])
+_PLANNED = pa.schema([*OUTCOME_SCHEMA, ("ranges", pa.list_(pa.string()))])
+_MERGED = pa.schema([("merged", pa.string())])
+Row = Mapping[str, Any]
 
 
 def compact_streams(
@@ -56,88 +57,73 @@ def compact_streams(
 
     A range that fails is a failure of its stream; its other ranges are committed.
     """
-    planned = map_rows(spark, root, [(n, "") for n in names], partial(_plan, options=options))
-    ranges, begun = list[Row](), dict[str, WorkOutcome]()
-    for name, text in planned:
-        found = json.loads(text)
-        if "range" in found:
-            ranges.append((name, to_json(found["range"])))
-        else:
-            begun[name] = WorkOutcome.of_row(found)
+
+    def collected(tasks: Sequence[Task], work: TaskWork, schema: pa.Schema) -> list[Any]:
+        found = map_tasks(spark, root, tasks, work, schema) if tasks else None
+        return [] if found is None else found.toArrow().to_pylist()
+
+    streams = [Task(name) for name in names]
+    planned = collected(streams, partial(_plan, options=options), _PLANNED)
+    begun = {row["stream"]: row["outcome"] for row in planned}
+    ranges = [Task(row["stream"], text) for row in planned for text in row["ranges"]]
     merged = defaultdict[str, list[Any]](list)
-    for name, text in map_rows(spark, root, ranges, partial(_merge, options=options)):
-        merged[name].append(json.loads(text))
-    yield from (outcome for name, outcome in begun.items() if name not in merged)
-    rows = [(name, to_json([begun[name].row(), found])) for name, found in merged.items()]
-    for _, text in map_rows(spark, root, rows, _commit):
-        yield WorkOutcome.of_row(json.loads(text))
+    for row in collected(ranges, partial(_merge, options=options), _MERGED):
+        merged[row["stream"]].append(json.loads(row["merged"]))
+    ready = [Task(name, to_json([begun.pop(name), found])) for name, found in merged.items()]
+    outcomes = [
+        *begun.values(),
+        *(row["outcome"] for row in collected(ready, _commit, OUTCOME_SCHEMA)),
+    ]
+    yield from (WorkOutcome.of_row(json.loads(text)) for text in outcomes)
 
 
-def map_rows(spark: SparkSession, root: str, rows: Sequence[Row], work: Work) -> list[Row]:
-    """Return the texts that ``work`` yields for each row, with its stream, from executors."""
-    from pyspark.sql.pandas.types import from_arrow_schema
+def _plan(root: str, task: Task, *, options: WorkOptions) -> Iterator[Row]:
+    """Yield the outcome so far of a stream, with the ranges to merge; none of a dry run."""
+    name, ranges = task.stream, list[MergeRange]()
 
-    if not rows:
-        return []
+    def plan(stream: StreamLog, view: StreamView, options: WorkOptions) -> WorkDone:
+        now_ms, given = stream.now_ms(), CompactionOptions(options.flags, options.root)
+        found = plan_stream(stream, view, given.settings(stream, view))
+        if not options.dry_run:
+            found.store_record(stream)
+        ranges.extend(found.ranges)
+        return compaction_done(expected_result(stream, found), view, now_ms)
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for row in batch.to_pylist():
-                texts = [(row["stream"], text) for text in work(root, row["stream"], row["value"])]
-                made = [{"stream": name, "value": text} for name, text in texts]
-                yield pa.RecordBatch.from_pylist(made, schema=_PASSED)
-
-    tasks = min(len(rows), _TASKS_PER_CORE * cores(spark))
-    frame = spark.createDataFrame(list(rows), "stream string, value string").repartition(tasks)
-    found = frame.mapInArrow(run, from_arrow_schema(_PASSED)).toArrow().to_pylist()
-    return [(row["stream"], row["value"]) for row in found]
-
-
-def cores(spark: SparkSession) -> int:
-    """Return how many tasks Spark runs at the same time, as far as the session knows it."""
     try:
-        return max(1, spark.sparkContext.defaultParallelism)
-    except Exception:  # Spark Connect has no context
-        return int(spark.conf.get("spark.sql.shuffle.partitions", "8") or 8)
-
-
-def _plan(root: str, name: str, _: str, *, options: WorkOptions) -> Iterator[str]:
-    """Yield the outcome so far of a stream, and its ranges; only the outcome of a dry run."""
-    stream = open_stream(root, name)
-    try:
-        # A dry run looks at the stream as the other ways of maintenance do.
-        outcome = do_work(stream, COMPACTION, replace(options, dry_run=True))
-        given = CompactionOptions(options.flags, options.root)
-        ranges = [] if options.dry_run or not outcome.did else plan_compaction(stream, given)
+        outcome = do_work(open_stream(root, name), COMPACTION, options, plan)
     except NoSuchStream:
         return
     except RootChanged:
         raise
     except Exception as error:
-        yield to_json(failed(name, COMPACTION, f"stream {name}", error).row())
+        outcome = failed(name, COMPACTION, f"stream {name}", error)
+        yield {"outcome": to_json(outcome.row()), "ranges": []}
         return
-    yield to_json(outcome.row())
-    yield from (to_json({"range": rng.to_json()}) for rng in ranges)
+    wanted = [] if options.dry_run else ranges
+    texts = [to_json(rng.to_json()) for rng in wanted]
+    yield {"outcome": to_json(outcome.row()), "ranges": texts}
 
 
-def _merge(root: str, name: str, text: str, *, options: WorkOptions) -> Iterator[str]:
+def _merge(root: str, task: Task, *, options: WorkOptions) -> Iterator[Row]:
     """Yield a merged range, or why it could not be merged."""
-    rng, stream = MergeRange.from_json(json.loads(text)), open_stream(root, name)
+    rng, stream = MergeRange.from_json(json.loads(task.text)), open_stream(root, task.stream)
     what = f"compaction of {rng}"
     try:
         merged = run_within(options.limit_seconds, partial(merge_range, stream, rng), what, root)
     except RootChanged:
         raise
     except Exception as error:
-        yield to_json({"failed": failed(name, COMPACTION, str(rng), error).failures})
+        failures = failed(task.stream, COMPACTION, str(rng), error).failures
+        yield {"merged": to_json({"failed": dict(failures)})}
     else:
-        yield to_json({"merged": merged.to_json()})
+        yield {"merged": to_json({"merged": merged.to_json()})}
 
 
-def _commit(root: str, name: str, text: str) -> Iterator[str]:
+def _commit(root: str, task: Task) -> Iterator[Row]:
     """Yield the outcome of a stream after the commit of what was merged."""
-    begun, found = json.loads(text)
-    outcome, stream = WorkOutcome.of_row(begun), open_stream(root, name)
+    begun, found = json.loads(task.text)
+    name, outcome = task.stream, WorkOutcome.of_row(json.loads(begun))
+    stream = open_stream(root, name)
     failures: Mapping[str, str] = {
         what: why for part in found for what, why in part.get("failed", {}).items()
     }
@@ -151,11 +137,10 @@ def _commit(root: str, name: str, text: str) -> Iterator[str]:
         raise
     except Exception as error:
         failures = {**failures, **failed(name, COMPACTION, f"stream {name}", error).failures}
-        yield to_json(replace(outcome, did="", figures={}, failures=failures).row())
-        return
-    failures = {**failures, **done.failures}
-    yield to_json(
-        replace(
+        ended = replace(outcome, did="", figures={}, failures=failures)
+    else:
+        failures = {**failures, **done.failures}
+        ended = replace(
             outcome, did=done.did, figures=done.figures, failures=failures, due_ms=done.due_ms
-        ).row()
-    )
+        )
+    yield {"outcome": to_json(ended.row())}

@@ -153,6 +153,7 @@ def counts(rows: Sequence[Row], *, dry_run: bool) -> dict[str, int]:
         "expired": sum(bool(row["expired"]) for row in sound),
         "swept_files": sum(row["swept_files"] for row in sound),
         "pending_files": sum(row["pending_files"] for row in sound),
+        "unmoved": sum(bool(row["unmoved"]) for row in sound),
     }
 
 

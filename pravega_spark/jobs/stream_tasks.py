@@ -10,7 +10,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -28,8 +28,23 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_TASKS_PER_CORE = 4
+"""More tasks than cores, so that one task with slow work does not decide how long a round is."""
+
+
+class Task(NamedTuple):
+    """A part of the work on a stream, or on the tables of a scope."""
+
+    stream: str
+    """The stream; or the scope, or "" for the root."""
+    text: str = ""
+    """What is to be done, as the work reads it."""
+
+
+TaskWork = Callable[[str, Task], Iterable[Mapping[str, Any]]]
+"""Takes root and task, returns rows. Must be picklable; Spark may run it twice, even at once."""
 Work = Callable[[str, str], Iterable[Mapping[str, Any]]]
-"""Takes root and stream, returns rows. Must be picklable; Spark may run it twice, even at once."""
+"""The same for a whole stream by its name."""
 
 
 def find_streams(
@@ -91,44 +106,60 @@ def _of_scopes(manager: StreamManager, scopes: Iterable[str], *, must_exist: boo
 
 
 def map_streams(
-    spark: SparkSession,
-    root: str,
-    streams: Sequence[str],
-    work: Work,
-    schema: pa.Schema,
-    *,
-    parallelism: int | None = None,
+    spark: SparkSession, root: str, streams: Sequence[str], work: Work, schema: pa.Schema
 ) -> DataFrame:
     """Return the rows that ``work`` returns for each stream, with columns ``stream`` and ``error``.
 
     If a stream fails, it has a single row with its error, and the other streams are not affected.
-    A stream that was deleted since it was listed has no row. ``parallelism`` is the number of
-    tasks, by default one for each STREAMS_PER_TASK streams. Each computation of the frame does the
-    work again: collect it once.
+    A stream that was deleted since it was listed has no row.
+    """
+    whole = pa.schema([*schema, ("error", pa.string())])
+    tasks = [Task(name) for name in streams]
+    return map_tasks(spark, root, tasks, partial(_rows, work=work), whole)
+
+
+def map_tasks(
+    spark: SparkSession, root: str, tasks: Sequence[Task], work: TaskWork, schema: pa.Schema
+) -> DataFrame:
+    """Return the rows that ``work`` returns for each task, with the column ``stream`` of the task.
+
+    An error of the work fails the job. Each computation of the frame does the work again: collect
+    it once.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    whole = pa.schema([("stream", pa.string()), *schema, ("error", pa.string())])
-    tasks = parallelism or -(-len(streams) // STREAMS_PER_TASK) or 1
-    names = spark.createDataFrame([(name,) for name in streams], "stream string")
+    whole = pa.schema([("stream", pa.string()), *schema])
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            rows = [row for name in batch.column(0).to_pylist() for row in _rows(root, name, work)]
-            yield pa.RecordBatch.from_pylist(rows, schema=whole)
+            for given in batch.to_pylist():
+                task = Task(**given)
+                rows = [{"stream": task.stream, **row} for row in work(root, task)]
+                yield pa.RecordBatch.from_pylist(rows, schema=whole)
 
-    return names.repartition(tasks).mapInArrow(run, from_arrow_schema(whole))
+    count = max(_TASKS_PER_CORE * _cores(spark), -(-len(tasks) // STREAMS_PER_TASK))
+    frame = spark.createDataFrame(list(tasks), "stream string, text string")
+    spread = frame.repartition(max(1, min(count, len(tasks))))
+    return spread.mapInArrow(run, from_arrow_schema(whole))
 
 
-def _rows(root: str, stream: str, work: Work) -> list[dict[str, Any]]:
-    """Return a stream's rows, or a single row with its error."""
+def _cores(spark: SparkSession) -> int:
+    """Return how many tasks Spark runs at the same time, as far as the session knows it."""
     try:
-        rows = repaired(open_stream(root, stream), partial(work, root, stream))
-        return [{"stream": stream, **row} for row in rows]
+        return max(1, spark.sparkContext.defaultParallelism)
+    except Exception:  # Spark Connect has no context
+        return int(spark.conf.get("spark.sql.shuffle.partitions", "8") or 8)
+
+
+def _rows(root: str, task: Task, work: Work) -> list[Mapping[str, Any]]:
+    """Return a stream's rows, or a single row with its error."""
+    stream = task.stream
+    try:
+        return list(repaired(open_stream(root, stream), partial(work, root, stream)))
     except NoSuchStream:
         return []
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         logger.warning("work on stream %s failed: %s", stream, " ".join(reason.split()))
         logger.debug("work on stream %s failed", stream, exc_info=True)
-        return [{"stream": stream, "error": reason}]
+        return [{"error": reason}]

@@ -14,7 +14,9 @@ FIGURES: Mapping[MaintenanceKind, Sequence[str]] = {
     MaintenanceKind.SCALING: ("splits", "merges"),
     MaintenanceKind.TRANSACTIONS: ("committed", "aborted", "cleared"),
     MaintenanceKind.COMPACTION: ("files_before", "files_after", "bytes_read", "bytes_written"),
-    MaintenanceKind.SWEEPING: ("files", "bytes", "commits"),
+    MaintenanceKind.SWEEPING: (
+        *("files", "bytes", "commits", "pending_files", "pending_bytes", "unmoved"),
+    ),
 }
 """The figures of each kind, which are sums over all streams."""
 
@@ -61,7 +63,7 @@ class MaintenanceResult:
     """Of these, those that had nothing new and were not due: one storage call each."""
     kinds: Mapping[MaintenanceKind, KindResult]
     changes: tuple[WorkOutcome, ...] = ()
-    """What was done at each stream, or failed, by name."""
+    """What was done at each stream, or failed, by name; in a dry run then what waits."""
     seconds: float = 0.0
     dry_run: bool = False
     stopped: bool = False
@@ -101,7 +103,8 @@ class MaintenanceResult:
             (
                 unit_text(found.unit).removeprefix("stream "),
                 found.kind.value,
-                found.did or "failed: " + "; ".join(found.failures.values()),
+                "; ".join(filter(None, (found.did, found.left)))
+                or "failed: " + "; ".join(found.failures.values()),
             )
             for found in self.changes
         ]

@@ -218,13 +218,14 @@ class MaintenanceRound:
         left = {kind: KindResult(kind, claimed_by=by, left=streams) for kind, by in claimed.items()}
         found |= left
         looked_at = sum(len(work.due) for work in self._works.values())
-        changes = [o for o in outcomes if o.did or o.failures]
-        changes.sort(key=lambda outcome: (outcome.unit, outcome.kind.value))
+        dry_run = self._request.dry_run
+        changes = [o for o in outcomes if o.did or o.failures or (dry_run and o.left)]
+        changes.sort(key=lambda o: (not (o.did or o.failures), o.unit, o.kind.value))
         return MaintenanceResult(
             streams,
             streams - looked_at if kinds else 0,
             found,
             tuple(changes[:MAINTAINED_ROWS]),
-            dry_run=self._request.dry_run,
+            dry_run=dry_run,
             stopped=self._stop.is_set,
         )

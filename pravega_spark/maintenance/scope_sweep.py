@@ -27,6 +27,9 @@ class TableSweep(NamedTuple):
 
     log: Log
     run: Callable[[], SweepResult]
+    is_foreseen: bool = True
+    """Whether a preview of the log shows what the sweep would do; not for a deleted stream, whose
+    files only a listing finds."""
 
 
 def table_path(scope: str, name: str) -> str:
@@ -62,7 +65,8 @@ def scope_sweeps(
     for name in store.folders(scope):
         if is_name(name) and name not in rows:
             stream = open_stream(store, f"{scope}/{name}", runtime)
-            sweeps[name] = TableSweep(stream.log, partial(_sweep_deleted, stream, *ages, now))
+            sweep = TableSweep(stream.log, partial(_sweep_deleted, stream, *ages, now), False)
+            sweeps[name] = sweep
     return sweeps
 
 

@@ -13,7 +13,7 @@ from pravega_spark.compaction.compaction_options import CompactionOptions
 from pravega_spark.compaction.compaction_result import CompactionResult
 from pravega_spark.compaction.compaction_run import run_compaction
 from pravega_spark.engine.log import checkpointing
-from pravega_spark.engine.log.table_sweep import next_due_ms, pending_text
+from pravega_spark.engine.log.table_sweep import next_due_ms
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import stream_sweep
@@ -25,6 +25,7 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import NoSuchStream, RootChanged
 from pravega_spark.limits import STATE_FILE_COMMITS, STREAM_TIMEOUT
 from pravega_spark.maintenance import due_times
+from pravega_spark.maintenance.sweep_outcome import swept_work
 from pravega_spark.maintenance.work_outcome import WorkOutcome
 from pravega_spark.model import MaintenanceKind, TransactionStatus
 from pravega_spark.reader_groups.group_repair import release_absent_groups
@@ -36,7 +37,7 @@ from pravega_spark.scaling.auto_scaling import explain_scaling, run_scaling
 from pravega_spark.scaling.scale_decision import Action
 from pravega_spark.transactions import transaction_leases, transaction_listing
 from pravega_spark.transactions.sweeper import sweep_transactions
-from pravega_spark.units import parse_duration_ms, size_text
+from pravega_spark.units import parse_duration_ms
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +66,8 @@ class WorkDone(NamedTuple):
     due_ms: int
     failures: Mapping[str, str] = MappingProxyType({})
     """What could not be done, although the rest was."""
+    left: str = ""
+    """What could not be done yet, and why, for people."""
 
 
 Work = Callable[[StreamLog, StreamView, WorkOptions], WorkDone]
@@ -95,9 +98,12 @@ def maintain_stream(
     return outcomes
 
 
-def do_work(stream: StreamLog, kind: MaintenanceKind, options: WorkOptions) -> WorkOutcome:
+def do_work(
+    stream: StreamLog, kind: MaintenanceKind, options: WorkOptions, work: Work | None = None
+) -> WorkOutcome:
     """Do the work of one kind on a stream. Raises what that raises, and TooBusy at the limit.
 
+    ``work`` is a part of it that is done in place of the whole, such as a plan.
     Of a stream that still hangs in any kind of work, it raises TooBusy without waiting.
     """
 
@@ -105,9 +111,10 @@ def do_work(stream: StreamLog, kind: MaintenanceKind, options: WorkOptions) -> W
         now_ms = stream.now_ms()
         view = existing_view(stream)
         written_ms = stream.log.reader.written_ms(view.version)
-        done = WORKS[kind](stream, view, options)
+        done = (work or WORKS[kind])(stream, view, options)
         times = view.version, written_ms, done.due_ms, now_ms
-        return WorkOutcome(stream.name, kind, done.did, done.figures, done.failures, *times)
+        texts = done.did, done.left
+        return WorkOutcome(stream.name, kind, *texts, done.figures, done.failures, *times)
 
     what = f"{kind.value} of stream {stream.name}"
     unit = f"stream {stream.name}"
@@ -183,25 +190,25 @@ def _retention(stream: StreamLog, view: StreamView, options: WorkOptions) -> Wor
 def _sweeping(stream: StreamLog, view: StreamView, options: WorkOptions) -> WorkDone:
     """Sweep, and write a state file that no writer has written although it is due."""
     now_ms, settings = stream.now_ms(), options.settings(view)
-    if options.dry_run:  # which files are unreferenced is known only after the horizon has moved
-        return WorkDone("", dict.fromkeys(_SWEPT, 0), due_times.ALWAYS)
+    ages = settings.grace_ms, settings.retain_ms
+    if options.dry_run:
+        swept = stream_sweep.preview_stream_sweep(stream, *ages, life=view.life)
+        work = swept_work([swept], now_ms, dry_run=True)
+        return WorkDone(work.did, work.figures, due_times.ALWAYS, left=work.left)
     state, _ = stream.log.reader.hint()
     if view.version - max(state, 0) > STATE_FILE_COMMITS:
         checkpointing.maintain(stream.log.reader, view.version)
     swept = stream_sweep.sweep_stream(
         stream,
-        grace_ms=settings.grace_ms,
-        retain_ms=settings.retain_ms,
+        grace_ms=ages[0],
+        retain_ms=ages[1],
         completed_ms=settings.keep_completed_ms,
         life=view.life,
     )
-    figures = {"files": swept.files, "bytes": swept.size_bytes, "commits": swept.commits}
-    due_ms = due_times.ALWAYS
-    if not any(figures.values()):
+    work, due_ms = swept_work([swept], now_ms), due_times.ALWAYS
+    if not work.did:
         due_ms = next_due_ms(swept, due_times.after_idle_time(view, now_ms))
-    kept = [f"kept {pending_text(part, now_ms)}" for part in swept.pending]
-    did = swept_text(figures)
-    return WorkDone("; ".join([did, *kept]) if did else "", figures, due_ms)
+    return WorkDone(work.did, work.figures, due_ms, left=work.left)
 
 
 def _compaction(stream: StreamLog, view: StreamView, options: WorkOptions) -> WorkDone:
@@ -222,17 +229,6 @@ def compaction_done(result: CompactionResult, view: StreamView, now_ms: int) -> 
     due_ms = due_times.ALWAYS if result.ranges else due_times.after_idle_time(view, now_ms)
     failures = {f"{found.range}": found.reason for found in result.damaged}
     return WorkDone(did, figures, due_ms, failures)
-
-
-_SWEPT: Final = ("files", "bytes", "commits")
-
-
-def swept_text(figures: Mapping[str, int]) -> str:
-    """Return what a sweep deleted, for people; empty if nothing."""
-    if not any(figures.values()):
-        return ""
-    files = f"{figures['files']:,} files ({size_text(figures['bytes'])})"
-    return f"deleted {files} and {figures['commits']:,} commits"
 
 
 def _did(figures: Mapping[str, int], what: str) -> str:

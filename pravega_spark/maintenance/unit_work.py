@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
 from pravega_spark.engine.log.clock_record import read_now
+from pravega_spark.engine.log.sweep_preview import preview_sweep
 from pravega_spark.engine.log.table_sweep import SweepResult, next_due_ms
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
@@ -22,8 +22,8 @@ from pravega_spark.maintenance.stream_work import (
     WorkOptions,
     failed,
     maintain_stream,
-    swept_text,
 )
+from pravega_spark.maintenance.sweep_outcome import swept_work
 from pravega_spark.maintenance.work_outcome import WorkOutcome, unit_text
 from pravega_spark.model import MaintenanceKind
 from pravega_spark.root_settings import SettingSources
@@ -44,10 +44,9 @@ def do_task(
     """Do the work of a task; failures are outcomes. Raises RootChanged."""
     if "/" in task.unit:
         return maintain_stream(store, task.unit, task.kinds, options, runtime)
-    if options.dry_run:
-        return []
     what = f"{SWEEPING.value} of {unit_text(task.unit)}"
-    sweep = partial(_sweep_tables, store, task.unit, options, runtime)
+    work = _preview_tables if options.dry_run else _sweep_tables
+    sweep = partial(work, store, task.unit, options, runtime)
     try:
         return [run_within(options.limit_seconds, sweep, what, store.url)]
     except RootChanged:
@@ -61,7 +60,7 @@ def _sweep_tables(store: Store, scope: str, options: WorkOptions, runtime: Runti
     now = read_now(store, runtime)
     if not scope:
         swept = sweep_root(store, open_settings(store, runtime), settings, now)
-        return _outcome(scope, [swept], {})
+        return _outcome(scope, [swept], {}, now.earliest_ms)
     sweeps = scope_sweeps(store, Scope(store, scope, runtime), settings, now, runtime, deleted=True)
     hints = table_hints(store, scope, sweeps, basis_of(options.root))
     found, failures = list[SweepResult](), dict[str, str]()
@@ -86,14 +85,35 @@ def _sweep_tables(store: Store, scope: str, options: WorkOptions, runtime: Runti
             due_ms = next_due_ms(swept, due_ms)
             hints.note(name, SWEEPING, snapshot.version, written_ms, due_ms, now_ms)
     hints.save()
-    return _outcome(scope, found, failures)
+    return _outcome(scope, found, failures, now.earliest_ms)
 
 
-def _outcome(scope: str, found: Iterable[SweepResult], failures: Mapping[str, str]) -> WorkOutcome:
-    figures = Counter(files=0, bytes=0, commits=0)
-    for swept in found:
-        figures.update(files=swept.files, bytes=swept.size_bytes, commits=swept.commits)
-    return WorkOutcome(scope, SWEEPING, swept_text(figures), dict(figures), failures)
+def _preview_tables(
+    store: Store, scope: str, options: WorkOptions, runtime: Runtime
+) -> WorkOutcome:
+    """Return what sweeps of the tables would do, as far as their logs show it; writes nothing."""
+    settings = SettingSources(options.root).of_root()
+    now = read_now(store, runtime, keep=False)
+    logs = [open_settings(store, runtime).table.log]
+    if scope:
+        index = Scope(store, scope, runtime)
+        sweeps = scope_sweeps(store, index, settings, now, runtime, deleted=True)
+        logs = [sweep.log for sweep in sweeps.values() if sweep.is_foreseen]
+    ages = {"grace_ms": settings.grace_ms, "retain_ms": settings.retain_ms}
+    found = [preview_sweep(log, **ages, now=now) for log in logs]
+    return _outcome(scope, found, {}, now.earliest_ms, dry_run=True)
+
+
+def _outcome(
+    scope: str,
+    found: Iterable[SweepResult],
+    failures: Mapping[str, str],
+    now_ms: int,
+    *,
+    dry_run: bool = False,
+) -> WorkOutcome:
+    did, left, figures = swept_work(found, now_ms, dry_run=dry_run)
+    return WorkOutcome(scope, SWEEPING, did, left, figures, failures)
 
 
 def stream_hints(store: Store, scope: str, names: Collection[str], basis: str) -> DueHints:

@@ -18,6 +18,8 @@ class WorkOutcome:
     kind: MaintenanceKind
     did: str = ""
     """For people; empty if nothing was to be done."""
+    left: str = ""
+    """What could not be done yet, why, and from when on it can; for people."""
     figures: Mapping[str, int] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
     """An error for each thing that failed."""
@@ -36,6 +38,7 @@ class WorkOutcome:
             "unit": self.unit,
             "kind": self.kind.value,
             "did": self.did,
+            "left": self.left,
             "figures": dict(self.figures),
             "failures": dict(self.failures),
             "version": self.version,

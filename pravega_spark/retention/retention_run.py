@@ -52,11 +52,13 @@ ROW_SCHEMA: Final = pa.schema(
         ("pending_files", pa.int64()),
         ("pending_bytes", pa.int64()),
         ("pending", pa.string()),
+        ("unmoved", pa.string()),
         ("settings", pa.string()),
     ]
 )
 """A row for each stream. ``version`` is that of the commit that truncated, null without one.
-``pending`` says which removed files the sweep could not delete yet, why, and from when it can.
+``pending`` says which removed files the sweep could not delete yet, why, and from when it can;
+``unmoved`` why it moved neither the horizon nor a mark.
 
 ``settings`` are those that are not the defaults, each with its origin."""
 
@@ -85,6 +87,7 @@ class RetentionResult:
             "pending_files": sum(part.files for part in pending),
             "pending_bytes": sum(part.size_bytes for part in pending),
             "pending": "; ".join(map(str, pending)),
+            "unmoved": "" if swept is None else swept.unmoved,
             "settings": self.settings.summary(),
         }
 
@@ -98,7 +101,8 @@ def explain_retention(
     life: int | None = None,
 ) -> RetentionExplanation:
     """Decide on a stream, change nothing, and explain it: see :func:`dry_run_retention`."""
-    found = dry_run_retention(stream, options, policy=policy, now_ms=now_ms, life=life)
+    alone = replace(options, sweep=False)
+    found = dry_run_retention(stream, alone, policy=policy, now_ms=now_ms, life=life)
     return found.explanation
 
 
@@ -110,8 +114,9 @@ def dry_run_retention(
     now_ms: int | None = None,
     life: int | None = None,
 ) -> RetentionResult:
-    """Decide on a stream and change nothing.
+    """Decide on a stream, look ahead at its sweep, and change nothing.
 
+    The sweep is shown for the files that were removed so far, not for those of the decision.
     ``policy`` is the one to decide by, by default the stream's. ``now_ms`` is the time to decide
     for, by default one that is never later than the true time (ADR 14). ``life`` is the life that
     the call is meant for, by default the present one. Raises NoSuchStream, StaleIdentity, and
@@ -124,7 +129,11 @@ def dry_run_retention(
         plan = plan_retention(stream, view, ages, settings.expire_ms, policy)
         return RetentionResult(plan.explanation, settings=settings)
 
-    return stream.on_newest(decide, life=life)
+    found = stream.on_newest(decide, life=life)
+    if not options.sweep:
+        return found
+    ages = found.settings.grace_ms, found.settings.retain_ms
+    return replace(found, swept=stream_sweep.preview_stream_sweep(stream, *ages, life=life))
 
 
 def run_retention(

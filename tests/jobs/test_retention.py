@@ -120,6 +120,7 @@ def test_each_stream_is_truncated_by_its_policy_and_its_subscribers_and_sampled(
         "expired": 0,
         "swept_files": 0,
         "pending_files": 11,
+        "unmoved": 4,
         "failed": 0,
         "dry_run": False,
         "rounds": 1,

@@ -36,7 +36,7 @@ NO_SPARK = cast(SparkSession, None)
         (
             retention,
             "streams policies truncated events bytes sampled passed expired swept_files "
-            "pending_files",
+            "pending_files unmoved",
         ),
         (scaling, "streams segments splits merges dropped"),
         (transactions, "streams open committed aborted cleared"),

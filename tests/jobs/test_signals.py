@@ -21,10 +21,10 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-def submitted(root: Path) -> subprocess.Popen[str]:
+def submitted(root: Path, name: str) -> subprocess.Popen[str]:
     """A job under spark-submit in its own process group, after its first round."""
     submit = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[1]"]
-    job = [str(REPOSITORY / "jobs" / "scaling.py"), "--root", str(root), "--interval", "1s"]
+    job = [str(REPOSITORY / "jobs" / name), "--root", str(root), "--interval", "1s"]
     process = subprocess.Popen(
         [*submit, *job],
         env=clean_environment(PYSPARK_PYTHON=sys.executable),
@@ -39,18 +39,21 @@ def submitted(root: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize(
-    ("send", "number"),
-    [(os.kill, signal.SIGTERM), (os.killpg, signal.SIGINT)],
+    ("job", "send", "number"),
+    [
+        ("maintenance.py", os.kill, signal.SIGTERM),
+        ("scaling.py", os.killpg, signal.SIGINT),
+    ],
     ids=[
         "SIGTERM to spark-submit alone",
         "SIGINT to its process group",
     ],
 )
 def test_submitted_job_stops_with_its_sums_and_status_0(
-    tmp_path: Path, send: Callable[[int, int], None], number: signal.Signals
+    tmp_path: Path, job: str, send: Callable[[int, int], None], number: signal.Signals
 ) -> None:
     StreamManager(tmp_path).create_scope("s")
-    process = submitted(tmp_path)
+    process = submitted(tmp_path, job)
     send(process.pid, number)
     out, err = process.communicate(timeout=100)
     assert process.returncode == 0, out + err

@@ -12,11 +12,12 @@ from functools import partial
 
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log.actions import Body
-from pravega_spark.engine.log.clock_record import Now
+from pravega_spark.engine.log.clock_record import Now, read_now
 from pravega_spark.engine.log.commit_log import Proposal
 from pravega_spark.engine.log.horizon import encode_log_domain
 from pravega_spark.engine.log.log_cleanup import delete_ended_log
 from pravega_spark.engine.log.snapshot import LOG_DOMAIN, Snapshot
+from pravega_spark.engine.log.sweep_preview import preview_sweep
 from pravega_spark.engine.log.swept_totals import add_swept, delete_swept
 from pravega_spark.engine.log.table_sweep import (
     SweepResult,
@@ -97,6 +98,20 @@ def sweep_stream(
     add_swept(stream.log, FileTotals(events.files, events.size_bytes))
     stream.store.discard_unfinished(f"{stream.name}/transactions", grace_ms)
     return add_results(events, _sweep_history(stream, grace_ms, retain_ms, ages.now))
+
+
+def preview_stream_sweep(
+    stream: StreamLog, grace_ms: int, retain_ms: int, *, life: int | None = None
+) -> SweepResult:
+    """Return what a sweep of the stream and its history would do, as :func:`preview_sweep` does.
+
+    Writes nothing. Raises StaleIdentity, NoSuchStream.
+    """
+    stream.view(life=life)
+    now = read_now(stream.store, stream.runtime, keep=False)
+    logs = stream.log, history_log(stream)
+    found = [preview_sweep(log, grace_ms=grace_ms, retain_ms=retain_ms, now=now) for log in logs]
+    return add_results(*found)
 
 
 def sweep_deleted_stream(

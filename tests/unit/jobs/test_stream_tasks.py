@@ -16,7 +16,7 @@ from pravega_spark.errors import (
     StoreRefused,
 )
 from pravega_spark.jobs import stream_tasks
-from pravega_spark.jobs.stream_tasks import find_streams
+from pravega_spark.jobs.stream_tasks import Task, find_streams
 from pravega_spark.manager import StreamManager
 
 
@@ -90,11 +90,6 @@ def work(root: str, name: str, *, number: int) -> list[dict[str, object]]:
 
 def test_failing_stream_has_one_row_with_its_error_and_a_deleted_one_has_none() -> None:
     task = pickle.loads(pickle.dumps(partial(work, number=4)))
-    assert stream_tasks._rows("root", "s/good", task) == [
-        {"stream": "s/good", "number": 4},
-        {"stream": "s/good", "number": 5},
-    ]
-    assert stream_tasks._rows("root", "s/bad", task) == [
-        {"stream": "s/bad", "error": "ValueError: no luck"}
-    ]
-    assert stream_tasks._rows("root", "s/gone", task) == []
+    assert stream_tasks._rows("root", Task("s/good"), task) == [{"number": 4}, {"number": 5}]
+    assert stream_tasks._rows("root", Task("s/bad"), task) == [{"error": "ValueError: no luck"}]
+    assert stream_tasks._rows("root", Task("s/gone"), task) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -353,6 +354,48 @@ def test_dry_run_changes_nothing_and_says_what_would_be_done(tmp_path: Path) -> 
     assert folder_state(tmp_path / "root") == before
     assert (found.dry_run, found.kinds[RETENTION].figures["events"]) == (True, 1)
     assert found.rows()[0][2].startswith("would truncate 1 events")
+
+
+def test_dry_run_shows_what_a_sweep_would_delete_what_waits_why_and_from_when(
+    store: Spy, manager: StreamManager, clock: FakeRuntime
+) -> None:
+    manager.update_settings(grace="1 hour", retain="2 hours")
+    manager.create_stream("s/t", ONE_BYTE)
+    write(manager, "s/t", *(b"%d" % number for number in range(9)))
+    manager.maintain(kinds=["retention"])
+    group = manager.create_reader_group("s/g", ["s/t"])
+    for number in range(6):
+        group.update(refresh=f"{number + 4} s")
+
+    def sweeping(**options: Any) -> tuple[Mapping[str, int], dict[str, str]]:
+        store.calls.clear()
+        found = manager.maintain(kinds=["sweeping"], full=True, **options)
+        assert found.failures == {}
+        if options["dry_run"]:
+            assert not [op for op, _ in store.calls if op.startswith(("put", "delete"))]
+            assert not [key for op, key in store.calls if op == "list" and key.endswith("/data")]
+        texts = {unit: text for unit, _, text in found.rows()}
+        return found.kinds[SWEEPING].figures, texts
+
+    clock.sleep(HOUR)
+    figures, texts = sweeping(dry_run=True)
+    assert figures["pending_files"] > 8, "those of the stream, the group and the scope"
+    assert (figures["files"], figures["commits"]) == (0, 0)
+    waits = "versions of the last 2.0 hours hold them; the first can be deleted in 1.0 hours"
+    assert re.match(f"kept 8 files of .*: {waits}, the last in 1.0 hours$", texts["s/t"])
+    assert "the root's tables" not in texts, "nothing waits"
+    manager.update_settings(grace="90 minutes")
+    assert sweeping(dry_run=True)[0]["unmoved"] == 4, "also the settings"
+    assert "is younger than the retain of 2 hours" in sweeping(dry_run=True)[1]["s/t"]
+    assert texts["tables of scope s"].startswith("kept ")
+    clock.sleep(2 * HOUR)
+    write(manager, "s/t", b"10")
+    figures, texts = sweeping(dry_run=True)
+    assert texts["s/t"].startswith("would delete 8 files (")
+    swept, texts = sweeping(dry_run=False)
+    assert texts["s/t"].startswith("deleted 8 files (")
+    assert swept["files"] >= figures["files"] >= 8
+    assert "s/t" not in sweeping(dry_run=False)[1], "nothing was done"
 
 
 def test_kind_that_another_job_does_is_left_to_it(

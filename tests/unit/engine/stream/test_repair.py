@@ -16,6 +16,7 @@ from pravega_spark.engine.stream.repair import existing_view, repair, repaired
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import CorruptLog, NoSuchScope, NoSuchStream, StoreReadOnly
 from pravega_spark.jobs import stream_tasks
+from pravega_spark.jobs.stream_tasks import Task
 from pravega_spark.manager import StreamManager
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.spark.source import PravegaDataSource
@@ -65,7 +66,7 @@ CALLS: dict[str, Callable[[str], Any]] = {
     "metadata": read_metadata,
     "write": write,
     "job": lambda root: stream_tasks._rows(
-        root, "s/t", lambda at, name: [{"life": open_stream(at, name).view().life}]
+        root, Task("s/t"), lambda at, name: [{"life": open_stream(at, name).view().life}]
     ),
     "reader": lambda root: list(StreamManager(root).create_reader("s/t").events()),
     "group": lambda root: StreamManager(root).create_reader_group("s/g", ["s/t"]),
