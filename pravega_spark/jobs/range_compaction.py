@@ -89,8 +89,10 @@ def _plan(root: str, task: Task, *, options: WorkOptions) -> Iterator[Row]:
         ranges.extend(found.ranges)
         return compaction_done(expected_result(stream, found), view, now_ms)
 
+    stream = open_stream(root, name)
+    stream.log.expect_files()
     try:
-        outcome = do_work(open_stream(root, name), COMPACTION, options, plan)
+        outcome = do_work(stream, COMPACTION, options, plan)
     except NoSuchStream:
         return
     except RootChanged:
