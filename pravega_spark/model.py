@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
@@ -47,6 +48,7 @@ def segment_epoch(segment_id: int) -> int:
     return segment_id >> 32
 
 
+@lru_cache(maxsize=8192)
 def segment_text(segment_id: int) -> str:
     """Return the id as text: ``number#epoch``."""
     return f"{segment_number(segment_id)}#{segment_epoch(segment_id)}"

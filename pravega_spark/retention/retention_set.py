@@ -14,6 +14,7 @@ from functools import partial
 
 import immutables
 
+from pravega_spark.engine.log.actions import Commit
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.stream.records import (
@@ -27,14 +28,12 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import CorruptLog
 from pravega_spark.limits import STATE_FILE_COMMITS
 from pravega_spark.model import StreamCut
-from pravega_spark.retention.snapshot_search import SnapshotSearch
+from pravega_spark.retention.snapshot_search import COMMITS_PAGE, SnapshotSearch
 from pravega_spark.retention.truncation_inputs import RetentionEntry
 
 _NEAR = STATE_FILE_COMMITS
 """The most versions between two samples that are searched by commits alone; over a longer distance
 a state file may be nearer."""
-_PAGE = 32
-"""Commits read in one go by that search, since its result may be near."""
 
 EntryTest = Callable[[RetentionEntry], bool]
 """Holds for all entries up to some entry, and for none after it."""
@@ -53,6 +52,7 @@ class LogRetentionSet:
         self._samples = view.samples
         self._entries = dict[int, RetentionEntry]()
         self._sampled = dict[int, RetentionEntry]()
+        self._following = dict[int, _FollowingEntries]()
         self._search = SnapshotSearch(stream.log.reader)
         self.tail = self._entry_of(view.snapshot)
         self.sizes = dict[tuple[int, int], int]()
@@ -106,28 +106,19 @@ class LogRetentionSet:
     ) -> list[Callable[[], RetentionEntry]] | None:
         """Return factories of an entry and the next ones, up to a page whose last one fails.
 
-        Factories, because the search looks at few of them and an entry names all segments. Returns
-        None if the stream was scaled on the way.
+        Returns None if the stream was scaled on the way. A decision asks several times for the
+        entries after one sample, so what was read of them stays.
         """
-        found: list[Callable[[], RetentionEntry]] = [lambda: entry]
-        last, total = entry.version, entry.size_bytes
-        offsets, sizes = immutables.Map(dict(entry.cut)), immutables.Map(dict(entry.sizes))
-        while last < high and is_before(found[-1]()):
-            for commit in self._reader.span(last, min(last + _PAGE, high), light=True):
-                for name, text in commit.domains.items():
-                    if name.startswith(EPOCH_PREFIX) and text is not None:
-                        return None
-                    segment_id = int(name[len(SEGMENT_PREFIX) :]) if _is_segment(name) else -1
-                    if segment_id in offsets and text is not None:
-                        record = decode_segment(segment_id, text)
-                        total += record.size_bytes - sizes.get(segment_id, 0)
-                        offsets = offsets.set(segment_id, record.next_offset)
-                        sizes = sizes.set(segment_id, record.size_bytes)
-                last = commit.version
-                found.append(
-                    partial(_later, entry, last, commit.timestamp_ms, total, offsets, sizes)
-                )
-        return found
+        known = self._following.get(entry.version)
+        if known is None:
+            known = self._following[entry.version] = _FollowingEntries(entry)
+        while known.version < high and is_before(known.entries[-1]()):
+            page = self._reader.span(
+                known.version, min(known.version + COMMITS_PAGE, high), light=True
+            )
+            if not all(map(known.add, page)):
+                return None
+        return known.entries
 
     def _remember_sizes(self, entry: RetentionEntry | None) -> RetentionEntry | None:
         if entry is not None:
@@ -170,6 +161,41 @@ class LogRetentionSet:
             )
             self._sampled[record.version] = entry
         return entry
+
+
+class _FollowingEntries:
+    """An entry and those of the versions after it, until the stream is scaled.
+
+    They are kept as factories, because a search looks at few of them and an entry names all
+    segments.
+    """
+
+    def __init__(self, entry: RetentionEntry) -> None:
+        """Begin with an entry."""
+        self.version = entry.version
+        self.entries: list[Callable[[], RetentionEntry]] = [lambda: entry]
+        self._first = entry
+        self._total = entry.size_bytes
+        self._offsets = immutables.Map(dict(entry.cut))
+        self._sizes = immutables.Map(dict(entry.sizes))
+
+    def add(self, commit: Commit) -> bool:
+        """Add the entry of the next version; return False if that version scaled the stream."""
+        for name, text in commit.domains.items():
+            if name.startswith(EPOCH_PREFIX) and text is not None:
+                return False
+            segment_id = int(name[len(SEGMENT_PREFIX) :]) if _is_segment(name) else -1
+            if segment_id in self._offsets and text is not None:
+                record = decode_segment(segment_id, text)
+                self._total += record.size_bytes - self._sizes.get(segment_id, 0)
+                self._offsets = self._offsets.set(segment_id, record.next_offset)
+                self._sizes = self._sizes.set(segment_id, record.size_bytes)
+        self.version = commit.version
+        ends = self._total, self._offsets, self._sizes
+        self.entries.append(
+            partial(_later, self._first, commit.version, commit.timestamp_ms, *ends)
+        )
+        return True
 
 
 def _later(

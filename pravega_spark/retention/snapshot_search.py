@@ -8,6 +8,9 @@ from collections.abc import Callable
 from pravega_spark.engine.log.log_reader import LogReader
 from pravega_spark.engine.log.snapshot import Snapshot
 
+COMMITS_PAGE = 32
+"""Commits read in one go by a search, since its result may be near."""
+
 
 class SnapshotSearch:
     """Searches one log; remembers the state files that it has read."""
@@ -38,12 +41,17 @@ class SnapshotSearch:
                 base, versions = state, versions[middle + 1 :]
             else:
                 end, versions = state.version, versions[:middle]
-        snapshots = self._snapshots(low, end, base)
+        snapshots = self._snapshots(low, end, base, passes)
         at = bisect_left(snapshots, True, key=lambda snapshot: not passes(snapshot))
         return snapshots[at - 1] if at else None, snapshots[at] if at < len(snapshots) else None
 
-    def _snapshots(self, low: int, high: int, base: Snapshot | None) -> list[Snapshot]:
-        """Return the snapshots from ``low``, or from the later ``base``, to ``high``."""
+    def _snapshots(
+        self, low: int, high: int, base: Snapshot | None, passes: Callable[[Snapshot], bool]
+    ) -> list[Snapshot]:
+        """Return the snapshots from ``low``, or from the later ``base``, up to ``high``.
+
+        They end earlier with a page of commits whose last one fails the test.
+        """
         older = [version for version in self._listed() if version <= low]
         if base is None and older:
             base = self._state(older[-1])
@@ -52,8 +60,13 @@ class SnapshotSearch:
             assert opened is not None, f"{self._reader.where} has lost its log"
             base = opened[0]
         found = [base]
-        for commit in self._reader.span(base.version, high, light=True):
-            found.append(found[-1].apply(commit))
+        while (last := found[-1]).version < high:
+            if last.version > low and not passes(last):
+                break
+            for commit in self._reader.span(
+                last.version, min(last.version + COMMITS_PAGE, high), light=True
+            ):
+                found.append(found[-1].apply(commit))
         return [snapshot for snapshot in found if snapshot.version >= low]
 
     def _listed(self) -> list[int]:

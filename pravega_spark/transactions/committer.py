@@ -30,7 +30,7 @@ from pravega_spark.transactions.decision_cache import (
     oldest_open,
 )
 from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind
-from pravega_spark.transactions.manifests import Manifests, rows_of
+from pravega_spark.transactions.manifests import Manifests
 from pravega_spark.transactions.rolling import RollingCommit
 from pravega_spark.transactions.transaction_paths import announcement_key
 
@@ -93,6 +93,7 @@ def _body(stream: StreamLog, view: StreamView, decided: Sequence[DecidedTransact
         opened, closing, name = item.opened, item.closing, item.opened.transaction_id
         committed = closing.kind is ManifestKind.COMMITTING
         appended = rolling.append(opened.epoch, item.chunks) if committed else []
+        rows, sizes = _amounts(appended)
         outcome = TransactionOutcome(
             name,
             committed,
@@ -100,8 +101,8 @@ def _body(stream: StreamLog, view: StreamView, decided: Sequence[DecidedTransact
             now_ms,
             version,
             closing.token,
-            rows_of(appended),
-            sum(chunk.event_bytes for chunk in appended),
+            sum(rows.values()),
+            sum(sizes.values()),
             opened.writer_id,
             closing.reason,
         )
@@ -110,7 +111,7 @@ def _body(stream: StreamLog, view: StreamView, decided: Sequence[DecidedTransact
         if not committed:
             aborted.append(name)
             continue
-        history.append(_history_entry(opened, closing, appended))
+        history.append(_history_entry(opened, closing, rows, sizes))
         if closing.note is not None and opened.writer_id is not None:
             domains |= _note_changes(view, opened, closing.note, version)
     rolling.finish()
@@ -121,16 +122,21 @@ def _body(stream: StreamLog, view: StreamView, decided: Sequence[DecidedTransact
     return body
 
 
-def _history_entry(
-    opened: OpenTransaction, closing: Manifest, appended: Sequence[StagedChunk]
-) -> dict[str, object]:
-    """Return what the log's history records of a committed transaction."""
+def _amounts(appended: Sequence[StagedChunk]) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the events and the bytes of chunks by segment."""
     rows: dict[str, int] = {}
     sizes: dict[str, int] = {}
     for chunk in appended:
         segment = segment_text(chunk.segment_id)
         rows[segment] = rows.get(segment, 0) + chunk.rows
         sizes[segment] = sizes.get(segment, 0) + chunk.event_bytes
+    return rows, sizes
+
+
+def _history_entry(
+    opened: OpenTransaction, closing: Manifest, rows: dict[str, int], sizes: dict[str, int]
+) -> dict[str, object]:
+    """Return what the log's history records of a committed transaction."""
     entry: dict[str, object] = {"id": opened.transaction_id, "created": opened.created_ms}
     if closing.timestamp_us is not None:
         entry["timestamp"] = closing.timestamp_us

@@ -60,7 +60,10 @@ class KnownDecisions:
         read; so after each new closing manifest all of them are read again.
         """
         always = {*oldest_open(view), *names} - {apart_from}
-        others = set(view.snapshot.open) - always - {apart_from}
+        with self._lock:
+            decided = set(self._closed)
+        # Announcements are listed only if one of them could tell this process something new.
+        others = set(view.snapshot.open) - always - decided - {apart_from}
         several: dict[str, Manifests] = {}
         is_new = True
         while is_new:

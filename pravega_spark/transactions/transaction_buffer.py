@@ -94,5 +94,8 @@ class TransactionBuffer:
         keys = [self._id if key is None else key for key in self._keys]
         indexes = router.segment_indexes(pa.array(keys, pa.string()), start=0)
         routed = RoutedEvents(router.segment_ids, indexes)
-        self.staged += stage_routed(self._stream, chunk_folder(self._id), events, routed)
+        staged = stage_routed(self._stream, chunk_folder(self._id), events, routed)
+        for chunk in staged:
+            chunk.stats_json()
+        self.staged += staged
         self._forget_events()

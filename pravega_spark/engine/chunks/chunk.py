@@ -24,6 +24,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike
 
 from pravega_spark.engine.chunks.arrow_arrays import column, ready
+from pravega_spark.engine.json_codec import quoted
 from pravega_spark.errors import InvalidInput
 from pravega_spark.model import segment_text
 
@@ -42,8 +43,15 @@ _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 """Years 1 to 9999: the dates that other Delta readers can parse."""
 
 
+class _Formatted:
+    """Room for a text that is formatted once; no field, so copies and comparisons leave it out."""
+
+    __slots__ = ("_stats_json",)
+    _stats_json: str
+
+
 @dataclass(frozen=True, slots=True)
-class StagedChunk:
+class StagedChunk(_Formatted):
     """A stored chunk that no commit names yet; ``path`` is relative to the table."""
 
     path: str
@@ -70,6 +78,18 @@ class StagedChunk:
         # Delta Spark uses the bounds of a column only if its nulls are counted.
         nulls = f'"nullCount":{{"routing_key":{self.null_keys},"timestamp":0}}'
         return f'{{"numRecords":{self.rows},{bounds}{nulls}}}'
+
+    def stats_json(self) -> str:
+        """Return the statistics as a JSON text, formatted once.
+
+        A caller that stages chunks asks for it early, so that the commit does not format it.
+        """
+        try:
+            return self._stats_json
+        except AttributeError:
+            text = quoted(self.stats())
+            object.__setattr__(self, "_stats_json", text)
+            return text
 
 
 @lru_cache(maxsize=512)

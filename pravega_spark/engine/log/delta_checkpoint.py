@@ -32,7 +32,7 @@ from pravega_spark.engine.log.file_index import (
 from pravega_spark.engine.log.snapshot import Snapshot
 
 _TEXT_MAP = pa.map_(pa.string(), pa.string())
-_ADD = pa.struct(
+ADD = pa.struct(
     [
         ("path", pa.string()),
         ("partitionValues", _TEXT_MAP),
@@ -47,7 +47,7 @@ _SCHEMA = pa.schema(
     [
         ("txn", pa.struct([("appId", pa.string()), ("version", pa.int64()),
                            ("lastUpdated", pa.int64())])),
-        ("add", _ADD),
+        ("add", ADD),
         ("remove", pa.struct([("path", pa.string()), ("deletionTimestamp", pa.int64()),
                               ("dataChange", pa.bool_())])),
         ("metaData", pa.struct([
@@ -64,6 +64,8 @@ _SCHEMA = pa.schema(
     ]
 )  # fmt: skip
 _ROW_GROUP_ROWS = 50_000
+_DECODED_ROWS = 8_192
+"""Rows that become objects at once where all are wanted."""
 
 
 def checkpoint_key(path: str, version: int) -> str:
@@ -76,17 +78,41 @@ def digest_key(path: str, version: int) -> str:
     return f"{path}/_pravega/checkpoint/{version:020d}.json"
 
 
+_CELL_COLUMNS = [f"add.{name}" for name in ("path", "partitionValues", "size", "tags")]
+
+
 class CheckpointLayer:
-    """The files of a checkpoint as Arrow columns, sorted by segment and offset."""
+    """The files of a checkpoint, sorted by segment and offset.
+
+    In memory are the columns of cells. The rest of a row group is read when one of its files is
+    wanted as an object: the statistics alone are most of a checkpoint.
+    """
 
     older = -1
 
-    def __init__(self, adds: pa.StructArray) -> None:
-        """Index the ``add`` rows; only rows that a search finds become Python objects."""
+    def __init__(self, file: pq.ParquetFile) -> None:
+        """Read the columns of cells."""
         self.removed: set[str] = set()
-        segments, bases = _positions(adds)
+        self._file = file
+        self._complete: dict[int, pa.StructArray] = {}
+        groups = [_column(file, group, _CELL_COLUMNS) for group in range(1, file.num_row_groups)]
+        self._ends = np.cumsum([len(adds) for adds in groups], dtype=np.int64)
+        names = [adds.field("path") for adds in groups]
+        self._paths = pa.concat_arrays(names) if names else pa.array([], pa.string())
+        self._sizes = _joined([np.from_dlpack(adds.field("size")) for adds in groups])
+        amounts = [_rows_and_bytes(adds.field("tags")) for adds in groups]
+        self._amounts = (
+            None
+            if any(found is None for found in amounts)
+            else tuple(_joined([found[n] for found in amounts if found]) for n in (0, 1))
+        )
+        # Files of other tables have no position: they stay in the order of the checkpoint.
+        found = [
+            _positions(adds, before=int(end) - len(adds))
+            for adds, end in zip(groups, self._ends, strict=True)
+        ]
+        segments, bases = (_joined([pair[n] for pair in found]) for n in (0, 1))
         self._order = np.lexsort((bases, segments))
-        self._adds = adds
         self._segments, self._bases = segments[self._order], bases[self._order]
 
     def _overlapping(self, segment_id: int, start: int, end: int) -> slice:
@@ -97,39 +123,69 @@ class CheckpointLayer:
         last = low + int(np.searchsorted(bases, end, side="left"))
         return slice(first, max(first, last))
 
-    def _rows(self, at: slice) -> pa.StructArray:
-        return self._adds.take(_indices(self._order[at]))
+    def _adds(self, at: slice) -> list[Add]:
+        """Return the files of some rows, in order."""
+        rows = self._order[at]
+        groups = np.searchsorted(self._ends, rows, side="right")
+        found: list[Add] = []
+        order: list[int] = []
+        for group in np.unique(groups).tolist():
+            chosen = np.flatnonzero(groups == group)
+            before = int(self._ends[group - 1]) if group else 0
+            if group not in self._complete:
+                self._complete[group] = _column(self._file, group + 1, ["add"])
+            found += _decode(self._complete[group].take(_indices(rows[chosen] - before)))
+            order += chosen.tolist()
+        return [add for _, add in sorted(zip(order, found, strict=True), key=_place)]
 
     def find(self, segment_id: int, start: int, end: int) -> list[Add]:
         """Return the files of the segment that overlap [start, end)."""
-        found = list(_decode(self._rows(self._overlapping(segment_id, start, end))))
+        found = self._adds(self._overlapping(segment_id, start, end))
         if found and position_of(found[0])[1] + rows_of(found[0]) <= start:
             del found[0]  # it ends before ``start``; the others begin after it
         return found
 
     def cells(self, segment_id: int, start: int, end: int) -> list[FileCell]:
         """Return what :meth:`find` does as cells, which cost much less."""
-        at = self._overlapping(segment_id, start, end)
-        adds = self._rows(at)
-        rows_and_bytes = _rows_and_bytes(adds.field("tags"))
-        if rows_and_bytes is None:
+        if self._amounts is None:
             return [cell_of(add) for add in self.find(segment_id, start, end)]
-        names, sizes = (adds.field(name).to_pylist() for name in ("path", "size"))
-        found = list(zip(self._bases[at].tolist(), *rows_and_bytes, names, sizes, strict=True))
+        at = self._overlapping(segment_id, start, end)
+        rows = self._order[at]
+        amounts = (column[rows].tolist() for column in self._amounts)
+        names = self._paths.take(_indices(rows)).to_pylist()
+        sizes = self._sizes[rows].tolist()
+        found = list(zip(self._bases[at].tolist(), *amounts, names, sizes, strict=True))
         if found and found[0][0] + found[0][1] <= start:
             del found[0]
         return found
 
     def all(self) -> Iterator[Add]:
         """Yield the files by segment and offset."""
-        return _decode(self._rows(slice(None)))
+        for first in range(0, len(self), _DECODED_ROWS):
+            yield from self._adds(slice(first, first + _DECODED_ROWS))
 
     def __len__(self) -> int:
         """Return the number of files."""
-        return len(self._adds)
+        return len(self._order)
 
 
-def _positions(adds: pa.StructArray) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def _column(file: pq.ParquetFile, group: int, columns: list[str]) -> pa.StructArray:
+    """Return the ``add`` rows of a row group, with these of their columns."""
+    table = file.read_row_group(group, columns, use_threads=False)
+    return table.column("add").combine_chunks()
+
+
+def _joined(parts: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def _place(pair: tuple[int, Add]) -> int:
+    return pair[0]
+
+
+def _positions(
+    adds: pa.StructArray, *, before: int
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Return segment ids and base offsets; zeros and row numbers for files of other tables."""
     values = adds.field("partitionValues")
     if len(adds) == 0:
@@ -137,22 +193,26 @@ def _positions(adds: pa.StructArray) -> tuple[np.ndarray[Any, Any], np.ndarray[A
     keys, cells = values.keys, values.items
     names = keys.slice(0, 2).to_pylist()
     if names != [SEGMENT_COLUMN, OFFSET_COLUMN]:
-        return np.zeros(len(adds), np.int64), np.arange(len(adds))
+        return np.zeros(len(adds), np.int64), np.arange(before, before + len(adds))
     numbers = np.from_dlpack(cells.cast(pa.int64())).reshape(-1, 2)
     return numbers[:, 0], numbers[:, 1]
 
 
-def _rows_and_bytes(tags: pa.MapArray) -> tuple[list[int], list[int]] | None:
+def _rows_and_bytes(
+    tags: pa.MapArray,
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None:
     """Return the tags ``rows`` and ``bytes`` of all files, or None unless each begins with them."""
+    if not len(tags):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
     ends = np.from_dlpack(tags.offsets)
-    if tags.null_count or not len(tags) or (np.diff(ends) < 2).any():
+    if tags.null_count or (np.diff(ends) < 2).any():
         return None
-    found: list[list[int]] = []
+    found = []
     for at, name in enumerate(("rows", "bytes")):
         places = _indices(ends[:-1] + at)
         if pc.unique(tags.keys.take(places)).to_pylist() != [name]:
             return None
-        found.append(tags.items.take(places).cast(pa.int64()).to_pylist())
+        found.append(np.from_dlpack(tags.items.take(places).cast(pa.int64())))
     return found[0], found[1]
 
 
@@ -192,7 +252,7 @@ def add_rows(adds: Iterable[Add]) -> pa.StructArray:
         }
         for add in adds
     ]
-    return pa.array(rows, _ADD)
+    return pa.array(rows, ADD)
 
 
 def rows_without(adds: pa.StructArray, removed: Collection[str]) -> pa.StructArray:
@@ -304,10 +364,7 @@ class DeltaCheckpoint:
 
     def layer(self) -> CheckpointLayer:
         """Return the file rows as a layer."""
-        groups = list(range(1, self._file.num_row_groups))
-        table = self._file.read_row_groups(groups, ["add"], use_threads=False) if groups else None
-        rows = table.column("add").combine_chunks() if table is not None else pa.array([], _ADD)
-        return CheckpointLayer(rows)
+        return CheckpointLayer(self._file)
 
 
 def decode_checkpoint(version: int, data: bytes, digest: bytes) -> DeltaCheckpoint | None:

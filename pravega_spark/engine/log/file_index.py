@@ -102,8 +102,11 @@ class RecentLayer:
         adds = tuple(commit.adds)
         for add in adds:
             self.add(add)
-        for path in commit.removes:
+        removed = set(commit.removes)
+        ours = removed & self._adds.keys()
+        for path in ours:
             self.remove(path)
+        self.removed |= removed - ours
         self.net += FileTotals(
             len(adds) - len(commit.removes),
             sum(add.size for add in adds) - commit.removed_bytes,

@@ -63,7 +63,7 @@ class AddedChunks(ActionLines[Add]):
         return [
             f'{{"add":{{"path":{quoted(chunk.path)},"partitionValues":{{"{SEGMENT_COLUMN}":'
             f'"{chunk.segment_id}","{OFFSET_COLUMN}":"{offset}"}},"size":{chunk.size},{time},'
-            f'"stats":{quoted(chunk.stats())},"tags":{{"rows":"{chunk.rows}",'
+            f'"stats":{chunk.stats_json()},"tags":{{"rows":"{chunk.rows}",'
             f'"bytes":"{chunk.event_bytes}","baseBytes":"{base_bytes}",'
             f'"minTimestamp":"{chunk.min_timestamp_us}",'
             f'"maxTimestamp":"{chunk.max_timestamp_us}"{_footer(chunk)}}}}}}}'

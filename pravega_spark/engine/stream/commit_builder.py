@@ -36,10 +36,10 @@ class CommitBuilder:
         self.active = view.active
         self.record: StreamRecord = view.record
         self.adds = AddedChunks(now_ms)
-        self.rows: dict[int, int] = {}
-        """Appended events by segment."""
-        self.size_bytes: dict[int, int] = {}
-        """Appended event bytes by segment."""
+        self._growing: dict[int, _Growth] = {}
+        """Segments with appended chunks that are open; a record for each chunk would be slow."""
+        self._grown: dict[int, _Growth] = {}
+        """Segments with appended chunks that a later switch of this commit sealed."""
 
     @property
     def stream(self) -> str:
@@ -75,30 +75,43 @@ class CommitBuilder:
         """Return a kept epoch or a new one of this commit."""
         return self._epochs.get(number) or self._view.epoch(number)
 
+    @property
+    def rows(self) -> dict[int, int]:
+        """Appended events by segment."""
+        return {s: grown.end - grown.start for s, grown in self._all_grown()}
+
+    @property
+    def size_bytes(self) -> dict[int, int]:
+        """Appended event bytes by segment."""
+        return {s: grown.end_bytes - grown.start_bytes for s, grown in self._all_grown()}
+
+    def _all_grown(self) -> Iterable[tuple[int, _Growth]]:
+        return (*self._grown.items(), *self._growing.items())
+
     def has_segment(self, segment_id: int) -> bool:
         """Return True if the segment has a record, or gets one in this commit."""
         return segment_id in self._segments or self._view.has_segment(segment_id)
 
     def segment(self, segment_id: int) -> SegmentRecord:
         """Return a segment's record with the changes so far; raise NoSuchSegment if it has none."""
+        grown = self._growing.get(segment_id)
+        if grown is not None:
+            return grown.record(segment_id)
         return self._segments.get(segment_id) or self._view.segment(segment_id)
 
     def append_chunks(self, chunks: Iterable[StagedChunk]) -> None:
         """Append chunks to their open segments, in order."""
+        growing, placed = self._growing, self.adds.placed
         for chunk in chunks:
-            record = self.segment(chunk.segment_id)
-            assert not record.is_sealed, f"chunk {chunk.path} is appended to a sealed segment"
+            grown = growing.get(chunk.segment_id)
+            if grown is None:
+                record = self.segment(chunk.segment_id)
+                assert not record.is_sealed, f"chunk {chunk.path} is appended to a sealed segment"
+                grown = growing[chunk.segment_id] = _Growth(record)
             assert chunk.rows > 0, f"chunk {chunk.path} is empty"
-            self.adds.placed.append(PlacedChunk(chunk, record.next_offset, record.size_bytes))
-            self._segments[chunk.segment_id] = SegmentRecord(
-                chunk.segment_id,
-                record.next_offset + chunk.rows,
-                record.size_bytes + chunk.event_bytes,
-            )
-            self.rows[chunk.segment_id] = self.rows.get(chunk.segment_id, 0) + chunk.rows
-            self.size_bytes[chunk.segment_id] = (
-                self.size_bytes.get(chunk.segment_id, 0) + chunk.event_bytes
-            )
+            placed.append(PlacedChunk(chunk, grown.end, grown.end_bytes))
+            grown.end += chunk.rows
+            grown.end_bytes += chunk.event_bytes
 
     def switch(self, epoch: Epoch) -> None:
         """Make ``epoch`` active: seal the segments that it does not have, and open new ones."""
@@ -107,6 +120,8 @@ class CommitBuilder:
         for segment_id in before - after:
             sealed = replace(self.segment(segment_id), sealed_epoch=epoch.number)
             self._segments[segment_id] = sealed
+            if segment_id in self._growing:
+                self._grown[segment_id] = self._growing.pop(segment_id)
         for segment_id in after - before:
             self._segments[segment_id] = SegmentRecord(segment_id)
         self._epochs[epoch.number] = self.active = epoch
@@ -124,7 +139,8 @@ class CommitBuilder:
             domains[STREAM_DOMAIN] = self.record.encode()
         for number, epoch in self._epochs.items():
             domains[f"{EPOCH_PREFIX}{number}"] = encode_epoch(epoch)
-        for segment_id, record in self._segments.items():
+        grown = {s: growing.record(s) for s, growing in self._growing.items()}
+        for segment_id, record in {**self._segments, **grown}.items():
             domains[f"{SEGMENT_PREFIX}{segment_id}"] = record.encode()
         metrics: dict[str, object] = {}
         if self.adds:
@@ -136,6 +152,21 @@ class CommitBuilder:
                 "bytesBySegment": _by_segment(self.size_bytes),
             }
         return Body(operation, {**(parameters or {})}, metrics, domains, self.adds)
+
+
+class _Growth:
+    """How far chunks of one commit extend a segment, in events and in bytes."""
+
+    __slots__ = ("end", "end_bytes", "start", "start_bytes")
+
+    def __init__(self, record: SegmentRecord) -> None:
+        """Begin at the end of the segment."""
+        self.start = self.end = record.next_offset
+        self.start_bytes = self.end_bytes = record.size_bytes
+
+    def record(self, segment_id: int) -> SegmentRecord:
+        """Return the segment's record with the chunks so far; it is open."""
+        return SegmentRecord(segment_id, self.end, self.end_bytes)
 
 
 def _by_segment(numbers: Mapping[int, int]) -> str:

@@ -20,6 +20,7 @@ from pravega_spark.retention import retention_set
 from pravega_spark.retention.retention_options import parse_options
 from pravega_spark.retention.retention_run import run_retention
 from pravega_spark.retention.retention_set import LogRetentionSet
+from pravega_spark.retention.snapshot_search import COMMITS_PAGE
 from pravega_spark.retention.truncation_inputs import RetentionEntry
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.small_streams import make_stream, reopen, scale, write
@@ -191,4 +192,28 @@ def test_search_reads_few_commits_of_a_long_log() -> None:
     LogRetentionSet(stream, view, VersionAges.read(stream.log)).partition(
         lambda e: e.version <= STATE_FILE_COMMITS + 100
     )
-    assert spy.count("get", "_delta_log") <= STATE_FILE_COMMITS + 20
+    assert spy.count("get", "_delta_log") <= 20
+    assert spy.count("get_many", "_delta_log") <= 100 + COMMITS_PAGE + 4
+
+
+def test_second_search_after_one_sample_reads_no_commit_again() -> None:
+    runtime = FakeRuntime()
+    stream = make_stream(spy := Spy(), runtime, segments=3)
+    lifecycle.update(stream, StreamConfiguration(retention=RetentionPolicy.by_time("10 days")))
+    write(stream, [("key", b"x")])
+    run_retention(stream, parse_options(sample_every=0, sweep=False))
+    for n in range(3 * COMMITS_PAGE):
+        write(stream, [(f"key{n}", b"x")])
+    known = {entry.version: entry for entry in every(stream)}
+    entries = LogRetentionSet(stream, stream.view(), VersionAges.read(stream.log))
+    first = min(known) + 10
+    later = first + 2 * COMMITS_PAGE
+    reads = []
+    for version in (first, later, first, later):
+        spy.calls.clear()
+        before, after = entries.partition(until_version(version))
+        assert before is not None
+        assert after is not None
+        assert (before.cut, after.cut) == (known[version].cut, known[version + 1].cut)
+        reads.append(spy.count("get_many", "_delta_log") > 0)
+    assert reads == [True, True, False, False]

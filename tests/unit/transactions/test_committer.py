@@ -126,6 +126,14 @@ def test_oldest_of_many_needs_no_announcement(world: World) -> None:
     assert recorded_transactions(commit)[0]["id"] == oldest.id
 
 
+def test_process_that_knows_all_decisions_lists_no_announcements(world: World) -> None:
+    waiting = [*crowd(world), *(begun(world.stream) for _ in range(3))]
+    for name in [txn.id for txn in waiting]:
+        Transaction(world.stream, name).commit(wait=False)
+    last = begun(world.stream)
+    assert "list" not in {call for call, _ in world.calls(last.commit)}
+
+
 @pytest.mark.parametrize("late", [False, True], ids=["new process", "process that knows it open"])
 def test_among_many_no_commit_overtakes_an_earlier_decision(world: World, late: bool) -> None:
     crowd(world)

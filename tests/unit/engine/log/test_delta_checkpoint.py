@@ -9,6 +9,7 @@ from typing import Any
 
 import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from pravega_spark.engine.log.actions import Add
 from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.log.commit_log import Log
 from pravega_spark.engine.log.delta_checkpoint import (
+    ADD,
     CheckpointLayer,
     add_rows,
     checkpoint_key,
@@ -26,6 +28,7 @@ from pravega_spark.engine.log.delta_checkpoint import (
     encode_digest,
     rows_without,
 )
+from pravega_spark.engine.log.file_index import cell_of, position_of
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
 from tests.harness.fake_runtime import FakeRuntime
@@ -45,12 +48,25 @@ def filled(chunks: list[tuple[int, int]]) -> list[Add]:
     return adds
 
 
+def layer_of(*parts: pa.StructArray) -> CheckpointLayer:
+    """Return the layer of a checkpoint with a row group for each part."""
+    sink = pa.BufferOutputStream()
+    state = pa.table([pa.nulls(1, ADD)], names=["add"])
+    with pq.ParquetWriter(sink, state.schema) as writer:
+        writer.write_table(state)
+        for rows in parts:
+            if len(rows):
+                writer.write_table(pa.table([rows], names=["add"]))
+    return CheckpointLayer(pq.ParquetFile(pa.BufferReader(sink.getvalue())))
+
+
 @given(CHUNKS, st.integers(0, 40), st.integers(1, 20), st.sets(st.integers(0, 29)))
 def test_layer_of_a_checkpoint_finds_the_same_files_as_a_plain_search(
     chunks: list[tuple[int, int]], start: int, length: int, removed: set[int]
 ) -> None:
     adds = filled(chunks)
-    layer = CheckpointLayer(add_rows(reversed(adds)))
+    parts = [add_rows(part) for part in (adds[::-2], adds[-2::-2])]  # two row groups, in disorder
+    layer = layer_of(*parts)
     end = start + length
 
     for segment in (0, 1, 5 << 32 | 3, 99):
@@ -62,6 +78,11 @@ def test_layer_of_a_checkpoint_finds_the_same_files_as_a_plain_search(
             and int(add.partition["base_offset"]) + int((add.tags or {})["rows"]) > start
         ]
         assert [add.path for add in layer.find(segment, start, end)] == wanted
+        assert layer.cells(segment, start, end) == [
+            cell_of(add) for add in adds if add.path in wanted
+        ]
+    in_order = sorted(adds, key=position_of)
+    assert [add.path for add in layer.all()] == [add.path for add in in_order]
     paths = {f"f{n}" for n in removed}
     kept = rows_without(add_rows(adds), paths).field("path").to_pylist()
     assert sorted(kept) == sorted({add.path for add in adds} - paths)
