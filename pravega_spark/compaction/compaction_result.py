@@ -42,7 +42,7 @@ class CompactionResult:
     bytes_read: int = 0
     """Sizes of the chunks that were read."""
     bytes_written: int = 0
-    """Sizes of the merged chunks; of a dry run, the most that it may be."""
+    """Sizes of the merged chunks; of a dry run, about what they would be."""
     appended_bytes: int = 0
     """Sizes of the files in which the merged events were appended."""
     lifetime_bytes: int = 0
@@ -81,7 +81,7 @@ class CompactionResult:
         )
         read, written = size_text(self.bytes_read), size_text(self.bytes_written)
         text += (
-            f"would read {read}, and write at most {written}"
+            f"would read {read}, and write about {written}"
             if self.dry_run
             else f"read {read}, wrote {written}"
         )

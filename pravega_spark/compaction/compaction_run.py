@@ -9,9 +9,9 @@ from pravega_spark.compaction.compaction_options import DEFAULTS, CompactionOpti
 from pravega_spark.compaction.compaction_plan import CompactionPlan, plan_stream
 from pravega_spark.compaction.compaction_result import CompactionResult
 from pravega_spark.compaction.merge_commit import COMMIT_ACTIONS, commit_merged
-from pravega_spark.compaction.merge_plan import CHUNK_OVERHEAD_BYTES
 from pravega_spark.compaction.merge_range import MergedRange
 from pravega_spark.compaction.range_merge import merge_range
+from pravega_spark.compaction.size_estimate import estimate_bytes, present_bytes
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.stream.stream_log import StreamLog
 
@@ -30,9 +30,10 @@ def run_compaction(
 ) -> CompactionResult:
     """Merge small chunks and rewrite the chunks at the head; safe to kill and to run twice.
 
-    The result of a dry run says what a run would do; nothing is changed. ``life`` is the life that
-    the call is made for, by default the present one. Raises NoSuchStream, StaleIdentity, and
-    StoreError if the storage refuses to write; what was committed before stays.
+    The result of a dry run says what a run would do; nothing is changed. It reads a few files, to
+    estimate what the run would write. ``life`` is the life that the call is made for, by default
+    the present one. Raises NoSuchStream, StaleIdentity, and StoreError if the storage refuses to
+    write; what was committed before stays.
     """
     stream.log.expect_files()
     view = stream.view(life=life)
@@ -60,8 +61,14 @@ def run_compaction(
     return result
 
 
-def expected_result(stream: StreamLog, plan: CompactionPlan) -> CompactionResult:
-    """Return what a run would do by a plan, if all data stays as large as it is."""
+def expected_result(
+    stream: StreamLog, plan: CompactionPlan, *, estimate: bool = True
+) -> CompactionResult:
+    """Return what a run would do by a plan.
+
+    What it would write is estimated from samples of the stream's files; without ``estimate`` it is
+    the size that all data has now.
+    """
     ranges, files = plan.ranges, plan.files
     merged = sum(rng.files for rng in ranges)
     result = CompactionResult(stream.name, dry_run=True, files_before=files, files_after=files)
@@ -72,8 +79,9 @@ def expected_result(stream: StreamLog, plan: CompactionPlan) -> CompactionResult
         events=sum(len(rng.events) for rng in ranges),
         files_after=files - merged + len(ranges),
         bytes_read=sum(rng.size_bytes for rng in ranges),
-        bytes_written=sum(
-            max(CHUNK_OVERHEAD_BYTES, rng.size_bytes - CHUNK_OVERHEAD_BYTES * (rng.files - 1))
-            for rng in ranges
+        bytes_written=(
+            estimate_bytes(stream, ranges)
+            if estimate
+            else sum(present_bytes(rng) for rng in ranges)
         ),
     )

@@ -87,7 +87,8 @@ def _plan(root: str, task: Task, *, options: WorkOptions) -> Iterator[Row]:
         if not options.dry_run:
             found.store_record(stream)
         ranges.extend(found.ranges)
-        return compaction_done(expected_result(stream, found), view, now_ms)
+        expected = expected_result(stream, found, estimate=options.dry_run)
+        return compaction_done(expected, view, now_ms)
 
     stream = open_stream(root, name)
     stream.log.expect_files()
