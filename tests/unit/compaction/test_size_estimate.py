@@ -21,7 +21,24 @@ from tests.harness.spy_store import Spy
 
 OPTIONS = CompactionOptions(root={})
 Content = Callable[[random.Random], bytes]
-WORDS = "a stream is an ordered log of events that are written exactly once by routing keys".split()
+WORDS = [
+    "a",
+    "stream",
+    "is",
+    "an",
+    "ordered",
+    "log",
+    "of",
+    "events",
+    "that",
+    "are",
+    "written",
+    "exactly",
+    "once",
+    "by",
+    "routing",
+    "keys",
+]
 
 
 def json_like(chance: random.Random) -> bytes:
