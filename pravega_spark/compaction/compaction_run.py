@@ -9,8 +9,8 @@ from pravega_spark.compaction.compaction_options import DEFAULTS, CompactionOpti
 from pravega_spark.compaction.compaction_plan import CompactionPlan, plan_stream
 from pravega_spark.compaction.compaction_result import CompactionResult
 from pravega_spark.compaction.merge_commit import COMMIT_ACTIONS, commit_merged
+from pravega_spark.compaction.merge_parts import merge_parts
 from pravega_spark.compaction.merge_range import MergedRange
-from pravega_spark.compaction.range_merge import merge_range
 from pravega_spark.compaction.size_estimate import estimate_bytes, present_bytes
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -46,7 +46,7 @@ def run_compaction(
     merged: list[MergedRange] = []
     files = size = 0
     for rng in plan.ranges:
-        merged.append(merge_range(stream, rng))
+        merged += merge_parts(stream, rng)
         files += rng.files
         size += rng.size_bytes
         if files >= COMMIT_ACTIONS or size >= _COMMIT_BYTES:

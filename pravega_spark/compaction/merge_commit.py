@@ -68,9 +68,7 @@ def commit_merged(stream: StreamLog, merged: Sequence[MergedRange]) -> Compactio
         done, chunks = _commit(stream, group)
         result = result.plus(done)
         committed += chunks
-    touched = [left.range.segment_id for left in result.skipped if not left.is_damaged]
-    if committed or touched:
-        note_commit(stream, stream.view(refresh=False), committed, touched)
+    note_commit(stream, stream.view(refresh=False), committed, result.skipped)
     after = live_count(stream)
     return replace(result, files_before=after + result.files_removed, files_after=after)
 

@@ -18,11 +18,13 @@ from typing import Final
 
 import xxhash
 
+from pravega_spark.compaction.compaction_result import SkippedRange
 from pravega_spark.compaction.merge_plan import LiveChunk
 from pravega_spark.engine.json_codec import DECODE_ERRORS, to_json
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import StoreError
+from pravega_spark.model import SegmentRange
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +56,11 @@ class KnownSegment:
         return replace(
             self, end=max(self.end, chunk.end), chunks=(*head, chunk, *self.chunks[last:])
         )
+
+    def without(self, events: SegmentRange) -> KnownSegment:
+        """Return the segment without the chunks of a range, which a later plan is not to merge."""
+        left = [c for c in self.chunks if c.end <= events.start or c.base_offset >= events.end]
+        return replace(self, chunks=tuple(left))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +152,14 @@ def note_commit(
     stream: StreamLog,
     view: StreamView,
     merged: Sequence[tuple[int, LiveChunk]],
-    touched: Sequence[int],
+    skipped: Sequence[SkippedRange],
 ) -> None:
-    """Put committed chunks, by segment, into the stored record, and forget segments.
+    """Put committed chunks, by segment, into the stored record, and take damaged ones out of it.
 
-    ``touched`` are the segments that others changed, so that the record is wrong about them.
+    So damaged chunks are read again by the next plan that looks at all chunks, and by none before.
+    A segment in which others have changed a range is dropped: the record is wrong about it.
     """
-    record = read_record(stream, view)
+    record = read_record(stream, view) if merged or skipped else None
     if record is None:
         return
     segments = dict(record.segments)
@@ -161,8 +169,12 @@ def note_commit(
             segments[segment_id] = known.merged(chunk)
         else:
             segments.pop(segment_id, None)
-    for segment_id in touched:
-        segments.pop(segment_id, None)
+    for left in skipped:
+        segment_id = left.range.segment_id
+        if not left.is_damaged:
+            segments.pop(segment_id, None)
+        elif segment_id in segments:
+            segments[segment_id] = segments[segment_id].without(left.range.events)
     store_record(stream, replace(record, segments=segments))
 
 

@@ -19,8 +19,8 @@ from pravega_spark.compaction.compaction_options import CompactionOptions
 from pravega_spark.compaction.compaction_plan import plan_stream
 from pravega_spark.compaction.compaction_run import expected_result
 from pravega_spark.compaction.merge_commit import commit_merged
+from pravega_spark.compaction.merge_parts import merge_parts
 from pravega_spark.compaction.merge_range import MergedRange, MergeRange
-from pravega_spark.compaction.range_merge import merge_range
 from pravega_spark.engine.json_codec import to_json
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -108,18 +108,18 @@ def _plan(root: str, task: Task, *, options: WorkOptions) -> Iterator[Row]:
 
 
 def _merge(root: str, task: Task, *, options: WorkOptions) -> Iterator[Row]:
-    """Yield a merged range, or why it could not be merged."""
+    """Yield a merged range or its parts, or why it could not be merged."""
     rng, stream = MergeRange.from_json(json.loads(task.text)), open_stream(root, task.stream)
     what = f"compaction of {rng}"
     try:
-        merged = run_within(options.limit_seconds, partial(merge_range, stream, rng), what, root)
+        parts = run_within(options.limit_seconds, partial(merge_parts, stream, rng), what, root)
     except RootChanged:
         raise
     except Exception as error:
         failures = failed(task.stream, COMPACTION, str(rng), error).failures
         yield {"merged": to_json({"failed": dict(failures)})}
     else:
-        yield {"merged": to_json({"merged": merged.to_json()})}
+        yield from ({"merged": to_json({"merged": part.to_json()})} for part in parts)
 
 
 def _commit(root: str, task: Task) -> Iterator[Row]:

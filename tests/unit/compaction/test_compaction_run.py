@@ -17,6 +17,7 @@ from pravega_spark.compaction.compaction_run import run_compaction
 from pravega_spark.compaction.merge_commit import commit_merged
 from pravega_spark.compaction.merge_range import MergedRange, MergeRange
 from pravega_spark.compaction.range_merge import merge_range
+from pravega_spark.engine.chunks import chunk_reader
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.log.actions import Commit
 from pravega_spark.engine.log.horizon import raise_horizon
@@ -361,24 +362,102 @@ def test_a_stream_that_is_deleted_meanwhile_is_not_changed(point: str, begins_ag
 # ------------------------------------------------------------------------------- damage, bad inputs
 
 
-@pytest.mark.parametrize("damage", ["lost", "torn", "flipped"])
-def test_a_damaged_chunk_leaves_its_range_alone_and_the_others_are_merged(
-    damage: str, caplog: pytest.LogCaptureFixture
+def lost(stream: StreamLog, key: str) -> None:
+    stream.store.delete([key])
+
+
+def torn(stream: StreamLog, key: str) -> None:
+    stream.store.put(key, stream.store.get(key)[:-9])
+
+
+def cut_short(stream: StreamLog, key: str) -> None:
+    stream.store.put(key, stream.store.get(key)[:60])
+
+
+def emptied(stream: StreamLog, key: str) -> None:
+    stream.store.put(key, b"")
+
+
+def flipped_data(stream: StreamLog, key: str) -> None:
+    data = stream.store.get(key)
+    stream.store.put(key, data[:40] + bytes([data[40] ^ 1]) + data[41:])
+
+
+def flipped_footer(stream: StreamLog, key: str) -> None:
+    data = stream.store.get(key)
+    stream.store.put(key, data[:-100] + bytes([data[-100] ^ 1]) + data[-99:])
+
+
+def of_zeros(stream: StreamLog, key: str) -> None:
+    stream.store.put(key, bytes(len(stream.store.get(key))))
+
+
+def of_another_chunk(stream: StreamLog, key: str) -> None:
+    other = next(ref for ref in refs_of(stream) if not key.endswith(ref.path))
+    stream.store.put(key, stream.store.get(f"{stream.path}/{other.path}"))
+
+
+DAMAGES = [
+    lost,
+    torn,
+    cut_short,
+    emptied,
+    flipped_data,
+    flipped_footer,
+    of_zeros,
+    of_another_chunk,
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_chunk_among_many_is_left_alone_and_all_others_are_merged(
+    damage: Callable[[StreamLog, str], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     stream = filled(segments=2)
-    key = f"{stream.path}/{refs_of(stream)[7].path}"
-    data = stream.store.get(key)
-    stream.store.delete([key])
-    if damage == "torn":
-        stream.store.put(key, data[:-9])
-    elif damage == "flipped":
-        stream.store.put(key, data[:40] + bytes([data[40] ^ 1]) + data[41:])
+    refs = refs_of(stream)
+    ref = refs[17]
+    rows = [row for other in refs if other != ref for row in rows_of_chunk(stream, other)]
+    key = f"{stream.path}/{ref.path}"
+    whole = stream.store.get(key)
+    damage(stream, key)
     result = run_compaction(stream, OPTIONS)
-    assert (result.ranges, len(result.damaged)) == (1, 1)
-    assert result.damaged[0].range.segment_id == 0
-    assert refs_of(stream)[7].path in result.damaged[0].reason
+    assert (result.files_before, result.files_after, len(result.damaged)) == (80, 4, 1)
+    assert result.damaged[0].range.events == SegmentRange("s/t", 1, 0, ref.base_offset, ref.end)
+    assert ref.path in result.damaged[0].reason
     assert "left the chunks of" in caplog.text
-    assert [len(refs_of(stream, s)) for s in (0, 1)] == [40, 1]
+    left, same, right = refs_of(stream)
+    assert same == ref
+    assert [left.base_offset, left.end, right.base_offset] == [0, ref.base_offset, ref.end]
+    assert rows_of_chunk(stream, left) + rows_of_chunk(stream, right) == rows
+
+    grow(stream, 2)
+    again = run_compaction(reopen(stream), OPTIONS)
+    assert (again.ranges, again.skipped) == (0, ()), "once a day is enough to read it"
+    stream.store.put(key, whole)
+    stream.runtime.sleep(86_400)
+    grow(stream, 30)
+    run_compaction(reopen(stream), OPTIONS)
+    assert all(ref.path != other.path for other in refs_of(stream)), "it is merged once restored"
+
+
+def rows_of_chunk(stream: StreamLog, ref: ChunkRef) -> list[dict[str, Any]]:
+    batches = chunk_reader.read(stream.store, stream.path, ref, ref.base_offset, ref.end)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_several_damaged_chunks_leave_the_parts_between_them() -> None:
+    stream = filled()
+    refs = refs_of(stream)
+    for at, damage in ((0, lost), (11, torn), (12, flipped_data), (14, emptied), (39, of_zeros)):
+        damage(stream, f"{stream.path}/{refs[at].path}")
+    result = run_compaction(stream, OPTIONS)
+    assert [left.range.start for left in result.damaged] == [
+        refs[at].base_offset for at in (0, 11, 12, 14, 39)
+    ]
+    found = refs_of(stream)
+    assert [(ref.base_offset, ref.end) for ref in found] == [
+        (0, 3), (3, 33), (33, 36), (36, 39), (39, 42), (42, 45), (45, 117), (117, 120),
+    ]  # fmt: skip
 
 
 def test_a_root_that_cannot_be_written_is_an_error_and_nothing_is_half_done() -> None:
