@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
 
+from bench.harness.wrapped_store import WrappedStore
 from pravega_spark.engine.store import Put, Store
-from pravega_spark.engine.store.base import Dated, Entry
+from pravega_spark.engine.store.base import Entry
 
 
-class CountingStore:
+class CountingStore(WrappedStore):
     """Passes every call on, and counts it; each object of one call counts as a call."""
 
     def __init__(self, inner: Store) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.calls: Counter[str] = Counter()
         self.listed = 0
         """Objects that listings returned."""
@@ -26,26 +27,6 @@ class CountingStore:
     def total(self) -> int:
         """The number of calls so far."""
         return self.calls.total()
-
-    @property
-    def url(self) -> str:
-        return self.inner.url
-
-    @property
-    def storage(self) -> str:
-        return self.inner.storage
-
-    @property
-    def is_local(self) -> bool:
-        return self.inner.is_local
-
-    @property
-    def has_clock(self) -> bool:
-        return self.inner.has_clock
-
-    @property
-    def dated(self) -> Dated | None:
-        return self.inner.dated
 
     def time_ms(self) -> int:
         self.calls["time"] += 1
@@ -71,12 +52,6 @@ class CountingStore:
         self.calls["exists"] += 1
         return self.inner.exists(key)
 
-    def stamp(self, key: str) -> object:
-        return self.inner.stamp(key)
-
-    def hold_to(self, check: Callable[[], None]) -> None:
-        self.inner.hold_to(check)
-
     def put_if_absent(self, key: str, data: bytes, *, after: str | None = None) -> Put:
         self.calls["put"] += 1
         self.written_bytes += len(data)
@@ -86,10 +61,6 @@ class CountingStore:
         self.calls["put"] += 1
         self.written_bytes += len(data)
         self.inner.put(key, data, durable=durable)
-
-    def put_many(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
-        for key, data in objects:
-            self.put(key, data)
 
     @contextmanager
     def writer(self, key: str) -> Iterator[pa.NativeFile]:

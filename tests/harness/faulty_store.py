@@ -10,7 +10,8 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from pravega_spark.engine.store.base import Dated, Entry, Put, Store
+from bench.harness.wrapped_store import WrappedStore
+from pravega_spark.engine.store.base import Entry, Put, Store
 from pravega_spark.errors import StoreError
 
 
@@ -47,7 +48,7 @@ the plan returns an exception, the store raises it instead of the operation.
 """
 
 
-class FaultyStore:
+class FaultyStore(WrappedStore):
     """A wrapper around a store; ``plan`` chooses the fault of each call.
 
     ``fired`` counts each (operation, fault), so a test can require that every fault occurred.
@@ -55,32 +56,12 @@ class FaultyStore:
 
     def __init__(self, inner: Store, plan: Plan):
         """Wrap ``inner``; direct calls of ``inner`` have no faults."""
-        self.inner = inner
+        super().__init__(inner)
         self.plan = plan
         self.fired: collections.Counter[tuple[str, Fault]] = collections.Counter()
         self._delayed: collections.deque[Callable[[], object]] = collections.deque()
         self._newest: str | None = None
         self._lock = threading.Lock()
-
-    @property
-    def url(self) -> str:
-        """The URL of the wrapped store."""
-        return self.inner.url
-
-    @property
-    def is_local(self) -> bool:
-        """The wrapped store's answer."""
-        return self.inner.is_local
-
-    @property
-    def has_clock(self) -> bool:
-        """The wrapped store's answer."""
-        return self.inner.has_clock
-
-    @property
-    def dated(self) -> Dated | None:
-        """The wrapped store's answer."""
-        return self.inner.dated
 
     def time_ms(self) -> int:
         """Return the time of the wrapped store."""
@@ -91,19 +72,6 @@ class FaultyStore:
         """Return when the object was last written."""
         self._fault("modified_ms", key)
         return self.inner.modified_ms(key)
-
-    @property
-    def storage(self) -> str:
-        """The wrapped store's answer."""
-        return self.inner.storage
-
-    def stamp(self, key: str) -> object:
-        """The wrapped store's answer."""
-        return self.inner.stamp(key)
-
-    def hold_to(self, check: Callable[[], None]) -> None:
-        """The wrapped store's answer."""
-        self.inner.hold_to(check)
 
     @property
     def delayed(self) -> int:
@@ -164,11 +132,6 @@ class FaultyStore:
             self.inner.put(key, _spoil(content, fault), durable=durable)
             self._newest = key
         _no_answer("put", key, fault)
-
-    def put_many(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
-        """Create or overwrite the objects, one after the other."""
-        for key, data in objects:
-            self.put(key, data)
 
     @contextmanager
     def writer(self, key: str) -> Iterator[pa.NativeFile]:
