@@ -42,7 +42,8 @@ from pravega_spark.limits import (
     MAX_OUTSTANDING_CHECKPOINTS,
     STREAM_TIMEOUT,
 )
-from pravega_spark.maintenance.auto_maintenance import IsClosed, is_auto, maintain_while_open
+from pravega_spark.maintenance.auto_maintenance import IsClosed, maintain_while_open
+from pravega_spark.maintenance.auto_setting import is_auto
 from pravega_spark.maintenance.maintenance_result import MaintenanceResult
 from pravega_spark.maintenance.root_maintenance import (
     check_parallelism,

@@ -8,7 +8,6 @@ while the setting is "auto": each wake-up decides on the present one.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
@@ -19,17 +18,13 @@ from typing import Any, NamedTuple
 
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store import Store
-from pravega_spark.engine.tables.maintenance_table import AUTO
-from pravega_spark.engine.tables.settings_table import open_settings
-from pravega_spark.errors import PravegaSparkError
-from pravega_spark.limits import AUTO_EXIT_SECONDS, AUTO_FIRST_SECONDS, AUTO_SETTINGS_SECONDS
+from pravega_spark.limits import AUTO_EXIT_SECONDS, AUTO_FIRST_SECONDS
 from pravega_spark.maintenance.maintenance_share import (
     ENDS,
     PACE,
     MaintenanceShares,
     SharePace,
 )
-from pravega_spark.root_settings import decide_settings
 
 IsClosed = Callable[[Any], bool]
 
@@ -157,22 +152,3 @@ def maintain_while_open(
     raises nothing that concerns the storage.
     """
     _roots.get(store).add(user, is_closed, by_setting=by_setting)
-
-
-_settings: weakref.WeakKeyDictionary[Store, tuple[float, bool]] = weakref.WeakKeyDictionary()
-"""When the setting of a root was read last, and whether it was "auto"."""
-
-
-def is_auto(store: Store) -> bool:
-    """Return whether the root's setting ``maintain`` is "auto"; reads it every few minutes.
-
-    A setting that cannot be read begins no maintenance.
-    """
-    known = _settings.get(store)
-    now = time.monotonic()
-    if known is None or now - known[0] >= AUTO_SETTINGS_SECONDS:
-        known = now, False
-        with contextlib.suppress(PravegaSparkError, OSError):
-            known = now, decide_settings(open_settings(store).read()).maintain == AUTO
-        _settings[store] = known
-    return known[1]

@@ -54,6 +54,15 @@ def test_rarely_used_modules_are_imported_on_first_use() -> None:
     assert not [name for name in loaded if name.startswith(later)]
 
 
+def test_readers_of_spark_import_neither_maintenance_nor_the_manager() -> None:
+    for name in ("batch_reader", "micro_batch_reader"):
+        loaded = run(f"import sys, pravega_spark.spark.read.{name}; print(*sys.modules)").split()
+        rare = ("compaction", "retention", "scaling", "transactions", "reader_groups", "manager")
+        later = tuple(f"pravega_spark.{folder}" for folder in rare)
+        assert f"pravega_spark.spark.read.{name}" in loaded
+        assert not [found for found in loaded if found.startswith(later)]
+
+
 def test_public_names_are_sorted_and_listed_once() -> None:
     assert list(pravega_spark.__all__) == sorted(set(pravega_spark.__all__))
 

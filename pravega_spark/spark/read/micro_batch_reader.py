@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -26,9 +26,8 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.tables.maintenance_table import AUTO
 from pravega_spark.errors import NoSuchStream, StaleIdentity, TruncatedData
-from pravega_spark.maintenance.auto_maintenance import is_auto, maintain_while_open
+from pravega_spark.maintenance.auto_setting import is_auto
 from pravega_spark.model import SegmentRange, StreamCut
-from pravega_spark.spark.groups.query_reader_group import QueryMembership
 from pravega_spark.spark.read.data_loss import log_skipped, recovery_advice
 from pravega_spark.spark.read.input_partitions import by_key, partition_counts, read_events
 from pravega_spark.spark.read.offset_planner import OffsetPlanner
@@ -42,13 +41,17 @@ from pravega_spark.spark.source_offsets import (
     owner_of,
 )
 
+if TYPE_CHECKING:
+    from pravega_spark.spark.groups.query_reader_group import QueryMembership
+
 logger = logging.getLogger(__name__)
 
 
 class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches on the driver and reads them in tasks.
 
-    Only the driver's copy has the state of the run; the copies in tasks have none.
+    Only the driver's copy has the state of the run; the copies in tasks have none. Every query
+    starts a new Python process for the driver's copy, so rarely needed parts are imported later.
     """
 
     def __init__(self, settings: ReadSettings, schema: StructType) -> None:
@@ -71,6 +74,8 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             store, wanted = open_store(self.settings.root), self.settings.maintain
             by_setting = wanted is None
             if wanted == AUTO or (by_setting and is_auto(store)):
+                from pravega_spark.maintenance.auto_maintenance import maintain_while_open
+
                 maintain_while_open(
                     store, self, lambda reader: reader._is_stopped, by_setting=by_setting
                 )
@@ -80,6 +85,8 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def membership(self) -> QueryMembership | None:
         """The query's membership in its reader group, if it has one."""
         if self._membership is None and self.settings.group is not None:
+            from pravega_spark.spark.groups.query_reader_group import QueryMembership
+
             self._membership = QueryMembership(self.settings, self.settings.group)
         return self._membership
 

@@ -16,7 +16,6 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidOption, NoSuchStream
 from pravega_spark.limits import DISCOVERY_SECONDS, STREAM_REFRESH_SECONDS
-from pravega_spark.manager import StreamManager
 from pravega_spark.spark.read.read_bounds import EndingCut
 from pravega_spark.spark.settings import ReadSettings
 
@@ -154,6 +153,8 @@ class StreamDiscovery:
 
 def matching_streams(root: str, pattern: str) -> list[str]:
     """Return the streams under a root whose whole name matches a pattern."""
+    from pravega_spark.manager import StreamManager  # most reads name their streams
+
     manager = StreamManager(root)
     wanted = re.compile(pattern)
     found = (name for scope in manager.list_scopes() for name in manager.list_streams(scope))

@@ -19,9 +19,8 @@ from pravega_spark.errors import (
     StaleIdentity,
     TruncatedData,
 )
-from pravega_spark.maintenance import auto_maintenance
+from pravega_spark.maintenance import auto_maintenance, auto_setting
 from pravega_spark.manager import StreamManager
-from pravega_spark.spark.read import micro_batch_reader
 from pravega_spark.spark.read.input_partitions import EventPartition
 from pravega_spark.spark.read.micro_batch_reader import PravegaStreamReader
 from pravega_spark.spark.source import PravegaDataSource
@@ -256,7 +255,7 @@ def test_the_option_maintain_begins_on_the_driver_and_ends_with_the_query(
     ) -> None:
         users.append((user, is_closed, by_setting))
 
-    monkeypatch.setattr(micro_batch_reader, "maintain_while_open", record)
+    monkeypatch.setattr(auto_maintenance, "maintain_while_open", record)
     fill(created(root), 0, 5)
     first_batch(stream_reader(root))
     first_batch(stream_reader(root, maintain="off"))
@@ -274,6 +273,6 @@ def test_the_option_maintain_begins_on_the_driver_and_ends_with_the_query(
     with pytest.raises(InvalidOption, match="maintain"):
         stream_reader(root, maintain="yes")
     StreamManager(root).update_settings(maintain="auto")
-    auto_maintenance._settings.clear()
+    auto_setting._settings.clear()
     first_batch(stream_reader(root))
     assert [by_setting for _, _, by_setting in users] == [False, True]
