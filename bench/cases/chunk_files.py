@@ -13,13 +13,14 @@ import numpy as np
 import pyarrow as pa
 
 from bench.harness.context import Context
-from bench.harness.cpu_time import CpuMeter, compare
+from bench.harness.cpu_time import compare
 from bench.harness.dataset import table
 from bench.harness.figures import Figure
 from bench.harness.lookalike import json_events, texts
-from bench.harness.measure import interleave, timed
+from bench.harness.measure import interleave
 from bench.harness.registry import Phase, benchmark
 from bench.harness.spark_frames import drain, run_to_end, stream_frame
+from bench.harness.spark_tables import MeteredReads, spark_copy, table_path
 from bench.harness.unsynced_store import UnsyncedStore
 from pravega_spark.compaction.compaction_run import run_compaction
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, StagedChunk
@@ -108,24 +109,6 @@ def _stage(stream: StreamLog, segment_id: int, events: pa.Table) -> list[StagedC
     return chunks
 
 
-def _own(context: Context, large: str, kind: str) -> str:
-    """Return a Delta or Parquet table that Spark wrote: rows, columns and files of the stream."""
-
-    def make(context: Context) -> str:
-        path = str(context.folder / f"own-{kind}")
-        frame = context.spark.read.format("delta").load(_path(context, large))
-        frame = frame.repartitionByRange(_SEGMENTS, "segment_id")
-        frame = frame.sortWithinPartitions("segment_id", "base_offset", "offset_delta")
-        frame.write.format(kind).option("compression", "zstd").save(path)
-        return path
-
-    return context.shared(f"own-{kind}", make)
-
-
-def _path(context: Context, stream: str) -> str:
-    return f"{context.root}/{stream}/events"
-
-
 def _read_delta_rs(path: str) -> None:
     reader = deltalake.DeltaTable(path).to_pyarrow_dataset().scanner().to_reader()
     for _ in reader:
@@ -149,9 +132,9 @@ def chunk_files(context: Context) -> Iterator[Figure]:
     """All events of a compacted stream; the peers are its small chunks, and tables of Spark."""
     small, large, count = _streams(context)
     paths = {
-        "large": _path(context, large),
-        "small": _path(context, small),
-        "own": _own(context, large, "delta"),
+        "large": table_path(context, large),
+        "small": table_path(context, small),
+        "own": spark_copy(context, large, "delta"),
     }
     spark = context.spark
     engines: dict[str, Callable[[str], None]] = {
@@ -162,10 +145,12 @@ def chunk_files(context: Context) -> Iterator[Figure]:
     rounds = context.size(5, 1)
     of_small = f"{count // _CHUNK_EVENTS:,} small chunks"
     for engine, read in engines.items():
-        sides = {name: _Reads(count, read, path) for name, path in paths.items()}
+        sides = {name: MeteredReads(count, read, path) for name, path in paths.items()}
         if engine == "Delta Spark":
-            parquet = _own(context, large, "parquet")
-            sides["parquet"] = _Reads(count, lambda path: drain(spark.read.parquet(path)), parquet)
+            parquet = spark_copy(context, large, "parquet")
+            sides["parquet"] = MeteredReads(
+                count, lambda path: drain(spark.read.parquet(path)), parquet
+            )
         found = interleave(rounds, sides)
         name = f"{engine}: {count:,} events in {_SEGMENTS} large chunks"
 
@@ -173,7 +158,7 @@ def chunk_files(context: Context) -> Iterator[Figure]:
             peer: str,
             side: str,
             name: str = name,
-            sides: dict[str, _Reads] = sides,
+            sides: dict[str, MeteredReads] = sides,
             found: dict[str, list[float]] = found,
         ) -> Figure:
             note = compare(sides["large"].meter, sides[side].meter)
@@ -205,7 +190,7 @@ def own_reads_of_chunk_files(context: Context) -> Iterator[Figure]:
         "readStream": stream_read,
     }
     for kind, read in ours.items():
-        sides = {name: _Reads(count, read, name) for name in (large, small)}
+        sides = {name: MeteredReads(count, read, name) for name in (large, small)}
         found = interleave(context.size(5, 1), sides)
         yield Figure.of_rounds(
             f"{kind} of {count:,} events in {_SEGMENTS} large chunks",
@@ -216,16 +201,3 @@ def own_reads_of_chunk_files(context: Context) -> Iterator[Figure]:
             note=compare(sides[large].meter, sides[small].meter),
             limited_by="converting Arrow rows into the JVM's, which both sides pay",
         ).within(ratio_at_least=4.0)
-
-
-class _Reads:
-    """One side: reads everything, and meters the processor time of each read but the first."""
-
-    def __init__(self, count: int, read: Callable[[str], None], what: str) -> None:
-        self.meter = CpuMeter()
-        self._count, self._read, self._what = count, read, what
-        read(what)  # warm
-
-    def __call__(self) -> float:
-        with self.meter:
-            return self._count / timed(lambda: self._read(self._what))

@@ -24,6 +24,7 @@ def start_session(folder: Path) -> Any:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         SNAPSHOT_PARTITIONS: "2",
+        "spark.python.daemon.module": "bench.harness.counted_daemon",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
