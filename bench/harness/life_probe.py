@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import re
 import statistics
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -72,7 +73,10 @@ def _kind_of(key: str) -> str:
     path = key.removeprefix(f"{STREAM}/").removeprefix(f"{SCOPE}/")
     path = re.sub(r"^(beside|_reader_groups/group)-[0-9]+", r"\1", path)
     path = re.sub(r"/(v[0-9]+|t-[^/]+|[0-9a-f]{32}|[0-9]{1,19})(?=/)", "", path)
-    return path if path.endswith(("latest.json", "sweep.json")) else path.rpartition("/")[0]
+    folder, _, name = path.rpartition("/")
+    if name.endswith(".checkpoint.parquet"):
+        return f"{folder}/checkpoint"
+    return path if name in ("latest.json", "sweep.json", "rates.json") else folder
 
 
 def state_of(life: LongLife) -> dict[str, int]:
@@ -100,6 +104,12 @@ def memory_mb() -> float:
     gc.collect()
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) / 256
+
+
+def memory_blocks() -> int:
+    """Return how many blocks of memory Python's objects hold, the store in memory included."""
+    gc.collect()
+    return sys.getallocatedblocks()
 
 
 def costs(life: LongLife, rounds: int = 5) -> dict[str, Cost]:

@@ -3,7 +3,9 @@
 One writer process follows the other. Writers with ids of their own and without come and go,
 transactions commit, abort and expire, segments split and merge, a reader group and a subscriber
 consume, streams beside it are created and deleted, settings and policies change, and one
-maintenance process does its rounds. All of it is the package's real code.
+maintenance process does its rounds. The load is quiet for most of a day and busy for an hour or
+two, so that the scaling policy splits segments and merges them again. All of it is the package's
+real code.
 """
 
 from __future__ import annotations
@@ -12,10 +14,11 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from unittest import mock
 
 from bench.harness.counting_store import CountingStore
+from bench.harness.life_writer import LifeWriter
 from bench.harness.simulated_clock import SimulatedClock
 from pravega_spark import (
     EventStreamReader,
@@ -25,24 +28,12 @@ from pravega_spark import (
     StreamCut,
     StreamManager,
 )
-from pravega_spark.engine.chunks.chunk import encode_events
-from pravega_spark.engine.chunks.chunk_writer import stage
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.log.commit_log import Log
-from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.stream.writer_ids import anonymous_id
-from pravega_spark.engine.writing.append import append
-from pravega_spark.engine.writing.batch_identity import SessionBatch
-from pravega_spark.engine.writing.writer_sessions import open_session
-from pravega_spark.errors import (
-    ReinitializationRequired,
-    StagedTooLate,
-    TruncatedData,
-    WriterForgotten,
-)
-from pravega_spark.limits import RESTAGE_VERSIONS, STATE_FILE_COMMITS
+from pravega_spark.errors import ReinitializationRequired, TruncatedData
+from pravega_spark.limits import STATE_FILE_COMMITS
 from pravega_spark.stream import Stream
 
 SCOPE = "life"
@@ -69,19 +60,30 @@ class LifePace:
     transaction: int = 101
     session: int = 211
     maintenance: int = 480
-    scale: int = 997
+    scaling: int = 20
+    """The scaling policy decides so often; its averages are over 2 to 20 minutes."""
+    busy: int = 160
+    """The first appends of each cycle have BUSY_EVENTS events, the others one."""
+    cycle: int = 2_400
     scope: int = 1_440
     policy: int = 20_160
 
 
-@dataclass(frozen=True, slots=True)
-class MaintenanceRound:
-    """What one round of maintenance cost."""
+BUSY_EVENTS = 150
+"""Five events a second where an append is half a minute: too many for four segments."""
+TARGET_RATE = 1
+"""Events a second for each segment."""
 
-    version: int
+
+@dataclass(frozen=True, slots=True)
+class RoundCost:
+    """What one round of maintenance cost, and the compaction in it."""
+
     calls: int
     listed: int
     seconds: float
+    compaction_calls: int
+    compaction_seconds: float
 
 
 class OneProcess(StreamManager):
@@ -104,58 +106,6 @@ class OneProcess(StreamManager):
         return made
 
 
-class LifeWriter:
-    """A writer whose commits are real ones, and whose chunks are copies of one file.
-
-    The event has no key, so it may be in any segment. That saves the time to encode it.
-    """
-
-    def __init__(self, stream: StreamLog, writer_id: str | None) -> None:
-        """Open a session; without an id, the writer is anonymous."""
-        self._stream, view = stream, stream.view()
-        self._life, self._staging_version = view.life, view.version
-        self._session = self._last = self._turn = 0
-        if writer_id is None:
-            writer_id = anonymous_id(view.version, stream.runtime.token())
-        else:
-            record = open_session(stream, view.life, writer_id)
-            self._session, self._last = record.session, record.last
-        self._writer_id = writer_id
-        table = encode_events([None], [stream.runtime.now_us()], [_PAYLOAD])
-        (self._chunk,) = stage(stream.store, stream.path, "v0", 0, table, name=f"{writer_id}")
-        self._data = stream.store.get(f"{stream.path}/{self._chunk.path}")
-
-    @property
-    def chunk_bytes(self) -> int:
-        """The size of each chunk."""
-        return self._chunk.size
-
-    def append(self) -> None:
-        """Append one event in one commit, by the steps of a writer's thread."""
-        while True:
-            try:
-                return self._append()
-            except StagedTooLate:
-                self._staging_version = self._stream.view().version
-            except WriterForgotten:
-                version = self._stream.view().version
-                self._writer_id = anonymous_id(version, self._stream.runtime.token())
-                self._last = 0
-
-    def _append(self) -> None:
-        stream = self._stream
-        path = f"data/{version_folder(self._staging_version)}/{stream.runtime.token()}.parquet"
-        stream.store.put(f"{stream.path}/{path}", self._data)
-        self._turn += 1
-        ids = stream.view(refresh=False).active.segment_ids
-        chunk = replace(self._chunk, path=path, segment_id=ids[self._turn % len(ids)])
-        identity = SessionBatch(self._writer_id, self._session, self._last, self._last + 1)
-        done = append(stream, self._life, self._staging_version, [chunk], identity)
-        self._last += 1
-        if done.version - self._staging_version > RESTAGE_VERSIONS:
-            self._staging_version = done.version
-
-
 class LongLife:
     """The life of one stream, advanced append by append."""
 
@@ -165,15 +115,15 @@ class LongLife:
         self.manager = OneProcess(self.store, clock)
         self.manager.create_scope(SCOPE)
         self.manager.update_settings(grace=pace.grace, retain=pace.keep, keep_completed=pace.grace)
-        policies = ScalingPolicy.fixed(2), self._policies[0]
-        self.manager.create_stream(STREAM, StreamConfiguration(*policies))
+        scaling = ScalingPolicy.by_event_rate(TARGET_RATE, factor=2, minimum=2)
+        self.manager.create_stream(STREAM, StreamConfiguration(scaling, self._policies[0]))
         self.stream = self.manager.stream(STREAM)
         self.group = self.manager.create_reader_group(
             GROUP, [STREAM], retention="automatic", checkpoint_interval="1 hour"
         )
         self.stream.subscribe("nightly")
-        self.appends = self.merged_events = 0
-        self.rounds = deque[MaintenanceRound](maxlen=64)
+        self.appends = self.appended_bytes = self.merged_events = self.splits = self.merges = 0
+        self.rounds = deque[RoundCost](maxlen=64)
         self._processes = [self._process(), self._process()]
         self._writers = [self._named(number) for number in range(4)]
         self._reader = self.group.create_reader("reader", lease="1 day")
@@ -189,8 +139,7 @@ class LongLife:
 
         Copies of one chunk compress to nothing, so a merged event counts as one of random bytes.
         """
-        appended = self.appends * self._writers[0].chunk_bytes
-        return 1 + self.merged_events * _MERGED_BYTES / appended
+        return 1 + self.merged_events * _MERGED_BYTES / self.appended_bytes
 
     @property
     def _policies(self) -> tuple[RetentionPolicy, ...]:
@@ -198,7 +147,7 @@ class LongLife:
         return (
             RetentionPolicy.by_consumption(self.pace.grace, keep),
             RetentionPolicy.by_time(keep),
-            RetentionPolicy.by_size("150 KB"),
+            RetentionPolicy.by_size("1 MB"),
         )
 
     def _process(self) -> StreamLog:
@@ -214,9 +163,10 @@ class LongLife:
                 self._step()
 
     def append(self) -> None:
-        """Append one event by the writer whose turn it is."""
+        """Append one event, or those of a busy time, by the writer whose turn it is."""
         turn = self.appends // self.pace.turn % len(self._writers)
-        self._writers[turn].append()
+        is_busy = self.appends % self.pace.cycle < self.pace.busy
+        self.appended_bytes += self._writers[turn].append(BUSY_EVENTS if is_busy else 1)
 
     def align(self) -> None:
         """Append until the newest state file is 100 versions old, so that openings compare."""
@@ -233,7 +183,7 @@ class LongLife:
             (pace.session, self._change_writers),
             (pace.transaction, self._transact),
             (pace.reading, self._read),
-            (pace.scale, self._scale),
+            (pace.scaling, self._scale),
             (pace.maintenance, self.maintain),
             (pace.scope, self._change_scope),
             (pace.policy, self._change_policy),
@@ -294,26 +244,33 @@ class LongLife:
                     return
 
     def _scale(self) -> None:
-        """Split a segment, or merge all."""
-        segments = self.stream.segments()
-        if len(segments) > 3:
-            self.stream.scale(segments, [(0.0, 0.5), (0.5, 1.0)])
-        else:
-            low, high = segments[0].key_range.low, segments[0].key_range.high
-            middle = (low + high) / 2
-            self.stream.scale(segments[:1], [(low, middle), (middle, high)])
+        """Let the scaling policy decide, as its job does."""
+        rows = self.stream.scaling().run()
+        for action in ("split", "merge"):
+            epochs = {row["epoch"] for row in rows if row["action"] == action}
+            scales = len(epochs - {None})
+            self.splits += scales if action == "split" else 0
+            self.merges += scales if action == "merge" else 0
 
     def maintain(self) -> None:
-        """Do a round of maintenance, as the root's one maintenance process does."""
-        began, calls, listed = time.perf_counter(), self.store.total, self.store.listed
+        """Do a round of maintenance, as the root's one maintenance process does.
+
+        The compaction is done before the round, which finds nothing to merge, to count its events.
+        """
         self.stream.publish("nightly", self.group.stream_cuts()[STREAM])
-        self.stream.retention().run()
+        began, calls, listed = time.perf_counter(), self.store.total, self.store.listed
         self.merged_events += self.stream.compact().events
-        if self.appends // self.pace.maintenance % 6 == 0:
-            self.manager.sweep_scope(SCOPE)
-        seconds = time.perf_counter() - began
-        calls, listed = self.store.total - calls, self.store.listed - listed
-        self.rounds.append(MaintenanceRound(self.version, calls, listed, seconds))
+        compacted, compaction_calls = time.perf_counter(), self.store.total - calls
+        done = self.manager.maintain(parallelism=1)
+        assert not done.failures, done.failures
+        cost = RoundCost(
+            self.store.total - calls,
+            self.store.listed - listed,
+            time.perf_counter() - began,
+            compaction_calls,
+            compacted - began,
+        )
+        self.rounds.append(cost)
 
     def _change_scope(self) -> None:
         """Create a stream and a group beside it, change settings, and delete both again."""

@@ -10,31 +10,38 @@ from typing import Any
 
 from pravega_spark.engine.runtime import Runtime
 
-_BEGIN_MS = 1_700_000_000_000
+BEGIN_MS = 1_700_000_000_000
+_ODD = 0x9E3779B97F4A7C15F39CC061
+_tokens = itertools.count(1)
 
 
 class SimulatedClock(Runtime):
-    """Clocks that advance by ``sleep`` alone; work in the background is done in the foreground."""
+    """Clocks that advance by ``sleep`` alone; work in the background is done in the foreground.
+
+    ``wall_ms`` is the time of day, ``elapsed`` the other clock in seconds; both may be set.
+    """
 
     def __init__(self, seed: int = 0) -> None:
-        self._elapsed_ms = 0.0
+        self.wall_ms: float = BEGIN_MS
+        self.elapsed = 1_000.0
         self._random = random.Random(seed)
-        self._tokens = itertools.count(1)
 
     def now_ms(self) -> int:
-        return _BEGIN_MS + int(self._elapsed_ms)
+        return int(self.wall_ms)
 
     def now_us(self) -> int:
-        return 1_000 * self.now_ms()
+        return int(self.wall_ms * 1_000)
 
     def monotonic(self) -> float:
-        return 1_000.0 + self._elapsed_ms / 1_000
+        return self.elapsed
 
     def sleep(self, seconds: float) -> None:
-        self._elapsed_ms += 1_000 * seconds
+        self.elapsed += seconds
+        self.wall_ms += seconds * 1_000
 
     def token(self) -> str:
-        return f"{next(self._tokens):024x}"
+        """Return a token that no clock of this process has returned; it looks random."""
+        return f"{next(_tokens) * _ODD % (1 << 96):024x}"
 
     def random(self) -> float:
         return self._random.random()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -26,8 +27,28 @@ class UnsyncedStore(LocalStore):
         for key, data in objects:
             self.put(key, data)
 
+    @contextmanager
+    def writer(self, key: str) -> Iterator[pa.NativeFile]:
+        with super().writer(key) as file:
+            yield file
+        self._date(self._base + key)
+
     def _publish(self, path: str, data: bytes | pa.Buffer, **how: Any) -> bool:
         created = super()._publish(path, data, **{**how, "durable": False})
+        self._date(path)
+        return created
+
+    def _date(self, path: str) -> None:
         if self._clock is not None:
             os.utime(path, ns=(0, self._clock.now_ms() * 1_000_000))
-        return created
+
+
+class SimulatedDisk(UnsyncedStore):
+    """A local store on a simulated clock, which also is its answer to what the time is."""
+
+    def __init__(self, path: str, clock: Runtime) -> None:
+        super().__init__(path, clock)
+        self._time_ms = clock.now_ms
+
+    def time_ms(self) -> int:
+        return self._time_ms()

@@ -12,6 +12,10 @@ _T = TypeVar("_T")
 _ENTRY_CHARACTERS = 256
 """An entry counts as this much more than its text: a record of a few characters takes some hundred
 bytes, and in a long life most are never asked for again."""
+_LOOKUPS = 65_536
+"""An entry that was not asked for in so many lookups, or twice as many, is dropped: otherwise the
+records that a long-lived process has ever seen would fill the cache. The segments of the largest
+stream are six times as few, so reading them again and again keeps them."""
 
 
 def cached_by_text(limit: int) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
@@ -40,13 +44,16 @@ def cached_by_text(limit: int) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]
 
 
 class _TextCache(Generic[_T]):
-    """Two generations: when the younger one holds half of the limit, the older one is dropped."""
+    """Two generations of entries.
+
+    When the younger one holds half of the limit, or is old, it replaces the older one.
+    """
 
     def __init__(self, limit: int) -> None:
         self._half = limit // 2
         self._young: dict[object, tuple[tuple[_T], int]] = {}
         self._old: dict[object, tuple[tuple[_T], int]] = {}
-        self._size = 0
+        self._size = self._lookups = 0
 
     @property
     def size(self) -> int:
@@ -55,6 +62,9 @@ class _TextCache(Generic[_T]):
 
     def get(self, key: object) -> tuple[_T] | None:
         """Return a cached value in a 1-tuple, or None; a hit moves it to the younger generation."""
+        self._lookups += 1
+        if self._lookups >= _LOOKUPS:
+            self._age()
         found = self._young.get(key)
         if found is None:
             found = self._old.pop(key, None)
@@ -68,6 +78,9 @@ class _TextCache(Generic[_T]):
         if size > self._half:
             return
         if self._size + size > self._half:
-            self._old, self._young, self._size = self._young, {}, 0
+            self._age()
         self._young[key] = value, size
         self._size += size
+
+    def _age(self) -> None:
+        self._old, self._young, self._size, self._lookups = self._young, {}, 0, 0

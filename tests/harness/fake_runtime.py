@@ -4,61 +4,26 @@ from __future__ import annotations
 
 import itertools
 import os
-import random
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
+from bench.harness.simulated_clock import BEGIN_MS, SimulatedClock
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store import Put
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.manager import StreamManager
 
-NOW_MS = 1_700_000_000_000
-_tokens = itertools.count(1)
+NOW_MS = BEGIN_MS
+_tokens, _roots = itertools.count(1), itertools.count(1)
 
 
-class FakeRuntime(Runtime):
-    """Clocks that advance only when the code sleeps, and random numbers from a seed."""
-
-    def __init__(self, seed: int = 0) -> None:
-        self.wall_ms: float = NOW_MS
-        self.elapsed = 1_000.0
-        self._random = random.Random(seed)
-
-    def now_ms(self) -> int:
-        return int(self.wall_ms)
-
-    def now_us(self) -> int:
-        return int(self.wall_ms * 1_000)
-
-    def monotonic(self) -> float:
-        return self.elapsed
-
-    def sleep(self, seconds: float) -> None:
-        self.elapsed += seconds
-        self.wall_ms += seconds * 1_000
+class FakeRuntime(SimulatedClock):
+    """The simulated clock, with tokens that are easy to read."""
 
     def token(self) -> str:
         return f"token{next(_tokens):08d}"
-
-    def random(self) -> float:
-        return self._random.random()
-
-    def each(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        return [function(item) for item in items]
-
-    def start(self, function: Callable[[], Any]) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(function())
-        except BaseException as error:
-            future.set_exception(error)
-        return future
 
 
 class SkippingRuntime(Runtime):
@@ -86,7 +51,7 @@ def memory(runtime: Runtime) -> MemoryStore:
 
 def manager_of(runtime: FakeRuntime) -> StreamManager:
     """Return a manager of a new root in memory, whose objects are dated by the runtime's clock."""
-    store = MemoryStore(f"dated-{next(_tokens)}", clock_ms=runtime.now_ms)
+    store = MemoryStore(f"dated-{next(_roots)}", clock_ms=runtime.now_ms)
     return StreamManager(store.url, runtime=runtime)
 
 

@@ -37,7 +37,7 @@ from pravega_spark.engine.tables.maintenance_entry import (
 )
 from pravega_spark.engine.tables.open_tables import OpenTables
 from pravega_spark.engine.tables.row_files import Rows
-from pravega_spark.engine.tables.state_table import StateTable, TableChange, TableState
+from pravega_spark.engine.tables.state_table import Decide, StateTable, TableChange, TableState
 from pravega_spark.errors import CorruptLog, Damaged, RootChanged, StoreError
 from pravega_spark.limits import CLAIM_MS, RECORD_RETAIN_MS, RECORD_SWEEP_COMMITS
 from pravega_spark.model import MaintenanceKind
@@ -70,6 +70,8 @@ class MaintenanceTable:
         """Name the table; nothing is read yet, and it need not exist."""
         self._store = store
         self._runtime = runtime
+        self._unswept: int | None = None
+        """The first version that this process committed since it last decided whether to sweep."""
         self._open()
 
     def entries(self, *, heal: bool = False) -> Entries:
@@ -229,7 +231,7 @@ class MaintenanceTable:
             return TableChange(operation, rows, parameters={"kind": kind.value}), value
 
         try:
-            return self.table.change(change)[1]
+            return self._changed(change)
         except Damaged as error:
             self._begin_again(error)
         except RootChanged:  # another process may have begun the record again
@@ -238,7 +240,14 @@ class MaintenanceTable:
         except StoreError as error:
             self._check_folder(error)
             raise
-        return self.table.change(change)[1]
+        return self._changed(change)
+
+    def _changed(self, change: Decide[_Value]) -> _Value:
+        value = self.table.change(change)[1]
+        snapshot = self.table.log.snapshot
+        if self._unswept is None and snapshot is not None:
+            self._unswept = snapshot.version
+        return value
 
     def _open(self) -> None:
         self.table = StateTable(
@@ -271,11 +280,16 @@ class MaintenanceTable:
             ) from error
 
     def _sweep(self) -> None:
-        """Sweep the table from time to time, so that it does not grow with the number of runs."""
-        log = self.table.log
-        snapshot = log.snapshot
-        # A run makes two commits, so every second version that ends here is seen.
-        if snapshot is not None and snapshot.version % RECORD_SWEEP_COMMITS < 2:
+        """Sweep the table from time to time, so that it does not grow with the number of runs.
+
+        Of all processes, one sees each multiple of RECORD_SWEEP_COMMITS between its first commit
+        and its last: every commit is between those of the process that made it.
+        """
+        log, first = self.table.log, self._unswept
+        self._unswept = None
+        if first is None or log.snapshot is None:
+            return
+        if (first - 1) // RECORD_SWEEP_COMMITS < log.snapshot.version // RECORD_SWEEP_COMMITS:
             sweep_table(log, grace_ms=RECORD_RETAIN_MS, retain_ms=RECORD_RETAIN_MS)
 
 

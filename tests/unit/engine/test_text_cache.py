@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pravega_spark.engine import text_cache
 from pravega_spark.engine.layout import epoch_changes
 from pravega_spark.engine.log import snapshot
 from pravega_spark.engine.stream import records
@@ -85,3 +86,16 @@ def test_every_record_of_unbounded_length_is_cached_by_its_text() -> None:
     )
     for function in several:
         assert function.cache._half == DECODED_TEXT_CHARACTERS // 2
+
+
+def test_value_that_is_no_longer_used_is_dropped_and_used_ones_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process that lives for long decodes records without end, and needs the newest ones."""
+    monkeypatch.setattr(text_cache, "_LOOKUPS", 100)
+    length, computed = counted(1_000_000)
+    for n in range(1_000):
+        length(n // 10, "seldom")
+        length(0, "often")
+        assert len(length.cache._young) + len(length.cache._old) <= 22
+    assert computed.count("often") == 1

@@ -479,3 +479,23 @@ def test_file_in_place_of_the_record_is_an_error_that_says_so(tmp_path: Path) ->
     with pytest.raises(StoreError, match=r"_maintenance is a file.*Delete the file"):
         record.claim(RETENTION, ALL, JOB)
     assert (tmp_path / "_maintenance").read_text() == "notes"
+
+
+@pytest.mark.parametrize("keeps_running", [True, False])
+def test_log_does_not_grow_with_rounds_that_claim_all_kinds_first(
+    clock: FakeRuntime, monkeypatch: pytest.MonkeyPatch, *, keeps_running: bool
+) -> None:
+    """Each round makes ten commits, so a run ends only at some versions."""
+    monkeypatch.setattr(maintenance_table, "RECORD_SWEEP_COMMITS", 20)
+    store, commits = memory(clock), []
+    table = MaintenanceTable(store, clock)
+    for _ in range(25):
+        table = table if keeps_running else MaintenanceTable(store, clock)
+        claimed = [(kind, table.claim(kind, ALL, JOB)) for kind in MaintenanceKind]
+        for kind, work in claimed:
+            table.finish_now(kind, ALL, JOB, clock.now_ms(), 1, work=work)
+        commits.append(len(store.list(f"{maintenance_table.MAINTENANCE_TABLE}/_delta_log")))
+        clock.sleep(HOUR_MS / 1_000)
+    assert table.table.log.snapshot is not None
+    assert table.table.log.snapshot.version >= 249
+    assert max(commits) < 160
