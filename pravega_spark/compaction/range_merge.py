@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import closing
 
 from pravega_spark.compaction.merge_range import MergedRange, MergeRange
 from pravega_spark.engine.chunks import chunk_reader
@@ -76,10 +77,15 @@ def _stage(
 ) -> StagedChunk:
     name = f"merge-{stream.runtime.token()}-{rng.segment_id}"
     folder = version_folder(view.version)
-    batches = chunk_reader.read_range(
-        stream.store, stream.path, refs, rng.events, columns=EVENT_SCHEMA.names
+    batches = chunk_reader.read_ahead(
+        stream.runtime, stream.store, stream.path, refs, rng.events, columns=EVENT_SCHEMA.names
     )
-    with ChunkWriter(stream.store, stream.path, folder, rng.segment_id, name=name) as writer:
+    with (
+        closing(batches),
+        ChunkWriter(
+            stream.runtime, stream.store, stream.path, folder, rng.segment_id, name=name
+        ) as writer,
+    ):
         for batch in batches:
             writer.write(batch)
         failpoint("compact.written")

@@ -10,9 +10,11 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
@@ -85,6 +87,34 @@ class Runtime:
         but not long. In a forked child no function of the parent runs.
         """
         return _background.start(function)
+
+    def read_ahead(
+        self, parts: Iterable[Generator[_Out, None, None]], count: int
+    ) -> Generator[_Out, None, None]:
+        """Yield the items of the parts, one part after the other, while later items are computed.
+
+        The next items of ``count`` parts are computed in the background; a part computes one item
+        at a time. Waits for running computations when it is closed, and closes the parts.
+        """
+        waiting = deque[tuple[Generator[_Out, None, None], Future[_Out | None]]]()
+        rest = iter(parts)
+        try:
+            while True:
+                while len(waiting) < count and (part := next(rest, None)) is not None:
+                    waiting.append((part, self.start(partial(next, part, None))))
+                if not waiting:
+                    return
+                part, found = waiting[0]
+                item = found.result()
+                if item is None:
+                    waiting.popleft()
+                else:
+                    waiting[0] = part, self.start(partial(next, part, None))
+                    yield item
+        finally:
+            wait([found for _, found in waiting])
+            for part, _ in waiting:
+                part.close()
 
 
 class _Threads:

@@ -38,18 +38,22 @@ _RESTORE: Final = "Restore the file from a copy."
 class ChunkFile:
     """The open file of a chunk. Rows are counted from 0, as ``offset_delta`` counts them."""
 
-    def __init__(self, source: pa.NativeFile, ref: ChunkRef, *, is_local: bool) -> None:
+    def __init__(
+        self, source: pa.NativeFile, ref: ChunkRef, *, is_local: bool, is_fetched: bool = False
+    ) -> None:
         """Read the footer; raise an error if it does not match the log."""
         if source.size() != ref.size:
             raise _Mismatch(f"has {source.size()} bytes; the log records {ref.size}.")
         self._ref = ref
         self._is_checked = ref.footer != ""
-        # Remote storage: one request for a row group's columns. No threads: they do not survive a
-        # fork.
+        footer = _checked_footer(source, ref) if self._is_checked else None
+        # Fetched bytes do not change, so the file that pyarrow opens has the footer that was
+        # checked. Remote storage: one request for a row group's columns. No threads: they do not
+        # survive a fork.
         self._file = pq.ParquetFile(
             source,
-            metadata=_checked_footer(source, ref) if self._is_checked else None,
-            pre_buffer=not is_local,
+            metadata=pq.read_metadata(footer) if footer is not None and not is_fetched else None,
+            pre_buffer=not is_local and not is_fetched,
             page_checksum_verification=True,
         )
         self._metadata = self._file.metadata
@@ -76,7 +80,7 @@ class ChunkFile:
         # Also of a footer with the right digest: whoever can write the file can write the log.
         unchecked = "event" in names
         if unchecked and not _is_safe_to_unpack(self._metadata):
-            _check_sizes(self._metadata, self._ref)
+            check_sizes(self._metadata, self._ref)
             unchecked = False
         for group in range(max(0, bisect_right(self._starts, first) - 1), len(self._starts) - 1):
             at = self._starts[group]
@@ -84,7 +88,7 @@ class ChunkFile:
                 return
             for batch in self._file.iter_batches(batch_rows, [group], columns, use_threads=False):
                 if unchecked:
-                    _check_sizes(self._metadata, self._ref)
+                    check_sizes(self._metadata, self._ref)
                     unchecked = False
                 _check_deltas(numbers(batch.column("offset_delta")), at)
                 if "event" in names:
@@ -127,7 +131,7 @@ def open_chunk(
     try:
         source = store.open(f"{table_path}/{ref.path}") if data is None else pa.BufferReader(data)
         with source:
-            yield ChunkFile(source, ref, is_local=store.is_local)
+            yield ChunkFile(source, ref, is_local=store.is_local, is_fetched=data is not None)
     except (FileNotFoundError, StoreError):
         raise
     except _Mismatch as error:
@@ -142,18 +146,37 @@ def open_chunk(
         ) from error
 
 
+def check_sizes(metadata: pq.FileMetaData, ref: ChunkRef) -> None:
+    """Raise an error if the events would take, or have taken, too much memory.
+
+    Each event that is not stored plainly may be as long as all stored bytes together.
+    """
+    size = 0
+    for index in range(metadata.num_row_groups):
+        group = metadata.row_group(index)
+        events = group.column(_EVENT_INDEX)
+        plain = _PLAIN.issuperset(events.encodings)
+        size += events.total_uncompressed_size * (1 if plain else group.num_rows)
+    expected = min(ref.event_bytes, ref.rows * MAX_EVENT_BYTES) + 16 * ref.rows
+    if size > 2 * expected + _PAGE_HEADERS:
+        raise _Mismatch(
+            f"would unpack to {size} bytes of events; the log records {ref.event_bytes}, and "
+            f"an event has at most {MAX_EVENT_BYTES}."
+        )
+
+
 class _Mismatch(ValueError):
     """A file that is not what the log records; the text continues a sentence about the chunk."""
 
 
-def _checked_footer(source: pa.NativeFile, ref: ChunkRef) -> pq.FileMetaData:
+def _checked_footer(source: pa.NativeFile, ref: ChunkRef) -> pa.BufferReader:
     """Return the footer if it is the one that was written; pyarrow aborts at some damaged ones."""
     length = length_of(ref.footer)
     source.seek(max(0, ref.size - length))
     footer = source.read_buffer(length)
     if not is_footer(footer, ref.footer):
         raise _Mismatch("has a footer other than the one that the log records.")
-    return pq.read_metadata(pa.BufferReader(footer))
+    return pa.BufferReader(footer)
 
 
 def _check_deltas(deltas: np.ndarray[tuple[int], np.dtype[np.int32]], at: int) -> None:
@@ -174,25 +197,6 @@ def _is_safe_to_unpack(metadata: pq.FileMetaData) -> bool:
     group = metadata.row_group(0)
     most: int = group.num_rows * group.total_byte_size
     return 0 <= most <= _SAFE_BYTES
-
-
-def _check_sizes(metadata: pq.FileMetaData, ref: ChunkRef) -> None:
-    """Raise an error if the events would take, or have taken, too much memory.
-
-    Each event that is not stored plainly may be as long as all stored bytes together.
-    """
-    size = 0
-    for index in range(metadata.num_row_groups):
-        group = metadata.row_group(index)
-        events = group.column(_EVENT_INDEX)
-        plain = _PLAIN.issuperset(events.encodings)
-        size += events.total_uncompressed_size * (1 if plain else group.num_rows)
-    expected = min(ref.event_bytes, ref.rows * MAX_EVENT_BYTES) + 16 * ref.rows
-    if size > 2 * expected + _PAGE_HEADERS:
-        raise _Mismatch(
-            f"would unpack to {size} bytes of events; the log records {ref.event_bytes}, and "
-            f"an event has at most {MAX_EVENT_BYTES}."
-        )
 
 
 def _check_events(events: pa.Array) -> None:

@@ -5,7 +5,7 @@ Pages carry a CRC, which is verified, so a damaged byte is never returned as dat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import repeat
 from typing import Final
@@ -16,12 +16,16 @@ import pyarrow as pa
 from pravega_spark.engine.chunks.arrow_arrays import column
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, ChunkRef
 from pravega_spark.engine.chunks.chunk_file import open_chunk
+from pravega_spark.engine.chunks.small_chunks import Fetched, read_together, runs
+from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store.base import Store
 from pravega_spark.errors import DataLoss, InvalidInput
 from pravega_spark.limits import (
     PREFETCH_BYTES,
     PREFETCH_CHUNK_BYTES,
     PREFETCH_CHUNKS,
+    READ_AHEAD_BYTES,
+    READ_AHEAD_PARTS,
     READ_BATCH_EVENTS,
     ROW_GROUP_BYTES,
 )
@@ -30,6 +34,8 @@ from pravega_spark.model import Event, SegmentRange
 BATCH_SCHEMA: Final = pa.schema((pa.field("offset", pa.int64()), *EVENT_SCHEMA))
 """The columns of events that :func:`read` yields if all are requested."""
 BATCH_COLUMNS: Final = tuple(BATCH_SCHEMA.names)
+_FEW_ROWS: Final = 512
+"""Below this many rows an Arrow array costs more than its copy into a larger one."""
 
 
 def read(
@@ -74,6 +80,52 @@ def read_range(
     return _joined(batches, batch_rows)
 
 
+def read_ahead(
+    runtime: Runtime,
+    store: Store,
+    table_path: str,
+    refs: Sequence[ChunkRef],
+    rng: SegmentRange,
+    *,
+    columns: Sequence[str] | None = None,
+) -> Generator[pa.Table | pa.RecordBatch, None, None]:
+    """Yield the events of :func:`read_range`; the next ones are read in the background.
+
+    ``READ_AHEAD_PARTS`` are read at the same time, each of about ``READ_AHEAD_BYTES`` or of a row
+    group of a large chunk. Close the generator to end the reads.
+    """
+    names = _checked(columns)
+    wanted = [ref for ref in refs if ref.end > rng.start and ref.base_offset < rng.end]
+    gap = first_gap(rng, wanted)
+    if gap:
+        raise _lost(rng, gap.start)
+    parts = (
+        _read_range(store, table_path, part, _common(rng, part), names, READ_BATCH_EVENTS)
+        for part in _parts(wanted)
+    )
+    return runtime.read_ahead(parts, READ_AHEAD_PARTS)
+
+
+def _parts(refs: Iterable[ChunkRef]) -> Iterator[list[ChunkRef]]:
+    """Yield neighbouring chunks that make one batch, and each large chunk."""
+    part: list[ChunkRef] = []
+    rows = size = 0
+    for ref in refs:
+        rows, size = rows + ref.rows, size + ref.event_bytes
+        if part and (rows > READ_BATCH_EVENTS or size > READ_AHEAD_BYTES):
+            yield part
+            part, rows, size = [], ref.rows, ref.event_bytes
+        part.append(ref)
+    if part:
+        yield part
+
+
+def _common(rng: SegmentRange, part: Sequence[ChunkRef]) -> SegmentRange:
+    """Return the events of the range that a part holds."""
+    start, end = max(rng.start, part[0].base_offset), min(rng.end, part[-1].end)
+    return replace(rng, start=start, end=end)
+
+
 def _read_range(
     store: Store,
     table_path: str,
@@ -81,23 +133,49 @@ def _read_range(
     rng: SegmentRange,
     names: tuple[str, ...],
     batch_rows: int,
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.Table | pa.RecordBatch, None, None]:
     at = rng.start
     wanted = (ref for ref in refs if ref.end > rng.start and ref.base_offset < rng.end)
-    for ref, data in _fetched(store, table_path, wanted):
-        if ref.base_offset > at or ref.segment_id != rng.segment_id:
-            break
-        end = min(ref.end, rng.end)
-        if end > at:
-            yield from _read(store, table_path, ref, at, end, names, batch_rows, data)
-            at = end
+    for run in runs(_fetched(store, table_path, wanted), batch_rows):
+        if len(run) > 1 and run[0][0].base_offset == at and run[-1][0].end <= rng.end:
+            events = _together(run, rng.segment_id, names)
+            if events is not None:
+                yield events
+                at = run[-1][0].end
+                continue
+        for ref, data in run:
+            if ref.base_offset > at or ref.segment_id != rng.segment_id:
+                raise _lost(rng, at)
+            end = min(ref.end, rng.end)
+            if end > at:
+                yield from _read(store, table_path, ref, at, end, names, batch_rows, data)
+                at = end
     if at < rng.end:
-        raise DataLoss(
-            f"{rng} cannot be read: no chunk holds the event at offset {at}. Restore the table "
-            "from a copy.",
-            lost=replace(rng, start=at),
-            stream=rng.stream,
-        )
+        raise _lost(rng, at)
+
+
+def _together(run: Sequence[Fetched], segment_id: int, names: tuple[str, ...]) -> pa.Table | None:
+    """Return all events of a run; None if its chunks are to be read one by one."""
+    if any(ref.segment_id != segment_id for ref, _ in run):
+        return None
+    events = read_together(run, [name for name in names if name != "offset"])
+    if events is None:
+        return None
+    if events.num_rows < _FEW_ROWS * len(run):
+        events = events.combine_chunks()
+    if "offset" not in names:
+        return events.select(names)
+    offsets = column(np.arange(events.num_rows) + run[0][0].base_offset, pa.int64())
+    return events.append_column(BATCH_SCHEMA.field("offset"), offsets).select(names)
+
+
+def _lost(rng: SegmentRange, at: int) -> DataLoss:
+    return DataLoss(
+        f"{rng} cannot be read: no chunk holds the event at offset {at}. Restore the table "
+        "from a copy.",
+        lost=replace(rng, start=at),
+        stream=rng.stream,
+    )
 
 
 def first_gap(rng: SegmentRange, refs: Iterable[ChunkRef]) -> SegmentRange | None:
@@ -133,28 +211,26 @@ def _checked(columns: Sequence[str] | None) -> tuple[str, ...]:
     return names
 
 
-def _fetched(
-    store: Store, table_path: str, refs: Iterable[ChunkRef]
-) -> Iterator[tuple[ChunkRef, bytes | None]]:
+def _fetched(store: Store, table_path: str, refs: Iterable[ChunkRef]) -> Iterator[Fetched]:
     """Yield each chunk; small ones with their file, fetched together with their neighbours."""
     group: list[ChunkRef] = []
+    size = 0
     for ref in refs:
         small = ref.size <= PREFETCH_CHUNK_BYTES
-        total = ref.size + sum(held.size for held in group)
-        if group and (not small or total > PREFETCH_BYTES or len(group) == PREFETCH_CHUNKS):
+        size += ref.size
+        if group and (not small or size > PREFETCH_BYTES or len(group) == PREFETCH_CHUNKS):
             yield from _fetch(store, table_path, group)
-            group = []
+            group, size = [], ref.size
         if small:
             group.append(ref)
         else:
             yield ref, None
+            size = 0
     if group:
         yield from _fetch(store, table_path, group)
 
 
-def _fetch(
-    store: Store, table_path: str, group: Sequence[ChunkRef]
-) -> Iterator[tuple[ChunkRef, bytes]]:
+def _fetch(store: Store, table_path: str, group: Sequence[ChunkRef]) -> Iterator[Fetched]:
     files = store.get_many([f"{table_path}/{ref.path}" for ref in group])
     for ref, data in zip(group, files, strict=True):
         if data is None:
@@ -187,16 +263,18 @@ def _read(
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _joined(batches: Iterator[pa.RecordBatch], batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Join consecutive small batches up to ``batch_rows`` rows or the bytes of a row group."""
-    held: list[pa.RecordBatch] = []
+def _joined(
+    parts: Iterable[pa.Table | pa.RecordBatch], batch_rows: int
+) -> Iterator[pa.RecordBatch]:
+    """Join consecutive small parts up to ``batch_rows`` rows or the bytes of a row group."""
+    held: list[pa.Table | pa.RecordBatch] = []
     rows = size = 0
-    for batch in batches:
-        if held and (rows + batch.num_rows > batch_rows or size + batch.nbytes > ROW_GROUP_BYTES):
+    for part in parts:
+        if held and (rows + part.num_rows > batch_rows or size + part.nbytes > ROW_GROUP_BYTES):
             yield _join(held)
             held, rows, size = [], 0, 0
-        held.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
+        held.append(part)
+        rows, size = rows + part.num_rows, size + part.nbytes
         if rows >= batch_rows:
             yield _join(held)
             held, rows, size = [], 0, 0
@@ -204,7 +282,8 @@ def _joined(batches: Iterator[pa.RecordBatch], batch_rows: int) -> Iterator[pa.R
         yield _join(held)
 
 
-def _join(held: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(held) == 1:
+def _join(held: Sequence[pa.Table | pa.RecordBatch]) -> pa.RecordBatch:
+    if len(held) == 1 and isinstance(held[0], pa.RecordBatch):
         return held[0]
-    return pa.Table.from_batches(held).combine_chunks().to_batches()[0]
+    tables = [pa.table(part) if isinstance(part, pa.RecordBatch) else part for part in held]
+    return pa.concat_tables(tables).combine_chunks().to_batches()[0]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, wait
+from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -20,6 +22,7 @@ from pravega_spark.engine.chunks.chunk_encoder import (
     row_groups,
 )
 from pravega_spark.engine.chunks.footer import digest_of
+from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store.base import Store
 from pravega_spark.errors import InvalidInput
 from pravega_spark.limits import (
@@ -32,13 +35,17 @@ from pravega_spark.limits import (
 
 
 class ChunkWriter:
-    """Writes one chunk of any size; holds about one row group and the last batch in memory.
+    """Writes one chunk of any size.
 
-    A context manager: without :meth:`close`, or after an error, it leaves nothing in the store.
+    A row group is encoded and stored in the background while the next one is collected: these two
+    and the last batch are in memory. Such a write's error is raised by the next call that needs
+    its end. A context manager: without :meth:`close`, or after an error, nothing is left in the
+    store.
     """
 
     def __init__(
         self,
+        runtime: Runtime,
         store: Store,
         table_path: str,
         folder: str,
@@ -50,8 +57,12 @@ class ChunkWriter:
         """Begin the file ``<table_path>/data/<folder>/<name>.parquet``; ``name`` is unique."""
         self._path = f"data/{folder}/{name}.parquet"
         self._segment_id = segment_id
-        self._held: list[pa.Table] = []
+        self._runtime = runtime
+        self._held: list[tuple[pa.Table, NDArray[np.int64]]] = []
+        """Events that await their row group, with the cumulative bytes after each."""
         self._held_rows = self._held_bytes = 0
+        self._encoded: Future[None] | None = None
+        """The row group that was begun last."""
         self._object = store.writer(f"{table_path}/{self._path}")
         self._is_open = True
         self._file = _Tail(self._object.__enter__())
@@ -68,9 +79,10 @@ class ChunkWriter:
         table = as_events(events)
         if not table.num_rows:
             return
-        self._held.append(table)
+        ends = checked_ends(table)
+        self._held.append((table, ends))
         self._held_rows += table.num_rows
-        self._held_bytes += int(checked_ends(table)[-1])
+        self._held_bytes += int(ends[-1])
         if self._held_rows >= ROW_GROUP_EVENTS or self._held_bytes > ROW_GROUP_BYTES:
             self._write_row_groups(complete=False)
 
@@ -78,6 +90,7 @@ class ChunkWriter:
         """Make the chunk durable and return it for a commit; raise InvalidInput without events."""
         if self._held:
             self._write_row_groups(complete=True)
+        self._finish_row_group()
         encoder = self._encoder
         if not encoder.rows:
             raise InvalidInput(f"the chunk {self._path} has no event. Write some, then close it.")
@@ -103,27 +116,43 @@ class ChunkWriter:
 
     def _write_row_groups(self, *, complete: bool) -> None:
         """Write the row groups of the held events; keep the last one until it is full."""
-        events = pa.concat_tables(self._held)
-        ends = checked_ends(events)
+        events = pa.concat_tables([table for table, _ in self._held])
+        ends = _joined([ends for _, ends in self._held])
         self._held, self._held_rows, self._held_bytes = [], 0, 0
         for first, last, size in row_groups(ends):
             part = events.slice(first, last - first)
             is_full = last - first >= ROW_GROUP_EVENTS or size >= ROW_GROUP_BYTES
             if complete or is_full or last < len(ends):
-                self._encoder.write(part, size)
+                self._finish_row_group()
+                self._encoded = self._runtime.start(partial(self._encoder.write, part, size))
             else:
-                self._held, self._held_rows, self._held_bytes = [part], part.num_rows, size
+                before = int(ends[first - 1]) if first else 0
+                self._held = [(part, ends[first:] - before)]
+                self._held_rows, self._held_bytes = part.num_rows, size
+
+    def _finish_row_group(self) -> None:
+        """Wait for the row group in the background, and raise its error."""
+        if self._encoded is not None:
+            self._encoded.result()
 
     def _discard(self, error: BaseException) -> None:
         if not self._is_open:
             return
         self._is_open = False
+        if self._encoded is not None:
+            wait([self._encoded])
         self._encoder.abandon()
         try:
             self._object.__exit__(type(error), error, error.__traceback__)
         except BaseException as raised:
             if raised is not error:
                 raise
+
+
+def _joined(ends: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Return the cumulative bytes after each event of consecutive tables."""
+    before = np.cumsum([0, *(int(part[-1]) for part in ends[:-1])])
+    return np.concatenate([part + size for part, size in zip(ends, before, strict=True)])
 
 
 class _Tail(io.RawIOBase):

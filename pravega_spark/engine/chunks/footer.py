@@ -40,9 +40,10 @@ def checked_digest(text: str) -> str:
     return text
 
 
-def is_footer(end: pa.Buffer, digest: str) -> bool:
+def is_footer(end: pa.Buffer | memoryview, digest: str) -> bool:
     """Return True if these bytes have the digest."""
-    return f"{end.size}-{xxhash.xxh3_64_hexdigest(memoryview(end))}" == digest
+    data = memoryview(end)
+    return f"{len(data)}-{xxhash.xxh3_64_hexdigest(data)}" == digest
 
 
 def encode_sums(sums: Sequence[int]) -> dict[bytes, bytes]:

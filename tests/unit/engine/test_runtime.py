@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Generator
 
 import pytest
 
@@ -50,6 +51,57 @@ def test_each_within_each_ends_although_all_threads_of_the_pool_are_in_it() -> N
 
     found = SYSTEM.start(lambda: SYSTEM.each(outer, range(STORAGE_THREADS + 1))).result(60)
     assert found == [[n, n + 1, n + 2] for n in range(STORAGE_THREADS + 1)]
+
+
+def test_reading_ahead_keeps_the_order_and_computes_parts_at_the_same_time() -> None:
+    together = threading.Barrier(2)
+
+    def part(first: int) -> Generator[int, None, None]:
+        if first < 20:
+            together.wait(30)
+        yield from range(first, first + 3)
+
+    parts = (part(first) for first in (0, 10, 20, 30))
+    found = list(SYSTEM.read_ahead(parts, 2))
+    assert found == [*range(3), *range(10, 13), *range(20, 23), *range(30, 33)]
+    assert list(SYSTEM.read_ahead([], 2)) == []
+
+
+def test_an_error_of_a_part_follows_the_items_before_it() -> None:
+    def failing() -> Generator[int, None, None]:
+        yield 3
+        raise OSError("the second part")
+
+    seen: list[int] = []
+
+    def drain() -> None:
+        for item in SYSTEM.read_ahead([(n for n in (1, 2)), failing(), (n for n in (9,))], 3):
+            seen.append(item)
+
+    with pytest.raises(OSError, match="the second part"):
+        drain()
+    assert seen == [1, 2, 3]
+
+
+def test_closing_waits_for_running_parts_and_closes_them() -> None:
+    begun, may_end, closed = threading.Event(), threading.Event(), list[int]()
+
+    def part(number: int) -> Generator[int, None, None]:
+        try:
+            yield number
+            begun.set()
+            may_end.wait(30)
+            yield number
+        finally:
+            closed.append(number)
+
+    ahead = SYSTEM.read_ahead([part(0), part(1)], 2)
+    assert next(ahead) == 0
+    assert begun.wait(30)
+    threading.Timer(0.05, may_end.set).start()
+    ahead.close()
+    assert may_end.is_set()
+    assert closed == [0, 1]
 
 
 def test_each_works_in_a_forked_child() -> None:

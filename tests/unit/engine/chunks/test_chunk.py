@@ -29,6 +29,7 @@ from pravega_spark.engine.chunks import (
     chunk_search,
     chunk_writer,
     footer,
+    small_chunks,
 )
 from pravega_spark.engine.chunks.chunk import ChunkRef, StagedChunk
 from pravega_spark.engine.staging_folder import version_folder
@@ -94,7 +95,7 @@ class Counting(MemoryStore):
 def limits(**values: int) -> Any:
     """Patch the limits of writing and reading, so that small data reaches them."""
     patches = ExitStack()
-    for module in (chunk_encoder, chunk_writer, chunk_reader):
+    for module in (chunk_encoder, chunk_writer, chunk_reader, small_chunks):
         known: dict[str, Any] = {
             name: value for name, value in values.items() if hasattr(module, name)
         }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import ExitStack
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
@@ -19,8 +21,10 @@ from hypothesis import strategies as st
 from pravega_spark.engine.chunks import chunk_encoder, chunk_writer
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, StagedChunk, encode_events
 from pravega_spark.engine.chunks.chunk_writer import ChunkWriter
+from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.engine.store.object_sink import ObjectSink
 from pravega_spark.errors import EventTooLarge, InvalidInput, StoreFull
 from pravega_spark.limits import MAX_EVENT_BYTES
 from pravega_spark.model import make_segment_id
@@ -47,7 +51,7 @@ def table_of(sizes: list[int], start_us: int = NOW_US) -> pa.Table:
 
 
 def writer_of(store: Any, name: str = "x-0") -> ChunkWriter:
-    return ChunkWriter(store, TABLE, FOLDER, SEGMENT, name=name, compression="none")
+    return ChunkWriter(SYSTEM, store, TABLE, FOLDER, SEGMENT, name=name, compression="none")
 
 
 def written(store: Any, batches: list[Any]) -> StagedChunk:
@@ -93,10 +97,53 @@ def test_full_row_groups_are_written_before_the_end() -> None:
         sizes = []
         for _ in range(5):
             writer.write(table_of([100] * 10))
+            writer._finish_row_group()
             sizes.append(writer._file.size)
         assert np.all(np.diff(sizes) > 1_000)
         writer.close()
     assert store.calls == [("writer", f"{TABLE}/data/v7/x-0.parquet")]
+
+
+class Waiting(MemoryStore):
+    """A store whose files take bytes only when they may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_write = threading.Event()
+        self.may_write.set()
+
+    @contextmanager
+    def writer(self, key: str) -> Iterator[pa.NativeFile]:
+        def write(data: Any) -> None:
+            assert self.may_write.wait(30)
+            file.write(data)
+
+        with super().writer(key) as file:
+            yield ObjectSink(write, lambda error: error).as_arrow()
+
+
+def test_a_row_group_is_written_while_the_next_one_is_collected() -> None:
+    store = Waiting()
+    with row_groups_of(10), writer_of(store) as writer:
+        store.may_write.clear()
+        writer.write(table_of([100] * 10))
+        writer.write(table_of([100] * 9))
+        assert writer._encoded is not None
+        assert not writer._encoded.done()
+        store.may_write.set()
+        staged = writer.close()
+    assert staged.rows == 19
+    read = pq.read_table(store.open(f"{TABLE}/{staged.path}"))
+    assert read["offset_delta"].to_pylist() == list(range(19))
+
+
+def test_an_error_in_the_background_is_raised_and_leaves_nothing() -> None:
+    store = MemoryStore()
+    with patch.object(chunk_encoder, "MAX_ROWS", 15), row_groups_of(10):
+        batches = [table_of([1] * 10)] * 2
+        with pytest.raises(InvalidInput, match="a chunk of 20 events cannot be written"):
+            written(store, batches)
+    assert store.list("") == []
 
 
 def test_without_a_close_nothing_is_left(tmp_path: Any) -> None:
