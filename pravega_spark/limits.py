@@ -47,7 +47,7 @@ PREFETCH_BYTES = 8 * MIB
 PREFETCH_CHUNKS = 64
 PREFETCH_CHUNK_BYTES = 1 * MIB
 """Files of at most this size are fetched complete, several in one call."""
-READ_AHEAD_PARTS = 3
+READ_AHEAD_PARTS = 2
 READ_AHEAD_BYTES = 4 * MIB
 """A merge reads so many parts of about this many bytes of events while it writes earlier ones."""
 
