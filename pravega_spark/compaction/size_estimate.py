@@ -13,6 +13,7 @@ from pravega_spark.compaction.merge_range import MergeRange
 from pravega_spark.engine.chunks import chunk_reader
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, ChunkRef
 from pravega_spark.engine.chunks.chunk_writer import ChunkWriter
+from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import Damaged, TruncatedData
@@ -86,7 +87,8 @@ def _sample(stream: StreamLog, rng: MergeRange, refs: Sequence[ChunkRef]) -> _Sa
         return None
     table = pa.Table.from_batches(batches)
     raw = int(table.column("event").nbytes) + _ROW_BYTES * table.num_rows
-    return _Sample(max(1, _merged_size(table) - _merged_size(table.slice(0, 1))), raw)
+    size = _merged_size(stream.runtime, table) - _merged_size(stream.runtime, table.slice(0, 1))
+    return _Sample(max(1, size), raw)
 
 
 def _parts(rng: MergeRange, refs: Sequence[ChunkRef]) -> Iterator[MergeRange]:
@@ -111,7 +113,7 @@ def _read(
     )
 
 
-def _merged_size(table: pa.Table) -> int:
-    with ChunkWriter(MemoryStore(), "sample", "sample", 0, name="sample") as writer:
+def _merged_size(runtime: Runtime, table: pa.Table) -> int:
+    with ChunkWriter(runtime, MemoryStore(), "sample", "sample", 0, name="sample") as writer:
         writer.write(table)
         return writer.close().size
