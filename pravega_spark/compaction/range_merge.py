@@ -83,7 +83,7 @@ def _stage(
     with (
         closing(batches),
         ChunkWriter(
-            stream.runtime, stream.store, stream.path, folder, rng.segment_id, name=name
+            stream.store, stream.path, folder, rng.segment_id, name=name, runtime=stream.runtime
         ) as writer,
     ):
         for batch in batches:

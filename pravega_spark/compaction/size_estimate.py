@@ -114,6 +114,8 @@ def _read(
 
 
 def _merged_size(runtime: Runtime, table: pa.Table) -> int:
-    with ChunkWriter(runtime, MemoryStore(), "sample", "sample", 0, name="sample") as writer:
+    with ChunkWriter(
+        MemoryStore(), "sample", "sample", 0, name="sample", runtime=runtime
+    ) as writer:
         writer.write(table)
         return writer.close().size

@@ -22,7 +22,7 @@ from pravega_spark.engine.chunks.chunk_encoder import (
     row_groups,
 )
 from pravega_spark.engine.chunks.footer import digest_of
-from pravega_spark.engine.runtime import Runtime
+from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store.base import Store
 from pravega_spark.errors import InvalidInput
 from pravega_spark.limits import (
@@ -45,7 +45,6 @@ class ChunkWriter:
 
     def __init__(
         self,
-        runtime: Runtime,
         store: Store,
         table_path: str,
         folder: str,
@@ -53,6 +52,7 @@ class ChunkWriter:
         *,
         name: str,
         compression: str = COMPRESSION,
+        runtime: Runtime = SYSTEM,
     ) -> None:
         """Begin the file ``<table_path>/data/<folder>/<name>.parquet``; ``name`` is unique."""
         self._path = f"data/{folder}/{name}.parquet"

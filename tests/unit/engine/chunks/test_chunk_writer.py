@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from pravega_spark.engine.chunks import chunk_encoder, chunk_writer
 from pravega_spark.engine.chunks.chunk import EVENT_SCHEMA, StagedChunk, encode_events
 from pravega_spark.engine.chunks.chunk_writer import ChunkWriter
-from pravega_spark.engine.runtime import SYSTEM
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.store.object_sink import ObjectSink
@@ -51,7 +50,7 @@ def table_of(sizes: list[int], start_us: int = NOW_US) -> pa.Table:
 
 
 def writer_of(store: Any, name: str = "x-0") -> ChunkWriter:
-    return ChunkWriter(SYSTEM, store, TABLE, FOLDER, SEGMENT, name=name, compression="none")
+    return ChunkWriter(store, TABLE, FOLDER, SEGMENT, name=name, compression="none")
 
 
 def written(store: Any, batches: list[Any]) -> StagedChunk:
