@@ -133,8 +133,10 @@ class Transaction:
         self._guard.check()
         with self._lock:
             self._require_writable()
-            if self._buffer.is_full:
-                self.flush()
+            if self._buffer.is_full and self._buffer.spill():
+                self._manifests.read()  # so that much is not written into an ended transaction
+                self._find()
+                self._require_writable()
             self._buffer.add(data, routing_key, self._stream.runtime.now_us())
 
     def flush(self) -> None:

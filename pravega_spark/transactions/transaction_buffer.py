@@ -1,17 +1,32 @@
-"""The buffer of a transaction's handle: events in memory, then chunks that await a manifest."""
+"""The buffer of a transaction's handle: events in memory, then chunks that await a manifest.
+
+Events are Python objects first, and Arrow columns by segment once they are many. Columns wait until
+they fill a chunk, so that a large transaction makes few large files.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from pravega_spark.engine.chunks.arrow_arrays import column
 from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events
-from pravega_spark.engine.chunks.routing import Router
+from pravega_spark.engine.chunks.chunk_encoder import checked_ends, cuts
+from pravega_spark.engine.chunks.chunk_writer import stage
+from pravega_spark.engine.chunks.routing import Router, group
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.batch_committer import RoutedEvents, stage_routed
 from pravega_spark.errors import InvalidInput
-from pravega_spark.limits import WRITER_BATCH_BYTES, WRITER_BATCH_EVENTS
+from pravega_spark.limits import (
+    CHUNK_BYTES,
+    CHUNK_EVENTS,
+    TRANSACTION_BUFFER_BYTES,
+    WRITER_BATCH_BYTES,
+    WRITER_BATCH_EVENTS,
+)
 from pravega_spark.model import Segment, segment_text
 from pravega_spark.transactions.transaction_paths import chunk_folder
 
@@ -37,6 +52,8 @@ class TransactionBuffer:
         """Drop everything."""
         self.staged: list[StagedChunk] = []
         """Chunks in the transaction's folder, in the order of the events."""
+        self._columns: dict[int, pa.Table] = {}
+        """Older events of each segment, which do not fill a chunk yet."""
         self._forget_events()
 
     def _forget_events(self) -> None:
@@ -48,16 +65,16 @@ class TransactionBuffer:
     @property
     def unstaged(self) -> int:
         """The number of events that are in memory only."""
-        return len(self._events)
+        return len(self._events) + sum(int(held.num_rows) for held in self._columns.values())
 
     @property
     def is_empty(self) -> bool:
         """Whether it holds neither events nor chunks."""
-        return not self._events and not self.staged
+        return not self.unstaged and not self.staged
 
     @property
     def is_full(self) -> bool:
-        """Whether it must be flushed before it accepts more events."""
+        """Whether it must be :meth:`spilled <spill>` before it accepts more events."""
         full = len(self._events) >= WRITER_BATCH_EVENTS
         return full or self._size_bytes >= WRITER_BATCH_BYTES
 
@@ -84,18 +101,95 @@ class TransactionBuffer:
                     f"whose chunks are staged in {folder}, for the segments of epoch {self._epoch}."
                 )
 
-    def stage(self) -> None:
-        """Stage the events in memory as chunks."""
+    def spill(self) -> bool:
+        """Make room for more events; return whether that staged chunks.
+
+        A chunk is staged once it is full. If all columns together exceed their limit, the largest
+        ones are staged: so chunks are large however the events spread over the segments.
+        """
         if not self._events:
-            return
-        events = encode_events(self._keys, self._times_us, self._events)
+            return False
+        before = len(self.staged)
+        self._hold(group(*self._routed()))
+        self._stage_columns(self._full_chunks())
+        self._stage_columns(self._surplus())
+        return len(self.staged) > before
+
+    def _hold(self, parts: Iterable[tuple[int, pa.Table]]) -> None:
+        """Move the events to the columns of their segments."""
+        columns = dict(self._columns)
+        for segment_id, rows in parts:
+            held = columns.get(segment_id)
+            part = _copy(rows)
+            columns[segment_id] = part if held is None else pa.concat_tables([held, part])
+        self._columns = columns
+        self._forget_events()
+
+    def stage(self) -> None:
+        """Stage all events in memory as chunks."""
+        if self._columns:
+            self.spill()
+            self._stage_columns({s: held.num_rows for s, held in self._columns.items()})
+        elif self._events:
+            events, indexes, segment_ids = self._routed()
+            routed = RoutedEvents(segment_ids, indexes)
+            self._add(stage_routed(self._stream, chunk_folder(self._id), events, routed))
+            self._forget_events()
+
+    def _routed(self) -> tuple[pa.Table, np.ndarray[Any, Any], tuple[int, ...]]:
+        """Return the events as columns, and the segment of each, as an index into segment ids."""
         router = Router(self._segments)
         # Events without a key share one segment: the transaction's id routes them.
         keys = [self._id if key is None else key for key in self._keys]
         indexes = router.segment_indexes(pa.array(keys, pa.string()), start=0)
-        routed = RoutedEvents(router.segment_ids, indexes)
-        staged = stage_routed(self._stream, chunk_folder(self._id), events, routed)
-        for chunk in staged:
+        return (
+            encode_events(self._keys, self._times_us, self._events),
+            indexes,
+            router.segment_ids,
+        )
+
+    def _full_chunks(self) -> dict[int, int]:
+        """Return for each segment how many of its oldest events fill chunks."""
+        full: dict[int, int] = {}
+        for segment_id, held in self._columns.items():
+            if held.nbytes > CHUNK_BYTES or held.num_rows > CHUNK_EVENTS:
+                *complete, _ = cuts(checked_ends(held), CHUNK_EVENTS, CHUNK_BYTES)
+                if complete:
+                    full[segment_id] = complete[-1][1]
+        return full
+
+    def _surplus(self) -> dict[int, int]:
+        """Return the largest segments, without which the columns keep their limit, as above."""
+        sizes = {segment_id: held.nbytes for segment_id, held in self._columns.items()}
+        found: dict[int, int] = {}
+        while sum(sizes.values()) > TRANSACTION_BUFFER_BYTES:
+            largest = max(sizes, key=sizes.__getitem__)
+            found[largest] = self._columns[largest].num_rows
+            del sizes[largest]
+        return found
+
+    def _stage_columns(self, rows: Mapping[int, int]) -> None:
+        """Stage that many of the oldest events of some segments, each in chunks of its own."""
+        stream, folder, name = self._stream, chunk_folder(self._id), self._stream.runtime.token()
+
+        def staged(segment_id: int) -> list[StagedChunk]:
+            oldest = self._columns[segment_id].slice(0, rows[segment_id])
+            chunk_name = f"{name}-{segment_id}"
+            return stage(stream.store, stream.path, folder, segment_id, oldest, name=chunk_name)
+
+        found = stream.runtime.each(staged, list(rows))
+        for (segment_id, count), chunks in zip(rows.items(), found, strict=True):
+            self._add(chunks)
+            left = self._columns.pop(segment_id).slice(count)
+            if left.num_rows:
+                self._columns[segment_id] = _copy(left)
+
+    def _add(self, chunks: Sequence[StagedChunk]) -> None:
+        for chunk in chunks:
             chunk.stats_json()
-        self.staged += staged
-        self._forget_events()
+        self.staged += chunks
+
+
+def _copy(events: pa.Table) -> pa.Table:
+    """Return events in memory of their own: a part of a table keeps all of it in memory."""
+    return events.take(column(np.arange(events.num_rows), pa.int64()))

@@ -35,6 +35,7 @@ from tests.harness.transaction_world import (
     LEASE_MS,
     World,
     begun,
+    decide_abort,
     drive_to,
     recorded_transactions,
     results_of_child,
@@ -126,32 +127,81 @@ def test_events_without_a_key_share_one_segment_by_the_id(world: World) -> None:
     assert all(key is None for s in (0, 1) for key, _ in events_of(world.process(), s))
 
 
-def test_large_events_and_large_batches_are_flushed_before_the_commit(
+BUFFER = "pravega_spark.transactions.transaction_buffer"
+
+
+def small_buffer(monkeypatch: pytest.MonkeyPatch, **limits: int) -> None:
+    for name, limit in {"WRITER_BATCH_EVENTS": 10, **limits}.items():
+        monkeypatch.setattr(f"{BUFFER}.{name}", limit)
+
+
+def test_large_transaction_makes_full_chunks_without_a_manifest_before_the_flush(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "pravega_spark.transactions.transaction_buffer.WRITER_BATCH_BYTES", 2 * MAX_EVENT_BYTES
-    )
+    monkeypatch.setattr(f"{BUFFER}.WRITER_BATCH_BYTES", 2 * MAX_EVENT_BYTES)
     txn = begun(world.stream)
-    for n in range(5):
+    for n in range(20):
         txn.write_event(bytes([n]) * MAX_EVENT_BYTES, "k")
-    assert len(world.folder(txn)) == 2
+    assert world.folder(txn) == []
     txn.commit()
     assert [(event[0], len(event)) for event in world.events()] == [
-        (n, MAX_EVENT_BYTES) for n in range(5)
+        (n, MAX_EVENT_BYTES) for n in range(20)
     ]
+    commit = world.commits("COMMIT TRANSACTION")[0]
+    assert [int((add.tags or {})["rows"]) for add in commit.adds] == [8, 8, 4]
 
 
-def test_many_small_events_are_flushed_before_the_commit(
+@pytest.mark.parametrize("limit", [1, 1_000, 1 << 20])
+def test_events_stay_in_order_whatever_the_buffer_stages_early(
+    world: World, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    small_buffer(monkeypatch, TRANSACTION_BUFFER_BYTES=limit, CHUNK_EVENTS=60)
+    txn = begun(world.stream)
+    keys = [None, *(f"k{n}" for n in range(7))]
+    written_events = [(keys[n % 8], b"%03d" % n) for n in range(400)]
+    for n, (key, event) in enumerate(written_events):
+        txn.write_event(event, key)
+        if n == 205:
+            txn.flush()
+    txn.commit()
+    found = [pair for s in (0, 1) for pair in events_of(world.process(), s)]
+    for key in keys:
+        ours = [event for k, event in written_events if k == key]
+        assert [event for k, event in found if k == key] == ours
+    rows = [int((add.tags or {})["rows"]) for add in world.commits("COMMIT TRANSACTION")[0].adds]
+    assert len(rows) < 20 or limit < 1_000
+
+
+def test_failed_staging_loses_no_event_and_repeats_none(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pravega_spark.transactions.transaction_buffer.WRITER_BATCH_EVENTS", 10)
+    small_buffer(monkeypatch, TRANSACTION_BUFFER_BYTES=1_500, CHUNK_EVENTS=30)
     txn = begun(world.stream)
-    for n in range(25):
-        txn.write_event(b"%02d" % n, "k")
-    assert len(world.folder(txn)) == 2
+    failed = 0
+    for n in range(200):
+        event, key = b"%03d" % n, f"k{n % 5}"
+        world.store.rules.add(Rule(StoreError("the disk is full"), "put*", "*/data/*"))
+        try:
+            txn.write_event(event, key)
+        except StoreError:
+            failed += 1
+            world.store.rules.clear()
+            txn.write_event(event, key)
+        world.store.rules.clear()
+    assert failed > 3
     txn.commit()
-    assert world.events() == [b"%02d" % n for n in range(25)]
+    assert sorted(world.events()) == [b"%03d" % n for n in range(200)]
+
+
+def test_writer_of_a_large_transaction_notices_its_end_before_the_flush(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_buffer(monkeypatch, TRANSACTION_BUFFER_BYTES=1)
+    txn = begun(world.stream)
+    decide_abort(world.process(), txn.id)
+    txn.write_events([b"x"] * 10, "k")
+    with pytest.raises(TxnFailed, match="ABORTING"):
+        txn.write_event(b"y", "k")
 
 
 # --------------------------------------------------------------------------- calls after the end
