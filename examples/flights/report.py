@@ -17,6 +17,7 @@ from flights.dataset import Dataset
 from flights.replay import Timeline
 from flights.retention import RetentionResult
 from flights.workspace import Workspace
+from pravega_spark import CompactionResult
 
 PICTURE = "demo.png"
 TABLE = "delays"
@@ -34,6 +35,7 @@ class Run:
     timeline: Timeline
     findings: Sequence[Finding]
     table: pa.Table
+    compacted: CompactionResult
     retained: RetentionResult
     seconds: float
 
@@ -114,6 +116,10 @@ def summary(run: Run) -> str:
         "batches_read": len(run.timeline.reads),
         "segments": run.workspace.segments,
         "splits": len(timeline.splits),
+        "compaction": {
+            "files_before": run.compacted.files_before,
+            "files_after": run.compacted.files_after,
+        },
         "retention": {
             "truncated_events": run.retained.truncated_events,
             "kept_events": run.retained.left.stays.events,
@@ -162,6 +168,11 @@ def _steps(run: Run) -> list[tuple[str, str, str]]:
         *(
             ("", f"held by {claim.holder}", f"{claim.holds.events:,} events")
             for claim in run.retained.left.claims
+        ),
+        (
+            "compact",
+            "small files merged; those of the last minute stay",
+            f"{run.compacted.files_before:,} -> {run.compacted.files_after:,} files",
         ),
         ("all", "with input and checks", f"{run.seconds:.1f} s"),
     ]

@@ -22,6 +22,7 @@ from flights.checks import (
     exactly_unread_kept,
     same_table,
 )
+from flights.compaction import compact
 from flights.console import stderr_into
 from flights.dataset import Dataset, write_feed
 from flights.delays import closing_event, expected_delays, start_delays
@@ -128,6 +129,7 @@ def run(dataset: Dataset, workspace: Workspace, on_sample: OnSample, *, started:
     wait_until_published(workspace)
     append_late(spark, late, workspace, Path(late_file))
     source, stream = read_source(spark, [feed, late_file]), read_stream(spark, workspace)
+    compacted = compact(workspace)
     retained = retain(spark, workspace)
     reported = retained.truncated_events, retained.left.stays.events
     findings = (
@@ -138,7 +140,17 @@ def run(dataset: Dataset, workspace: Workspace, on_sample: OnSample, *, started:
     )
     spark.stop()
     seconds = time.monotonic() - started
-    return Run(dataset, workspace, batch_rows, replay.timeline, findings, table, retained, seconds)
+    return Run(
+        dataset,
+        workspace,
+        batch_rows,
+        replay.timeline,
+        findings,
+        table,
+        compacted,
+        retained,
+        seconds,
+    )
 
 
 def make_ingest(workspace: Workspace, feed: str) -> IngestProcess:

@@ -75,6 +75,8 @@ def test_flights_are_in_the_stream_once_and_in_order_although_the_ingest_was_kil
     assert found["splits"] >= 1
     assert found["segments"] == 4
     assert len(manager.segments(found["stream"])) == 4 + found["splits"]
+    files = found["compaction"]
+    assert files["files_before"] >= files["files_after"] > 0
     assert found["retention"] == {
         "truncated_events": LIMIT - LATE + 1,
         "kept_events": LATE,

@@ -21,7 +21,7 @@ from flights.replay import Timeline
 from flights.report import Run, print_report, summary
 from flights.retention import RetentionResult
 from flights.workspace import Workspace
-from pravega_spark import RetentionPolicy, StreamConfiguration, StreamManager
+from pravega_spark import CompactionResult, RetentionPolicy, StreamConfiguration, StreamManager
 
 FINDINGS = (
     Finding("exactly_once", True, "1,000 events, each once"),
@@ -67,7 +67,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         str(root), "nyc/flights", "nyc/dashboards", 4, 350, tmp_path_factory.mktemp("work")
     )
     table = expected_delays(dataset)
-    return Run(dataset, workspace, [98] * 10, timeline(), FINDINGS, table, retained(root), 12.0)
+    left, compacted = (
+        retained(root),
+        CompactionResult("nyc/flights", files_before=90, files_after=7),
+    )
+    return Run(dataset, workspace, [98] * 10, timeline(), FINDINGS, table, compacted, left, 12.0)
 
 
 def printed(run: Run) -> str:
@@ -88,6 +92,8 @@ def test_run_whose_checks_hold_reports_success(run: Run) -> None:
         "kept_events": 20,
         "holder": "subscriber nyc/dashboards",
     }
+    assert found["compaction"] == {"files_before": 90, "files_after": 7}
+    assert "90 -> 7 files" in printed(run)
     assert "SIGKILL to the ingest in batch 3, already in the stream" in printed(run)
     assert "held by subscriber nyc/dashboards" in printed(run)
 

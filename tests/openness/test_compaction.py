@@ -144,3 +144,26 @@ def test_the_rewrite_of_a_head_takes_truncated_rows_from_readers_and_sends_none_
     behind = DeltaQuery(spark, world.table, tmp_path / "behind")
     found = behind.run(startingVersion=0, ignoreDeletes=True)
     assert found == everything + (world.rows() - left)
+
+
+def test_a_delta_stream_that_lags_by_more_than_retain_fails_and_begins_again_from_a_snapshot(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    world = World(tmp_path)
+    world.write("first")
+    lagging = DeltaQuery(spark, world.table, tmp_path / "lagging")
+    early = lagging.run()
+    world.write("second")
+    world.compact()
+    everything = world.rows()
+    swept = [world.manager.sweep_stream(NAME, grace=0, retain=0).files for _ in range(2)]
+    assert sum(swept) >= 120
+    with pytest.raises(
+        StreamingQueryException, match=r"FILE_NOT_EXIST|does not exist|FileNotFound"
+    ):
+        lagging.run()
+    assert early < everything
+    again = DeltaQuery(spark, world.table, tmp_path / "again")
+    assert again.run() == everything
+    world.write("last", chunks=1)
+    assert everything + again.run() == world.rows()
