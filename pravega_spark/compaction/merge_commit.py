@@ -25,11 +25,15 @@ from pravega_spark.engine.stream.chunk_actions import chunk_add
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import InvalidInput
+from pravega_spark.limits import CHECKPOINT_GROWTH, STATE_FILE_COMMITS
 
 COMPACT, REWRITE_HEAD = "COMPACT", "REWRITE HEAD"
 """Operations: a merge changes no row for any reader; the rewrite of a head drops truncated rows."""
 COMMIT_ACTIONS = 16_384
 """Most files that one commit adds and removes; a reader of the log reads it as a whole."""
+_REPLACED_FILES = STATE_FILE_COMMITS * CHECKPOINT_GROWTH
+"""After so many replaced files a state file is due: a process that opens the log would read them
+all, which costs it as much as the commits between two state files (ADR 31)."""
 
 
 @dataclass(slots=True)
@@ -69,6 +73,8 @@ def commit_merged(stream: StreamLog, merged: Sequence[MergedRange]) -> Compactio
         result = result.plus(done)
         committed += chunks
     note_commit(stream, stream.view(refresh=False), committed, result.skipped)
+    if result.files_removed >= _REPLACED_FILES and stream.log.maintain is not None:
+        stream.log.maintain(stream.log, result.versions[-1])
     after = live_count(stream)
     return replace(result, files_before=after + result.files_removed, files_after=after)
 

@@ -19,6 +19,7 @@ from pravega_spark.compaction.merge_range import MergedRange, MergeRange
 from pravega_spark.compaction.range_merge import merge_range
 from pravega_spark.engine.chunks import chunk_reader
 from pravega_spark.engine.chunks.chunk import ChunkRef
+from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.log.actions import Commit
 from pravega_spark.engine.log.horizon import raise_horizon
 from pravega_spark.engine.stream import lifecycle
@@ -669,3 +670,15 @@ def test_amplification_counts_every_merge_since_the_append() -> None:
 def test_error_of_an_option_names_the_argument(given: Any, text: str) -> None:
     with pytest.raises(InvalidConfiguration, match=text):
         CompactionOptions.parse(**given)
+
+
+@pytest.mark.parametrize(("limit", "writes"), [(39, True), (40, False)])
+def test_run_that_replaces_many_files_lets_the_next_open_read_a_state_file(
+    limit: int, writes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merge_commit, "_REPLACED_FILES", limit)
+    stream = filled(chunks=40)
+    stream.log.maintain = lambda log, version: checkpointing.maintain(log.reader, version)
+    done = run_compaction(stream, OPTIONS)
+    assert done.files_removed == 39
+    assert stream.log.reader.hint()[0] == (done.versions[-1] if writes else -1)
