@@ -440,8 +440,8 @@ class Stream:
         lies is rewritten without its truncated events once these are half of it, or the head has
         not moved for ``head_after``. None stands for the setting of the stream or the root. The
         replaced files stay for time travel until a sweep deletes them. With ``dry_run`` nothing
-        changes, and the result is what a run would do. A range with a damaged or lost chunk is
-        skipped, and the result names it. Raises InvalidConfiguration.
+        changes, and the result is what a run would do. A damaged or lost chunk stays as it is and
+        the result names it; its neighbours are merged without it. Raises InvalidConfiguration.
         """
         from pravega_spark.compaction.compaction_options import CompactionOptions
         from pravega_spark.compaction.compaction_run import run_compaction
