@@ -29,6 +29,19 @@ WRITER_EXIT_SECONDS = 10.0
 RESTAGE_VERSIONS = 1_024
 """After this many versions of the log, chunks are staged in the folder of a newer version."""
 
+# Many writers of one stream
+
+OFFER_FOLDER_VERSIONS = 32
+"""Chunks that are offered at this many versions of the log share a staging folder."""
+OFFER_VERSIONS = 8
+"""Offers are listed for this many versions; the owner of an older one commits it."""
+OFFERS_PER_COMMIT = 512
+"""Most chunks of other processes in one commit."""
+REQUEST_AFTER = 3
+"""After this many lost races a verb commits a request for the next version."""
+REQUEST_LOCAL_SECONDS, REQUEST_REMOTE_SECONDS = 0.050, 0.5
+"""How long all others leave the next version to a requester, on a local disk and elsewhere."""
+
 # Chunks
 
 CHUNK_BYTES = 64 * MIB

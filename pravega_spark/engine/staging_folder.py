@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from pravega_spark.limits import OFFER_FOLDER_VERSIONS
+
 _VERSION = re.compile(r"data/v([0-9]+)/")
 
 
@@ -18,6 +20,15 @@ def version_folder(version: int) -> str:
     versions without leading zeros.
     """
     return f"v{version:020d}"
+
+
+def offer_version(version_seen: int, horizon: int) -> int:
+    """Return the version whose folder holds the chunks that are offered at a version of the log.
+
+    Offers of OFFER_FOLDER_VERSIONS share a folder, so that few folders are listed. The folder of a
+    version below the horizon would make the offer void.
+    """
+    return max(version_seen - version_seen % OFFER_FOLDER_VERSIONS, horizon)
 
 
 def staged_version(path: str) -> int | None:

@@ -11,7 +11,7 @@ from pravega_spark.engine.stream.commit_builder import CommitBuilder
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.writing.append import sealed_error
+from pravega_spark.engine.writing.append_draft import sealed_error
 from pravega_spark.errors import InvalidInput, NoSuchSegment, ScaleConflict
 from pravega_spark.model import (
     Epoch,

@@ -18,7 +18,7 @@ from pravega_spark.engine.chunks.chunk_encoder import checked_ends, cuts
 from pravega_spark.engine.chunks.chunk_writer import stage
 from pravega_spark.engine.chunks.routing import Router, group
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.writing.batch_committer import RoutedEvents, stage_routed
+from pravega_spark.engine.writing.batch_staging import RoutedEvents, stage_routed
 from pravega_spark.errors import InvalidInput
 from pravega_spark.limits import (
     CHUNK_BYTES,

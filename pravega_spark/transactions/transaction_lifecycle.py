@@ -18,7 +18,7 @@ from pravega_spark.engine.stream.records import (
 )
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.writing.append import sealed_error
+from pravega_spark.engine.writing.append_draft import sealed_error
 from pravega_spark.errors import (
     NoSuchTransaction,
     TxnFailed,

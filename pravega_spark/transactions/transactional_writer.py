@@ -14,7 +14,7 @@ from pravega_spark.engine.runtime import ProcessGuard
 from pravega_spark.engine.stream import archived_records
 from pravega_spark.engine.stream.records import StreamState, WriterRecord
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.writing.append import sealed_error
+from pravega_spark.engine.writing.append_draft import sealed_error
 from pravega_spark.engine.writing.event_encoder import Serializer
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import InvalidConfiguration, ObjectClosed, PravegaSparkError

@@ -24,7 +24,8 @@ from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import SEGMENT_PREFIX
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.writing.append import AppendResult, append
+from pravega_spark.engine.writing.append import append
+from pravega_spark.engine.writing.append_draft import AppendResult
 from pravega_spark.engine.writing.batch_identity import BatchIdentity
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import KeyRange, SegmentRange

@@ -28,6 +28,8 @@ from pravega_spark.limits import CLOCK_SKEW_MS
 ENGINE = "pravega_spark/0.1.0"
 RESTORE = "RESTORE"
 """Operation of the commits with which a restore replaces the commits that it drops."""
+REQUEST = "REQUEST"
+"""Operation of a commit without state, after which others leave the next version to its author."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.log import commit_logging
-from pravega_spark.engine.log.actions import Body, parse_commit
+from pravega_spark.engine.log.actions import REQUEST, Body, parse_commit
 from pravega_spark.engine.log.commit_clock import CommitClock
 from pravega_spark.engine.log.create_once import create_once
 from pravega_spark.engine.log.file_index import FileIndex
@@ -27,9 +27,19 @@ from pravega_spark.engine.runtime import SYSTEM, ProcessGuard, Runtime
 from pravega_spark.engine.store import Store, ensure_probed
 from pravega_spark.engine.store.root_marker import check_same
 from pravega_spark.errors import CommitUnknown, PravegaSparkError, TooBusy
-from pravega_spark.limits import COMMIT_ATTEMPTS, COMMIT_DEADLINE_SECONDS, STATE_FILE_COMMITS
+from pravega_spark.limits import (
+    COMMIT_ATTEMPTS,
+    COMMIT_DEADLINE_SECONDS,
+    REQUEST_AFTER,
+    REQUEST_LOCAL_SECONDS,
+    REQUEST_REMOTE_SECONDS,
+    STATE_FILE_COMMITS,
+)
 
 _Value = TypeVar("_Value")
+
+REQUEST_ATTEMPTS = 32
+"""How often a request is sent before its author races without one again."""
 
 Proposal = tuple[Body | None, _Value]
 """What to commit (None: nothing), and a value for the caller."""
@@ -62,6 +72,10 @@ class Log:
         self._identity: LogIdentity | None = None
         self._durable_version = -1
         """The newest version that is known to be durable."""
+        self._winner: bytes | None = None
+        """The commit that was found where this process tried to commit."""
+        self._has_lost = False
+        """Whether the last race was lost."""
         self.maintain: Callable[[Log, int], object] | None = None
         """Called after our commit of every STATE_FILE_COMMITS-th version."""
 
@@ -82,7 +96,7 @@ class Log:
             self._check_identity()
             self._catch_up()
             if durable:
-                self._make_durable()
+                self.make_durable()
             return self._follower.snapshot
 
     def proved_newest(self) -> Snapshot | None:
@@ -101,7 +115,7 @@ class Log:
                 if follower.snapshot is not known:
                     continue
                 if known is None or follower.has_commit_of(known):
-                    self._make_durable()
+                    self.make_durable()
                     return known
                 follower.forget()
             raise TooBusy(
@@ -149,7 +163,7 @@ class Log:
         with self._lock:
             self._follower.forget()
 
-    def _make_durable(self) -> None:
+    def make_durable(self) -> None:
         """Make the snapshot durable: its committer may not have an answer from the disk yet."""
         snapshot = self._follower.snapshot
         if snapshot is not None and snapshot.version != self._durable_version:
@@ -158,35 +172,95 @@ class Log:
 
     # -------------------------------------------------------------------------------- committing
 
-    def commit(self, decide: Decide[_Value]) -> Committed[_Value]:
+    def commit(self, decide: Decide[_Value], *, requests: bool = False) -> Committed[_Value]:
         """Commit what ``decide`` proposes on the newest snapshot; return the outcome.
 
         ``decide`` runs again after every lost race, on the winner's snapshot. An error or an empty
-        proposal counts only if its snapshot proves to be the newest. Raises CommitUnknown if the
-        outcome stays unknown, and TooBusy after COMMIT_ATTEMPTS lost races.
+        proposal counts only if its snapshot proves to be the newest. With ``requests``, a commit
+        that lost a few races commits a request, after which others leave the next version to it.
+        Raises CommitUnknown if the outcome stays unknown, and TooBusy after COMMIT_ATTEMPTS lost
+        races.
+        """
+        request: str | None = None
+        for lost in range(COMMIT_ATTEMPTS):
+            if lost and requests and lost % REQUEST_AFTER == 0:
+                request = self.request()
+            elif lost > 2:
+                self.runtime.sleep(self.runtime.random() * min(0.001 * lost, 0.05))
+            done = self.attempt(decide, request=request)
+            if done is not None:
+                return done
+        raise TooBusy(
+            f"{self.reader.where}: {COMMIT_ATTEMPTS} races for the next version were lost. "
+            "Nothing was committed. Try again."
+        )
+
+    def attempt(
+        self, decide: Decide[_Value], *, request: str | None = None
+    ) -> Committed[_Value] | None:
+        """Try to commit what ``decide`` proposes, once; return None if another commit was first.
+
+        After a lost race the snapshot is at least that of the winner. While another process's
+        request is the newest commit, this call waits for its author, within a bound; ``request`` is
+        the token of the caller's own one. Raises what :meth:`commit` raises, except TooBusy.
         """
         self._guard.check()
+        self._leave_to_requester(request)
         follower = self._follower
         with self._lock:
             if follower.snapshot is None or follower.is_stale():
                 self._catch_up()
             if follower.root is not None and not follower.root.is_proved:
                 ensure_probed(self.store, self.runtime)
-            for attempt in range(COMMIT_ATTEMPTS):
-                self._check_identity()
-                known, body, value = self._decide(decide)
-                if body is None:
-                    assert known is not None
-                    self._make_durable()
-                    return Committed(known, value)
-                if follower.snapshot is known and self._send(body):
-                    return Committed(self._after_commit(), value)
-                if attempt > 2:
-                    self.runtime.sleep(self.runtime.random() * min(0.001 * attempt, 0.05))
-            raise TooBusy(
-                f"{self.reader.where}: {COMMIT_ATTEMPTS} races for the next version were lost. "
-                "Nothing was committed. Try again."
-            )
+            self._check_identity()
+            known, body, value = self._decide(decide)
+            if body is None:
+                assert known is not None
+                self.make_durable()
+                return Committed(known, value)
+            if follower.snapshot is known and self._send(body):
+                return Committed(self._after_commit(), value)
+            return None
+
+    def read_next(self) -> bytes | None:
+        """Apply the next version and return its commit; None if there is none. One storage call."""
+        self._guard.check()
+        with self._lock:
+            self._check_identity()
+            data = self._follower.read_next()
+            if data is not None and self._identity is not None:
+                self._identity.remember()
+            return data
+
+    def _leave_to_requester(self, own: str | None) -> None:
+        """Wait until a request of another process is met, or too old; never longer."""
+        remote = not self.store.is_local
+        limit = REQUEST_REMOTE_SECONDS if remote else REQUEST_LOCAL_SECONDS
+        while True:
+            request = self._follower.request
+            if request is None or request.token == own:
+                return
+            left = request.seen_at + limit - self.runtime.monotonic()
+            if left <= 0:
+                return
+            self.runtime.sleep(min(left, limit / 32))
+            self.read_next()
+
+    def request(self) -> str | None:
+        """Commit a request for the next version and return its token; None if that failed.
+
+        It needs no decision, so it is sent in the moment in which a winner's commit is read.
+        """
+        for _ in range(REQUEST_ATTEMPTS):
+            self._leave_to_requester(None)
+            for _ in range(2):  # most likely the winner of the next race is about to commit
+                if self.read_next() is not None:
+                    break
+                self.runtime.sleep(0.001)
+            with self._lock:
+                if self._follower.snapshot is not None and self._send(Body(REQUEST)):
+                    return self._after_commit().token
+        return None
 
     def _decide(self, decide: Decide[_Value]) -> tuple[Snapshot | None, Body | None, _Value]:
         """Return the proposal, and the snapshot that it was made on."""
@@ -221,6 +295,7 @@ class Log:
         self._check_identity()
         if follower.snapshot is not known:
             return False
+        self._winner = None
         won = self._put(version, token, data)
         if won and known is not None and follower.is_stale() and follower.was_cleaned_past(known):
             raise CommitUnknown(
@@ -229,8 +304,9 @@ class Log:
                 version=version,
             )
         if not won:
-            self._catch_up()
+            self._apply_winner()
             return False
+        self._has_lost = False
         follower.advance(body.committed(version, token, timestamp_ms, clock_ms), sent_at)
         if self._identity is not None:
             self._identity.remember()
@@ -238,10 +314,26 @@ class Log:
         commit_logging.log_commit(self.reader.where, version, body)
         return True
 
+    def _apply_winner(self) -> None:
+        """Apply the commit of the winner, which was read already, and after it later ones.
+
+        On an object store that costs a listing, so there it is done after a second lost race.
+        """
+        known, follower, winner = self._follower.snapshot, self._follower, self._winner
+        if winner is None or known is None or not follower.accept(winner):
+            self._catch_up()
+            return
+        if self.store.is_local or self._has_lost:
+            self._catch_up()
+        elif self._identity is not None:
+            self._identity.remember()
+        self._has_lost = True
+
     def _put(self, version: int, token: str, data: bytes) -> bool:
         """Send the same bytes to N until its outcome is known; return whether N holds them."""
 
         def is_ours(found: bytes) -> bool:
+            self._winner = found
             return parse_commit(version, found, self.reader.where, light=True).token == token
 
         return create_once(

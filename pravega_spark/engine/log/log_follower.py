@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pravega_spark.engine.log.actions import Commit
+from pravega_spark.engine.log.actions import REQUEST, Commit, parse_commit
 from pravega_spark.engine.log.file_index import FileIndex, RecentLayer
 from pravega_spark.engine.log.log_reader import LogReader
 from pravega_spark.engine.log.snapshot import Snapshot, check_supported, first_snapshot
@@ -40,6 +40,13 @@ class ClockReadings(NamedTuple):
         return self.storage_ms - earlier.storage_ms > limit_ms
 
 
+class Request(NamedTuple):
+    """The newest commit is a request for the next version: its token, and when it was read."""
+
+    token: str
+    seen_at: float
+
+
 class LogFollower:
     """The newest known snapshot of a log and the index of its live files; its Log locks it."""
 
@@ -53,6 +60,7 @@ class LogFollower:
         """The root as it was when the log was opened."""
         self.expects_files = False
         """Whether an opening reads the files, too, because the caller needs them next."""
+        self.request: Request | None = None
         self._files: FileIndex | None = None
         self._files_limit = RECENT_FILES
         self._newest_at: ClockReadings | None = None
@@ -120,6 +128,33 @@ class LogFollower:
             self._apply(commit)
         return True
 
+    def read_next(self) -> bytes | None:
+        """Apply the next commit and return its bytes; None if there is none. One storage call."""
+        base = self.snapshot
+        if base is None or self.is_stale():
+            self.catch_up()
+            return None
+        check_same(self.store)
+        readings = self.clock_readings()
+        data = self.reader.commit_bytes(base.version + 1)
+        if data is None:
+            self._newest_at = readings
+            return None
+        return data if self.accept(data) else None
+
+    def accept(self, data: bytes) -> bool:
+        """Apply the next commit, which the caller has read; return False if it was a restore."""
+        base = self.snapshot
+        assert base is not None
+        version, where = base.version + 1, self.reader.where
+        commit = parse_commit(version, data, where, light=self._files is None)
+        if commit.restored_to is not None:
+            self.forget()
+            self.catch_up()
+            return False
+        self._apply(commit)
+        return True
+
     def _apply(self, commit: Commit) -> None:
         if self.snapshot is None:
             after = first_snapshot(commit, self.reader.where)
@@ -127,6 +162,9 @@ class LogFollower:
             after = self.snapshot.apply(commit)
             if commit.protocol is not None:
                 check_supported(after)
+        self.request = None
+        if commit.operation == REQUEST:
+            self.request = Request(commit.token, self.runtime.monotonic())
         files, self._files = self._files, None  # an interrupt here costs only a new index
         self.snapshot = after
         if files is not None:

@@ -45,11 +45,15 @@ class LogReader:
 
     def commit(self, version: int, *, light: bool) -> Commit | None:
         """Return the commit of a version, or None if there is none."""
+        data = self.commit_bytes(version)
+        return None if data is None else parse_commit(version, data, self.where, light=light)
+
+    def commit_bytes(self, version: int) -> bytes | None:
+        """Return the file of a version's commit, or None if there is none."""
         try:
-            data = self.store.get(self.key(version))
+            return self.store.get(self.key(version))
         except FileNotFoundError:
             return None
-        return parse_commit(version, data, self.where, light=light)
 
     def forward(self, after: int, *, light: bool) -> Iterator[Commit]:
         """Yield the commits after a version; one call if there is none.

@@ -57,6 +57,15 @@ class StreamLog:
         self.log.maintain = checkpointing.maintain_in_background
         self._view: StreamView | None = None
 
+    @property
+    def append_group(self) -> object | None:
+        """What joins the appends of this process's writers (``writing.append_group``), or None."""
+        return self.__dict__.get("_append_group")
+
+    def attach_group(self, group: object) -> object:
+        """Set the group unless another thread has set one; return the one that holds."""
+        return self.__dict__.setdefault("_append_group", group)
+
     def now_ms(self) -> int:
         """Return the time of a commit that is made now, in ms since 1970."""
         return self.log.clock.now_ms()
@@ -81,6 +90,13 @@ class StreamLog:
         if life is not None:
             view.check_life(life)
         return view
+
+    def known_view(self) -> StreamView:
+        """Return the last known view, also a deleted one; NoSuchStream if it has none."""
+        snapshot = self.log.snapshot or self.log.refresh()
+        if snapshot is None:
+            raise self.absent()
+        return self.view_of(snapshot)
 
     def on_newest(
         self, look_up: Callable[[StreamView], _Value], *, life: int | None = None
@@ -125,12 +141,17 @@ class StreamLog:
         return self.view().life if life is None else life
 
     def commit(
-        self, decide: Callable[[StreamView], Proposal[_Value]], *, life: int
+        self,
+        decide: Callable[[StreamView], Proposal[_Value]],
+        *,
+        life: int,
+        requests: bool = True,
     ) -> Committed[_Value]:
         """Commit the proposal of ``decide`` on the newest view of one life of the stream.
 
         ``life`` is the one that the caller saw when its call began: nothing is committed after
-        that life has ended, even if the process was paused in between. Raises StaleIdentity,
+        that life has ended, even if the process was paused in between. Without ``requests`` the
+        commit yields to all others (see :meth:`Log.commit`). Raises StaleIdentity,
         NoSuchStream, and what ``decide`` and :meth:`Log.commit` raise.
         """
 
@@ -141,7 +162,7 @@ class StreamLog:
             view.check_life(life)
             return decide(view)
 
-        return self.log.commit(decide_on)
+        return self.log.commit(decide_on, requests=requests)
 
     def chunks(self, rng: SegmentRange) -> list[ChunkRef]:
         """Return the chunks that hold the range, in offset order.

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events
-from pravega_spark.engine.chunks.chunk_writer import encode_chunks, stage, store_together
-from pravega_spark.engine.chunks.routing import Router, group
+from pravega_spark.engine.chunks.chunk import encode_events
+from pravega_spark.engine.chunks.routing import Router
 from pravega_spark.engine.staging_folder import version_folder
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.stream.writer_ids import anonymous_id, is_anonymous
-from pravega_spark.engine.writing.append import AppendResult, append, sealed_error
+from pravega_spark.engine.writing.append_draft import AppendResult, StagedBatch, sealed_error
+from pravega_spark.engine.writing.append_group import OfferFirst, group_of
 from pravega_spark.engine.writing.batch_identity import SessionBatch
+from pravega_spark.engine.writing.batch_staging import (
+    MAX_OFFER_BYTES,
+    RoutedEvents,
+    stage_offer,
+    stage_routed,
+)
 from pravega_spark.engine.writing.write_batch import WriteBatch, ranks
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import (
@@ -30,16 +36,6 @@ from pravega_spark.errors import (
 from pravega_spark.limits import RESTAGE_VERSIONS
 from pravega_spark.model import EventPointer
 from pravega_spark.names import check_name
-
-_SMALL_BATCH_BYTES = 256 << 10
-"""Up to this size, encoding the chunks of a batch takes less time than handing them to threads."""
-
-
-class RoutedEvents(NamedTuple):
-    """The segment of each event of a batch, as an index into ``segment_ids``."""
-
-    segment_ids: tuple[int, ...]
-    indexes: np.ndarray[Any, Any]
 
 
 class BatchPositions:
@@ -103,6 +99,7 @@ class BatchCommitter:
             self._previous = record.last
             self.note, self.note_number = record.note, record.note_number
         self._staging_version = stream.view(refresh=False).version
+        self._group = group_of(stream)
         self._router: tuple[int, Router] | None = None
         self._keyless = 0
 
@@ -128,26 +125,15 @@ class BatchCommitter:
             view = self._stream.view(refresh=False)
             view.check_life(self._life)
             routed = self._route(view, events, batch)
-            staged = stage_routed(
-                self._stream, version_folder(self._staging_version), events, routed
-            )
-            identity = SessionBatch(
-                self.writer_id, self._session, self._previous, self._previous + count, batch.note
-            )
+            staged: StagedBatch | None = None
             try:
-                appended = append(
-                    self._stream,
-                    self._life,
-                    self._staging_version,
-                    staged,
-                    identity,
-                    follow_scale=False,
-                )
+                staged = self._staged(view, events, routed, self._identity(batch))
+                appended = self._group.append(staged)
                 break
-            except SegmentSealed:
+            except (SegmentSealed, OfferFirst):
                 self._router = None
             except WriterForgotten:
-                if not self.is_anonymous:
+                if not self.is_anonymous or (staged is not None and staged.is_offered):
                     raise
                 self._renew()
             except StagedTooLate:
@@ -160,6 +146,38 @@ class BatchCommitter:
         if appended.version - self._staging_version > RESTAGE_VERSIONS:
             self._staging_version = appended.version
         return positions
+
+    def _identity(self, batch: WriteBatch) -> SessionBatch:
+        last = self._previous + len(batch.events)
+        return SessionBatch(self.writer_id, self._session, self._previous, last, batch.note)
+
+    def _staged(
+        self,
+        view: StreamView,
+        events: pa.Table | None,
+        routed: RoutedEvents,
+        identity: SessionBatch,
+    ) -> StagedBatch:
+        """Store the chunks of a batch; as an offer to other processes if they write, too.
+
+        Raises WriterForgotten if the log has no record of the writer, before anything is offered.
+        """
+        stream = self._stream
+        can_be_offered = (
+            events is not None and identity.note is None and events.nbytes <= MAX_OFFER_BYTES
+        )
+        if can_be_offered and self._group.offers:
+            assert events is not None
+            identity.check(view.writer(self.writer_id), view)
+            offered = stage_offer(stream, view, events, routed, identity, self._life)
+            if offered is not None:
+                return offered
+            can_be_offered = False
+        version = self._staging_version
+        chunks = stage_routed(stream, version_folder(version), events, routed)
+        return StagedBatch(
+            self._life, version, tuple(chunks), identity, can_be_offered=can_be_offered
+        )
 
     def _renew(self) -> None:
         """Continue under a new id: the log dropped the old one's record during a long pause.
@@ -191,26 +209,3 @@ class BatchCommitter:
                 "this batch, at positions that are unknown; open a new writer."
             )
         return BatchPositions(self._stream.name, self._life, routed, appended)
-
-
-def stage_routed(
-    stream: StreamLog, folder: str, events: pa.Table | None, routed: RoutedEvents
-) -> list[StagedChunk]:
-    """Stage events in a folder as chunks of their segments; without events there are none."""
-    if events is None:
-        return []
-    name, store = stream.runtime.token(), stream.store
-    parts = group(events, routed.indexes, routed.segment_ids)
-    if store.is_local and len(parts) > 1 and events.nbytes <= _SMALL_BATCH_BYTES:
-        encoded = [
-            chunk
-            for segment_id, rows in parts
-            for chunk in encode_chunks(folder, segment_id, rows, name=f"{name}-{segment_id}")
-        ]
-        return store_together(store, stream.path, encoded)
-
-    def staged(part: tuple[int, pa.Table]) -> list[StagedChunk]:
-        segment_id, rows = part
-        return stage(store, stream.path, folder, segment_id, rows, name=f"{name}-{segment_id}")
-
-    return [chunk for chunks in stream.runtime.each(staged, parts) for chunk in chunks]

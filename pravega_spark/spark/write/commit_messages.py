@@ -9,7 +9,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.stream.open_streams import open_stream
-from pravega_spark.engine.writing.append import AppendResult, append
+from pravega_spark.engine.writing.append import append
+from pravega_spark.engine.writing.append_draft import AppendResult
 from pravega_spark.engine.writing.batch_identity import NumberedBatch
 from pravega_spark.errors import IllegalState
 from pravega_spark.spark.settings import WriteSettings

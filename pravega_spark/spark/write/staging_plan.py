@@ -9,7 +9,7 @@ from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.engine.writing.append import sealed_error
+from pravega_spark.engine.writing.append_draft import sealed_error
 from pravega_spark.errors import NoSuchScope, NoSuchStream
 from pravega_spark.manager import StreamManager
 from pravega_spark.model import Segment

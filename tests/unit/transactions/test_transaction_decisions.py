@@ -9,7 +9,7 @@ import pytest
 from pravega_spark.engine.chunks.chunk import StagedChunk, encode_events
 from pravega_spark.engine.chunks.routing import Router
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.writing.batch_committer import RoutedEvents, stage_routed
+from pravega_spark.engine.writing.batch_staging import RoutedEvents, stage_routed
 from pravega_spark.errors import (
     CommitUnknown,
     InvalidInput,

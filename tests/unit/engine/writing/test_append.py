@@ -10,7 +10,8 @@ from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.engine.stream.writer_ids import anonymous_id
-from pravega_spark.engine.writing.append import AppendResult, append
+from pravega_spark.engine.writing.append import append
+from pravega_spark.engine.writing.append_draft import AppendResult
 from pravega_spark.engine.writing.batch_identity import NumberedBatch, SessionBatch
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import (

@@ -1,0 +1,383 @@
+"""The appends of one process to one stream: batches that wait share a commit, also with others'.
+
+One thread leads at a time: it commits for all batches that wait, and hands the outcomes back. As
+long as no other process writes, that is all.
+
+With other writers, batches are **offered**: their chunks get names that say all that a commit needs
+(``offer_name``). The leader then follows the log until a commit of some process holds its batches.
+If none comes in time, it **takes**: one commit of its own batches and of all offers that pass the
+checks of an append. Whoever took goes on, in the background, as long as offers come. No process is
+special: where the one that takes dies, the patience of another ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import copy
+import logging
+import threading
+from collections.abc import Sequence
+
+from pravega_spark.engine.failpoints import failpoint
+from pravega_spark.engine.log.actions import Add, Body, parse_commit
+from pravega_spark.engine.log.commit_log import Proposal
+from pravega_spark.engine.log.file_index import OFFSET_COLUMN
+from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.writing.append_draft import (
+    AppendDraft,
+    AppendedRange,
+    AppendResult,
+    StagedBatch,
+    is_new,
+)
+from pravega_spark.engine.writing.batch_staging import offered_unknown
+from pravega_spark.engine.writing.contention import Contention
+from pravega_spark.engine.writing.offer_listing import Offer, OfferListing
+from pravega_spark.errors import CommitUnknown, OutOfOrder, PravegaSparkError
+from pravega_spark.limits import OFFERS_PER_COMMIT, REQUEST_AFTER
+
+logger = logging.getLogger(__name__)
+
+_OWNER_COMMITS = 64
+"""A process whose own writers were idle for so many commits stops to commit for others."""
+_BEHIND = 3
+"""After so many commits of others in a row, the log is read on at once."""
+_exiting = threading.Event()
+atexit.register(_exiting.set)
+
+
+class OfferFirst(Exception):
+    """The batch lost races to other processes: stage it again, as an offer."""
+
+
+class _OpenAppend:
+    """A batch whose owner waits."""
+
+    __slots__ = ("batch", "error", "lost", "missed", "offered_at", "result", "wake")
+
+    def __init__(self, batch: StagedBatch, now: float) -> None:
+        self.batch = batch
+        self.offered_at = now
+        self.missed = 0
+        """Commits of other processes since, without this batch."""
+        self.lost = 0
+        """Lost races of commits that hold it."""
+        self.result: AppendResult | None = None
+        self.error: BaseException | None = None
+        self.wake = threading.Event()
+        """Set when the outcome is known, or when the owner must lead."""
+
+    @property
+    def is_done(self) -> bool:
+        return self.result is not None or self.error is not None
+
+    def outcome(self) -> AppendResult:
+        if self.error is not None:
+            raise self.error
+        assert self.result is not None
+        return self.result
+
+
+class AppendGroup:
+    """The batches of one process that wait for a commit of one stream; thread-safe."""
+
+    def __init__(self, stream: StreamLog) -> None:
+        """Begin without batches."""
+        self._stream = stream
+        self._runtime = stream.runtime
+        self._lock = threading.Lock()
+        self._waiting: list[_OpenAppend] = []
+        self._is_led = False
+        self._contention = Contention(is_local=stream.store.is_local)
+        self._offers = OfferListing(stream)
+        self._takes = False
+        """Whether this process committed for others the last time, and goes on."""
+        self._has_offers = False
+        """Whether others offer batches, as of the last listings."""
+        self._foreign_commits = self._behind = 0
+        self._request: str | None = None
+        """The token of this process's last request for the next version."""
+        self._newest: tuple[int, bytes] | None = None
+        """The newest version that was read alone, and its commit."""
+
+    @property
+    def offers(self) -> bool:
+        """Whether batches should be offered now."""
+        return self._contention.is_contended(self._runtime.monotonic())
+
+    def append(self, batch: StagedBatch) -> AppendResult:
+        """Wait until the batch is in the log, with all or none of its chunks.
+
+        Raises what :meth:`AppendDraft.add` raises, OfferFirst, CommitUnknown and StoreError. For a
+        batch that was offered, an error of the storage is CommitUnknown: another process may commit
+        it later.
+        """
+        failpoint("append.staged")
+        waiting = _OpenAppend(batch, self._runtime.monotonic())
+        with self._lock:
+            self._waiting.append(waiting)
+            leads, self._is_led = not self._is_led, True
+        if not leads:
+            waiting.wake.wait()
+        if not waiting.is_done:
+            self._lead(waiting)
+        return waiting.outcome()
+
+    # ---------------------------------------------------------------------------- who leads
+
+    def _lead(self, own: _OpenAppend) -> None:
+        try:
+            while not own.is_done:
+                self._step()
+        except BaseException as error:
+            self._fail([own], error)
+        finally:
+            self._hand_over()
+
+    def _hand_over(self, *, goes_on: bool = True) -> None:
+        """Let the owner of the next batch lead, or the background if others need it."""
+        with self._lock:
+            if self._waiting:
+                self._waiting[0].wake.set()
+                return
+            goes_on = goes_on and self._takes and self.offers
+            self._is_led = goes_on
+        if goes_on:
+            self._has_offers = True
+            self._runtime.start(self._take_on)
+
+    def _take_on(self) -> None:
+        """Commit for others as long as there are offers, then hand over."""
+        try:
+            while self._goes_on():
+                self._step()
+                if self._contention.linger:
+                    self._runtime.sleep(self._contention.linger)
+        except Exception as error:
+            logger.debug("stopped to commit for others of %s: %r", self._stream.name, error)
+        finally:
+            self._takes = False
+            self._hand_over(goes_on=False)
+
+    def _goes_on(self) -> bool:
+        return (
+            self._takes
+            and self.offers
+            and self._has_offers
+            and self._foreign_commits < _OWNER_COMMITS
+            and not _exiting.is_set()
+        )
+
+    # -------------------------------------------------------------------------- what it does
+
+    def _step(self) -> None:
+        """Try one commit, or look once for a commit of another process."""
+        with self._lock:
+            waiting = list(self._waiting)
+        now = self._runtime.monotonic()
+        if not self._contention.is_contended(now):
+            self._commit_alone(waiting)
+        elif self._takes or self._must_take(waiting, now):
+            self._take(waiting)
+        else:
+            self._follow(waiting)
+
+    def _must_take(self, waiting: Sequence[_OpenAppend], now: float) -> bool:
+        """Return whether the patience of an owner is over, or nobody else can commit its batch."""
+        random = self._runtime.random()
+        return any(
+            not one.batch.is_offered
+            or self._contention.is_patience_over(now, one.offered_at, one.missed, random)
+            for one in waiting
+        )
+
+    def _commit_alone(self, waiting: list[_OpenAppend]) -> None:
+        self._try(waiting, ())
+
+    def _take(self, waiting: list[_OpenAppend]) -> None:
+        """Commit what waits in this process, with all offers that pass."""
+        view = self._stream.known_view()
+        try:
+            offers = self._offers.read(view)
+        except PravegaSparkError as error:
+            self._fail(waiting, error)
+            raise
+        failpoint("append.listed")
+        own = {one.batch.identity for one in waiting}
+        others = [offer for offer in offers if offer.batch.identity not in own]
+        now = self._runtime.monotonic()
+        self._has_offers = self._contention.listed(now, found=bool(others))
+        if not waiting and not others:
+            self._look()
+            return
+        self._foreign_commits = 0 if waiting else self._foreign_commits + 1
+        self._takes = self._try(waiting, others)
+        failpoint("append.taken")
+
+    def _try(self, waiting: list[_OpenAppend], offers: Sequence[Offer]) -> bool:
+        """Try one commit of the batches and offers; complete the batches if it is won."""
+        placed: dict[_OpenAppend, AppendResult | PravegaSparkError] = {}
+        done: set[str] = set()
+
+        def decide(snapshot: Snapshot | None) -> Proposal[int]:
+            if snapshot is None:
+                raise self._stream.absent()
+            draft = AppendDraft(self._stream.view_of(snapshot), self._stream.now_ms())
+            placed.clear()
+            done.clear()
+            for one in waiting:
+                placed[one] = _added(draft, one.batch, snapshot.version + 1)
+            before = draft.batches
+            for offer in offers:
+                if draft.chunks >= OFFERS_PER_COMMIT:
+                    break
+                if not isinstance(_added(draft, offer.batch, 0), OutOfOrder):
+                    done.add(offer.token)
+            body: Body | None = draft.body() if draft.batches else None
+            return body, draft.batches - before
+
+        try:
+            committed = self._stream.log.attempt(decide, request=self._request)
+        except BaseException as error:
+            self._fail(waiting, error)
+            raise
+        now = self._runtime.monotonic()
+        if committed is None:
+            self._contention.lost_race(now)
+            self._review(waiting)
+            self._after_lost_race(waiting)
+            return False
+        self._offers.forget(done)
+        self._contention.commit(now, is_foreign=bool(committed.value))
+        for one, outcome in placed.items():
+            if isinstance(outcome, PravegaSparkError):
+                self._finish(one, error=outcome)
+            else:
+                found = self._landed(one.batch) if outcome.duplicate else outcome
+                self._finish(one, result=found)
+        return True
+
+    def _after_lost_race(self, waiting: Sequence[_OpenAppend]) -> None:
+        """Have batches offered, so that the winner takes them the next time.
+
+        What cannot be offered asks for the next version after some lost races.
+        """
+        for one in waiting:
+            one.lost += 1
+            if self.offers and one.batch.can_be_offered and not one.batch.is_offered:
+                self._finish(one, error=OfferFirst())
+        if any(one.lost % REQUEST_AFTER == 0 and not one.is_done for one in waiting):
+            self._request = self._stream.log.request()
+
+    def _follow(self, waiting: list[_OpenAppend]) -> None:
+        """Look once for the next commit of another process."""
+        if self._look():
+            self._review(waiting)
+        else:
+            self._runtime.sleep(self._contention.pause)
+
+    def _look(self) -> bool:
+        """Read the next version; return whether there is one."""
+        log = self._stream.log
+        before = log.snapshot
+        data = log.read_next()
+        if log.snapshot is before:
+            self._behind = 0
+            return False
+        self._contention.commit(self._runtime.monotonic(), is_foreign=True)
+        snapshot = log.snapshot
+        self._newest = None if data is None or snapshot is None else (snapshot.version, data)
+        self._behind += 1
+        if self._behind > _BEHIND:
+            self._behind = 0
+            log.refresh()
+        return True
+
+    def _review(self, waiting: Sequence[_OpenAppend]) -> None:
+        """Complete the batches that a commit of another process holds, or that none can hold.
+
+        Each of these outcomes is final, so the version that shows it need not be the newest.
+        """
+        view = self._stream.known_view()
+        for one in waiting:
+            known = view.writer(one.batch.identity.writer_id)
+            try:
+                if is_new(view, known, one.batch):
+                    one.missed += 1
+                    continue
+                self._stream.log.make_durable()
+                found = self._landed(one.batch)
+            except PravegaSparkError as error:
+                self._finish(one, error=error)
+            else:
+                self._finish(one, result=found)
+
+    # ------------------------------------------------------------------------------ outcomes
+
+    def _landed(self, batch: StagedBatch) -> AppendResult:
+        """Return the offsets of a batch that an earlier commit holds.
+
+        Without offsets if that commit does not name its chunks, or is not stored any more.
+        """
+        stream = self._stream
+        view = stream.known_view()
+        record = view.writer(batch.identity.writer_id)
+        if record is None or record.last != batch.identity.last:
+            return AppendResult(view.version, duplicate=True)
+        adds = self._adds(record.version)
+        found = {add.path: int(add.partition[OFFSET_COLUMN]) for add in adds}
+        if not all(chunk.path in found for chunk in batch.chunks):
+            return AppendResult(record.version, duplicate=True)
+        ranges = (
+            AppendedRange(chunk.segment_id, found[chunk.path], chunk.rows) for chunk in batch.chunks
+        )
+        return AppendResult(record.version, False, tuple(ranges))
+
+    def _adds(self, version: int) -> Sequence[Add]:
+        if self._newest is not None and self._newest[0] == version:
+            commit = parse_commit(version, self._newest[1], self._stream.path)
+            return commit.adds
+        found = self._stream.log.reader.commit(version, light=False)
+        return () if found is None else found.adds
+
+    def _finish(
+        self,
+        one: _OpenAppend,
+        *,
+        result: AppendResult | None = None,
+        error: BaseException | None = None,
+    ) -> None:
+        if one.is_done:
+            return
+        one.result, one.error = result, error
+        with self._lock:
+            self._waiting.remove(one)
+        one.wake.set()
+
+    def _fail(self, waiting: Sequence[_OpenAppend], error: BaseException) -> None:
+        """Fail batches because of an error that says nothing about any of them."""
+        for one in waiting:
+            failure = copy.copy(error) if isinstance(error, PravegaSparkError) else error
+            if one.batch.is_offered and not isinstance(error, CommitUnknown):
+                failure = offered_unknown(self._stream.name, one.batch.identity, error)
+            self._finish(one, error=failure)
+
+
+def _added(
+    draft: AppendDraft, batch: StagedBatch, version: int
+) -> AppendResult | PravegaSparkError:
+    try:
+        ranges = draft.add(batch)
+    except PravegaSparkError as error:
+        return error
+    return AppendResult(version, ranges is None, ranges or ())
+
+
+def group_of(stream: StreamLog) -> AppendGroup:
+    """Return the group of an open stream, which all of its writers in this process share."""
+    found = stream.append_group
+    if found is None:  # of two threads, the first one sets it
+        found = stream.attach_group(AppendGroup(stream))
+    assert isinstance(found, AppendGroup)
+    return found

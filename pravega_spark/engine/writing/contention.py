@@ -1,0 +1,103 @@
+"""Whether other processes write to a stream now, and when this one should commit for all of them.
+
+Nothing is decided on this but when to act: the log decides who wins, by the checks of the commit.
+A lone writer never knows contention. It begins with the second lost race within a short time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_WEIGHT = 0.2
+"""The weight of the newest measurement in an average."""
+MISSED_COMMITS = 5
+"""The owner of an offer commits itself after this many commits without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The times that fit a storage, in seconds; all grow with the time between commits."""
+
+    interval: float
+    """The time between two commits, as long as none was measured."""
+    window: float
+    """Contention ends this long after the last sign of it, at least."""
+    patience: float
+    """The owner of an offer waits this long for a commit, at least."""
+    pause: float
+    """The shortest time between two looks for the next commit."""
+    linger: float
+    """The shortest time between two listings of offers by a process that commits for others."""
+
+
+LOCAL = Pace(interval=0.005, window=0.25, patience=0.015, pause=0.001, linger=0.001)
+REMOTE = Pace(interval=0.1, window=2.0, patience=0.2, pause=0.010, linger=0.0)
+
+LONGEST_SECONDS = 5.0
+"""Intervals that are longer say nothing: the storage was idle, or did not answer."""
+
+
+class Contention:
+    """What one process knows of the other writers of a stream; all times are monotonic."""
+
+    def __init__(self, *, is_local: bool) -> None:
+        """Begin without other writers."""
+        self._pace = LOCAL if is_local else REMOTE
+        self.interval = self._pace.interval
+        """The average time between two commits, as seen here."""
+        self._until = self._lost_at = self._commit_at = self._offers_at = float("-inf")
+
+    @property
+    def window(self) -> float:
+        """How long a sign of contention counts."""
+        return max(self._pace.window, 16 * self.interval)
+
+    def lost_race(self, now: float) -> None:
+        """Another process was first."""
+        if now - self._lost_at < self.window:
+            self.extend(now)
+        self._lost_at = now
+
+    def commit(self, now: float, *, is_foreign: bool) -> None:
+        """A commit has just been made; a foreign one is that of another process."""
+        passed = now - self._commit_at
+        if passed < min(self.window, LONGEST_SECONDS):
+            self.interval += _WEIGHT * (passed - self.interval)
+        self._commit_at = now
+        if is_foreign:
+            self.extend(now)
+
+    def extend(self, now: float) -> None:
+        """Others write now."""
+        self._until = now + self.window
+
+    def is_contended(self, now: float) -> bool:
+        """Return whether other processes wrote a short time ago."""
+        return now < self._until
+
+    def is_patience_over(self, now: float, offered_at: float, missed: int, random: float) -> bool:
+        """Return whether the owner of an offer should commit itself.
+
+        It does if no commit arrives for some intervals, or if several passed without its offer.
+        """
+        if missed >= MISSED_COMMITS:
+            return True
+        patience = max(4 * self.interval, self._pace.patience) * (1 + random)
+        return now - max(offered_at, self._commit_at) > patience
+
+    def listed(self, now: float, *, found: bool) -> bool:
+        """Return whether to go on, after a listing that found offers or none."""
+        if found:
+            self._offers_at = now
+            return True
+        return now - self._offers_at < max(2 * self.interval, self._pace.patience / 2)
+
+    @property
+    def pause(self) -> float:
+        """The time between two looks for the next commit."""
+        return max(self._pace.pause, min(self.interval / 4, 0.05))
+
+    @property
+    def linger(self) -> float:
+        """The time between a commit for others and the next listing."""
+        return self._pace.linger and max(self._pace.linger, min(self.interval / 4, 0.02))
