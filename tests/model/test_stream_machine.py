@@ -26,6 +26,7 @@ from hypothesis.stateful import (
 )
 
 from pravega_spark.engine.chunks.routing import position
+from pravega_spark.engine.log.actions import Add
 from pravega_spark.engine.log.checkpointing import maintain
 from pravega_spark.engine.log.horizon import raise_horizon
 from pravega_spark.engine.log.log_cleanup import delete_old_commits, mark_has_aged
@@ -38,12 +39,16 @@ from pravega_spark.engine.stream.records import StreamState, decode_writer
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.append import append
+from pravega_spark.engine.writing.append_draft import StagedBatch
+from pravega_spark.engine.writing.append_group import OfferFirst, group_of
 from pravega_spark.engine.writing.batch_identity import BatchIdentity, NumberedBatch, SessionBatch
+from pravega_spark.engine.writing.offer_name import parse_offer
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import (
     CommitUnknown,
     NoSuchStream,
     OutOfOrder,
+    SegmentSealed,
     StagedTooLate,
     StaleIdentity,
     StoreError,
@@ -55,6 +60,7 @@ from pravega_spark.limits import CLEANUP_WAIT_SECONDS
 from pravega_spark.policies import ScalingPolicy, StreamConfiguration
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.faulty_store import Fault, FaultyStore
+from tests.harness.offering import contended, offer, take
 from tests.harness.small_streams import all_events, events_of, scale, staged
 from tests.harness.tiers import sized
 
@@ -81,6 +87,7 @@ class Process:
     session: int = 0
     planned: int = 0
     prepared: list[tuple[int, int, Any, list[bytes]]] = field(default_factory=list)
+    offered: list[tuple[StagedBatch, list[bytes]]] = field(default_factory=list)
 
 
 class StreamMachine(RuleBasedStateMachine):
@@ -88,6 +95,7 @@ class StreamMachine(RuleBasedStateMachine):
         super().__init__()
         self.runtime = FakeRuntime()
         self.faults: dict[int, Fault] = {}
+        self.listing: Fault | None = None
         self.inner = MemoryStore(clock_ms=self.runtime.now_ms)
         self.store = FaultyStore(self.inner, self._plan)
         self.numbers = itertools.count()
@@ -103,6 +111,8 @@ class StreamMachine(RuleBasedStateMachine):
         self.processes = [Process(self._open()) for _ in range(3)]
 
     def _plan(self, operation: str, key: str) -> Fault | None:
+        if operation == "list":
+            return self.listing
         if operation != "put_if_absent" or not self.faults:
             return None
         self.faults = {nth - 1: fault for nth, fault in self.faults.items()}
@@ -237,6 +247,84 @@ class StreamMachine(RuleBasedStateMachine):
         if isinstance(identity, SessionBatch):
             assert known is not None
             assert (known.session, known.last) == (identity.session, identity.previous)
+
+    # -------------------------------------------------------------- offers to other processes
+
+    @rule(who=WHO, keys=BATCHES, anonymous=st.booleans())
+    def offer(self, who: int, keys: list[str], anonymous: bool) -> None:
+        """A process offers a batch, on a view that may be old, and may die after that."""
+        process = self.processes[who]
+        try:
+            view = process.stream.view(refresh=False)
+        except (NoSuchStream, StoreError):
+            return
+        life, identity = view.life, None
+        if not anonymous:
+            if not process.session:
+                return
+            life, previous = process.life, process.planned
+            process.planned += len(keys)
+            identity = SessionBatch("w", process.session, previous, process.planned)
+        events = [b"%s/%d" % (key.encode(), next(self.numbers)) for key in keys]
+        pairs = list(zip(keys, events, strict=True))
+        batch = offer(process.stream, pairs, identity, view=view, life=life)
+        process.offered.append((batch, events))
+        self.tried.update(events)
+        self.batches.append(events)
+
+    @rule(
+        who=WHO,
+        faults=FAULTS,
+        listing=st.sampled_from([None, None, Fault.STALE_LIST, Fault.PARTIAL_LIST]),
+    )
+    def take(self, who: int, faults: list[tuple[int, Fault]], listing: Fault | None) -> None:
+        """A process commits what it finds offered, and may get no answer."""
+        self._inject(faults)
+        self.listing = listing
+        with contextlib.suppress(CommitUnknown, StoreError, NoSuchStream):
+            take(self.processes[who].stream)
+        self.faults, self.listing = {}, None
+
+    @precondition(lambda self: any(p.offered for p in self.processes))
+    @rule(who=WHO, which=st.integers(0, 9), faults=FAULTS, contention=st.booleans())
+    def wait_for_offer(
+        self, who: int, which: int, faults: list[tuple[int, Fault]], contention: bool
+    ) -> None:
+        """The owner of an offer waits for it: another process took it, or it commits itself."""
+        process = self.processes[who]
+        if not process.offered:
+            return
+        batch, events = process.offered.pop(which % len(process.offered))
+        before = self._truth()
+        group = contended(process.stream) if contention else group_of(process.stream)
+        self._inject(faults)
+        try:
+            appended = group.append(batch)
+        except StreamSealed:
+            assert self.state is StreamState.SEALED
+        except StagedTooLate:
+            assert batch.staging_version < self.horizon
+        except (StaleIdentity, NoSuchStream):
+            assert batch.life != self.life or self.state is StreamState.DELETED
+        except (WriterFenced, OutOfOrder, SegmentSealed, OfferFirst):
+            pass
+        except CommitUnknown:
+            process.session = 0
+        else:
+            assert batch.life == self.life
+            self.acked.update(events)
+            self._check_ranges(appended, before, events)
+        self.faults = {}
+
+    def _check_ranges(self, appended: Any, before: StreamView, events: list[bytes]) -> None:
+        stream = self._open(self.inner)
+        found = [
+            events_of(stream, segment_id)[base + row][1]
+            for segment_id, base, rows in appended.ranges
+            for row in range(rows)
+        ]
+        if not appended.duplicate and self._truth().head == before.head:
+            assert sorted(found) == sorted(events), "the owner got wrong offsets"
 
     # ------------------------------------------------------------------ layout, states, lives
 
@@ -421,9 +509,15 @@ class StreamMachine(RuleBasedStateMachine):
             record = commit.domains.get("pravega.writer.w")
             if record and commit.operation == "APPEND":
                 number = decode_writer("w", record).last
-                rows = sum(int((add.tags or {})["rows"]) for add in commit.adds)
+                rows = sum(int((add.tags or {})["rows"]) for add in commit.adds if _is_of_w(add))
                 assert last is None or number == last + rows, "a writer's numbers have a gap"
                 last = number
+
+
+def _is_of_w(add: Add) -> bool:
+    """Return whether a chunk of a commit with a record of the writer ``w`` is of that writer."""
+    found = parse_offer(add.path)
+    return found is None or found.identity.writer_id == "w"
 
 
 StreamMachine.TestCase.settings = settings(

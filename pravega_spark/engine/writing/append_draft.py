@@ -61,7 +61,8 @@ class AppendDraft:
     def __init__(self, view: StreamView, now_ms: int) -> None:
         """Start without batches."""
         self._view = view
-        self._builder = CommitBuilder(view, now_ms)
+        self._now_ms = now_ms
+        self._builder: CommitBuilder | None = None  # a deleted stream has nothing to build on
         self._records: dict[str, WriterRecord] = {}
         self.batches = 0
 
@@ -75,8 +76,9 @@ class AppendDraft:
         known = self._records.get(identity.writer_id) or view.writer(identity.writer_id)
         if not is_new(view, known, batch):
             return None
-        placed = self._builder.adds.placed
-        first = len(placed)
+        if self._builder is None:
+            self._builder = CommitBuilder(view, self._now_ms)
+        first = self.chunks
         self._builder.append_chunks(batch.chunks)
         self._records[identity.writer_id] = identity.record(known, view.version + 1)
         self.batches += 1
@@ -85,10 +87,11 @@ class AppendDraft:
     @property
     def chunks(self) -> int:
         """The number of chunks so far."""
-        return len(self._builder.adds)
+        return 0 if self._builder is None else len(self._builder.adds)
 
     def body(self) -> Body:
-        """Return the body of the commit."""
+        """Return the body of the commit, of at least one batch."""
+        assert self._builder is not None
         body = self._builder.body("APPEND")
         domains = dict(body.domains)
         for record in self._records.values():

@@ -206,9 +206,8 @@ class AppendGroup:
         failpoint("append.listed")
         own = {one.batch.identity for one in waiting}
         others = [offer for offer in offers if offer.batch.identity not in own]
-        now = self._runtime.monotonic()
-        self._has_offers = self._contention.listed(now, found=bool(others))
         if not waiting and not others:
+            self._note_taken(None)
             self._look()
             return
         self._foreign_commits = 0 if waiting else self._foreign_commits + 1
@@ -220,7 +219,7 @@ class AppendGroup:
         placed: dict[_OpenAppend, AppendResult | PravegaSparkError] = {}
         done: set[str] = set()
 
-        def decide(snapshot: Snapshot | None) -> Proposal[int]:
+        def decide(snapshot: Snapshot | None) -> Proposal[int | None]:
             if snapshot is None:
                 raise self._stream.absent()
             draft = AppendDraft(self._stream.view_of(snapshot), self._stream.now_ms())
@@ -235,7 +234,7 @@ class AppendGroup:
                 if not isinstance(_added(draft, offer.batch, 0), OutOfOrder):
                     done.add(offer.token)
             body: Body | None = draft.body() if draft.batches else None
-            return body, draft.batches - before
+            return body, draft.batches - before if draft.batches else None
 
         try:
             committed = self._stream.log.attempt(decide, request=self._request)
@@ -249,7 +248,9 @@ class AppendGroup:
             self._after_lost_race(waiting)
             return False
         self._offers.forget(done)
-        self._contention.commit(now, is_foreign=bool(committed.value))
+        if committed.value is not None:
+            self._contention.commit(now, is_foreign=committed.value > 0)
+        self._note_taken(committed.value)
         for one, outcome in placed.items():
             if isinstance(outcome, PravegaSparkError):
                 self._finish(one, error=outcome)
@@ -258,17 +259,23 @@ class AppendGroup:
                 self._finish(one, result=found)
         return True
 
+    def _note_taken(self, taken: int | None) -> None:
+        now = self._runtime.monotonic()
+        self._has_offers = self._contention.listed(now, found=bool(taken))
+
     def _after_lost_race(self, waiting: Sequence[_OpenAppend]) -> None:
         """Have batches offered, so that the winner takes them the next time.
 
         What cannot be offered asks for the next version after some lost races.
         """
         for one in waiting:
+            if one.is_done or one.batch.is_offered:
+                continue
             one.lost += 1
-            if self.offers and one.batch.can_be_offered and not one.batch.is_offered:
+            if self.offers and one.batch.can_be_offered:
                 self._finish(one, error=OfferFirst())
-        if any(one.lost % REQUEST_AFTER == 0 and not one.is_done for one in waiting):
-            self._request = self._stream.log.request()
+            elif one.lost % REQUEST_AFTER == 0:
+                self._request = self._stream.log.request()
 
     def _follow(self, waiting: list[_OpenAppend]) -> None:
         """Look once for the next commit of another process."""

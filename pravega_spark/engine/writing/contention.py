@@ -31,7 +31,7 @@ class Pace:
 
 
 LOCAL = Pace(interval=0.005, window=0.25, patience=0.015, pause=0.001, linger=0.001)
-REMOTE = Pace(interval=0.1, window=2.0, patience=0.2, pause=0.010, linger=0.0)
+REMOTE = Pace(interval=0.05, window=2.0, patience=0.2, pause=0.010, linger=0.0)
 
 LONGEST_SECONDS = 5.0
 """Intervals that are longer say nothing: the storage was idle, or did not answer."""

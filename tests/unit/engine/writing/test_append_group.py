@@ -1,0 +1,489 @@
+"""Batches that share commits: of several writers of a process, and of several processes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pravega_spark.engine.log.actions import Commit
+from pravega_spark.engine.log.horizon import raise_horizon
+from pravega_spark.engine.stream import lifecycle
+from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.writing.append_draft import StagedBatch
+from pravega_spark.engine.writing.append_group import AppendGroup, OfferFirst, group_of
+from pravega_spark.engine.writing.batch_committer import BatchCommitter
+from pravega_spark.engine.writing.batch_identity import SessionBatch
+from pravega_spark.engine.writing.contention import MISSED_COMMITS
+from pravega_spark.engine.writing.write_batch import WriteBatch
+from pravega_spark.engine.writing.writer_sessions import open_session
+from pravega_spark.errors import (
+    CommitUnknown,
+    SegmentSealed,
+    StagedTooLate,
+    StoreError,
+    StoreFull,
+    StreamSealed,
+    WriterFenced,
+)
+from tests.harness.failpoints import at_failpoint
+from tests.harness.fake_runtime import FakeRuntime
+from tests.harness.fault_plans import Rule
+from tests.harness.faulty_store import Fault
+from tests.harness.offering import contended, offer, take
+from tests.harness.small_streams import all_events, make_stream, reopen, scale, staged, write
+from tests.harness.spy_store import Spy
+
+WAIT = 60.0
+
+
+class Killed(BaseException):
+    """Ends a call as the end of its process would."""
+
+
+def kill() -> None:
+    raise Killed
+
+
+def of(n: int, key: str = "k") -> list[tuple[str | None, bytes]]:
+    return [(key, b"%d" % n)]
+
+
+def data(stream: StreamLog) -> list[bytes]:
+    return [event for _, event in all_events(reopen(stream))]
+
+
+def batch_of(events: list[tuple[str | None, bytes]]) -> WriteBatch:
+    batch = WriteBatch()
+    batch.events = [event for _, event in events]
+    batch.keys = [key for key, _ in events]
+    batch.times_us = [0] * len(events)
+    return batch
+
+
+def plain(stream: StreamLog, n: int, identity: SessionBatch) -> StagedBatch:
+    """Return a batch whose chunks have plain names."""
+    version = stream.view(refresh=False).version
+    return StagedBatch(1, version, tuple(staged(stream, of(n), version)), identity)
+
+
+def commits(stream: StreamLog) -> list[Commit]:
+    return list(stream.log.reader.span(0, stream.view().version))
+
+
+# ---------------------------------------------------------------------------------- alone
+
+
+def test_lone_writer_makes_two_puts_for_a_batch_and_lists_nothing() -> None:
+    store = Spy()
+    stream = make_stream(store)
+    committer = BatchCommitter(stream, "w")
+    committer.commit(batch_of(of(0)))
+    threads = threading.active_count()
+    store.calls.clear()
+    for n in range(1, 30):
+        committer.commit(batch_of(of(n)))
+    assert {op for op, _ in store.calls} == {"put", "put_if_absent"}
+    assert len(store.calls) == 2 * 29
+    assert all("/o0" not in key for _, key in store.calls), "the chunks have short names"
+    assert threading.active_count() == threads
+
+
+def test_one_lost_race_is_no_contention_and_two_in_a_short_time_are() -> None:
+    stream = make_stream(runtime=FakeRuntime())
+    other = reopen(stream)
+    committer = BatchCommitter(stream, "w")
+    group = group_of(stream)
+    for n in range(3):
+        write(other, of(n))
+        committer.commit(batch_of(of(10 + n)))
+        assert group.offers is (n > 0)
+    stream.runtime.sleep(60)
+    assert not group.offers
+
+
+# ------------------------------------------------------------------- several in one process
+
+
+class Held:
+    """Holds the commits of a store until it is released."""
+
+    def __init__(self, store: Spy) -> None:
+        self.reached, self.go = threading.Event(), threading.Event()
+        self.store = store
+        store.hook = self._hook
+
+    def _hook(self, operation: str, key: str) -> None:
+        if operation == "put_if_absent":
+            self.reached.set()
+            assert self.go.wait(WAIT)
+
+    def release(self) -> None:
+        self.store.hook = None
+        self.go.set()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    pause = threading.Event()
+    for _ in range(60_000):
+        if condition():
+            return
+        pause.wait(0.001)
+    raise AssertionError("the condition did not become true")
+
+
+def appended_together(
+    group: AppendGroup, store: Spy, batches: list[StagedBatch]
+) -> list[Future[Any]]:
+    """Append the first batch alone, and the others while its commit is held."""
+    held = Held(store)
+    with ThreadPoolExecutor(len(batches)) as pool:
+        futures = [pool.submit(group.append, batches[0])]
+        assert held.reached.wait(WAIT)
+        futures += [pool.submit(group.append, batch) for batch in batches[1:]]
+        wait_until(lambda: len(group._waiting) == len(batches))
+        held.release()
+    return futures
+
+
+def test_batches_that_wait_during_a_commit_share_the_next_one() -> None:
+    store = Spy()
+    stream = make_stream(store)
+    sessions = [open_session(stream, 1, f"w{n}").session for n in range(5)]
+    batches = [plain(stream, n, SessionBatch(f"w{n}", sessions[n], 0, 1)) for n in range(5)]
+    futures = appended_together(group_of(stream), store, batches)
+
+    versions = [future.result().version for future in futures]
+    assert versions == [6, 7, 7, 7, 7]
+    ranges = [future.result().ranges[0] for future in futures]
+    assert sorted(found.base_offset for found in ranges) == [*range(5)]
+    events = data(stream)
+    assert [events[found.base_offset] for found in ranges] == [b"%d" % n for n in range(5)]
+
+
+def test_error_of_one_batch_is_no_error_of_the_others() -> None:
+    store = Spy()
+    stream = make_stream(store)
+    sessions = [open_session(stream, 1, f"w{n}").session for n in range(3)]
+    open_session(stream, 1, "w1")
+    batches = [plain(stream, n, SessionBatch(f"w{n}", sessions[n], 0, 1)) for n in range(3)]
+    first, fenced, last = appended_together(group_of(stream), store, batches)
+    assert not first.result().duplicate
+    assert not last.result().duplicate
+    with pytest.raises(WriterFenced):
+        fenced.result()
+    assert data(stream) == [b"0", b"2"]
+
+
+def test_refused_commit_fails_the_batches_in_it_and_the_next_ones_are_committed() -> None:
+    store = Spy()
+    stream = make_stream(store)
+    sessions = [open_session(stream, 1, f"w{n}").session for n in range(3)]
+    batches = [plain(stream, n, SessionBatch(f"w{n}", sessions[n], 0, 1)) for n in range(3)]
+    store.rules.add(Rule(StoreFull("full"), "put_if_absent", nth=2))
+    first, *others = appended_together(group_of(stream), store, batches)
+    assert first.result().version == 4
+    for future in others:
+        with pytest.raises(StoreFull):
+            future.result()
+    assert not group_of(stream).append(batches[1]).duplicate
+    assert data(stream) == [b"0", b"1"]
+
+
+# --------------------------------------------------------------------- several processes
+
+
+def test_taker_commits_the_offers_of_others_and_their_owners_find_their_offsets() -> None:
+    store = Spy()
+    stream = make_stream(store, segments=2)
+    owners = [reopen(stream) for _ in range(3)]
+    batches = [
+        offer(owner, [(f"k{i}", b"%d/%d" % (n, i)) for i in range(6)])
+        for n, owner in enumerate(owners)
+    ]
+    take(stream)
+    assert stream.view().version == 1
+    store.calls.clear()
+    for owner, batch in zip(owners, batches, strict=True):
+        contended(owner)
+        found = group_of(owner).append(batch)
+        assert (found.version, found.duplicate) == (1, False)
+        assert [r.segment_id for r in found.ranges] == [c.segment_id for c in batch.chunks]
+    assert store.count("put_if_absent") == store.count("put") == 0
+    assert len(data(stream)) == len(set(data(stream))) == 18
+
+
+def test_owner_needs_one_look_and_no_listing_once_its_batch_was_taken() -> None:
+    store = Spy()
+    stream = make_stream(store)
+    owner = reopen(stream)
+    batch = offer(owner, of(1))
+    take(stream)
+    contended(owner)
+    store.calls.clear()
+    group_of(owner).append(batch)
+    assert store.count("get", "_delta_log") == 1
+    assert store.count("list") == 0
+    assert store.count("make_durable", "_delta_log") == 1, "it is acknowledged only then"
+
+
+def test_owner_commits_itself_and_for_others_when_its_patience_is_over() -> None:
+    stream = make_stream(runtime=FakeRuntime())
+    other = offer(reopen(stream), of(1))
+    batch = offer(stream, of(2))
+    contended(stream)
+    before = stream.runtime.monotonic()
+    assert not group_of(stream).append(batch).duplicate
+    assert 0.01 < stream.runtime.monotonic() - before < 1.0
+    assert stream.view().version == 1
+    assert sorted(data(stream)) == [b"1", b"2"]
+    assert not group_of(reopen(stream)).append(other).duplicate
+    assert len(data(stream)) == 2
+
+
+def test_owner_whose_offer_is_passed_over_commits_itself_after_a_few_commits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = make_stream()
+    other = reopen(stream)
+    batch = offer(stream, of(1))
+    contended(stream)
+    read_next, passed = stream.log.read_next, []
+
+    def pass_over() -> bytes | None:
+        passed.append(write(other, of(100 + len(passed))))
+        return read_next()
+
+    monkeypatch.setattr(stream.log, "read_next", pass_over)
+    found = group_of(stream).append(batch)
+    assert not found.duplicate
+    assert len(passed) == MISSED_COMMITS
+
+
+def test_offer_of_a_dead_owner_is_taken_once_by_many_takers() -> None:
+    stream = make_stream()
+    offer(reopen(stream), of(1))
+    takers = [reopen(stream) for _ in range(3)]
+    for taker in takers:
+        taker.view()
+    for taker in takers:
+        take(taker)
+        take(taker)
+    assert data(stream) == [b"1"]
+    assert stream.view().version == 1
+
+
+def test_offers_of_two_takers_that_race_are_committed_once() -> None:
+    store = Spy()
+    stream = make_stream(store)
+    first, second = reopen(stream), reopen(stream)
+    for n in range(3):
+        offer(stream, of(n))
+    second.view()
+
+    def race(operation: str, key: str) -> None:
+        if operation == "put_if_absent":
+            store.hook = None
+            take(second)
+
+    store.hook = race
+    take(first)
+    assert sorted(data(stream)) == [b"0", b"1", b"2"]
+    assert stream.view().version == 1
+
+
+def test_taker_that_dies_between_its_commit_and_the_answer_leaves_it_to_the_owners() -> None:
+    stream = make_stream()
+    owner, taker = reopen(stream), reopen(stream)
+    batch = offer(owner, of(1))
+    with at_failpoint("commit.applied", kill), pytest.raises(Killed):
+        take(taker)
+    contended(owner)
+    assert group_of(owner).append(batch).version == 1
+    assert data(stream) == [b"1"]
+
+
+def test_taker_that_dies_before_its_commit_leaves_the_offers_to_another() -> None:
+    stream = make_stream(runtime=FakeRuntime())
+    owner, taker = reopen(stream), reopen(stream)
+    batch = offer(owner, of(1))
+    with at_failpoint("commit.before", kill), pytest.raises(Killed):
+        take(taker)
+    contended(owner)
+    assert group_of(owner).append(batch).version == 1
+    assert data(stream) == [b"1"]
+
+
+@pytest.mark.parametrize("fault", [Fault.STALE_LIST, Fault.PARTIAL_LIST])
+def test_offers_that_a_listing_lacks_are_taken_later(fault: Fault) -> None:
+    store = Spy()
+    stream = make_stream(store, segments=2)
+    batches = [offer(stream, [("k1", b"%d" % n), ("k2", b"x%d" % n)]) for n in range(2)]
+    store.rules.add(Rule(fault, "list", nth=1))
+    taker = reopen(stream)
+    take(taker)
+    take(taker)
+    events = data(stream)
+    assert len(events) == len(set(events)) == 4
+    for batch in batches:
+        assert not group_of(reopen(stream)).append(batch).duplicate
+
+
+def test_gap_is_left_lying_until_the_batch_before_it_is_there() -> None:
+    stream = make_stream()
+    session = open_session(stream, 1, "w").session
+    taker = reopen(stream)
+    offer(stream, of(2), SessionBatch("w", session, 1, 2))
+    take(taker)
+    assert data(stream) == []
+    offer(stream, of(1), SessionBatch("w", session, 0, 1))
+    take(taker)
+    assert data(stream) == [b"1", b"2"]
+    assert taker.view().version == 2, "one commit for both"
+
+
+@pytest.mark.parametrize("change", ["session", "life", "horizon"])
+def test_void_offers_are_never_taken(change: str) -> None:
+    stream = make_stream()
+    session = open_session(stream, 1, "w").session
+    offer(stream, of(1), SessionBatch("w", session, 0, 1))
+    if change == "session":
+        open_session(stream, 1, "w")
+    elif change == "life":
+        lifecycle.seal(stream)
+        lifecycle.delete(stream)
+        lifecycle.create(stream, 2, lifecycle.StreamConfiguration())
+    else:
+        write(stream, of(9))
+        raise_horizon(stream.log, 2)
+    before = data(stream)
+    take(reopen(stream))
+    take(stream)
+    assert data(stream) == before
+
+
+# ----------------------------------------------------------- scales, seals, horizon, errors
+
+
+@pytest.mark.parametrize("change", [SegmentSealed, StagedTooLate, StreamSealed, WriterFenced])
+def test_owner_learns_that_its_offer_can_no_longer_be_committed(change: type[Exception]) -> None:
+    stream = make_stream()
+    session = open_session(stream, 1, "w").session
+    owner = reopen(stream)
+    owner.view()
+    batch = offer(owner, of(1), SessionBatch("w", session, 0, 1))
+    if change is SegmentSealed:
+        scale(stream, [0], [(0, 0.5), (0.5, 1)])
+    elif change is StagedTooLate:
+        write(stream, of(9))
+        raise_horizon(stream.log, 2)
+    elif change is StreamSealed:
+        lifecycle.seal(stream)
+    else:
+        open_session(stream, 1, "w")
+    contended(owner)
+    with pytest.raises(change):
+        group_of(owner).append(batch)
+    assert b"1" not in data(stream)
+
+
+def test_writer_routes_its_offer_again_after_a_scale_and_writes_it_once() -> None:
+    store = Spy()
+    stream = make_stream(store)
+    committer = BatchCommitter(stream, "w")
+    contended(stream)
+    other = reopen(stream, store.inner)
+    events: list[tuple[str | None, bytes]] = [(f"k{n}", b"%d" % n) for n in range(8)]
+
+    def scale_once(operation: str, key: str) -> None:
+        if operation == "put" and "/o0" in key:
+            store.hook = None
+            scale(other, [0], [(0, 0.5), (0.5, 1)])
+
+    store.hook = scale_once
+    positions = committer.commit(batch_of(events))
+    assert sorted(data(stream)) == sorted(event for _, event in events)
+    take(other)
+    assert len(data(stream)) == 8
+    segments = {positions.pointer(row).segment_id for row in range(8)}
+    assert 0 not in segments
+    assert len(segments) == 2
+
+
+def test_plain_batch_that_lost_races_is_offered_instead() -> None:
+    stream = make_stream()
+    other = reopen(stream)
+    identity = SessionBatch("w", open_session(stream, 1, "w").session, 0, 1)
+    batch = plain(stream, 1, identity)
+    write(other, of(8))
+    group_of(stream)._contention.lost_race(stream.runtime.monotonic())
+    with pytest.raises(OfferFirst):
+        group_of(stream).append(batch)
+    write(other, of(9))
+    noted = replace(batch, can_be_offered=False)
+    assert not group_of(stream).append(noted).duplicate
+    assert sorted(data(stream)) == [b"1", b"8", b"9"]
+
+
+def test_storage_error_after_an_offer_is_an_unknown_outcome() -> None:
+    store = Spy()
+    stream = make_stream(store)
+    batch = offer(stream, of(1))
+    contended(stream)
+    store.rules.add(Rule(StoreError("down"), "get"))
+    with pytest.raises(CommitUnknown, match=r"events 1 to 1 were offered.*Open the writer again"):
+        group_of(stream).append(batch)
+    take(reopen(stream, store.inner))
+    assert data(reopen(stream, store.inner)) == [b"1"]
+
+
+def test_lost_answer_when_an_offer_is_stored_is_an_unknown_outcome_and_a_full_disk_not() -> None:
+    store = Spy()
+    stream = make_stream(store)
+    committer = BatchCommitter(stream, "w")
+    contended(stream)
+    store.rules.add(Rule(Fault.LOSE_ANSWER, "put", "*/o0*", nth=1))
+    with pytest.raises(CommitUnknown):
+        committer.commit(batch_of(of(1)))
+    take(reopen(stream))
+    assert data(stream) == [b"1"]
+    again = BatchCommitter(stream, "w")
+    assert again.last == 1
+    store.rules.add(Rule(StoreFull("full"), "put", "*/o0*", nth=1))
+    with pytest.raises(StoreFull):
+        again.commit(batch_of(of(2)))
+
+
+def test_reopened_writer_knows_what_was_taken_and_fences_the_rest() -> None:
+    stream = make_stream()
+    first = BatchCommitter(stream, "w")
+    identity = SessionBatch("w", first._session, 0, 1)
+    offer(stream, of(1), identity)
+    offer(stream, of(2), replace(identity, previous=1, last=2))
+    take(reopen(stream))
+    offer(stream, of(3), replace(identity, previous=2, last=3))
+    assert BatchCommitter(stream, "w").last == 2
+    take(reopen(stream))
+    assert data(stream) == [b"1", b"2"]
+
+
+def test_idle_writer_whose_record_was_swept_does_not_renew_its_id_after_an_offer() -> None:
+    stream = make_stream()
+    committer = BatchCommitter(stream, None)
+    committer.commit(batch_of(of(1)))
+    contended(stream)
+    record = f"pravega.writer.{committer.writer_id}"
+    other = reopen(stream)
+
+    def sweep() -> None:
+        take(other)
+        raise_horizon(other.log, other.view().version, drop=lambda snapshot: [record])
+        stream.log.refresh()  # as after a long pause
+
+    with at_failpoint("append.staged", sweep), pytest.raises(CommitUnknown):
+        committer.commit(batch_of(of(2)))
+    assert data(stream) == [b"1", b"2"]
