@@ -30,6 +30,7 @@ from pravega_spark.maintenance.unit_work import stream_hints
 from pravega_spark.model import MaintenanceKind
 from pravega_spark.scaling import auto_scaling
 from tests.harness.fake_runtime import DatedDisk, FakeRuntime
+from tests.harness.offering import offer, take
 
 STREAM, GROUP = "nyc/flights", "nyc/dashboards"
 HOUR = 3_600
@@ -277,6 +278,11 @@ def _written(path: Path) -> int:
 
 
 def _end(manager: StreamManager, clock: Clock) -> None:
+    stream = StreamLog(manager._store, STREAM, clock)
+    for event in (b"offered by one", b"and by another writer"):
+        offer(stream, [("UA", event)], view=stream.view())
+    take(stream)
+    stream.log.request()
     manager.seal_stream(STREAM)
     manager.delete_stream(STREAM)
     for _ in range(2):

@@ -1,0 +1,38 @@
+"""A batch whose owner waits for its commit, with the outcome once it is known."""
+
+from __future__ import annotations
+
+import threading
+
+from pravega_spark.engine.writing.append_draft import AppendResult, StagedBatch
+
+
+class OpenAppend:
+    """A batch whose owner waits."""
+
+    __slots__ = ("batch", "error", "lost", "missed", "offered_at", "result", "wake")
+
+    def __init__(self, batch: StagedBatch, now: float) -> None:
+        """Begin to wait."""
+        self.batch = batch
+        self.offered_at = now
+        self.missed = 0
+        """Commits of other processes since, without this batch."""
+        self.lost = 0
+        """Lost races of commits that hold it."""
+        self.result: AppendResult | None = None
+        self.error: BaseException | None = None
+        self.wake = threading.Event()
+        """Set when the outcome is known, or when the owner must lead."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the outcome is known."""
+        return self.result is not None or self.error is not None
+
+    def outcome(self) -> AppendResult:
+        """Return the result, or raise the error."""
+        if self.error is not None:
+            raise self.error
+        assert self.result is not None
+        return self.result
