@@ -266,7 +266,7 @@ class StreamMachine(RuleBasedStateMachine):
             process.planned += len(keys)
             identity = SessionBatch("w", process.session, previous, process.planned)
         events = [b"%s/%d" % (key.encode(), next(self.numbers)) for key in keys]
-        pairs = list(zip(keys, events, strict=True))
+        pairs: list[tuple[str | None, bytes]] = [*zip(keys, events, strict=True)]
         batch = offer(process.stream, pairs, identity, view=view, life=life)
         process.offered.append((batch, events))
         self.tried.update(events)

@@ -19,23 +19,23 @@ import threading
 from collections.abc import Sequence
 
 from pravega_spark.engine.failpoints import failpoint
-from pravega_spark.engine.log.actions import Add, Body, parse_commit
+from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit_log import Proposal
-from pravega_spark.engine.log.file_index import OFFSET_COLUMN
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.writing.append_draft import (
     AppendDraft,
-    AppendedRange,
     AppendResult,
     StagedBatch,
     is_new,
 )
 from pravega_spark.engine.writing.batch_staging import offered_unknown
 from pravega_spark.engine.writing.contention import Contention
+from pravega_spark.engine.writing.landed_batch import landed
 from pravega_spark.engine.writing.offer_listing import Offer, OfferListing
-from pravega_spark.errors import CommitUnknown, OutOfOrder, PravegaSparkError
-from pravega_spark.limits import OFFERS_PER_COMMIT, REQUEST_AFTER
+from pravega_spark.engine.writing.open_append import OpenAppend
+from pravega_spark.errors import CommitUnknown, OutOfOrder, PravegaSparkError, StoreError
+from pravega_spark.limits import COMMIT_DEADLINE_SECONDS, OFFERS_PER_COMMIT, REQUEST_AFTER
 
 logger = logging.getLogger(__name__)
 
@@ -43,40 +43,14 @@ _OWNER_COMMITS = 64
 """A process whose own writers were idle for so many commits stops to commit for others."""
 _BEHIND = 3
 """After so many commits of others in a row, the log is read on at once."""
+_RETRY_SECONDS = 0.1
+"""The pause after a look that failed."""
 _exiting = threading.Event()
 atexit.register(_exiting.set)
 
 
 class OfferFirst(Exception):
     """The batch lost races to other processes: stage it again, as an offer."""
-
-
-class _OpenAppend:
-    """A batch whose owner waits."""
-
-    __slots__ = ("batch", "error", "lost", "missed", "offered_at", "result", "wake")
-
-    def __init__(self, batch: StagedBatch, now: float) -> None:
-        self.batch = batch
-        self.offered_at = now
-        self.missed = 0
-        """Commits of other processes since, without this batch."""
-        self.lost = 0
-        """Lost races of commits that hold it."""
-        self.result: AppendResult | None = None
-        self.error: BaseException | None = None
-        self.wake = threading.Event()
-        """Set when the outcome is known, or when the owner must lead."""
-
-    @property
-    def is_done(self) -> bool:
-        return self.result is not None or self.error is not None
-
-    def outcome(self) -> AppendResult:
-        if self.error is not None:
-            raise self.error
-        assert self.result is not None
-        return self.result
 
 
 class AppendGroup:
@@ -87,7 +61,7 @@ class AppendGroup:
         self._stream = stream
         self._runtime = stream.runtime
         self._lock = threading.Lock()
-        self._waiting: list[_OpenAppend] = []
+        self._waiting: list[OpenAppend] = []
         self._is_led = False
         self._contention = Contention(is_local=stream.store.is_local)
         self._offers = OfferListing(stream)
@@ -96,6 +70,8 @@ class AppendGroup:
         self._has_offers = False
         """Whether others offer batches, as of the last listings."""
         self._foreign_commits = self._behind = 0
+        self._failed_since: float | None = None
+        """When a look first failed, if all since then have."""
         self._request: str | None = None
         """The token of this process's last request for the next version."""
         self._newest: tuple[int, bytes] | None = None
@@ -114,7 +90,7 @@ class AppendGroup:
         it later.
         """
         failpoint("append.staged")
-        waiting = _OpenAppend(batch, self._runtime.monotonic())
+        waiting = OpenAppend(batch, self._runtime.monotonic())
         with self._lock:
             self._waiting.append(waiting)
             leads, self._is_led = not self._is_led, True
@@ -126,7 +102,7 @@ class AppendGroup:
 
     # ---------------------------------------------------------------------------- who leads
 
-    def _lead(self, own: _OpenAppend) -> None:
+    def _lead(self, own: OpenAppend) -> None:
         try:
             while not own.is_done:
                 self._step()
@@ -181,9 +157,9 @@ class AppendGroup:
         elif self._takes or self._must_take(waiting, now):
             self._take(waiting)
         else:
-            self._follow(waiting)
+            self._follow(waiting, now)
 
-    def _must_take(self, waiting: Sequence[_OpenAppend], now: float) -> bool:
+    def _must_take(self, waiting: Sequence[OpenAppend], now: float) -> bool:
         """Return whether the patience of an owner is over, or nobody else can commit its batch."""
         random = self._runtime.random()
         return any(
@@ -192,10 +168,10 @@ class AppendGroup:
             for one in waiting
         )
 
-    def _commit_alone(self, waiting: list[_OpenAppend]) -> None:
+    def _commit_alone(self, waiting: list[OpenAppend]) -> None:
         self._try(waiting, ())
 
-    def _take(self, waiting: list[_OpenAppend]) -> None:
+    def _take(self, waiting: list[OpenAppend]) -> None:
         """Commit what waits in this process, with all offers that pass."""
         view = self._stream.known_view()
         try:
@@ -214,9 +190,9 @@ class AppendGroup:
         self._takes = self._try(waiting, others)
         failpoint("append.taken")
 
-    def _try(self, waiting: list[_OpenAppend], offers: Sequence[Offer]) -> bool:
+    def _try(self, waiting: list[OpenAppend], offers: Sequence[Offer]) -> bool:
         """Try one commit of the batches and offers; complete the batches if it is won."""
-        placed: dict[_OpenAppend, AppendResult | PravegaSparkError] = {}
+        placed: dict[OpenAppend, AppendResult | PravegaSparkError] = {}
         done: set[str] = set()
 
         def decide(snapshot: Snapshot | None) -> Proposal[int | None]:
@@ -255,7 +231,9 @@ class AppendGroup:
             if isinstance(outcome, PravegaSparkError):
                 self._finish(one, error=outcome)
             else:
-                found = self._landed(one.batch) if outcome.duplicate else outcome
+                found = (
+                    landed(self._stream, one.batch, self._newest) if outcome.duplicate else outcome
+                )
                 self._finish(one, result=found)
         return True
 
@@ -263,7 +241,7 @@ class AppendGroup:
         now = self._runtime.monotonic()
         self._has_offers = self._contention.listed(now, found=bool(taken))
 
-    def _after_lost_race(self, waiting: Sequence[_OpenAppend]) -> None:
+    def _after_lost_race(self, waiting: Sequence[OpenAppend]) -> None:
         """Have batches offered, so that the winner takes them the next time.
 
         What cannot be offered asks for the next version after some lost races.
@@ -277,9 +255,23 @@ class AppendGroup:
             elif one.lost % REQUEST_AFTER == 0:
                 self._request = self._stream.log.request()
 
-    def _follow(self, waiting: list[_OpenAppend]) -> None:
-        """Look once for the next commit of another process."""
-        if self._look():
+    def _follow(self, waiting: list[OpenAppend], now: float) -> None:
+        """Look once for the next commit of another process.
+
+        A batch that is offered can land whatever this process sees of the storage, so an error of a
+        read is tried again, as long as a commit without an answer would be.
+        """
+        try:
+            is_new_version = self._look()
+            self._failed_since = None
+        except StoreError as error:
+            self._failed_since = now if self._failed_since is None else self._failed_since
+            is_lasting = now - self._failed_since > COMMIT_DEADLINE_SECONDS
+            if type(error) is not StoreError or is_lasting:
+                raise
+            is_new_version = False
+            self._runtime.sleep(_RETRY_SECONDS)
+        if is_new_version:
             self._review(waiting)
         else:
             self._runtime.sleep(self._contention.pause)
@@ -301,7 +293,7 @@ class AppendGroup:
             log.refresh()
         return True
 
-    def _review(self, waiting: Sequence[_OpenAppend]) -> None:
+    def _review(self, waiting: Sequence[OpenAppend]) -> None:
         """Complete the batches that a commit of another process holds, or that none can hold.
 
         Each of these outcomes is final, so the version that shows it need not be the newest.
@@ -314,7 +306,7 @@ class AppendGroup:
                     one.missed += 1
                     continue
                 self._stream.log.make_durable()
-                found = self._landed(one.batch)
+                found = landed(self._stream, one.batch, self._newest)
             except PravegaSparkError as error:
                 self._finish(one, error=error)
             else:
@@ -322,35 +314,9 @@ class AppendGroup:
 
     # ------------------------------------------------------------------------------ outcomes
 
-    def _landed(self, batch: StagedBatch) -> AppendResult:
-        """Return the offsets of a batch that an earlier commit holds.
-
-        Without offsets if that commit does not name its chunks, or is not stored any more.
-        """
-        stream = self._stream
-        view = stream.known_view()
-        record = view.writer(batch.identity.writer_id)
-        if record is None or record.last != batch.identity.last:
-            return AppendResult(view.version, duplicate=True)
-        adds = self._adds(record.version)
-        found = {add.path: int(add.partition[OFFSET_COLUMN]) for add in adds}
-        if not all(chunk.path in found for chunk in batch.chunks):
-            return AppendResult(record.version, duplicate=True)
-        ranges = (
-            AppendedRange(chunk.segment_id, found[chunk.path], chunk.rows) for chunk in batch.chunks
-        )
-        return AppendResult(record.version, False, tuple(ranges))
-
-    def _adds(self, version: int) -> Sequence[Add]:
-        if self._newest is not None and self._newest[0] == version:
-            commit = parse_commit(version, self._newest[1], self._stream.path)
-            return commit.adds
-        found = self._stream.log.reader.commit(version, light=False)
-        return () if found is None else found.adds
-
     def _finish(
         self,
-        one: _OpenAppend,
+        one: OpenAppend,
         *,
         result: AppendResult | None = None,
         error: BaseException | None = None,
@@ -362,7 +328,7 @@ class AppendGroup:
             self._waiting.remove(one)
         one.wake.set()
 
-    def _fail(self, waiting: Sequence[_OpenAppend], error: BaseException) -> None:
+    def _fail(self, waiting: Sequence[OpenAppend], error: BaseException) -> None:
         """Fail batches because of an error that says nothing about any of them."""
         for one in waiting:
             failure = copy.copy(error) if isinstance(error, PravegaSparkError) else error

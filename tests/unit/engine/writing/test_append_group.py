@@ -14,7 +14,7 @@ from pravega_spark.engine.log.actions import Commit
 from pravega_spark.engine.log.horizon import raise_horizon
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.writing.append_draft import StagedBatch
+from pravega_spark.engine.writing.append_draft import AppendResult, StagedBatch
 from pravega_spark.engine.writing.append_group import AppendGroup, OfferFirst, group_of
 from pravega_spark.engine.writing.batch_committer import BatchCommitter
 from pravega_spark.engine.writing.batch_identity import SessionBatch
@@ -30,6 +30,7 @@ from pravega_spark.errors import (
     StreamSealed,
     WriterFenced,
 )
+from pravega_spark.policies import StreamConfiguration
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
@@ -252,7 +253,8 @@ def test_owner_whose_offer_is_passed_over_commits_itself_after_a_few_commits(
     other = reopen(stream)
     batch = offer(stream, of(1))
     contended(stream)
-    read_next, passed = stream.log.read_next, []
+    read_next = stream.log.read_next
+    passed: list[AppendResult] = []
 
     def pass_over() -> bytes | None:
         passed.append(write(other, of(100 + len(passed))))
@@ -356,7 +358,7 @@ def test_void_offers_are_never_taken(change: str) -> None:
     elif change == "life":
         lifecycle.seal(stream)
         lifecycle.delete(stream)
-        lifecycle.create(stream, 2, lifecycle.StreamConfiguration())
+        lifecycle.create(stream, 2, StreamConfiguration())
     else:
         write(stream, of(9))
         raise_horizon(stream.log, 2)
@@ -435,10 +437,23 @@ def test_storage_error_after_an_offer_is_an_unknown_outcome() -> None:
     batch = offer(stream, of(1))
     contended(stream)
     store.rules.add(Rule(StoreError("down"), "get"))
+    store.rules.add(Rule(StoreError("down"), "list"))
     with pytest.raises(CommitUnknown, match=r"events 1 to 1 were offered.*Open the writer again"):
         group_of(stream).append(batch)
     take(reopen(stream, store.inner))
     assert data(reopen(stream, store.inner)) == [b"1"]
+
+
+def test_reads_that_fail_for_a_while_fail_no_offered_batch() -> None:
+    store = Spy()
+    stream = make_stream(store)
+    batch = offer(stream, of(1))
+    contended(stream)
+    for nth in (1, 2, 3):
+        store.rules.add(Rule(StoreError("down"), "get", nth=nth))
+    with at_failpoint("append.staged", lambda: take(reopen(stream, store.inner))):
+        assert not group_of(stream).append(batch).duplicate
+    assert store.count("get", "_delta_log") >= 3
 
 
 def test_lost_answer_when_an_offer_is_stored_is_an_unknown_outcome_and_a_full_disk_not() -> None:
