@@ -95,9 +95,9 @@ class Contention:
     @property
     def pause(self) -> float:
         """The time between two looks for the next commit."""
-        return max(self._pace.pause, min(self.interval / 4, 0.05))
+        return max(self._pace.pause, min(self.interval / 8, 0.05))
 
     @property
     def linger(self) -> float:
         """The time between a commit for others and the next listing."""
-        return self._pace.linger and max(self._pace.linger, min(self.interval / 4, 0.02))
+        return self._pace.linger and max(self._pace.linger, min(self.interval / 16, 0.01))
