@@ -165,6 +165,7 @@ def test_without_a_pin_the_same_sweep_makes_the_backup_fail(
 ) -> None:
     for module in ("horizon", "table_sweep"):
         monkeypatch.setattr(f"pravega_spark.engine.log.{module}.is_pinned", lambda snapshot: False)
+    monkeypatch.setattr("pravega_spark.engine.log.table_sweep._held", lambda snapshot, ages: [])
     world = World(commits=10)
 
     def truncate_and_sweep() -> None:
