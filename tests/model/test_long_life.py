@@ -39,7 +39,7 @@ UNEVEN_COSTS = (
 )
 """The commit of a truncation is large, the newest files are in more layers after a compaction, and
 tables with few commits are cleaned now and then."""
-BOUNDED = {"history files": 80}
+BOUNDED = {"history files": 160}
 """The history keeps what left the state, in files whose number grows with the logarithm of that."""
 
 
