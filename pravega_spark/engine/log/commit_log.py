@@ -196,11 +196,11 @@ class Log:
         )
 
     def attempt(
-        self, decide: Decide[_Value], *, request: str | None = None
+        self, decide: Decide[_Value], *, request: str | None = None, reads_on: bool = True
     ) -> Committed[_Value] | None:
         """Try to commit what ``decide`` proposes, once; return None if another commit was first.
 
-        After a lost race the snapshot is at least that of the winner. While another process's
+        After a lost race the snapshot is that of the winner, or with ``reads_on`` a later one. While another process's
         request is the newest commit, this call waits for its author, within a bound; ``request`` is
         the token of the caller's own one. Raises what :meth:`commit` raises, except TooBusy.
         """
@@ -218,7 +218,7 @@ class Log:
                 assert known is not None
                 self.make_durable()
                 return Committed(known, value)
-            if follower.snapshot is known and self._send(body):
+            if follower.snapshot is known and self._send(body, reads_on=reads_on):
                 return Committed(self._after_commit(), value)
             return None
 
@@ -280,7 +280,7 @@ class Log:
                     continue
             return known, body, value
 
-    def _send(self, body: Body) -> bool:
+    def _send(self, body: Body, *, reads_on: bool = True) -> bool:
         """Try to commit ``body`` as the next version; return False if another commit is there."""
         follower = self._follower
         known = follower.snapshot
@@ -304,7 +304,7 @@ class Log:
                 version=version,
             )
         if not won:
-            self._apply_winner()
+            self._apply_winner(reads_on=reads_on)
             return False
         self._has_lost = False
         follower.advance(body.committed(version, token, timestamp_ms, clock_ms), sent_at)
@@ -314,7 +314,7 @@ class Log:
         commit_logging.log_commit(self.reader.where, version, body)
         return True
 
-    def _apply_winner(self) -> None:
+    def _apply_winner(self, *, reads_on: bool) -> None:
         """Apply the commit of the winner, which was read already, and after it later ones.
 
         On an object store that costs a listing, so there it is done after a second lost race.
@@ -323,7 +323,7 @@ class Log:
         if winner is None or known is None or not follower.accept(winner):
             self._catch_up()
             return
-        if self.store.is_local or self._has_lost:
+        if reads_on and (self.store.is_local or self._has_lost):
             self._catch_up()
         elif self._identity is not None:
             self._identity.remember()

@@ -45,6 +45,8 @@ _BEHIND = 3
 """After so many commits of others in a row, the log is read on at once."""
 _RETRY_SECONDS = 0.1
 """The pause after a look that failed."""
+_CHASES = 4
+"""How often a loser of a race looks for the next commit before it lists again."""
 _exiting = threading.Event()
 atexit.register(_exiting.set)
 
@@ -69,6 +71,10 @@ class AppendGroup:
         """Whether this process committed for others the last time, and goes on."""
         self._has_offers = False
         """Whether others offer batches, as of the last listings."""
+        self._listed: list[Offer] = []
+        """The offers of the last listing."""
+        self._lost_takes = 0
+        """Commits for others that lost a race, since the last one that was won."""
         self._foreign_commits = self._behind = 0
         self._failed_since: float | None = None
         """When a look first failed, if all since then have."""
@@ -173,22 +179,41 @@ class AppendGroup:
 
     def _take(self, waiting: list[OpenAppend]) -> None:
         """Commit what waits in this process, with all offers that pass."""
-        view = self._stream.known_view()
-        try:
-            offers = self._offers.read(view)
-        except PravegaSparkError as error:
-            self._fail(waiting, error)
-            raise
+        if self._lost_takes % 2:
+            self._chase()
+            self._review(waiting)
+            waiting = [one for one in waiting if not one.is_done]
+        else:
+            began = self._runtime.monotonic()
+            try:
+                self._listed = self._offers.read(self._stream.known_view())
+                self._contention.listing_seconds = self._runtime.monotonic() - began
+            except PravegaSparkError as error:
+                self._fail(waiting, error)
+                raise
         failpoint("append.listed")
         own = {one.batch.identity for one in waiting}
-        others = [offer for offer in offers if offer.batch.identity not in own]
+        others = [offer for offer in self._listed if offer.batch.identity not in own]
         if not waiting and not others:
             self._note_taken(None)
             self._look()
             return
         self._foreign_commits = 0 if waiting else self._foreign_commits + 1
         self._takes = self._try(waiting, others)
+        self._lost_takes = 0 if self._takes else self._lost_takes + 1
         failpoint("append.taken")
+
+    def _chase(self) -> None:
+        """Wait for the commit of the process that won the last race, so that this one is next.
+
+        Otherwise a process that commits at a steady pace wins every race: the round of a loser,
+        which reads the winner's commit and lists, takes longer than the winner's own.
+        """
+        for _ in range(_CHASES):
+            if self._look():
+                return
+            if self._stream.store.is_local:
+                self._runtime.sleep(self._contention.pause)
 
     def _try(self, waiting: list[OpenAppend], offers: Sequence[Offer]) -> bool:
         """Try one commit of the batches and offers; complete the batches if it is won."""
@@ -213,7 +238,7 @@ class AppendGroup:
             return body, draft.batches - before if draft.batches else None
 
         try:
-            committed = self._stream.log.attempt(decide, request=self._request)
+            committed = self._stream.log.attempt(decide, request=self._request, reads_on=False)
         except BaseException as error:
             self._fail(waiting, error)
             raise

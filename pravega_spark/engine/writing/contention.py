@@ -24,14 +24,14 @@ class Pace:
     """Contention ends this long after the last sign of it, at least."""
     patience: float
     """The owner of an offer waits this long for a commit, at least."""
-    pause: float
-    """The shortest time between two looks for the next commit."""
-    linger: float
-    """The shortest time between two listings of offers by a process that commits for others."""
+    pause: tuple[float, float]
+    """The shortest and the longest time between two looks for the next commit."""
+    linger: tuple[float, float]
+    """The same between a commit for others and the next listing of offers."""
 
 
-LOCAL = Pace(interval=0.005, window=0.25, patience=0.015, pause=0.001, linger=0.001)
-REMOTE = Pace(interval=0.05, window=2.0, patience=0.2, pause=0.010, linger=0.0)
+LOCAL = Pace(0.005, window=0.25, patience=0.015, pause=(0.001, 0.050), linger=(0.001, 0.010))
+REMOTE = Pace(0.050, window=2.0, patience=0.2, pause=(0.002, 0.005), linger=(0.0, 0.0))
 
 LONGEST_SECONDS = 5.0
 """Intervals that are longer say nothing: the storage was idle, or did not answer."""
@@ -45,6 +45,8 @@ class Contention:
         self._pace = LOCAL if is_local else REMOTE
         self.interval = self._pace.interval
         """The average time between two commits, as seen here."""
+        self.listing_seconds = 0.0
+        """How long the last listing of offers took."""
         self._until = self._lost_at = self._commit_at = self._offers_at = float("-inf")
 
     @property
@@ -95,9 +97,15 @@ class Contention:
     @property
     def pause(self) -> float:
         """The time between two looks for the next commit."""
-        return max(self._pace.pause, min(self.interval / 8, 0.05))
+        shortest, longest = self._pace.pause
+        return max(shortest, min(self.interval / 8, longest))
 
     @property
     def linger(self) -> float:
-        """The time between a commit for others and the next listing."""
-        return self._pace.linger and max(self._pace.linger, min(self.interval / 16, 0.01))
+        """The time between a commit for others and the next listing.
+
+        On a local disk it is as long as a listing takes, so that less is spent on looking for
+        offers than on commits. Elsewhere a listing itself takes long enough.
+        """
+        shortest, longest = self._pace.linger
+        return max(shortest, min(self.listing_seconds, longest))

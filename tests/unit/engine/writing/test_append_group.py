@@ -266,6 +266,25 @@ def test_owner_whose_offer_is_passed_over_commits_itself_after_a_few_commits(
     assert len(passed) == MISSED_COMMITS
 
 
+def test_process_that_commits_during_each_listing_does_not_win_every_race() -> None:
+    store = Spy()
+    stream = make_stream(store)
+    steady = reopen(stream, store.inner)
+    batch = offer(stream, of(1))
+    contended(stream)._takes = True
+    won = 0
+
+    def commit(operation: str, key: str) -> None:
+        nonlocal won
+        if operation == "list" and "/data/" in key:
+            won += 1
+            write(steady, of(100 + won))
+
+    store.hook = commit
+    assert not group_of(stream).append(batch).duplicate
+    assert won == 1
+
+
 def test_offer_of_a_dead_owner_is_taken_once_by_many_takers() -> None:
     stream = make_stream()
     offer(reopen(stream), of(1))
