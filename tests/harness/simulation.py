@@ -177,9 +177,9 @@ class CheckNewest(Log):
 class NewToken(Log):
     """Resolve the version's commit by its token, but create a new token for every attempt."""
 
-    def _send(self, body):  # type: ignore[no-untyped-def]
+    def _send(self, body, **options):  # type: ignore[no-untyped-def]
         self.body = body
-        return super()._send(body)
+        return super()._send(body, **options)
 
     def _put(self, version: int, token: str, data: bytes) -> bool:
         key = self.reader.key(version)

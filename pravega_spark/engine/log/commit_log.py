@@ -200,9 +200,10 @@ class Log:
     ) -> Committed[_Value] | None:
         """Try to commit what ``decide`` proposes, once; return None if another commit was first.
 
-        After a lost race the snapshot is that of the winner, or with ``reads_on`` a later one. While another process's
-        request is the newest commit, this call waits for its author, within a bound; ``request`` is
-        the token of the caller's own one. Raises what :meth:`commit` raises, except TooBusy.
+        After a lost race the snapshot is that of the winner, or with ``reads_on`` a later one.
+        While another process's request is the newest commit, this call waits for its author, within
+        a bound; ``request`` is the token of the caller's own one. Raises what :meth:`commit`
+        raises, except TooBusy.
         """
         self._guard.check()
         self._leave_to_requester(request)

@@ -321,21 +321,32 @@ class AppendGroup:
     def _review(self, waiting: Sequence[OpenAppend]) -> None:
         """Complete the batches that a commit of another process holds, or that none can hold.
 
-        Each of these outcomes is final, so the version that shows it need not be the newest.
+        Each refusal is final, at whatever version it is found; the newest one has the best cause.
         """
-        view = self._stream.known_view()
         for one in waiting:
-            known = view.writer(one.batch.identity.writer_id)
             try:
-                if is_new(view, known, one.batch):
-                    one.missed += 1
-                    continue
-                self._stream.log.make_durable()
-                found = landed(self._stream, one.batch, self._newest)
+                try:
+                    found = self._found(one.batch)
+                except PravegaSparkError:
+                    self._stream.log.refresh()
+                    found = self._found(one.batch)
+            except StoreError as error:
+                self._fail([one], error)
             except PravegaSparkError as error:
                 self._finish(one, error=error)
             else:
-                self._finish(one, result=found)
+                if found is None:
+                    one.missed += 1
+                else:
+                    self._finish(one, result=found)
+
+    def _found(self, batch: StagedBatch) -> AppendResult | None:
+        """Return where the log holds a batch, durably; None if the next version may take it."""
+        view = self._stream.known_view()
+        if is_new(view, view.writer(batch.identity.writer_id), batch):
+            return None
+        self._stream.log.make_durable()
+        return landed(self._stream, batch, self._newest)
 
     # ------------------------------------------------------------------------------ outcomes
 

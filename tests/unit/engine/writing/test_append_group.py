@@ -276,13 +276,13 @@ def test_process_that_commits_during_each_listing_does_not_win_every_race() -> N
 
     def commit(operation: str, key: str) -> None:
         nonlocal won
-        if operation == "list" and "/data/" in key:
+        if operation == "list" and "/data/" in key and won < 50:
             won += 1
             write(steady, of(100 + won))
 
     store.hook = commit
     assert not group_of(stream).append(batch).duplicate
-    assert won == 1
+    assert won == 2, "one race lost by the owner, and one in the background after that"
 
 
 def test_offer_of_a_dead_owner_is_taken_once_by_many_takers() -> None:
