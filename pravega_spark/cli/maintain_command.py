@@ -41,14 +41,19 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 @click.option(
     "--stream", "streams", multiple=True, metavar="SCOPE/STREAM", help="Work on this stream."
 )
-@click.option("--kinds", help="Do only these kinds, such as retention,sweeping.  [default: all]")
+@click.option(
+    "--kinds",
+    multiple=True,
+    help="Do only these kinds, such as retention,sweeping; may be repeated.  [default: all]",
+)
 @click.option("--once", is_flag=True, help="Do one round of all kinds, as without --interval.")
 @click.option(
     "--interval",
     is_flag=False,
     flag_value=_AS_SET,
     metavar="[TIME]",
-    help="Keep running, and start a round every TIME; without TIME as often as the settings say.",
+    help="Keep running: do each kind when its interval in the settings has passed. With TIME, look "
+    "what is due after a pause of TIME; without it, when the next kind is due.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 @click.option("--full", is_flag=True, help="Look at every stream fully, whatever its hint says.")
@@ -72,7 +77,7 @@ def maintain(
     root: str | None,
     scopes: Sequence[str],
     streams: Sequence[str],
-    kinds: str | None,
+    kinds: Sequence[str],
     more_kinds: Sequence[str],
     once: bool,
     interval: str | None,
@@ -87,9 +92,9 @@ def maintain(
     """
     if once and interval is not None:
         raise click.UsageError("--once and --interval exclude each other.")
-    if more_kinds and kinds is None:
+    if more_kinds and not kinds:
         raise click.UsageError(f"Got unexpected extra argument ({more_kinds[0]})")
-    every = None if kinds is None else split_kinds([kinds, *more_kinds])
+    every = split_kinds([*kinds, *more_kinds]) if kinds else None
     parse_request(every, scopes, streams, **options)
     pause = None
     if interval not in (None, _AS_SET):
@@ -198,7 +203,7 @@ class _Rounds:
         rows = found.rows()
         if rows:
             show_table(("STREAM", "KIND", "DONE"), rows)
-        for what, error in found.failures.items():
+        for what, error in found.failure_lines.items():
             click.echo(f"maintain: {what}: {error}", err=True)
         first, *others = str(found).splitlines()
         click.echo("\n".join([f"{datetime.now():%H:%M:%S} {first}", *others]))

@@ -45,8 +45,7 @@ def make_parser(doc: str, prog: str) -> argparse.ArgumentParser:
         nargs="?",
         const=AS_SET,
         metavar="TIME",
-        help="keep running, and start a round every TIME, such as 60s; without TIME as often as "
-        f"{_set_interval(prog)} (default: one round)",
+        help=f"keep running: {_when_rounds_start(prog)} (default: one round)",
     )
     return parser
 
@@ -56,11 +55,15 @@ def interval_of(prog: str) -> str | None:
     return None if prog == MAINTENANCE else f"{prog}_interval"
 
 
-def _set_interval(prog: str) -> str:
+def _when_rounds_start(prog: str) -> str:
     name = interval_of(prog)
-    if name is None:
-        return "the setting of each kind says, such as retention_interval"
-    return f"the setting {name} says"
+    if name is not None:
+        often = f"as often as the setting {name} says"
+        return f"start a round every TIME, such as 60s; without TIME {often}"
+    return (
+        "do each kind when its interval in the settings has passed; with TIME, such as 60s, look "
+        "what is due after a pause of TIME, and without it when the next kind is due"
+    )
 
 
 def add_setting(

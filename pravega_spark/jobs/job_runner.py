@@ -75,6 +75,8 @@ class Report:
     """The time until the next round, if the work decides it."""
     error: Exception | None = None
     """Why the round could not be done at all."""
+    failure_lines: dict[str, str] | None = None
+    """The failures as they are printed, if failures with one cause share a line."""
 
 
 @dataclass(frozen=True)
@@ -293,7 +295,7 @@ def _round(
         return Report(None, {"failed": 1}, error=error)
     if report.table is not None:
         console.print(report.table.render())
-    for what, why in report.failures.items():
+    for what, why in (report.failure_lines or report.failures).items():
         print(f"{prog}: {what}: {why}", file=sys.stderr)
     return replace(report, counts={**report.counts, "failed": len(report.failures)})
 

@@ -59,10 +59,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--kinds",
+        action="extend",
         nargs="+",
         metavar="KIND",
-        help=f"do only these kinds of work, such as retention,sweeping (default: all of "
-        f"{', '.join(kind.value for kind in WORKS)})",
+        help=f"do only these kinds of work, such as retention,sweeping; may be repeated (default: "
+        f"all of {', '.join(kind.value for kind in WORKS)})",
     )
     parser.add_argument(
         "--full",
@@ -119,6 +120,7 @@ def maintain_streams(
     )
     request = replace(request, must_exist=given.must_exist)
     counts, failures, table = no_counts(arguments.kinds), dict[str, str](), None
+    lines = None
     if kinds:
         try:
             result = _run(spark, given, request)
@@ -128,11 +130,12 @@ def maintain_streams(
             raise
         counts |= result.counts()
         failures, table = result.failures, _table(result)
+        lines = result.failure_lines
     pause = None
     if schedule is not None:
         is_set = arguments.interval is AS_SET
         pause = schedule.pause_seconds() if is_set else float(arguments.interval)
-    return Report(table, counts, failures, pause)
+    return Report(table, counts, failures, pause, failure_lines=lines)
 
 
 def _run(spark: SparkSession, given: RoundInput, request: RoundRequest) -> MaintenanceResult:

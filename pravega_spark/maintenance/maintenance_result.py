@@ -78,6 +78,18 @@ class MaintenanceResult:
             for what, error in found.failures.items()
         }
 
+    @property
+    def failure_lines(self) -> dict[str, str]:
+        """The failures for people: kinds of work that failed at a thing by one error share a line.
+
+        So a stream that hangs is not shown once for each kind that was not begun.
+        """
+        kinds = dict[tuple[str, str], list[str]]()
+        for found in self.kinds.values():
+            for failure in found.failures.items():
+                kinds.setdefault(failure, []).append(found.kind.value)
+        return {f"{', '.join(names)} of {what}": error for (what, error), names in kinds.items()}
+
     def counts(self) -> dict[str, int]:
         """Return all figures as one flat object, such as ``retention_events``."""
         flat = {
@@ -93,20 +105,23 @@ class MaintenanceResult:
         return max((found.left for found in self.kinds.values()), default=0)
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """Return a row of unit, kind and text for each change and failure."""
+        """Return a row of unit, kind and text for each change and failure.
+
+        Kinds of work that failed at a unit by one error share a row.
+        """
         left = [
             ("all streams", found.kind.value, found.left_text)
             for found in self.kinds.values()
             if found.claimed_by
         ]
+        kinds = dict[tuple[str, str], list[str]]()
+        for found in self.changes:
+            text = "; ".join(filter(None, (found.did, found.left)))
+            text = text or "failed: " + "; ".join(found.failures.values())
+            kinds.setdefault((found.unit, text), []).append(found.kind.value)
         return left + [
-            (
-                unit_text(found.unit).removeprefix("stream "),
-                found.kind.value,
-                "; ".join(filter(None, (found.did, found.left)))
-                or "failed: " + "; ".join(found.failures.values()),
-            )
-            for found in self.changes
+            (unit_text(unit).removeprefix("stream "), ", ".join(names), text)
+            for (unit, text), names in kinds.items()
         ]
 
     def __str__(self) -> str:

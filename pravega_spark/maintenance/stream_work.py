@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -20,7 +20,7 @@ from pravega_spark.engine.stream import stream_sweep
 from pravega_spark.engine.stream.open_streams import open_stream
 from pravega_spark.engine.stream.repair import existing_view
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.engine.stream.time_limit import run_within
+from pravega_spark.engine.stream.time_limit import run_within, still_running
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import NoSuchStream, RootChanged
 from pravega_spark.limits import STATE_FILE_COMMITS, STREAM_TIMEOUT
@@ -82,11 +82,15 @@ def maintain_stream(
 ) -> list[WorkOutcome]:
     """Do the work of some kinds on a stream, in the order of WORKS; a failure stops no other kind.
 
+    While earlier work at the stream hangs, none is begun: the rest fails, with one line of the log.
     Nothing is returned for a stream that was deleted since it was listed. Raises RootChanged.
     """
     stream, wanted = open_stream(store, name, runtime), set(kinds)
-    outcomes = []
-    for kind in (kind for kind in WORKS if kind in wanted):
+    outcomes, order = list[WorkOutcome](), [kind for kind in WORKS if kind in wanted]
+    for number, kind in enumerate(order):
+        hanging = still_running(stream.root_url, _unit(name))
+        if hanging is not None:
+            return [*outcomes, *_all_failed(name, order[number:], f"stream {name}", hanging)]
         try:
             outcomes.append(do_work(stream, kind, options))
         except NoSuchStream:
@@ -117,16 +121,29 @@ def do_work(
         return WorkOutcome(stream.name, kind, *texts, done.figures, done.failures, *times)
 
     what = f"{kind.value} of stream {stream.name}"
-    unit = f"stream {stream.name}"
-    return run_within(options.limit_seconds, run, what, stream.root_url, unit=unit)
+    where = stream.root_url
+    return run_within(options.limit_seconds, run, what, where, unit=_unit(stream.name))
+
+
+def _unit(name: str) -> str:
+    """Return what hangs as a whole if one kind of work at it does."""
+    return f"stream {name}"
 
 
 def failed(unit: str, kind: MaintenanceKind, what: str, error: Exception) -> WorkOutcome:
     """Return the outcome of work that failed, and log the error; its traceback at DEBUG."""
-    reason = f"{type(error).__name__}: {error}"
-    logger.warning("%s of %s failed: %s", kind.value, what, " ".join(reason.split()))
-    logger.debug("%s of %s failed", kind.value, what, exc_info=error)
-    return WorkOutcome(unit, kind, failures={what: reason})
+    (outcome,) = _all_failed(unit, [kind], what, error)
+    return outcome
+
+
+def _all_failed(
+    unit: str, kinds: Sequence[MaintenanceKind], what: str, error: Exception
+) -> list[WorkOutcome]:
+    """Return the outcomes of kinds of work that failed by one error, which is logged once."""
+    reason, names = f"{type(error).__name__}: {error}", ", ".join(kind.value for kind in kinds)
+    logger.warning("%s of %s failed: %s", names, what, " ".join(reason.split()))
+    logger.debug("%s of %s failed", names, what, exc_info=error)
+    return [WorkOutcome(unit, kind, failures={what: reason}) for kind in kinds]
 
 
 def _transactions(stream: StreamLog, view: StreamView, options: WorkOptions) -> WorkDone:

@@ -13,12 +13,16 @@ from pravega_spark.maintenance.round_record import Stoppable
 from pravega_spark.maintenance.unit_work import RoundTask
 from pravega_spark.maintenance.work_outcome import WorkOutcome
 
-LOOK_SECONDS = 0.2
+LOOK_SECONDS = 0.1
 """Pause between two looks whether the round is to stop, or a task hangs."""
 _END_SECONDS = 10.0
 """A round that is stopped waits this long for the tasks that it is working on."""
 PATIENCE_SECONDS: Final = 1.0
-"""Once a task has reached the limit, a task that takes longer than this is parked."""
+"""Once a task has reached the limit, a task that takes longer than this is parked.
+
+The more tasks are parked, the likelier the next one hangs: N of them shorten it to 1/(N + 1), down
+to a look.
+"""
 PARKED_PER_THREAD: Final = 16
 """How many parked tasks a round has at most, for each of its threads."""
 _IDLE_SHARE = 0.5
@@ -33,7 +37,8 @@ class TaskThreads:
     At first each thread stays with its task until it is done. A task that takes as long as the
     limit shows that streams may hang: from then on a slow task is *parked* while this process uses
     little processor time. It runs on, and a new thread takes its turn. So tasks that hang cost the
-    round about two limits, not one limit for each few of them.
+    round about two limits, and one more for each further :data:`PARKED_PER_THREAD` a thread, not
+    one for each task a thread.
     """
 
     def __init__(
@@ -126,7 +131,8 @@ class TaskThreads:
             self._hangs |= max(took.values(), default=0.0) >= self._limit_seconds
             if not self._hangs or used_since >= _IDLE_SHARE * passed:
                 return
-            slow = [thread for thread in took if took[thread] >= self._patience_seconds]
+            patience = self._patience_seconds / (1 + len(self._parked))
+            slow = [thread for thread in took if took[thread] >= patience]
             slow = [thread for thread in slow if thread not in self._parked]
             room = PARKED_PER_THREAD * self._parallelism - len(self._parked)
             for thread in slow[: min(room, self._waiting.qsize())]:

@@ -80,7 +80,7 @@ def retention_rows(
 ) -> list[dict[str, Any]]:
     """Run the retention of a stream, or only explain it; return its row of ``ROW_SCHEMA``.
 
-    Runs in executors. Raises TooBusy if the run exceeds the limit; the next run finishes it.
+    Runs in executors. Raises TooBusy if the run exceeds the limit.
     """
     opened = open_stream(root, stream)
 

@@ -31,10 +31,9 @@ def run_within(
     By default the unit is the work itself.
     """
     key = where, what if unit is None else unit
-    before, known = _running.get(key, (what, None))
-    if known is not None and not known.done():
-        reason = f"{before} still runs since it exceeded its limit; the next run finishes it."
-        raise TooBusy(reason if before == what else f"{what} was not begun: {reason}")
+    hanging = still_running(*key)
+    if hanging is not None:
+        raise hanging
     future = Future[_Value]()
 
     def run_in_thread() -> None:
@@ -54,7 +53,15 @@ def run_within(
     if not future.done():
         _running[key] = what, future
         raise TooBusy(
-            f"{what} exceeded its limit of {seconds:g} s; the next run finishes it. Raise the "
-            "limit if that happens again."
+            f"{what} exceeded its limit of {seconds:g} s. If it is only slow, raise the limit or "
+            "run it again; if it hangs, check that the storage answers."
         )
     return future.result()
+
+
+def still_running(where: object, unit: str) -> TooBusy | None:
+    """Return why no work at a unit begins: earlier work exceeded its limit and has not ended."""
+    before, known = _running.get((where, unit), ("", None))
+    if known is None or known.done():
+        return None
+    return TooBusy(f"not begun, because {before} exceeded its limit before and still runs.")

@@ -401,7 +401,8 @@ def test_a_round_of_maintenance_ends_with_one_json_object(run: Any, manager: Str
     open_streams._open.reset()
     status, out, err = run("maintain", "--full", "--kinds", "retention,scaling")
     assert (status, json.loads(out.splitlines()[-1])["failed"]) == (FAILED, 2)
-    assert "maintain: retention of stream s/kept: CorruptLog" in err
+    assert "maintain: scaling, retention of stream s/kept: CorruptLog" in err
+    assert len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -489,14 +490,32 @@ def test_stream_that_is_deleted_while_maintain_runs_is_no_failure(
     assert (record["rounds"], record["streams"], record["failed"]) == (2, 1, 0)
 
 
-@pytest.mark.parametrize("given", [["retention,scaling"], ["retention", "scaling"]])
-def test_kinds_are_separated_by_commas_or_spaces(run: Any, given: Sequence[str]) -> None:
+@pytest.mark.parametrize(
+    "given", [["retention,scaling"], ["retention", "scaling"], ["scaling", "--kinds", "retention"]]
+)
+def test_kinds_are_separated_by_commas_or_spaces_or_repeated(
+    run: Any, given: Sequence[str]
+) -> None:
     status, out, _ = run("maintain", "--kinds", *given)
     record = json.loads(out.splitlines()[-1])
     assert (status, "retention_events" in record, "scaling_splits" in record) == (0, True, True)
     assert "sweeping_files" not in record
     argv = ["--root", "r", "--kinds", *given]
     assert [kind.value for kind in parse_job(argv).kinds] == ["scaling", "retention"]
+
+
+def test_help_of_the_interval_says_that_each_kind_has_its_own(
+    run: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = [run("maintain", "--help")[1]]
+    with pytest.raises(SystemExit):
+        parse_job(["--help"])
+    texts.append(capsys.readouterr().out)
+    for text in texts:
+        shown = " ".join(text.split())
+        assert "each kind when its interval in the settings has passed" in shown
+        assert "a pause of TIME" in shown
+        assert "start a round every TIME" not in shown
 
 
 @pytest.mark.parametrize("option", ["--interval", "--limit"])

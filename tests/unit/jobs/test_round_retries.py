@@ -1,18 +1,28 @@
-"""A maintenance job that keeps running: rounds that could not be done are tried again."""
+"""A maintenance job that keeps running: failed rounds are tried again; the lines of failures."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from pravega_spark.engine.store import open_store
+from pravega_spark.engine.stream import open_streams
 from pravega_spark.errors import RootChanged, StoreError
 from pravega_spark.jobs import job_runner, maintenance
 from pravega_spark.jobs.job_runner import Report
 from pravega_spark.jobs.signals import StopSignal
+from pravega_spark.maintenance.stream_work import WorkOptions
+from pravega_spark.maintenance.unit_work import RoundTask, do_task
 from pravega_spark.manager import StreamManager
+from tests.harness.folder_state import wait_for_maintenance
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.mark.parametrize(("recovers", "status"), [(True, 0), (False, 1)])
@@ -53,3 +63,31 @@ def test_failed_rounds_are_tried_less_and_less_often_and_recovered_ones_are_no_f
     assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0] + [5.0] * recovers
     assert err.splitlines() == ["maintenance: away", "maintenance: refused"]
     assert (record["failed"], record["rounds"]) == (status, int(recovers))
+
+
+def test_kinds_that_failed_by_one_error_share_a_line_and_count_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("s")
+    manager.create_stream("s/bad")
+    wait_for_maintenance()
+    log = tmp_path / "root/s/bad/events/_delta_log"
+    max(log.glob("*.json")).write_text("garbage")
+    open_streams._open.reset()
+
+    def spread(_: Any, root: str, tasks: Sequence[RoundTask], options: WorkOptions) -> Any:
+        return [done for task in tasks for done in do_task(open_store(root), task, options)]
+
+    monkeypatch.setattr(maintenance, "spread", spread)
+    argv = ["--root", str(tmp_path / "root"), "--kinds", "retention", "--kinds", "scaling"]
+    parsed = maintenance.parse(argv)
+    work = partial(maintenance.maintain_streams, parsed, maintenance._Schedules())
+    stop = StopSignal()
+    stop.disarm()
+    spark = cast("SparkSession", object())
+    assert job_runner.rounds(maintenance.PROG, parsed, spark, work, {}, stop) == 1
+    out, err = capfd.readouterr()
+    assert json.loads(out.splitlines()[-1])["failed"] == 2
+    (line,) = (line for line in err.splitlines() if line.startswith("maintenance: "))
+    assert line.startswith("maintenance: scaling, retention of stream s/bad: CorruptLog")

@@ -247,7 +247,11 @@ def test_stream_and_scope_that_fail_stop_no_other(
 
 
 def test_streams_that_hang_cost_one_limit_and_others_go_on(
-    store: Spy, manager: StreamManager, clock: FakeRuntime, monkeypatch: pytest.MonkeyPatch
+    store: Spy,
+    manager: StreamManager,
+    clock: FakeRuntime,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     hanging = {f"s/a{number}" for number in range(4)}
     limited(monkeypatch, *hanging)
@@ -265,15 +269,28 @@ def test_streams_that_hang_cost_one_limit_and_others_go_on(
 
     store.hook = hang
     fresh = manager_of(store, clock)
-    for _ in range(2):
+    others = "scaling, retention, compaction, sweeping"
+    for lines in ({"transactions", others}, {f"transactions, {others}"}):
+        caplog.clear()
         found = fresh.maintain()
         assert all(
             set(result.failures) == {f"stream {name}" for name in hanging}
             for result in found.kinds.values()
         )
+        shown = {f"{kinds} of stream {name}" for kinds in lines for name in hanging}
+        assert set(found.failure_lines) == shown
+        assert len(found.failures) == 4 * 5, "each kind counts"
+        assert {r.getMessage().partition(" failed: ")[0] for r in caplog.records} == shown
+        assert len(caplog.records) == len(shown)
+        failed = [row for row in found.rows() if row[0] in hanging]
+        assert {f"{kinds.count(',')}" for _, kinds, _ in failed} == {
+            f"{kinds.count(',')}" for kinds in lines
+        }
+        assert len(failed) == len(shown)
     assert all(hung.acquire(timeout=60) for _ in hanging)
     assert len(begun) == 4, "each stream hangs in one kind, in one round"
-    assert "transactions of stream s/a0 still runs" in found.failures["retention of stream s/a0"]
+    reason = found.failures["retention of stream s/a0"]
+    assert "transactions of stream s/a0 exceeded its limit before and still runs" in reason
     assert [event.data for event in manager.read("s/good")] == [b"last"]
     ended.set()
     store.hook = None

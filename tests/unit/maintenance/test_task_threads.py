@@ -85,6 +85,24 @@ def test_streams_that_hang_cost_the_round_one_limit_more_and_not_one_for_each_fe
     assert sorted(tasks.begun) == sorted([*hanging, *good]), "each once"
 
 
+def test_the_more_tasks_are_parked_the_sooner_the_next_one_is() -> None:
+    clock = FakeRuntime()
+    names = [f"s/h{number:02d}" for number in range(PARKED_PER_THREAD + 1)]
+    tasks = Hanging(clock, names)
+    found = started(tasks, names, 1)
+    tasks.wait_until(lambda: len(tasks.begun) == 1)
+    tasks.pass_time(LIMIT)
+    tasks.wait_until(lambda: len(tasks.begun) == 2)
+    for parked in range(PARKED_PER_THREAD - 1):
+        tasks.pass_time(PATIENCE_SECONDS / (parked + 1) - 0.02)
+        threading.Event().wait(0.03)  # some looks
+        assert len(tasks.begun) == parked + 2, "it was parked too soon"
+        tasks.pass_time(0.03)
+        tasks.wait_until(lambda count=parked + 3: len(tasks.begun) == count)  # type: ignore[misc]
+    tasks.pass_time(LIMIT)
+    assert len(found.result(60)) == len(names)
+
+
 def test_parked_tasks_are_bounded_and_busy_ones_are_not_parked() -> None:
     clock = FakeRuntime()
     names = [f"s/h{number:02d}" for number in range(PARKED_PER_THREAD + 10)]
