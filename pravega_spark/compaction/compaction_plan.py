@@ -64,9 +64,7 @@ def plan_stream(stream: StreamLog, view: StreamView, settings: EffectiveSettings
     """
     now_ms, target = stream.now_ms(), settings.compact_target_bytes
     record = _usable(read_record(stream, view), target, now_ms)
-    version, began_ms = view.version, now_ms
-    if record is not None:
-        version, began_ms = record.version, record.began_ms
+    began_ms = now_ms if record is None else record.began_ms
     known = record.segments if record is not None else {}
     ranges: list[MergeRange] = []
     segments: dict[int, KnownSegment] = {}
@@ -79,7 +77,7 @@ def plan_stream(stream: StreamLog, view: StreamView, settings: EffectiveSettings
         is_sealed = view.segment(rng.segment_id).is_sealed
         kept = waiting(chunks[divided:], target, is_sealed=is_sealed, divided=divided)
         segments[rng.segment_id] = KnownSegment(rng.start, rng.end, (*chunks[:divided], *kept))
-    left = PlanRecord(view.life, target, version, began_ms, segments)
+    left = PlanRecord(view.life, target, view.version, began_ms, segments)
     return CompactionPlan(ranges, live_count(stream), left, found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -12,6 +13,8 @@ from pravega_spark.engine.chunks import chunk_reader
 from pravega_spark.engine.chunks.chunk import ChunkRef
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import Damaged
+
+logger = logging.getLogger(__name__)
 
 
 def merge_parts(stream: StreamLog, rng: MergeRange) -> list[MergedRange]:
@@ -25,6 +28,8 @@ def merge_parts(stream: StreamLog, rng: MergeRange) -> list[MergedRange]:
     bad = {ref.path: why for ref in refs if (why := _damage(stream, ref))}
     if len(refs) < 2 or not bad:
         return [whole]
+    if len(bad) > 1:
+        logger.warning("%d chunks of %s are damaged or lost, and are not merged", len(bad), rng)
     found: list[MergedRange] = []
     for is_bad, group in groupby(refs, key=lambda ref: ref.path in bad):
         part = list(group)

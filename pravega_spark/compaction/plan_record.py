@@ -70,7 +70,7 @@ class PlanRecord:
     life: int
     target_bytes: int
     version: int
-    """A version at or below that of every fact in the record."""
+    """A version at or above that of every fact in it: a log that ends before is another state."""
     began_ms: int
     """When a plan last looked at all chunks."""
     segments: dict[int, KnownSegment] = field(default_factory=dict)
@@ -127,14 +127,20 @@ def record_key(path: str) -> str:
 
 
 def read_record(stream: StreamLog, view: StreamView) -> PlanRecord | None:
-    """Return the stored record if it is intact and of the view's life; one storage call."""
+    """Return the stored record if it is intact and of a state that the view's log has had.
+
+    One storage call.
+    """
+    record = _stored_record(stream, view.life)
+    return None if record is None or record.version > view.version else record
+
+
+def _stored_record(stream: StreamLog, life: int) -> PlanRecord | None:
     try:
         record = decode_record(stream.store.get(record_key(stream.path)))
     except FileNotFoundError:
         return None
-    if record is None or record.life != view.life or record.version > view.version:
-        return None
-    return record
+    return None if record is None or record.life != life else record
 
 
 def store_record(stream: StreamLog, record: PlanRecord) -> None:
@@ -159,7 +165,7 @@ def note_commit(
     So damaged chunks are read again by the next plan that looks at all chunks, and by none before.
     A segment in which others have changed a range is dropped: the record is wrong about it.
     """
-    record = read_record(stream, view) if merged or skipped else None
+    record = _stored_record(stream, view.life) if merged or skipped else None
     if record is None:
         return
     segments = dict(record.segments)
@@ -175,7 +181,8 @@ def note_commit(
             segments.pop(segment_id, None)
         elif segment_id in segments:
             segments[segment_id] = segments[segment_id].without(left.range.events)
-    store_record(stream, replace(record, segments=segments))
+    version = max(record.version, view.version)
+    store_record(stream, replace(record, version=version, segments=segments))
 
 
 def _base(chunk: LiveChunk) -> int:

@@ -18,7 +18,7 @@ from pravega_spark.errors import CorruptChunk, Damaged, TruncatedData
 
 logger = logging.getLogger(__name__)
 
-MERGED_BY_OTHERS = "another process has merged or truncated chunks of it"
+MERGED_BY_OTHERS = "its chunks were merged or truncated after they were planned"
 TRUNCATED = "it was truncated"
 
 
@@ -115,5 +115,5 @@ def _left(
     reason = str(error)
     if isinstance(error, FileNotFoundError):
         reason = f"a file that the log names is lost ({error}). Restore it from a copy."
-    logger.warning("left the chunks of %s as they are: %s", rng, reason)
+    logger.warning("a chunk of %s is not merged: %s", rng, reason)
     return MergedRange(rng, reason=reason, is_damaged=True)

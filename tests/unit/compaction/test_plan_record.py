@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +31,7 @@ from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.log import checkpointing
 from pravega_spark.engine.log.file_index import FileIndex
 from pravega_spark.engine.staging_folder import version_folder
+from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.engine.writing.append import append
@@ -342,3 +345,22 @@ def test_a_record_of_other_bytes_is_none() -> None:
     assert decode_record(data) == record_of(stream)
     for other in (b"", b"[1]", b"\xff", data[:40], data.replace(b'"format":1', b'"format":2')):
         assert decode_record(other) is None
+
+
+def test_record_of_a_later_state_than_the_log_hides_no_files(tmp_path: Path) -> None:
+    runtime = FakeRuntime()
+    stream = make_stream(LocalStore(str(tmp_path / "root")), runtime)
+    grow(stream)
+    shutil.copytree(tmp_path / "root", tmp_path / "copy")
+    run_compaction(stream, OPTIONS)
+    grow(stream, 10)
+    run_compaction(stream, OPTIONS)
+    later = record_key(stream.path)
+    (tmp_path / "copy" / later).parent.mkdir(exist_ok=True)
+    shutil.copy(tmp_path / "root" / later, tmp_path / "copy" / later)
+    copy = StreamLog(LocalStore(str(tmp_path / "copy")), stream.name, runtime)
+
+    done = run_compaction(copy, OPTIONS)
+
+    assert done.events == 120
+    assert done.files_after == 1
