@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timezone
 from numbers import Real
 from typing import Any, TypeVar, cast
 
@@ -93,3 +94,15 @@ def check_options(what: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         raise InvalidInput(f"{what} must be a dict from names to values, got a {type(given)!r}.")
     return dict(given)
+
+
+def check_timestamp_us(what: str, time: object) -> int | None:
+    """Return a datetime with a time zone in microseconds since 1970; None if it is None."""
+    if time is None:
+        return None
+    if not isinstance(time, datetime) or time.utcoffset() is None:
+        raise InvalidInput(
+            f"{what} must be a datetime with a time zone, such as UTC; got {shown(time)}."
+        )
+    since = time - datetime(1970, 1, 1, tzinfo=timezone.utc)
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

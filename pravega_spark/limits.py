@@ -104,6 +104,8 @@ MAX_EXECUTION_MS = 86_400_000
 """By default a transaction ends after that many leases, or after a day, whichever is shorter."""
 PREPARED_LIMIT = "7 days"
 """A prepared transaction is aborted if it is not decided for this long."""
+TRANSACTION_BATCH_BYTES, TRANSACTION_BATCH_EVENTS = 8 * MIB, 65_536
+"""A transaction's handle holds so much as Python objects, until it makes columns of them."""
 TRANSACTION_BUFFER_BYTES = 128 * MIB
 """A transaction's handle holds so many bytes of columns that do not fill a chunk yet."""
 KEEP_COMPLETED = "24 hours"

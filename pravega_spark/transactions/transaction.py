@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from datetime import datetime, timezone
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
-from pravega_spark.arguments import check_flag, shown
+from pravega_spark.arguments import check_flag, check_timestamp_us
 from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.failpoints import failpoint
 from pravega_spark.engine.runtime import ProcessGuard
@@ -18,16 +18,16 @@ from pravega_spark.engine.stream.records import OpenTransaction, TransactionOutc
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.event_encoder import EventEncoder, Serializer
-from pravega_spark.errors import InvalidInput, PingFailed, PravegaSparkError, TxnFailed
+from pravega_spark.errors import PravegaSparkError, TxnFailed
 from pravega_spark.model import TransactionStatus
 from pravega_spark.names import check_transaction
 from pravega_spark.transactions import committer, transaction_decisions, transaction_lifecycle
 from pravega_spark.transactions.decision_cache import known_decisions
 from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind
-from pravega_spark.transactions.manifests import Manifests, rows_of
+from pravega_spark.transactions.manifests import Manifests
 from pravega_spark.transactions.transaction_buffer import TransactionBuffer
 from pravega_spark.transactions.transaction_decisions import AddedWrite
-from pravega_spark.transactions.transaction_leases import Lease
+from pravega_spark.transactions.transaction_leases import Lease, extend_lease
 
 _Found = tuple[StreamView, OpenTransaction | TransactionOutcome]
 
@@ -71,7 +71,7 @@ class Transaction:
         self._life = view.life
         self._manifests = Manifests(stream, transaction_id)
         self._opened = found if isinstance(found, OpenTransaction) else None
-        self._final = None if self._opened else transaction_lifecycle.status_of(found)
+        self._outcome = found if isinstance(found, TransactionOutcome) else None
         self._lease = Lease(stream, self._opened) if self._opened else None
         segments = view.epoch(self._opened.epoch).segments if self._opened else ()
         self._buffer = TransactionBuffer(stream, transaction_id, self.epoch, segments)
@@ -96,9 +96,14 @@ class Transaction:
         return transaction_lifecycle.epoch_of(self._id)
 
     @property
+    def _final(self) -> TransactionStatus | None:
+        """The final status, once this handle knows it."""
+        return None if self._outcome is None else transaction_lifecycle.status_of(self._outcome)
+
+    @property
     def is_open(self) -> bool:
         """Whether it had no outcome when last read; makes no storage call."""
-        return self._opened is not None and self._final is None
+        return self._outcome is None
 
     @property
     def lease_ms(self) -> int:
@@ -122,22 +127,39 @@ class Transaction:
 
         Raises TxnFailed if this handle knows that the transaction accepts no more events.
         """
-        self._write([self._encoder.event(event)], routing_key)
-
-    def write_events(self, events: Iterable[Any], routing_key: str | None = None) -> None:
-        """Write events with one routing key, in order; none of them if it raises."""
-        self._write(self._encoder.events(events), routing_key)
-
-    def _write(self, data: list[bytes], routing_key: str | None) -> None:
+        data = self._encoder.event(event)
         self._encoder.check_key(routing_key)
         self._guard.check()
         with self._lock:
+            self._make_room()
+            self._buffer.add([data], routing_key, self._stream.runtime.now_us())
+
+    def write_events(self, events: Iterable[Any], routing_key: str | None = None) -> None:
+        """Write events with one routing key, in order; none of them if it raises.
+
+        The events of an iterator are taken and staged piece by piece, so their number has no limit.
+        """
+        data = self._encoder.each(events)
+        self._encoder.check_key(routing_key)
+        self._guard.check()
+        now_us = self._stream.runtime.now_us()
+        # Takes no lock for that: the events may be those of a generator that waits.
+        batch = self._buffer.collect(data, routing_key, now_us, self._check_still_open)
+        with self._lock:
+            self._make_room()
+            self._buffer.join(batch)
+
+    def _make_room(self) -> None:
+        self._require_writable()
+        if self._buffer.is_full and self._buffer.spill():
+            self._check_still_open()
+
+    def _check_still_open(self) -> None:
+        """Read whether it accepts events, so that not much is staged for one that has ended."""
+        with self._lock:
+            self._manifests.read()
+            self._find()
             self._require_writable()
-            if self._buffer.is_full and self._buffer.spill():
-                self._manifests.read()  # so that much is not written into an ended transaction
-                self._find()
-                self._require_writable()
-            self._buffer.add(data, routing_key, self._stream.runtime.now_us())
 
     def flush(self) -> None:
         """Make the written events durable in the transaction.
@@ -157,10 +179,9 @@ class Transaction:
     ) -> bool:
         """Add staged chunks of this transaction's folder as one write, all or none.
 
-        Returns False if the transaction already holds them, from a call without an answer, or if
-        ``number`` is not above the last one of ``writer``: the write is a repetition. Raises
-        TxnFailed if the transaction accepts no more and does not hold them, InvalidInput for
-        chunks that do not belong to this transaction.
+        Returns False for a repetition: the transaction already holds them, from a call without an
+        answer, or ``number`` is not above the last one of ``writer``. Raises TxnFailed if it
+        accepts no more and does not hold them, InvalidInput for chunks that do not belong to it.
         """
         chunks = tuple(chunks)
         self._buffer.check(chunks)
@@ -168,21 +189,21 @@ class Transaction:
         with self._lock:
             failpoint("txn.staged")
             write = AddedWrite(False, chunks)
-            if self._final is None:
-                write = transaction_decisions.add_write(self._manifests, chunks, writer, number)
-            view, found = self._find()
+            if self._outcome is None:
+                with self._reporting_end(chunks):
+                    write = transaction_decisions.add_write(self._manifests, chunks, writer, number)
+            _, found = self._find()
             if isinstance(found, TransactionOutcome):
-                transaction_lifecycle.check_outcome(view, found, ManifestKind.COMMITTING)
                 self._check_committed(found, write.chunks)
             return write.is_new
 
     def _check_committed(
         self, outcome: TransactionOutcome, chunks: Sequence[StagedChunk], unstaged: int = 0
     ) -> None:
-        """Raise TxnFailed if the commit does not hold these events."""
-        left = transaction_decisions.chunks_left_out(self._stream, self._manifests, outcome, chunks)
-        if left or unstaged:
-            raise transaction_decisions.left_out_error(self._manifests, rows_of(left) + unstaged)
+        """Raise TxnFailed unless a commit ended the transaction, with these events."""
+        transaction_decisions.check_committed(
+            self._stream, self._manifests, outcome, chunks, unstaged
+        )
 
     def ping(self) -> None:
         """Restart the lease; raise PingFailed if it cannot be extended.
@@ -192,22 +213,7 @@ class Transaction:
         """
         self._guard.check()
         with self._lock:
-            lease, status = self._lease, self.status
-            if lease is None or status is not TransactionStatus.OPEN:
-                raise PingFailed(
-                    f"{self._manifests.name} is {status.value}: it has no lease.",
-                    transaction_id=self._id,
-                    status=status,
-                )
-            if not lease.can_extend():
-                raise PingFailed(
-                    f"{self._manifests.name} reaches its maximum execution time before another "
-                    f"lease of {self.lease_ms // 1000} s ends: commit it, or begin another with "
-                    "a longer max_execution.",
-                    transaction_id=self._id,
-                    status=status,
-                )
-            lease.extend()
+            extend_lease(self._lease, self._manifests, self.status)
 
     def _keep_alive(self) -> bool:
         """Restart the lease in the background; return False if it need not be extended again.
@@ -234,10 +240,10 @@ class Transaction:
             self._require_open()
             if self._manifests.last is not ManifestKind.PREPARED or not self._buffer.is_empty:
                 self.flush()
-            transaction_decisions.prepare(self._manifests)
-            view, found = self._find()
-            if isinstance(found, TransactionOutcome):
-                raise transaction_lifecycle.ended_error(view, found)
+            with self._reporting_end():
+                transaction_decisions.prepare(self._manifests)
+            self._find()
+            self._require_open()
             self._done = True
 
     def commit(
@@ -259,9 +265,10 @@ class Transaction:
         events; CommitUnknown if the outcome is unknown.
         """
         if note is not None:
-            self._check_note(note)
+            self._encoder.check_note(note)
+            transaction_lifecycle.check_note_writer(self._stream.name, self._opened)
         check_flag("wait", wait)
-        timestamp_us = None if timestamp is None else _microseconds(timestamp)
+        timestamp_us = check_timestamp_us("a commit's timestamp", timestamp)
         self._guard.check()
         with self._lock:
             if self._final is TransactionStatus.COMMITTED and self._buffer.is_empty:
@@ -271,7 +278,6 @@ class Transaction:
             if isinstance(found, OpenTransaction):
                 view, found = self._decide_commit(view, note, timestamp_us, wait=wait)
             if isinstance(found, TransactionOutcome):
-                transaction_lifecycle.check_outcome(view, found, ManifestKind.COMMITTING)
                 self._check_committed(found, self._buffer.staged, self._buffer.unstaged)
             self._mark_done()
 
@@ -307,13 +313,14 @@ class Transaction:
         self._guard.check()
         with self._lock:
             if self._final is not TransactionStatus.ABORTED:
-                view, found = self._find()
+                _, found = self._find()
                 if isinstance(found, OpenTransaction):
                     closing = Manifest(ManifestKind.ABORTING, reason="the application asked for it")
                     transaction_decisions.put_closing_manifest(self._manifests, closing)
-                    view, found = self._commit_decided()
+                    _, found = self._commit_decided()
                 assert isinstance(found, TransactionOutcome)
-                transaction_lifecycle.check_outcome(view, found, ManifestKind.ABORTING)
+                if found.committed:
+                    raise transaction_lifecycle.ended_error(self._stream.name, found)
             self._mark_done()
 
     def _find(self, *, refresh: bool = True) -> _Found:
@@ -322,7 +329,7 @@ class Transaction:
         view.check_life(self._life)
         found = transaction_lifecycle.find(view, self._id)
         if isinstance(found, TransactionOutcome):
-            self._final = transaction_lifecycle.status_of(found)
+            self._outcome = found
             self._report_end()
         return view, found
 
@@ -339,25 +346,30 @@ class Transaction:
 
     def _require_open(self) -> None:
         """Raise TxnFailed if the transaction is known to have ended."""
-        if self._final is not None:
-            raise TxnFailed(
-                f"{self._manifests.name} is {self._final.value}. Begin another.",
-                transaction_id=self._id,
-                status=self._final,
-            )
+        if self._outcome is not None:
+            self._raise_ended(self._outcome, self._buffer.staged)
 
     def _require_writable(self) -> None:
         self._require_open()
-        transaction_decisions.check_accepts_writes(self._manifests)
+        if self._manifests.last is not ManifestKind.WRITE:
+            with self._reporting_end(self._buffer.staged):
+                transaction_decisions.check_accepts_writes(self._manifests)
 
-    def _check_note(self, note: str) -> None:
-        self._encoder.check_note(note)
-        if self._opened is not None and self._opened.writer_id is None:
-            raise InvalidInput(
-                f"commit(note=...) on stream {self._stream.name} needs a writer with an id of your "
-                "own, because the note is stored under that id: "
-                "create_transactional_writer(stream, writer_id=...)."
-            )
+    @contextmanager
+    def _reporting_end(self, chunks: Sequence[StagedChunk] = ()) -> Iterator[None]:
+        """If the manifests refuse a call, raise what the log says if it holds the outcome."""
+        try:
+            yield
+        except TxnFailed:
+            _, found = self._find()
+            if isinstance(found, TransactionOutcome):
+                self._raise_ended(found, chunks)
+            raise
+
+    def _raise_ended(self, outcome: TransactionOutcome, chunks: Sequence[StagedChunk]) -> NoReturn:
+        """Raise TxnFailed; it counts the events of this handle that a commit left out."""
+        self._check_committed(outcome, chunks, self._buffer.unstaged)
+        raise transaction_lifecycle.ended_error(self._stream.name, outcome)
 
     def __enter__(self) -> Transaction:
         """Return itself."""
@@ -386,13 +398,3 @@ class Transaction:
     def __reduce__(self) -> Any:
         """Refuse pickling: another process opens the transaction by its id."""
         raise TypeError("a Transaction cannot be pickled; pass its id, and open it by that.")
-
-
-def _microseconds(time: object) -> int:
-    if not isinstance(time, datetime) or time.utcoffset() is None:
-        raise InvalidInput(
-            "a commit's timestamp must be a datetime with a time zone, such as UTC; got "
-            f"{shown(time)}."
-        )
-    since = time - datetime(1970, 1, 1, tzinfo=timezone.utc)
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

@@ -6,7 +6,7 @@ they fill a chunk, so that a large transaction makes few large files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,9 @@ from pravega_spark.errors import InvalidInput
 from pravega_spark.limits import (
     CHUNK_BYTES,
     CHUNK_EVENTS,
+    TRANSACTION_BATCH_BYTES,
+    TRANSACTION_BATCH_EVENTS,
     TRANSACTION_BUFFER_BYTES,
-    WRITER_BATCH_BYTES,
-    WRITER_BATCH_EVENTS,
 )
 from pravega_spark.model import Segment, segment_text
 from pravega_spark.transactions.transaction_paths import chunk_folder
@@ -75,8 +75,8 @@ class TransactionBuffer:
     @property
     def is_full(self) -> bool:
         """Whether it must be :meth:`spilled <spill>` before it accepts more events."""
-        full = len(self._events) >= WRITER_BATCH_EVENTS
-        return full or self._size_bytes >= WRITER_BATCH_BYTES
+        full = len(self._events) >= TRANSACTION_BATCH_EVENTS
+        return full or self._size_bytes >= TRANSACTION_BATCH_BYTES
 
     def add(self, events: list[bytes], routing_key: str | None, time_us: int) -> None:
         """Add events with one routing key and time, in order."""
@@ -84,6 +84,50 @@ class TransactionBuffer:
         self._keys += [routing_key] * len(events)
         self._times_us += [time_us] * len(events)
         self._size_bytes += sum(map(len, events))
+
+    def collect(
+        self,
+        events: Iterable[bytes],
+        routing_key: str | None,
+        time_us: int,
+        check: Callable[[], None],
+    ) -> TransactionBuffer:
+        """Return a new buffer of the same transaction with these events, for :meth:`join`.
+
+        So a write of any size holds no more memory than a buffer, and this buffer has none of its
+        events if that raises. ``check`` is called each time that chunks were staged.
+        """
+        batch = TransactionBuffer(self._stream, self._id, self._epoch, self._segments)
+        piece: list[bytes] = []
+        size = 0
+        for event in events:
+            piece.append(event)
+            size += len(event)
+            if size >= TRANSACTION_BATCH_BYTES or len(piece) >= TRANSACTION_BATCH_EVENTS:
+                batch.add(piece, routing_key, time_us)
+                piece, size = [], 0
+                if batch.spill():
+                    check()
+        batch.add(piece, routing_key, time_us)
+        return batch
+
+    def join(self, batch: TransactionBuffer) -> None:
+        """Add the events of a buffer that :meth:`collect` returned; none of them if it raises."""
+        if batch.staged or batch._columns:
+            self.spill()
+            # A segment's older events must precede the staged chunks of the batch.
+            segment_ids = {chunk.segment_id for chunk in batch.staged} & self._columns.keys()
+            self._stage_columns({s: self._columns[s].num_rows for s in sorted(segment_ids)})
+            self._stage_columns(self._surplus(sum(t.nbytes for t in batch._columns.values())))
+        # Nothing below raises.
+        self.staged += batch.staged
+        for segment_id, rows in batch._columns.items():
+            held = self._columns.get(segment_id)
+            self._columns[segment_id] = rows if held is None else pa.concat_tables([held, rows])
+        self._events += batch._events
+        self._keys += batch._keys
+        self._times_us += batch._times_us
+        self._size_bytes += batch._size_bytes
 
     def check(self, chunks: Sequence[StagedChunk]) -> None:
         """Raise InvalidInput for chunks that a commit of this transaction could not append.
@@ -107,10 +151,9 @@ class TransactionBuffer:
         A chunk is staged once it is full. If all columns together exceed their limit, the largest
         ones are staged: so chunks are large however the events spread over the segments.
         """
-        if not self._events:
-            return False
         before = len(self.staged)
-        self._hold(group(*self._routed()))
+        if self._events:
+            self._hold(group(*self._routed()))
         self._stage_columns(self._full_chunks())
         self._stage_columns(self._surplus())
         return len(self.staged) > before
@@ -158,11 +201,14 @@ class TransactionBuffer:
                     full[segment_id] = complete[-1][1]
         return full
 
-    def _surplus(self) -> dict[int, int]:
-        """Return the largest segments, without which the columns keep their limit, as above."""
+    def _surplus(self, more_bytes: int = 0) -> dict[int, int]:
+        """Return the largest segments, as above.
+
+        Without them the columns keep their limit, together with so many more bytes.
+        """
         sizes = {segment_id: held.nbytes for segment_id, held in self._columns.items()}
         found: dict[int, int] = {}
-        while sum(sizes.values()) > TRANSACTION_BUFFER_BYTES:
+        while sizes and sum(sizes.values()) + more_bytes > TRANSACTION_BUFFER_BYTES:
             largest = max(sizes, key=sizes.__getitem__)
             found[largest] = self._columns[largest].num_rows
             del sizes[largest]

@@ -14,6 +14,7 @@ from pravega_spark.errors import CommitUnknown, TxnFailed
 from pravega_spark.model import TransactionStatus
 from pravega_spark.transactions.manifest_codec import Manifest, ManifestKind
 from pravega_spark.transactions.manifests import Manifests, not_in, rows_of
+from pravega_spark.transactions.transaction_lifecycle import ended_error
 
 
 class AddedWrite(NamedTuple):
@@ -132,6 +133,24 @@ def left_out_error(manifests: Manifests, events: int) -> TxnFailed:
         transaction_id=manifests.transaction_id,
         status=TransactionStatus.COMMITTED,
     )
+
+
+def check_committed(
+    stream: StreamLog,
+    manifests: Manifests,
+    outcome: TransactionOutcome,
+    chunks: Sequence[StagedChunk],
+    unstaged: int,
+) -> None:
+    """Raise TxnFailed unless a commit ended the transaction, with all these events of a handle.
+
+    ``unstaged`` events are in its memory only.
+    """
+    if not outcome.committed:
+        raise ended_error(stream.name, outcome)
+    left = chunks_left_out(stream, manifests, outcome, chunks)
+    if left or unstaged:
+        raise left_out_error(manifests, rows_of(left) + unstaged)
 
 
 def chunks_left_out(

@@ -16,8 +16,9 @@ from pravega_spark.engine.log.version_ages import VersionAges
 from pravega_spark.engine.stream.records import OpenTransaction
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.errors import InvalidConfiguration
+from pravega_spark.errors import InvalidConfiguration, PingFailed
 from pravega_spark.limits import MAX_LEASE_MS, MIN_LEASE_MS
+from pravega_spark.model import TransactionStatus
 from pravega_spark.transactions.manifest_codec import ManifestKind
 from pravega_spark.transactions.manifests import Manifests
 from pravega_spark.transactions.transaction_paths import transaction_folder
@@ -59,7 +60,7 @@ class Lease:
         self._store = stream.store
         self._key = _key(stream, opened.transaction_id)
         self._runtime = stream.runtime
-        self._seconds = opened.lease_ms / 1_000
+        self.seconds = opened.lease_ms / 1_000
         self._until: float | None = None
 
     def can_extend(self) -> bool:
@@ -72,11 +73,30 @@ class Lease:
             opened = self._opened
             left_ms = opened.limit_ms - opened.created_ms - age_ms(self._stream, opened)
             self._until = self._runtime.monotonic() + left_ms / 1_000
-        return self._runtime.monotonic() + self._seconds <= self._until
+        return self._runtime.monotonic() + self.seconds <= self._until
 
     def extend(self) -> None:
         """Restart the lease: overwrite its object."""
         self._store.put(self._key, b"{}\n", durable=False)
+
+
+def extend_lease(lease: Lease | None, manifests: Manifests, status: TransactionStatus) -> None:
+    """Restart the lease of a transaction; raise PingFailed if it cannot be extended."""
+    if lease is None or status is not TransactionStatus.OPEN:
+        raise PingFailed(
+            f"{manifests.name} is {status.value}: it has no lease.",
+            transaction_id=manifests.transaction_id,
+            status=status,
+        )
+    if not lease.can_extend():
+        raise PingFailed(
+            f"{manifests.name} reaches its maximum execution time before another lease of "
+            f"{lease.seconds:.0f} s ends: commit it, or begin another with a longer "
+            "max_execution.",
+            transaction_id=manifests.transaction_id,
+            status=status,
+        )
+    lease.extend()
 
 
 def extended_ms(stream: StreamLog, view: StreamView) -> dict[str, int]:

@@ -20,6 +20,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.append_draft import sealed_error
 from pravega_spark.errors import (
+    InvalidInput,
     NoSuchTransaction,
     TxnFailed,
     WriterFenced,
@@ -112,19 +113,21 @@ def status_of(
     return TransactionStatus.OPEN if last is ManifestKind.WRITE else TransactionStatus[last.name]
 
 
-def ended_error(view: StreamView, outcome: TransactionOutcome) -> TxnFailed:
+def ended_error(stream: str, outcome: TransactionOutcome) -> TxnFailed:
     """Return the error of a call on a transaction that has ended."""
     what = "committed" if outcome.committed else f"aborted ({outcome.reason})"
     return TxnFailed(
-        f"transaction {outcome.transaction_id} of stream {view.stream} was {what} at version "
+        f"transaction {outcome.transaction_id} of stream {stream} was {what} at version "
         f"{outcome.version}; that is final. Begin another.",
         transaction_id=outcome.transaction_id,
         status=status_of(outcome),
     )
 
 
-def check_outcome(view: StreamView, outcome: TransactionOutcome, wanted: ManifestKind) -> None:
-    """Raise TxnFailed unless the transaction ended as ``wanted``: COMMITTING or ABORTING."""
-    assert wanted.is_closing, f"a transaction never ends as {wanted.name}"
-    if outcome.committed is not (wanted is ManifestKind.COMMITTING):
-        raise ended_error(view, outcome)
+def check_note_writer(stream: str, opened: OpenTransaction | None) -> None:
+    """Raise InvalidInput if an open transaction has no writer id that a note is stored under."""
+    if opened is not None and opened.writer_id is None:
+        raise InvalidInput(
+            f"commit(note=...) on stream {stream} needs a writer with an id of your own, because "
+            "the note is stored under that id: create_transactional_writer(stream, writer_id=...)."
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pravega_spark.arguments import check_function, shown
@@ -32,6 +32,10 @@ class EventEncoder:
 
     def events(self, events: object) -> list[bytes]:
         """Return a list of events as bytes; raise InvalidInput unless it is a list of events."""
+        return list(self.each(events))
+
+    def each(self, events: object) -> Iterator[bytes]:
+        """Return an iterator that encodes one event after the other, as :meth:`events` does."""
         single = isinstance(events, (str, bytes, bytearray, memoryview, Mapping))
         if single or not isinstance(events, Iterable):
             raise InvalidInput(
@@ -39,7 +43,7 @@ class EventEncoder:
                 f"{type(events).__name__}: {shown(events)}; give a list, or one event to "
                 "write_event."
             )
-        return [self.event(event) for event in events]
+        return map(self.event, events)
 
     def too_large(self, size: int) -> EventTooLarge:
         """Return the error for an event of ``size`` bytes."""

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from typing import Any
 
@@ -131,14 +131,14 @@ BUFFER = "pravega_spark.transactions.transaction_buffer"
 
 
 def small_buffer(monkeypatch: pytest.MonkeyPatch, **limits: int) -> None:
-    for name, limit in {"WRITER_BATCH_EVENTS": 10, **limits}.items():
+    for name, limit in {"TRANSACTION_BATCH_EVENTS": 10, **limits}.items():
         monkeypatch.setattr(f"{BUFFER}.{name}", limit)
 
 
 def test_large_transaction_makes_full_chunks_without_a_manifest_before_the_flush(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"{BUFFER}.WRITER_BATCH_BYTES", 2 * MAX_EVENT_BYTES)
+    monkeypatch.setattr(f"{BUFFER}.TRANSACTION_BATCH_BYTES", 2 * MAX_EVENT_BYTES)
     txn = begun(world.stream)
     for n in range(20):
         txn.write_event(bytes([n]) * MAX_EVENT_BYTES, "k")
@@ -199,9 +199,100 @@ def test_writer_of_a_large_transaction_notices_its_end_before_the_flush(
     small_buffer(monkeypatch, TRANSACTION_BUFFER_BYTES=1)
     txn = begun(world.stream)
     decide_abort(world.process(), txn.id)
-    txn.write_events([b"x"] * 10, "k")
+    for _ in range(10):
+        txn.write_event(b"x", "k")
     with pytest.raises(TxnFailed, match="ABORTING"):
         txn.write_event(b"y", "k")
+
+
+def test_iterator_of_events_is_staged_while_it_is_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_buffer(monkeypatch, CHUNK_EVENTS=30)
+    txn = begun(world.stream)
+    staged: list[int] = []
+
+    def numbers() -> Iterator[bytes]:
+        for n in range(200):
+            staged.append(world.chunks(txn))
+            yield b"%03d" % n
+
+    txn.write_event(b"first", "k")
+    txn.write_events(numbers(), "k")
+    txn.write_event(b"last", "k")
+    assert (staged[0], staged[-1]) == (0, 6)
+    assert world.folder(txn) == []
+    txn.commit()
+    assert world.events() == [b"first", *(b"%03d" % n for n in range(200)), b"last"]
+
+
+@pytest.mark.parametrize("limit", [1, 1_000, 1 << 20])
+@pytest.mark.parametrize("size", [5, 25, 100])
+def test_writes_of_many_events_keep_the_order_of_their_keys(
+    world: World, monkeypatch: pytest.MonkeyPatch, limit: int, size: int
+) -> None:
+    small_buffer(monkeypatch, TRANSACTION_BUFFER_BYTES=limit, CHUNK_EVENTS=60)
+    txn = begun(world.stream)
+    expected: dict[str, list[bytes]] = {"a": [], "b": [], "c": []}
+    for n in range(12):
+        for key, events in expected.items():
+            several = [b"%s %d %03d" % (key.encode(), n, i) for i in range(size)]
+            txn.write_events(several, key)
+            txn.write_event(b"single", key)
+            events += [*several, b"single"]
+    txn.commit()
+    found = [pair for s in (0, 1) for pair in events_of(world.process(), s)]
+    for key, events in expected.items():
+        assert [event for k, event in found if k == key] == events
+
+
+@pytest.mark.parametrize("failure", ["event", "iterator", "storage", "storage at the end"])
+def test_failed_write_of_many_events_adds_none_of_them(
+    world: World, monkeypatch: pytest.MonkeyPatch, failure: str
+) -> None:
+    small_buffer(monkeypatch, CHUNK_EVENTS=30)
+    txn = begun(world.stream)
+    txn.write_event(b"before", "k")
+    full = Rule(StoreError("the disk is full"), "put*", "*/data/*")
+
+    def numbers() -> Iterator[Any]:
+        for n in range(100):
+            if n == 50 and failure == "storage":
+                world.store.rules.add(full)
+            yield 7 if failure == "event" and n == 70 else b"%03d" % n
+        if failure == "iterator":
+            raise RuntimeError("the source is closed")
+        if failure == "storage at the end":  # when the older event is staged
+            world.store.rules.add(full)
+
+    with pytest.raises((InvalidInput, RuntimeError, StoreError)):
+        txn.write_events(numbers(), "k")
+    world.store.rules.clear()
+    txn.write_event(b"after", "k")
+    txn.commit()
+    assert world.events() == [b"before", b"after"]
+
+
+@pytest.mark.parametrize("call", [Transaction.flush, Transaction.prepare])
+def test_call_after_another_process_ended_it_reports_the_final_status(
+    world: World, call: Callable[[Transaction], None]
+) -> None:
+    for end, status in ((Transaction.commit, COMMITTED), (Transaction.abort, ABORTED)):
+        txn = begun(world.stream)
+        txn.write_events([b"x", b"y"])
+        end(Transaction(world.process(), txn.id))
+        for _ in range(2):
+            with pytest.raises(TxnFailed) as failed:
+                call(txn)
+            assert failed.value.status is status
+            left = "without 2 events of this one"
+            assert (left in str(failed.value)) is (status is COMMITTED)
+        with pytest.raises(TxnFailed, match=r"was committed by another|was aborted"):
+            txn.write_event(b"z")
+        empty = Transaction(world.process(), txn.id)
+        with pytest.raises(TxnFailed, match=r"was (committed|aborted .*) at version \d+") as failed:
+            empty.write_event(b"z")
+        assert failed.value.status is status
 
 
 # --------------------------------------------------------------------------- calls after the end
