@@ -63,7 +63,7 @@ def _open_transaction(view: StreamView, transaction_id: str) -> OpenTransaction:
     """Return an open transaction of the stream; raise TxnFailed if it has ended."""
     found = transaction_lifecycle.find(view, transaction_id)
     if isinstance(found, TransactionOutcome):
-        raise transaction_lifecycle.ended_error(view, found)
+        raise transaction_lifecycle.ended_error(view.stream, found)
     return found
 
 
