@@ -196,11 +196,12 @@ class Log:
         )
 
     def attempt(
-        self, decide: Decide[_Value], *, request: str | None = None, reads_on: bool = True
+        self, decide: Decide[_Value], *, request: str | None = None, needs_newest: bool = True
     ) -> Committed[_Value] | None:
         """Try to commit what ``decide`` proposes, once; return None if another commit was first.
 
-        After a lost race the snapshot is that of the winner, or with ``reads_on`` a later one.
+        Without ``needs_newest`` an empty proposal counts on any snapshot, and after a lost race the
+        snapshot is that of the winner; otherwise it is read on, while others may go on to commit.
         While another process's request is the newest commit, this call waits for its author, within
         a bound; ``request`` is the token of the caller's own one. Raises what :meth:`commit`
         raises, except TooBusy.
@@ -214,12 +215,12 @@ class Log:
             if follower.root is not None and not follower.root.is_proved:
                 ensure_probed(self.store, self.runtime)
             self._check_identity()
-            known, body, value = self._decide(decide)
+            known, body, value = self._decide(decide, needs_newest=needs_newest)
             if body is None:
                 assert known is not None
                 self.make_durable()
                 return Committed(known, value)
-            if follower.snapshot is known and self._send(body, reads_on=reads_on):
+            if follower.snapshot is known and self._send(body, reads_on=needs_newest):
                 return Committed(self._after_commit(), value)
             return None
 
@@ -263,7 +264,9 @@ class Log:
                     return self._after_commit().token
         return None
 
-    def _decide(self, decide: Decide[_Value]) -> tuple[Snapshot | None, Body | None, _Value]:
+    def _decide(
+        self, decide: Decide[_Value], *, needs_newest: bool
+    ) -> tuple[Snapshot | None, Body | None, _Value]:
         """Return the proposal, and the snapshot that it was made on."""
         follower = self._follower
         while True:
@@ -275,7 +278,7 @@ class Log:
                 if follower.snapshot is known:
                     raise
                 continue
-            if body is None:
+            if body is None and needs_newest:
                 self._catch_up()
                 if follower.snapshot is not known:
                     continue

@@ -238,7 +238,7 @@ class AppendGroup:
             return body, draft.batches - before if draft.batches else None
 
         try:
-            committed = self._stream.log.attempt(decide, request=self._request, reads_on=False)
+            committed = self._stream.log.attempt(decide, request=self._request, needs_newest=False)
         except BaseException as error:
             self._fail(waiting, error)
             raise
@@ -254,7 +254,10 @@ class AppendGroup:
         self._note_taken(committed.value)
         for one, outcome in placed.items():
             if isinstance(outcome, PravegaSparkError):
-                self._finish(one, error=outcome)
+                if committed.value is None:
+                    self._review([one])
+                else:  # the commit proves that its snapshot was the newest
+                    self._finish(one, error=outcome)
             else:
                 found = (
                     landed(self._stream, one.batch, self._newest) if outcome.duplicate else outcome

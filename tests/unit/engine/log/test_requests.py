@@ -39,8 +39,10 @@ def test_verb_that_loses_races_requests_the_next_version_and_gets_it() -> None:
             write(other, [("k", b"x")])
         return body(snapshot)
 
+    before = stream.runtime.monotonic()
     stream.log.commit(decide, requests=True)
     assert lost == REQUEST_AFTER
+    assert stream.runtime.monotonic() - before < REQUEST_LOCAL_SECONDS, "it waits for itself"
     assert operations(stream) == [*["APPEND"] * lost, REQUEST, "VERB"]
 
 

@@ -36,7 +36,15 @@ from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
 from tests.harness.offering import contended, offer, take
-from tests.harness.small_streams import all_events, make_stream, reopen, scale, staged, write
+from tests.harness.small_streams import (
+    all_events,
+    events_of,
+    make_stream,
+    reopen,
+    scale,
+    staged,
+    write,
+)
 from tests.harness.spy_store import Spy
 
 WAIT = 60.0
@@ -214,6 +222,9 @@ def test_taker_commits_the_offers_of_others_and_their_owners_find_their_offsets(
         found = group_of(owner).append(batch)
         assert (found.version, found.duplicate) == (1, False)
         assert [r.segment_id for r in found.ranges] == [c.segment_id for c in batch.chunks]
+        for segment_id, base, rows in found.ranges:
+            mine = [event for _, event in events_of(owner, segment_id)][base : base + rows]
+            assert {event[:1] for event in mine} == {b"%d" % owners.index(owner)}
     assert store.count("put_if_absent") == store.count("put") == 0
     assert len(data(stream)) == len(set(data(stream))) == 18
 
@@ -283,6 +294,28 @@ def test_process_that_commits_during_each_listing_does_not_win_every_race() -> N
     store.hook = commit
     assert not group_of(stream).append(batch).duplicate
     assert won == 2, "one race lost by the owner, and one in the background after that"
+
+
+def test_taker_whose_offers_were_taken_by_others_does_not_chase_the_newest_version() -> None:
+    store = Spy()
+    stream = make_stream(store)
+    other = reopen(stream, store.inner)
+    offer(stream, of(1))
+    take(other)
+    commits = 0
+
+    def commit(operation: str, key: str) -> None:
+        nonlocal commits
+        if operation == "get" and "_delta_log" in key and commits < 50:
+            commits += 1
+            write(other, of(100 + commits))
+
+    group = group_of(stream)
+    stream.log.read_next()
+    store.hook = commit
+    store.calls.clear()
+    group._take([])
+    assert commits == 0
 
 
 def test_offer_of_a_dead_owner_is_taken_once_by_many_takers() -> None:

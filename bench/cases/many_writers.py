@@ -1,0 +1,182 @@
+"""Many writers of one stream, each of which waits for an acknowledgement before its next event."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bench.harness.context import Context
+from bench.harness.counting_store import CountingStore
+from bench.harness.figures import Figure
+from bench.harness.measure import percentile
+from bench.harness.registry import benchmark
+from bench.harness.slow_store import SlowStore
+from pravega_spark import EventStreamWriter, ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.engine.stream import lifecycle
+from pravega_spark.engine.stream.stream_log import StreamLog
+
+_CALL_SECONDS = 0.030
+_WRITER = """
+import json, sys, time
+from pravega_spark import StreamManager
+
+root, stream, name, seconds = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
+with StreamManager(root).create_writer(stream) as writer:
+    writer.write_event(b"e" * 100, name).result()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    began, times = time.monotonic(), []
+    while time.monotonic() < began + seconds:
+        before = time.monotonic()
+        writer.write_event(b"e" * 100, name).result()
+        times.append(time.monotonic() - before)
+    print(json.dumps([times, time.process_time()]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """The acknowledgements of each writer, in seconds, over a time."""
+
+    seconds: float
+    times: list[list[float]]
+    cpu_seconds: float
+    calls: int = 0
+
+    @property
+    def per_second(self) -> float:
+        return sum(map(len, self.times)) / self.seconds
+
+    @property
+    def fairness(self) -> float:
+        """The events of the slowest writer for each of the fastest."""
+        counts = [len(times) for times in self.times]
+        return min(counts) / max(*counts, 1)
+
+    def quantile(self, part: float) -> float:
+        return percentile([each for times in self.times for each in times], part)
+
+    @property
+    def note(self) -> str:
+        return (
+            f"p50 {1e3 * self.quantile(0.5):.0f}, p99 {1e3 * self.quantile(0.99):.0f}, longest "
+            f"{1e3 * self.quantile(1.0):.0f} ms; slowest to fastest {self.fairness:.2f}; "
+            f"{self.cpu_seconds / self.seconds:.2f} cores"
+        )
+
+
+def _processes(context: Context, stream: str, count: int, seconds: float) -> _Load:
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", _WRITER, context.root, stream, f"w{n}", str(seconds)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for n in range(count)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    found = [json.loads(process.communicate()[0]) for process in processes]
+    return _Load(seconds, [times for times, _ in found], sum(cpu for _, cpu in found))
+
+
+@benchmark()
+def many_writer_processes(context: Context) -> Iterator[Figure]:
+    """16 processes that write to one stream of 4 segments, beside one."""
+    seconds = context.size(60, 2)
+    stream = context.create("many-writers", 4)
+    alone = _processes(context, stream, 1, seconds / 4)
+    many = _processes(context, stream, 16, seconds)
+    figure = Figure.of_rounds(
+        "16 writer processes, one stream, local: appends a second",
+        [many.per_second],
+        "/s",
+        "one writer process",
+        [alone.per_second],
+        note=many.note,
+        limited_by="two cores and one disk: each event is a chunk file with two fsyncs",
+    )
+    yield figure.within(ratio_at_least=1.0)
+    yield Figure.of_rounds(
+        "the same: p99 of an acknowledgement",
+        [1e3 * many.quantile(0.99)],
+        "ms",
+        "its p50",
+        [1e3 * many.quantile(0.5)],
+    ).within(ratio_at_most=10.0)
+    yield Figure(
+        "the same: events of the slowest writer for each of the fastest", many.fairness, "x"
+    ).within(at_least=0.5)
+
+
+def _remote(count: int, warm_seconds: float, seconds: float) -> _Load:
+    """Threads on a store with 30 ms a call; each has its own view of the stream, as a process."""
+    counting = CountingStore(MemoryStore())
+    slow = SlowStore(counting)
+    streams = [StreamLog(slow, "s/t") for _ in range(count)]
+    lifecycle.create(streams[0], 1, StreamConfiguration(ScalingPolicy.fixed(4)))
+    for stream in streams:
+        stream.log.maintain = None
+    writers = [EventStreamWriter(stream) for stream in streams]
+    slow.delay_seconds = _CALL_SECONDS
+    times: list[list[float]] = [[] for _ in writers]
+    begin = time.monotonic() + warm_seconds
+
+    def write(number: int) -> None:
+        while (before := time.monotonic()) < begin + seconds:
+            writers[number].write_event(b"e" * 100, f"w{number}").result()
+            if before >= begin:
+                times[number].append(time.monotonic() - before)
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(count)]
+    for thread in threads:
+        thread.start()
+    time.sleep(warm_seconds)
+    counting.calls.clear()
+    cpu = time.process_time()
+    time.sleep(seconds)
+    calls = counting.calls.total() - counting.calls["durable"]
+    cpu = time.process_time() - cpu
+    for thread in threads:
+        thread.join()
+    for writer in writers:
+        writer.close()
+    return _Load(seconds, times, cpu, calls)
+
+
+@benchmark()
+def many_remote_writers(context: Context) -> Iterator[Figure]:
+    """1, 16 and 64 writers on a simulated store with 30 ms a call, in threads of one process."""
+    seconds, warm = context.size(20, 2), context.size(5, 1)
+    alone = _remote(1, 0.5, seconds / 4)
+    for count, target in ((16, 8.0), (64, 24.0)):
+        many = _remote(count, warm, seconds)
+        yield Figure.of_rounds(
+            f"{count} writers, simulated store with 30 ms a call: appends a second",
+            [many.per_second],
+            "/s",
+            "one such writer",
+            [alone.per_second],
+            note=many.note,
+            limited_by="a listing and a commit follow one another, and owners look for their "
+            "commit; the threads share one interpreter",
+        ).within(ratio_at_least=target)
+        yield Figure("the same: p99 of an acknowledgement", 1e3 * many.quantile(0.99), "ms").within(
+            at_most=400.0
+        )
+        acknowledged = sum(map(len, many.times))
+        yield Figure(
+            "the same: calls an acknowledgement", many.calls / max(acknowledged, 1), ""
+        ).within(at_most=4.0)
