@@ -34,11 +34,12 @@ YOUNG_DISK, OLD_DISK = 1_440, sized(2_880, 100_800, "PRAVEGA_SPARK_DISK_LIFE")
 FLAT, UNEVEN = 1.3, 2.0
 """How much larger the old life's highest values may be; in proportion they would be threefold."""
 UNEVEN_COSTS = (
-    *("bytes read", "open and read the tail", "stream info"),
+    *("bytes read", "open and read the tail", "stream info", "domain bytes"),
     *("sweep of the scope", "list streams", "settings"),
 )
-"""The commit of a truncation is large, the newest files are in more layers after a compaction, and
-tables with few commits are cleaned now and then."""
+"""The commit of a truncation is large, the epochs that a lagging reader needs are in the state, the
+newest files are in more layers after a compaction, and tables with few commits are cleaned now and
+then."""
 BOUNDED = {"history files": 160}
 """The history keeps what left the state, in files whose number grows with the logarithm of that."""
 
