@@ -6,6 +6,7 @@ import pytest
 from deltalake import DeltaTable
 
 from pravega_spark import MaintenanceKind, RetentionPolicy, StreamConfiguration, StreamManager
+from pravega_spark.compaction import compaction_plan
 from pravega_spark.engine.runtime import Runtime
 from pravega_spark.engine.tables.due_hints import DUE_FOLDER
 from pravega_spark.maintenance.maintenance_share import MaintenanceShares, SharePace
@@ -15,13 +16,6 @@ pytestmark = pytest.mark.s3
 
 STREAM, KEPT = "town/clicks", "town/kept"
 KINDS = tuple(MaintenanceKind)
-
-
-class InAnHour(Runtime):
-    """For it no chunk is of the last minute, which is left to the readers at the tail."""
-
-    def now_ms(self) -> int:
-        return super().now_ms() + 3_600_000
 
 
 def chunks(manager: StreamManager) -> set[str]:
@@ -44,12 +38,14 @@ def manager(s3: S3Server) -> StreamManager:
 
 
 def test_open_process_truncates_compacts_and_sweeps_on_an_object_store(
-    s3: S3Server, manager: StreamManager
+    s3: S3Server, manager: StreamManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # No chunk is of the last minute, which is left to the readers at the tail.
+    monkeypatch.setattr(compaction_plan, "COMPACT_SETTLE_MS", 0)
     store = manager._store
     before, events = chunks(manager), [event.data for event in manager.read(STREAM)]
     cut = manager.head(STREAM)
-    shares = MaintenanceShares(store, InAnHour(), SharePace())
+    shares = MaintenanceShares(store, Runtime(), SharePace())
     for _ in range(4 * len(KINDS)):
         shares.wake_up()
         infos = manager.maintenance()
