@@ -19,7 +19,6 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.writing.append_draft import (
     AppendResult,
     check_open,
-    check_segments,
     ranges_of,
 )
 from pravega_spark.engine.writing.batch_identity import BatchIdentity, NumberedBatch
@@ -35,15 +34,12 @@ def append(
     *,
     operation: str = "APPEND",
     parameters: Mapping[str, object] | None = None,
-    follow_scale: bool = True,
 ) -> AppendResult:
     """Commit staged chunks, all or none; chunks enter each segment in the given order.
 
     ``staging_version`` is the version whose folder holds the chunks. If a segment was sealed since
-    its chunks were staged, this commit moves them to its successors; without ``follow_scale`` it
-    raises SegmentSealed, so that a caller that still has the events can route them again.
-    Raises StreamSealed, NoSuchStream, StaleIdentity, StagedTooLate, WriterFenced, OutOfOrder or
-    CommitUnknown.
+    its chunks were staged, this commit moves them to its successors. Raises StreamSealed,
+    NoSuchStream, StaleIdentity, StagedTooLate, WriterFenced, OutOfOrder or CommitUnknown.
     """
     recuts: Recuts = {}
 
@@ -52,8 +48,6 @@ def append(
         if identity is not None and not identity.check(known, view):
             return None, AppendResult(view.version, duplicate=True)
         check_open(view, staging_version)
-        if not follow_scale:
-            check_segments(view, staged)
         builder = CommitBuilder(view, stream.now_ms())
         builder.append_chunks(reroute(stream, view, staging_version, staged, recuts))
         body = builder.body(operation, parameters)

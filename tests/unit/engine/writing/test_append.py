@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from pravega_spark.engine.chunks.chunk import StagedChunk
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.horizon import raise_horizon
 from pravega_spark.engine.stream import lifecycle
@@ -11,7 +12,8 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.engine.stream.writer_ids import anonymous_id
 from pravega_spark.engine.writing.append import append
-from pravega_spark.engine.writing.append_draft import AppendResult
+from pravega_spark.engine.writing.append_draft import AppendResult, StagedBatch
+from pravega_spark.engine.writing.append_group import group_of
 from pravega_spark.engine.writing.batch_identity import NumberedBatch, SessionBatch
 from pravega_spark.engine.writing.writer_sessions import open_session
 from pravega_spark.errors import (
@@ -277,12 +279,18 @@ def test_staged_chunks_of_merged_segments_move_by_metadata_alone() -> None:
     assert per_key(events_of(stream, merged)) == per_key(keyed(20))
 
 
-def test_without_follow_scale_a_sealed_segment_is_reported_and_nothing_is_written() -> None:
+def append_batch(stream: StreamLog, chunks: list[StagedChunk]) -> None:
+    rows = sum(chunk.rows for chunk in chunks)
+    identity = SessionBatch(anonymous_id(0, "w"), 0, 0, rows)
+    group_of(stream).append(StagedBatch(1, 0, tuple(chunks), identity))
+
+
+def test_batch_of_a_sealed_segment_is_reported_and_nothing_is_written() -> None:
     stream = make_stream()
     chunks = staged(stream, keyed(5))
     scale(reopen(stream), [0], [(0, 0.5), (0.5, 1)])
     with pytest.raises(SegmentSealed, match="0#0 was sealed by a scale"):
-        append(stream, 1, 0, chunks, follow_scale=False)
+        append_batch(stream, chunks)
     assert stream.view().version == 1
 
 
@@ -299,7 +307,7 @@ def test_staged_chunks_of_a_truncated_segment_move_to_its_successors(follow: boo
         assert per_key(all_events(stream)) == per_key(keyed(20))
     else:
         with pytest.raises(SegmentSealed):
-            append(stream, 1, 0, chunks, follow_scale=False)
+            append_batch(stream, chunks)
 
 
 def test_append_that_loses_the_race_against_a_scale_leaves_the_sealed_segment_unchanged() -> None:
