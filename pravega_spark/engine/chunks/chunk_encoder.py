@@ -69,7 +69,7 @@ class ChunkEncoder:
         rows = pa.Table.from_arrays([deltas, *events.columns], schema=FILE_SCHEMA)
         self._writer.write_table(rows, row_group_size=count)
         self._sums.append(self.event_bytes)
-        times = _times(events)
+        times = times_of(events)
         low, high = int(times.min()), int(times.max())
         self.min_timestamp_us = min(self.min_timestamp_us, low) if self.rows else low
         self.max_timestamp_us = max(self.max_timestamp_us, high) if self.rows else high
@@ -122,7 +122,7 @@ def cuts(
         first, done = last, after
 
 
-def _times(table: pa.Table) -> NDArray[np.int64]:
+def times_of(table: pa.Table) -> NDArray[np.int64]:
     """Return the timestamps as microseconds, without the cost of a cast."""
     chunks = [chunk.view(pa.int64()) for chunk in table.column("timestamp").chunks]
     return numbers(pa.chunked_array(chunks, pa.int64()))

@@ -20,8 +20,10 @@ from pravega_spark.engine.chunks.chunk_encoder import (
     checked_ends,
     cuts,
     row_groups,
+    times_of,
 )
 from pravega_spark.engine.chunks.footer import digest_of
+from pravega_spark.engine.chunks.tiny_chunk import TINY_BYTES, TINY_ROWS, encode_tiny
 from pravega_spark.engine.runtime import SYSTEM, Runtime
 from pravega_spark.engine.store.base import Store
 from pravega_spark.errors import InvalidInput
@@ -222,7 +224,7 @@ class EncodedChunk(NamedTuple):
     """A chunk as a commit names it, and its file, which is not stored yet."""
 
     chunk: StagedChunk
-    data: pa.Buffer
+    data: bytes | pa.Buffer
 
 
 def encode_chunks(
@@ -239,10 +241,39 @@ def encode_chunks(
     for number, (first, last, _) in enumerate(cuts(ends, CHUNK_EVENTS, CHUNK_BYTES)):
         before = int(ends[first - 1]) if first else 0
         part = table.slice(first, last - first)
-        encoder, data = _encode(part, ends[first:last] - before, compression)
         path = f"data/{folder}/{name}-{number}.parquet"
+        if compression == COMPRESSION and last - first <= TINY_ROWS:
+            tiny = _tiny(path, segment_id, part, int(ends[last - 1]) - before)
+            if tiny is not None:
+                yield tiny
+                continue
+        encoder, data = _encode(part, ends[first:last] - before, compression)
         staged = _staged(path, segment_id, encoder, data.size, digest_of(data))
         yield EncodedChunk(staged, data)
+
+
+def _tiny(path: str, segment_id: int, events: pa.Table, event_bytes: int) -> EncodedChunk | None:
+    """Return the chunk of a few short events; None if they are long."""
+    if event_bytes > TINY_BYTES:
+        return None
+    texts = events.column("routing_key").to_pylist()
+    keys = [text if text is None else text.encode() for text in texts]
+    if event_bytes + sum(len(key) for key in keys if key is not None) > TINY_BYTES:
+        return None
+    times: list[int] = times_of(events).tolist()
+    data = encode_tiny(keys, times, events.column("event").to_pylist())
+    staged = StagedChunk(
+        path,
+        segment_id,
+        rows=len(keys),
+        size=len(data),
+        event_bytes=event_bytes,
+        min_timestamp_us=min(times),
+        max_timestamp_us=max(times),
+        null_keys=keys.count(None),
+        footer=digest_of(data),
+    )
+    return EncodedChunk(staged, data)
 
 
 def encode(table: pa.Table, compression: str = COMPRESSION) -> pa.Buffer:

@@ -20,7 +20,7 @@ _END_BYTES: Final = 8
 """The footer's length and the magic number."""
 
 
-def digest_of(end: pa.Buffer) -> str:
+def digest_of(end: bytes | pa.Buffer) -> str:
     """Return the digest of the footer that ``end``, the last bytes of a file, holds completely."""
     tail = memoryview(end)
     length = int.from_bytes(tail[-_END_BYTES:-4], "little") + _END_BYTES

@@ -670,7 +670,7 @@ def test_fetching_together_has_a_limit_in_bytes() -> None:
     store = Counting()
     with limits(CHUNK_EVENTS=1):
         refs = stage_at(store, table_of(10))
-    with limits(PREFETCH_BYTES=3 * refs[0].size + 1):
+    with limits(PREFETCH_BYTES=3 * max(ref.size for ref in refs) + 1):
         batches = list(chunk_reader.read_range(store, TABLE, refs, range_of(0, 10)))
     assert rows_of(iter(batches)) == expected_rows(table_of(10))
     assert store.fetched == [3, 3, 3, 1]
