@@ -26,6 +26,13 @@ WRITER_EVENT_BYTES = 16
 """Overhead that a writer's buffer adds to each event, so that empty events are limited, too."""
 WRITER_EXIT_SECONDS = 10.0
 """A process that exits waits at most this long for uncommitted events of its open writers."""
+WRITER_THREADS = 128
+"""Threads that the writers of a process share. An idle writer uses none."""
+WRITER_STREAM_THREADS = 32
+"""Threads that work for the writers of one stream, so that others go on if it hangs."""
+WRITER_STUCK_SECONDS = 0.1
+"""If all threads are busy for this long, there is one more."""
+MOST_WRITER_THREADS = 512
 RESTAGE_VERSIONS = 1_024
 """After this many versions of the log, chunks are staged in the folder of a newer version."""
 

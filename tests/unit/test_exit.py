@@ -8,12 +8,15 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.engine.runtime import SYSTEM
+from pravega_spark.engine.writing import writer_exit
+from pravega_spark.engine.writing.write_queue import WriteQueue
 from pravega_spark.errors import StoreFull
 from pravega_spark.event_writer import EventStreamWriter
 from tests.harness.fault_plans import Rule
@@ -154,16 +157,22 @@ def test_writes_that_an_ending_process_loses_are_logged(
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_collected_writer_commits_its_events_and_its_thread_ends() -> None:
+def wait_until_ended(queue: WriteQueue) -> None:
+    until = time.monotonic() + 30
+    while queue in writer_exit._open and time.monotonic() < until:
+        time.sleep(0.001)
+    assert queue not in writer_exit._open
+
+
+def test_collected_writer_commits_its_events_and_ends() -> None:
     stream = make_stream(runtime=SYSTEM)
     writer = EventStreamWriter(stream)
     futures = [writer.write_event(b"%d" % n, "k") for n in range(100)]
-    thread = writer._queue._thread
+    queue = writer._queue
     del writer
     gc.collect()
     assert [future.result(30).offset for future in futures] == list(range(100))
-    thread.join(30)
-    assert not thread.is_alive()
+    wait_until_ended(queue)
 
 
 def test_failure_of_a_collected_writer_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -172,10 +181,10 @@ def test_failure_of_a_collected_writer_is_logged(caplog: pytest.LogCaptureFixtur
     store.rules.add(Rule(StoreFull("disk full"), "put", "*/data/*"))
     writer = EventStreamWriter(stream, "w")
     writer.write_event(b"1", "k")
-    thread = writer._queue._thread
+    queue = writer._queue
     del writer
     gc.collect()
-    thread.join(30)
+    wait_until_ended(queue)
     (record,) = caplog.records
     assert "writer w of stream s/t was not closed and lost 1 writes" in record.getMessage()
     assert "disk full" in record.getMessage()
@@ -195,7 +204,7 @@ def test_writes_of_a_thread_after_the_last_flush_are_logged_with_the_cause(
     writer._queue.begin_exit(close=True)
     writer.write_event(b"2", "k")
     written.set()
-    writer._queue._thread.join(30)
+    wait_until_ended(writer._queue)
     writer._queue.report_exit(30.0)
     (record,) = caplog.records
     expected = "lost 1 writes: a thread wrote them after the process had begun to end"

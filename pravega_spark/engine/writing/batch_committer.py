@@ -99,7 +99,8 @@ class BatchCommitter:
             self._previous = record.last
             self.note, self.note_number = record.note, record.note_number
         self._staging_version = stream.view(refresh=False).version
-        self._group = group_of(stream)
+        self.group = group_of(stream)
+        """What the writers of the stream share in this process."""
         self._router: tuple[int, Router] | None = None
         self._keyless = 0
 
@@ -128,7 +129,7 @@ class BatchCommitter:
             staged: StagedBatch | None = None
             try:
                 staged = self._staged(view, events, routed, self._identity(batch))
-                appended = self._group.append(staged)
+                appended = self.group.append(staged)
                 break
             except (SegmentSealed, OfferFirst):
                 self._router = None
@@ -166,7 +167,7 @@ class BatchCommitter:
         can_be_offered = (
             events is not None and identity.note is None and events.nbytes <= MAX_OFFER_BYTES
         )
-        if can_be_offered and self._group.offers:
+        if can_be_offered and self.group.offers:
             assert events is not None
             identity.check(view.writer(self.writer_id), view)
             offered = stage_offer(stream, view, events, routed, identity, self._life)

@@ -1,8 +1,9 @@
-"""The queue between the threads that write events and the one thread that commits them.
+"""The queue between the threads that write events and a thread that commits them.
 
 A write is one step, ``list.extend`` by all fields of its entry: the event is either in the queue
 or not. It may be interrupted anywhere, even by a signal handler that itself writes, flushes or
-closes. Every thread that extends the queue wakes the writer's thread if that is idle, even if the
+closes. A writer has a thread only while it has work, one of those that all writers of the process
+share. Every thread that extends the queue wakes one of these if the writer has none, even if the
 write is interrupted.
 """
 
@@ -14,9 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from itertools import count
-from queue import SimpleQueue
 from typing import Any, cast
 
 from pravega_spark.engine.runtime import ProcessGuard
@@ -26,6 +25,7 @@ from pravega_spark.engine.writing.pending_writes import EventOutcomes, PendingWr
 from pravega_spark.engine.writing.write_batch import CLOSE, FIELDS, QueueEntry, WriteBatch
 from pravega_spark.engine.writing.write_futures import WriteFuture
 from pravega_spark.engine.writing.write_outcomes import FailedWrites
+from pravega_spark.engine.writing.writer_threads import WRITER_POOL
 from pravega_spark.errors import NoSuchStream, ObjectClosed, PravegaSparkError, StoreError, TooBusy
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class WriteQueue:
     """The writes that one writer has accepted and not yet committed."""
 
     def __init__(self, committer: BatchCommitter, name: str, buffer_bytes: int) -> None:
-        """Start the thread that commits."""
+        """Begin without work."""
         self.name = name
         self.guard = ProcessGuard(f"the writer of {name}")
         self.pending = PendingWrites()
@@ -56,30 +56,37 @@ class WriteQueue:
         self._committer = committer
         self._items: list[Any] = []
         self.extend: Callable[[QueueEntry], None] = self._items.extend
-        """Add an entry in one step, without waking the thread; ``put`` does both."""
+        """Add an entry in one step, without waking a thread; ``put`` does both."""
         self.numbers = count()
         self.outcomes = EventOutcomes(self.pending)
         """The outcomes of single events that are written from now on."""
-        self.is_idle = False
-        """Whether the thread must be woken."""
-        self._wake_ups: SimpleQueue[None] = SimpleQueue()
-        self.wake = partial(self._wake_ups.put, None)
+        self.is_idle = True
+        """Whether a thread must be woken."""
         self._batch: WriteBatch | None = None
         self._failed: FailedWrites | None = None
         self._lost_writes = 0
         self._has_owner = True
         self._exit_timed_out = False
         self._exit_barriers: list[WriteFuture[Any]] = []
-        self._thread = threading.Thread(
-            target=self._run, name=f"pravega-writer-{name}", daemon=True
-        )
-        self._thread.start()
+        self._thread_id: int | None = None
+        """The thread that commits now."""
+        self.wake = WRITER_POOL.waker(self)
         writer_exit.register(self)
 
     @property
     def is_writer_thread(self) -> bool:
         """Whether the caller runs on the thread that commits, which must not wait for itself."""
-        return threading.current_thread() is self._thread
+        return threading.get_ident() == self._thread_id
+
+    @property
+    def stream_key(self) -> object:
+        """What the writers of the stream share."""
+        return self._committer.group
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there are entries to commit."""
+        return bool(self._items)
 
     @property
     def is_failure_reported(self) -> bool:
@@ -94,7 +101,7 @@ class WriteQueue:
         return future
 
     def put(self, entry: QueueEntry) -> None:
-        """Add an entry, and wake the thread if it is idle."""
+        """Add an entry, and wake a thread if none works for the writer."""
         try:
             self.extend(entry)
         finally:
@@ -102,7 +109,7 @@ class WriteQueue:
                 self.wake()
 
     def close(self) -> None:
-        """Commit what the queue holds, then end the thread; wait, except on that thread."""
+        """Commit what the queue holds, then end; wait, except on the thread that commits."""
         self.add_barrier(close=True)
         if not self.is_writer_thread:
             self.pending.condition.wait_for(lambda: self.is_closed)
@@ -130,12 +137,21 @@ class WriteQueue:
                 self._committer.check_life()
             raise copy.copy(self.failure) from self.failure
 
-    def _run(self) -> None:
+    def work(self) -> bool:
+        """Commit and complete one batch; return False if the writer has ended."""
+        self._thread_id = threading.get_ident()
         try:
-            while not self._step():
-                pass
+            is_open = not (self._items and self._step())
         except BaseException as error:
             self._fail(error)
+            is_open = False
+        if not is_open:
+            self._end()
+        self._thread_id = None
+        return is_open
+
+    def _end(self) -> None:
+        """Fail what was written too late; nothing wakes a thread after this."""
         self._count_lost_batch()
         self.limit_bytes = _REFUSE
         self._lost_writes += len(self._items) // FIELDS - self._items[::FIELDS].count(None)
@@ -164,13 +180,7 @@ class WriteQueue:
         return batch.is_last
 
     def _next_batch(self) -> WriteBatch:
-        """Block until the queue holds an entry; return the next batch."""
         items = self._items
-        while not items:
-            self.is_idle = True
-            if not items:  # an entry added just before saw the thread as busy
-                self._wake_ups.get()
-            self.is_idle = False
         self.outcomes = EventOutcomes(self.pending)
         self._batch = batch = WriteBatch.of(items)
         del items[: batch.entries * FIELDS]
@@ -233,6 +243,7 @@ class WriteQueue:
 
     def reset_after_fork(self) -> None:
         """In a forked child: refuse writes, and fail futures whose thread the child lacks."""
+        self._thread_id = None
         self.limit_bytes = _REFUSE
         self._failed = FailedWrites(self.guard.error())
         for future in self.pending.reset_after_fork():
