@@ -8,14 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from bench.harness.context import Context
 from bench.harness.counting_store import CountingStore
 from bench.harness.figures import Figure
-from bench.harness.measure import percentile
 from bench.harness.registry import benchmark
 from bench.harness.slow_store import SlowStore
+from bench.harness.writer_load import WriterLoad
 from pravega_spark import EventStreamWriter, ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream import lifecycle
@@ -40,38 +39,7 @@ with StreamManager(root).create_writer(stream) as writer:
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Load:
-    """The acknowledgements of each writer, in seconds, over a time."""
-
-    seconds: float
-    times: list[list[float]]
-    cpu_seconds: float
-    calls: int = 0
-
-    @property
-    def per_second(self) -> float:
-        return sum(map(len, self.times)) / self.seconds
-
-    @property
-    def fairness(self) -> float:
-        """The events of the slowest writer for each of the fastest."""
-        counts = [len(times) for times in self.times]
-        return min(counts) / max(*counts, 1)
-
-    def quantile(self, part: float) -> float:
-        return percentile([each for times in self.times for each in times], part)
-
-    @property
-    def note(self) -> str:
-        return (
-            f"p50 {1e3 * self.quantile(0.5):.0f}, p99 {1e3 * self.quantile(0.99):.0f}, longest "
-            f"{1e3 * self.quantile(1.0):.0f} ms; slowest to fastest {self.fairness:.2f}; "
-            f"{self.cpu_seconds / self.seconds:.2f} cores"
-        )
-
-
-def _processes(context: Context, stream: str, count: int, seconds: float) -> _Load:
+def _processes(context: Context, stream: str, count: int, seconds: float) -> WriterLoad:
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", _WRITER, context.root, stream, f"w{n}", str(seconds)],
@@ -89,7 +57,7 @@ def _processes(context: Context, stream: str, count: int, seconds: float) -> _Lo
         process.stdin.write("go\n")
         process.stdin.flush()
     found = [json.loads(process.communicate()[0]) for process in processes]
-    return _Load(seconds, [times for times, _ in found], sum(cpu for _, cpu in found))
+    return WriterLoad(seconds, [times for times, _ in found], sum(cpu for _, cpu in found))
 
 
 @benchmark()
@@ -121,7 +89,7 @@ def many_writer_processes(context: Context) -> Iterator[Figure]:
     ).within(at_least=0.5)
 
 
-def _remote(count: int, warm_seconds: float, seconds: float) -> _Load:
+def _remote(count: int, warm_seconds: float, seconds: float) -> WriterLoad:
     """Threads on a store with 30 ms a call; each has its own view of the stream, as a process."""
     counting = CountingStore(MemoryStore())
     slow = SlowStore(counting)
@@ -153,7 +121,7 @@ def _remote(count: int, warm_seconds: float, seconds: float) -> _Load:
         thread.join()
     for writer in writers:
         writer.close()
-    return _Load(seconds, times, cpu, calls)
+    return WriterLoad(seconds, times, cpu, calls)
 
 
 @benchmark()
@@ -176,7 +144,4 @@ def many_remote_writers(context: Context) -> Iterator[Figure]:
         yield Figure("the same: p99 of an acknowledgement", 1e3 * many.quantile(0.99), "ms").within(
             at_most=400.0
         )
-        acknowledged = sum(map(len, many.times))
-        yield Figure(
-            "the same: calls an acknowledgement", many.calls / max(acknowledged, 1), ""
-        ).within(at_most=4.0)
+        yield Figure("the same: calls an acknowledgement", many.calls_each, "").within(at_most=4.0)

@@ -1,0 +1,255 @@
+"""The requests that a real S3 server gets for each operation: they are its latency and its price.
+
+The counts are those of the HTTP requests, at a proxy in front of the server.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import pytest
+
+from pravega_spark import (
+    EventStreamWriter,
+    ScalingPolicy,
+    StreamConfiguration,
+    StreamManager,
+)
+from pravega_spark.engine.log import checkpointing
+from pravega_spark.engine.store import Store, open_store
+from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.engine.writing.append import append
+from pravega_spark.limits import STATE_FILE_COMMITS
+from tests.harness.fault_proxy import FaultProxy, start_proxy
+from tests.harness.s3_server import S3Server
+from tests.harness.small_streams import make_stream, staged
+from tests.harness.tiers import sized
+
+pytestmark = pytest.mark.s3
+
+_names = itertools.count(1)
+_KINDS = {
+    "_pravega_spark.json": "marker",
+    "/_pravega/latest.json": "hint",
+    "/_pravega/state/": "state",
+    "/_delta_log/": "log",
+    "/events/data/": "chunk",
+    "/transactions/": "manifest",
+}
+
+
+class Requests:
+    """The requests since the last look, each as its method and what it is about."""
+
+    def __init__(self, proxy: FaultProxy) -> None:
+        self._seen: list[str] = []
+        proxy.decide = self._note
+
+    def _note(self, method: str, path: str) -> None:
+        url = urlsplit(path)
+        about = unquote(url.path)
+        query = parse_qs(url.query)
+        if "list-type" in query:
+            method, about = "LIST", f"{about}/{query['prefix'][0]}"
+        scope = "settings " if "/_settings" in about else ""
+        kind = next((kind for part, kind in _KINDS.items() if part in about), "")
+        self._seen.append(f"{method} {scope}{kind}".rstrip())
+
+    def take(self) -> list[str]:
+        seen, self._seen[:] = list(self._seen), []
+        return seen
+
+
+@pytest.fixture(scope="module")
+def proxy(s3: S3Server) -> Iterator[FaultProxy]:
+    with start_proxy(s3.endpoint_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def requests(proxy: FaultProxy) -> Requests:
+    return Requests(proxy)
+
+
+NewProcess = Callable[[], StreamManager]
+
+
+@pytest.fixture
+def new_process(s3: S3Server, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> NewProcess:
+    """Opens the root as a process does that has not used it yet: nothing is shared or known."""
+
+    def open_root() -> StreamManager:
+        monkeypatch.setenv("AWS_OF_TEST", str(next(_names)))  # another environment, another store
+        options = {**s3.options, "endpoint_url": proxy.endpoint_url}
+        return StreamManager(f"s3://{s3.bucket}/calls", storage_options=options)
+
+    return open_root
+
+
+@pytest.fixture
+def manager(new_process: NewProcess) -> StreamManager:
+    manager = new_process()
+    manager.create_scope("nyc")
+    return manager
+
+
+@pytest.fixture
+def stream(manager: StreamManager) -> str:
+    name = f"nyc/flights-{next(_names)}"
+    assert manager.create_stream(name, StreamConfiguration(ScalingPolicy.fixed(2)))
+    for worker in checkpointing._workers.values():  # which write the first state file
+        worker.submit(lambda: None).result()
+    return name
+
+
+@pytest.fixture
+def writer(manager: StreamManager, stream: str, requests: Requests) -> Iterator[EventStreamWriter]:
+    """A writer that has written once: its root is probed, and its connections are open."""
+    with manager.create_writer(stream) as writer:
+        writer.write_event(b"first", "UA").result()
+        requests.take()
+        yield writer
+
+
+def test_lone_append_is_one_put_of_the_chunk_and_one_of_the_commit(
+    writer: EventStreamWriter, requests: Requests
+) -> None:
+    for number in range(3):
+        writer.write_event(b"%d" % number, "UA").result()
+        assert requests.take() == ["PUT chunk", "PUT log"]
+    writer.write_events([b"one", b"two"], "UA").result()
+    assert requests.take() == ["PUT chunk", "PUT log"]
+    assert requests.take() == []  # between appends, an open writer costs nothing
+
+
+def test_batch_for_two_segments_is_a_put_for_each_and_one_of_the_commit(
+    writer: EventStreamWriter, requests: Requests
+) -> None:
+    writer.write_event(b"0", "UA")  # those below wait while it is being committed
+    for number in range(50):
+        writer.write_event(b"%d" % number, f"key {number}")
+    writer.flush()
+    seen = Counter(requests.take())
+    assert seen.keys() == {"PUT chunk", "PUT log"}
+    assert seen["PUT chunk"] <= 2 * seen["PUT log"] <= 6
+
+
+def test_look_for_new_events_is_one_get(
+    manager: StreamManager, stream: str, writer: EventStreamWriter, requests: Requests
+) -> None:
+    for _ in range(3):
+        manager.tail(stream)
+        assert requests.take() == ["GET log"]
+
+
+def test_follower_reads_each_new_event_by_its_commit_and_its_chunk(
+    manager: StreamManager, stream: str, writer: EventStreamWriter, requests: Requests
+) -> None:
+    followed = manager.follow(stream, manager.tail(stream), timeout=60.0)
+    writer.write_event(b"0", "UA").result()
+    next(followed)
+    for number in range(1, 4):
+        writer.write_event(b"%d" % number, "UA").result()
+        requests.take()
+        assert next(followed).data == b"%d" % number
+        assert requests.take() == ["GET log", "GET chunk"]
+    followed.close()  # type: ignore[attr-defined]
+
+
+def test_follower_of_another_process_reads_no_chunk_twice(
+    new_process: NewProcess, stream: str, writer: EventStreamWriter, requests: Requests
+) -> None:
+    other = new_process()
+    followed = other.follow(stream, other.tail(stream), timeout=60.0)
+    writer.write_event(b"0", "UA").result()
+    next(followed)
+    for number in range(1, 4):
+        writer.write_event(b"%d" % number, "UA").result()
+        requests.take()
+        assert next(followed).data == b"%d" % number
+        seen = requests.take()
+        assert seen.count("GET chunk") == 1
+        assert len(seen) <= 4  # it may poll before the commit, and list what else is new
+    followed.close()  # type: ignore[attr-defined]
+
+
+def test_writer_of_an_open_stream(
+    manager: StreamManager, stream: str, writer: EventStreamWriter, requests: Requests
+) -> None:
+    requests.take()
+    with manager.create_writer(stream):
+        assert set(requests.take()) == {"GET log"}
+    with manager.create_writer(stream, writer_id="ingest") as second:
+        seen = requests.take()
+        assert (seen[-1], set(seen[:-1])) == ("PUT log", {"GET log"})
+        second.write_event(b"x", "UA").result()
+        assert requests.take() == ["PUT chunk", "PUT log"]
+    assert requests.take() == []
+
+
+def test_transaction_is_two_commits_a_manifest_and_its_chunks(
+    manager: StreamManager, stream: str, requests: Requests
+) -> None:
+    with manager.create_transactional_writer(stream, writer_id="rebooking") as writer:
+        with writer.begin_transaction() as txn:
+            txn.write_event(b"0", "UA")
+        requests.take()
+        with writer.begin_transaction() as txn:
+            txn.write_event(b"1", "UA")
+            txn.write_event(b"2", "UA")
+        seen = Counter(requests.take())
+        assert (seen["PUT log"], seen["PUT chunk"], seen["PUT manifest"]) == (2, 1, 1)
+        assert seen.total() <= 6, seen
+
+
+def test_first_writer_of_a_process(
+    new_process: NewProcess, stream: str, writer: EventStreamWriter, requests: Requests
+) -> None:
+    process = new_process()
+    requests.take()
+    with process.create_writer(stream) as second:
+        seen = requests.take()
+        assert seen[:2] == ["GET marker", "GET hint"]
+        assert not any(each.startswith("PUT") for each in seen)
+        assert len(seen) <= 13, seen
+        second.write_event(b"x", "UA").result()
+        assert requests.take() == ["PUT chunk", "GET marker", "PUT log"]  # is the storage probed?
+        second.write_event(b"x", "UA").result()
+        assert requests.take() == ["PUT chunk", "PUT log"]
+
+
+def test_long_stream_opens_from_its_state_file(
+    new_process: NewProcess, s3: S3Server, requests: Requests
+) -> None:
+    versions = sized(600, 5_000)
+    stream = f"nyc/long-{next(_names)}"
+    upload_long_log(open_store(f"s3://{s3.bucket}/calls", **s3.options), stream, versions)
+    process = new_process()
+    requests.take()
+    assert [end for _, end in process.tail(stream)] == [versions]
+    seen = Counter(requests.take())
+    newer = versions % STATE_FILE_COMMITS
+    assert seen["GET state"] == 1
+    assert seen["GET log"] <= newer + 4, seen
+    assert seen["LIST log"] <= 2
+    assert seen.total() <= newer + 13, seen
+
+
+def upload_long_log(store: Store, name: str, versions: int) -> None:
+    """Put the log of a stream with that many appends, without their chunks."""
+    built = make_stream(MemoryStore(), name=name)
+    (chunk,) = staged(built, [("UA", b"event")])
+    for number in range(versions):
+        append(
+            built, 1, 0, [replace(chunk, path=chunk.path.replace(".parquet", f"{number}.parquet"))]
+        )
+        if (number + 1) % STATE_FILE_COMMITS == 0:
+            checkpointing.maintain(built.log.reader, number + 1)
+    log = [entry.key for entry in built.store.list("") if not entry.key.endswith(".parquet")]
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda key: store.put(key, built.store.get(key)), log))
